@@ -1,0 +1,11 @@
+//! Everything that crosses the wall as files: copy-on-write views of a project,
+//! the bundle of what changed in one, and its atomic way back.
+//!
+//! Works on directory descriptors (`beneath`), never on a path that came from
+//! inside a sandbox. Knows no process, namespace or network.
+
+pub mod manifest;
+pub mod path;
+
+pub use manifest::{Change, Entry, Manifest, Node};
+pub use path::RelativePath;

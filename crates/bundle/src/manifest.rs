@@ -1,0 +1,214 @@
+//! What a bundle says of itself: one entry for each changed path, with the
+//! hashes of what was there before and of what is to be there.
+//!
+//! The bytes of the manifest are written once; their BLAKE3 hash is the
+//! bundle's id, so a bundle whose manifest was altered is not found.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::{RelativePath, bytes_as_json};
+
+/// The version of the manifest's form that this build writes and reads.
+pub const VERSION: u32 = 1;
+
+/// A BLAKE3 hash of a file's content, as 64 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentHash([u8; 32]);
+
+/// What is (or was) at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Node {
+    /// A regular file.
+    File {
+        /// The hash of its content.
+        hash: ContentHash,
+        /// Its length in bytes.
+        size: u64,
+        /// Its permission bits (0o777 at most: set-id and sticky bits never travel).
+        mode: u32,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Its target, as written.
+        #[serde(with = "bytes_as_json")]
+        target: Vec<u8>,
+    },
+    /// A directory.
+    Directory {
+        /// Its permission bits (0o777 at most).
+        mode: u32,
+    },
+}
+
+/// What happened to a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "operation", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Change {
+    /// Nothing was there; now `new` is.
+    Add {
+        /// What is there now.
+        new: Node,
+    },
+    /// `old` was there; now `new` is.
+    Modify {
+        /// What was there.
+        old: Node,
+        /// What is there now.
+        new: Node,
+    },
+    /// `old` was there; now nothing is.
+    Delete {
+        /// What was there.
+        old: Node,
+    },
+}
+
+/// Why an entry can never be applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// It lies in, or is, a `.git` (in any letter case or disguise that a file system folds).
+    GitDirectory,
+    /// It makes or alters a directory that git takes for a bare repository.
+    BareRepository,
+    /// It is a symbolic link whose target is absolute or leaves the project.
+    LinkLeaves,
+    /// It is a socket, pipe or device.
+    SpecialFile,
+    /// Its path is longer than the limit.
+    PathTooLong,
+}
+
+/// Which kind of host tool runs a file by itself, without being asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExecutedBy {
+    /// Git or a hook manager.
+    Hooks,
+    /// The shell, on entering the directory (`.envrc` and its kind).
+    Shell,
+    /// An editor or agent, on opening the directory.
+    Editor,
+    /// A continuous-integration service.
+    Ci,
+    /// A build tool or package manager, through its own configuration.
+    Build,
+}
+
+/// One changed path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// Where, below the project's root.
+    pub path: RelativePath,
+    /// What happened.
+    #[serde(flatten)]
+    pub change: Change,
+    /// For an `Add`: the deleted path whose content this is. The two are applied together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed_from: Option<RelativePath>,
+    /// Whether git ignores the path; such an entry is applied only when asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
+    /// Set when it can never be applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+    /// Set when a host tool would run it by itself; needs an acceptance of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_by: Option<ExecutedBy>,
+    /// The host changed the path between the start of the view and the making of the bundle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
+}
+
+/// How the view was made copy-on-write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ViewKind {
+    /// An overlay with the project as its lower layer.
+    Overlay,
+    /// A plain copy of the project.
+    Copy,
+}
+
+/// A bundle's description of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The absolute path of the project's root on the host.
+    #[serde(with = "bytes_as_json")]
+    pub project: Vec<u8>,
+    /// When the bundle was made, in milliseconds since the epoch.
+    pub created_at_ms: u64,
+    /// The command that made the changes, as a person would read it.
+    pub command: Vec<String>,
+    /// How the command ended: the exit code as `stockade run` returned it.
+    pub exit_code: u8,
+    /// The commit that the project's HEAD named when the view was made, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_ref: Option<String>,
+    /// How the view was made.
+    pub view: ViewKind,
+    /// The changed paths, sorted by path, each at most once.
+    pub entries: Vec<Entry>,
+}
+
+impl Change {
+    /// What was there before, where anything was.
+    pub fn old(&self) -> Option<&Node> {
+        match self {
+            Self::Add { .. } => None,
+            Self::Modify { old, .. } | Self::Delete { old } => Some(old),
+        }
+    }
+
+    /// What is there now, where anything is.
+    pub fn new_node(&self) -> Option<&Node> {
+        match self {
+            Self::Add { new } | Self::Modify { new, .. } => Some(new),
+            Self::Delete { .. } => None,
+        }
+    }
+}
+
+impl ContentHash {
+    /// The hash of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// The hash as 64 lower-case hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+    }
+
+    /// Reads 64 lower-case hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        if hex.bytes().any(|b| b.is_ascii_uppercase()) {
+            return None;
+        }
+        blake3::Hash::from_hex(hex).ok().map(|hash| Self(*hash.as_bytes()))
+    }
+}
+
+impl From<blake3::Hash> for ContentHash {
+    fn from(hash: blake3::Hash) -> Self {
+        Self(*hash.as_bytes())
+    }
+}
+
+impl Serialize for ContentHash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for ContentHash {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let hex = String::deserialize(deserializer)?;
+        Self::from_hex(&hex).ok_or_else(|| serde::de::Error::custom("not a BLAKE3 hash"))
+    }
+}

@@ -1,0 +1,2 @@
+//! The `stockade` command.
+fn main() {}

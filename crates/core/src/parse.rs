@@ -1,0 +1,118 @@
+//! Reading sizes, durations and processor shares as people write them.
+
+use std::time::Duration;
+
+/// A value that a person wrote and that could not be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not {wanted}")]
+pub struct ParseError {
+    /// What was given.
+    pub given: String,
+    /// What would have been understood, with an example.
+    pub wanted: &'static str,
+}
+
+/// Reads a number of bytes: `1048576`, `64k`, `512M`, `1.5g`, `2GiB`. Units are powers of 1024.
+pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
+    let wanted = "a size such as 512M, 2g or 1048576";
+    let units = |unit: &str| match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1.0),
+        "k" | "kb" | "kib" => Some(1024.0),
+        "m" | "mb" | "mib" => Some(1024.0 * 1024.0),
+        "g" | "gb" | "gib" => Some(1024.0 * 1024.0 * 1024.0),
+        "t" | "tb" | "tib" => Some(1024.0_f64.powi(4)),
+        _ => None,
+    };
+    let value = with_unit(text, units, wanted)?;
+    whole(value, text, wanted)
+}
+
+/// Reads a duration: `30` (seconds), `1.5s`, `250ms`, `10m`, `2h`.
+pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
+    let wanted = "a duration such as 30s, 250ms, 10m or 2h";
+    let units = |unit: &str| match unit {
+        "ms" => Some(0.001),
+        "" | "s" => Some(1.0),
+        "m" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    let seconds = with_unit(text, units, wanted)?;
+    let refused = || ParseError { given: text.to_owned(), wanted };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(refused()),
+    }
+}
+
+/// Reads a share of processors, such as `0.5` or `2`, as thousandths of one processor.
+pub fn parse_cpus(text: &str) -> Result<u64, ParseError> {
+    let wanted = "a number of processors such as 0.5 or 2";
+    let value = with_unit(text, |unit| unit.is_empty().then_some(1000.0), wanted)?;
+    whole(value, text, wanted)
+}
+
+fn with_unit(
+    text: &str,
+    factor: impl Fn(&str) -> Option<f64>,
+    wanted: &'static str,
+) -> Result<f64, ParseError> {
+    let refused = || ParseError { given: text.to_owned(), wanted };
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| refused())?;
+    Ok(number * factor(unit).ok_or_else(refused)?)
+}
+
+fn whole(value: f64, text: &str, wanted: &'static str) -> Result<u64, ParseError> {
+    // 2^53: up to here every whole number is exact in a float.
+    if value.is_finite() && (1.0..=9_007_199_254_740_992.0).contains(&value) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked to be between 1 and 2^53 above"
+        )]
+        return Ok(value as u64);
+    }
+    Err(ParseError { given: text.to_owned(), wanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_in_powers_of_1024() {
+        for (text, bytes) in [
+            ("1048576", 1 << 20),
+            ("64k", 64 << 10),
+            ("512M", 512 << 20),
+            ("1.5g", 3 << 29),
+            ("2GiB", 2 << 30),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "0", "-1", "1x", "M", "1e9", "NaN", "inf", "1 M", "99999999999999999999"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_have_units_and_are_not_zero() {
+        assert_eq!(parse_duration("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
+        for text in ["", "0", "0ms", "-3s", "5d", "s", "1.2.3s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn processors_are_thousandths() {
+        assert_eq!(parse_cpus("0.5"), Ok(500));
+        assert_eq!(parse_cpus("2"), Ok(2000));
+        for text in ["0", "-1", "two", "2cpus"] {
+            assert!(parse_cpus(text).is_err(), "{text}");
+        }
+    }
+}

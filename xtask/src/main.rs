@@ -1,0 +1,2 @@
+//! The project's own commands: `cargo xtask ci|tidy|bench`.
+fn main() {}
