@@ -1,1 +1,6 @@
 //! The jail.
+#![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
+
+pub mod seccomp;
+#[cfg(test)]
+mod testing;
