@@ -19,6 +19,12 @@ pub(crate) fn in_child(body: impl FnOnce() -> i32) -> Ended {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", io::Error::last_os_error());
     if child == 0 {
+        // The harness would keep the message in memory that ends with this process.
+        std::panic::set_hook(Box::new(|panic| {
+            let text = format!("in a child: {panic}\n");
+            // SAFETY: the buffer is valid for its length.
+            unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+        }));
         let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
         // SAFETY: ends the child at once, without the parent's exit handlers.
         unsafe { libc::_exit(code) };
@@ -59,4 +65,41 @@ pub(crate) fn errno_of(number: libc::c_long, arguments: [usize; 6]) -> i32 {
 #[expect(clippy::print_stderr, reason = "the test harness captures it and shows it on request")]
 pub(crate) fn note(text: &str) {
     eprintln!("{text}");
+}
+
+/// Whether the tests run as root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Makes the calling process an ordinary user where it is root's, so that the kernel's
+/// exceptions for root do not apply.
+pub(crate) fn become_other_user() {
+    if !is_root() {
+        return;
+    }
+    let user = 0x7000_0000_u32;
+    // SAFETY: take numbers; the calling process is a forked child with one thread.
+    let results = unsafe {
+        [
+            libc::setgroups(0, std::ptr::null()),
+            libc::setresgid(user, user, user),
+            libc::setresuid(user, user, user),
+            // Else /proc/self belongs to root and the maps cannot be written.
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0),
+        ]
+    };
+    assert_eq!(results, [0; 4], "{}", io::Error::last_os_error());
+}
+
+/// Enters a new user namespace in which the caller is user 0 and has every capability.
+pub(crate) fn enter_user_namespace() {
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
+    // SAFETY: takes flags; the calling process is a forked child with one thread.
+    let result = unsafe { libc::unshare(libc::CLONE_NEWUSER) };
+    assert_eq!(result, 0, "unshare: {}", io::Error::last_os_error());
+    std::fs::write("/proc/self/setgroups", "deny").unwrap();
+    std::fs::write("/proc/self/uid_map", format!("0 {user} 1")).unwrap();
+    std::fs::write("/proc/self/gid_map", format!("0 {group} 1")).unwrap();
 }
