@@ -6,6 +6,7 @@
 
 pub mod manifest;
 pub mod path;
+pub mod policy;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;
