@@ -5,9 +5,13 @@
 //! inside a sandbox. Knows no process, namespace or network.
 
 pub mod beneath;
+pub mod ignore;
+pub mod index;
 pub mod manifest;
 pub mod path;
 pub mod policy;
+#[cfg(test)]
+mod testing;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;
