@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 pub use entry::{FileKind, Stat, Timestamp};
@@ -89,13 +89,30 @@ impl Dir {
         Self(fd)
     }
 
-    /// A second descriptor of the same directory.
+    /// A second descriptor of the same directory, with locks and a position of its own.
+    pub fn reopen(&self) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.0, ".", flags, Mode::empty())
+            .map(Self)
+            .map_err(|errno| itself("open directory", errno))
+    }
+
+    /// A second descriptor of the same open directory, sharing its locks.
     pub fn try_clone(&self) -> Result<Self, Error> {
         self.0.try_clone().map(Self).map_err(|source| Error::Io {
             operation: "duplicate the descriptor of",
             path: ".".to_owned(),
             source,
         })
+    }
+
+    /// A descriptor of a directory beneath that serves only to find what is below it; the
+    /// permission to list it is not needed.
+    pub fn locate_dir(&self, path: &RelativePath) -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.confined(path, flags, Mode::empty())
+            .map(Self)
+            .map_err(|errno| failed("find directory", path, errno))
     }
 
     /// Opens a directory beneath for reading.
@@ -141,10 +158,8 @@ impl Dir {
     /// What is at a path, without following a link; `None` where nothing is, also because a
     /// parent is missing or no directory.
     pub fn stat(&self, path: &RelativePath) -> Result<Option<Stat>, Error> {
-        let found = self
-            .at(path, |parent, name| rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW));
-        match found {
-            Ok(stat) => Ok(Some(Stat::from(stat))),
+        match self.at(path, Stat::at) {
+            Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(failed("inspect", path, errno)),
         }
@@ -152,7 +167,7 @@ impl Dir {
 
     /// What this directory itself is.
     pub fn stat_self(&self) -> Result<Stat, Error> {
-        rustix::fs::fstat(&self.0).map(Stat::from).map_err(|errno| itself("inspect", errno))
+        Stat::of(&self.0).map_err(|errno| itself("inspect", errno))
     }
 
     /// The target of a symbolic link, as written.
@@ -235,6 +250,16 @@ impl Dir {
             entries.push((name.to_vec(), kind));
         }
         Ok(entries)
+    }
+
+    /// Whether this process may make, rename and remove entries of this directory.
+    pub fn is_writable(&self) -> Result<bool, Error> {
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        match rustix::fs::accessat(&self.0, ".", wanted, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => Ok(false),
+            Err(errno) => Err(itself("inspect the permissions of", errno)),
+        }
     }
 
     /// Sets permission bits exactly, whatever the umask; refused with [`Error::NotRegular`] for

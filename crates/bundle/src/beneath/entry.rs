@@ -1,8 +1,9 @@
 //! What a directory entry is, in Rust's types.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use rustix::fs::{FileType, Mode};
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, makedev};
 use rustix::io::Errno;
 
 /// The type of a directory entry.
@@ -29,7 +30,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What `fstatat(2)` tells of a directory entry.
+/// What `statx(2)` tells of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Its type.
@@ -40,7 +41,10 @@ pub struct Stat {
     pub size: u64,
     /// The device it lies on.
     pub device: u64,
-    /// Its number there.
+    /// The mount through which it was reached; differs from its parent's where something is
+    /// mounted on it.
+    pub mount: u64,
+    /// Its number on its device.
     pub inode: u64,
     /// How many names it has.
     pub links: u64,
@@ -74,25 +78,39 @@ impl From<FileType> for FileKind {
     }
 }
 
-impl From<rustix::fs::Stat> for Stat {
-    fn from(stat: rustix::fs::Stat) -> Self {
-        // A clock's nanoseconds are below 10^9, a length never negative.
-        let timestamp = |seconds, nanoseconds| Timestamp {
-            seconds,
-            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-        };
+impl Stat {
+    /// What `name` in a directory is, without following a link.
+    pub(super) fn at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Self, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        rustix::fs::statx(parent, name, flags, WANTED).map(Self::from)
+    }
+
+    /// What a descriptor names.
+    pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
+        rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED).map(Self::from)
+    }
+}
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
+
+impl From<Statx> for Stat {
+    fn from(stat: Statx) -> Self {
+        let timestamp =
+            |time: StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+        let mode = u32::from(stat.stx_mode);
         Self {
-            kind: FileKind::from_mode(stat.st_mode),
-            mode: stat.st_mode & 0o7777,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            links: stat.st_nlink,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            device_number: stat.st_rdev,
-            modified: timestamp(stat.st_mtime, stat.st_mtime_nsec),
-            changed: timestamp(stat.st_ctime, stat.st_ctime_nsec),
+            kind: FileKind::from_mode(mode),
+            mode: mode & 0o7777,
+            size: stat.stx_size,
+            device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            mount: stat.stx_mnt_id,
+            inode: stat.stx_ino,
+            links: u64::from(stat.stx_nlink),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            device_number: makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+            modified: timestamp(stat.stx_mtime),
+            changed: timestamp(stat.stx_ctime),
         }
     }
 }
