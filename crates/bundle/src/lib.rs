@@ -10,6 +10,7 @@ pub mod index;
 pub mod manifest;
 pub mod path;
 pub mod policy;
+pub mod project;
 #[cfg(test)]
 mod testing;
 

@@ -8,7 +8,7 @@ mod names;
 
 use std::collections::HashMap;
 
-use crate::manifest::{Entry, ExecutedBy, Node, Refusal};
+use crate::manifest::{Entry, Node, Refusal};
 use crate::path::RelativePath;
 
 pub use executed::executed_by;

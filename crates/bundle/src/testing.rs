@@ -21,3 +21,9 @@ impl Random {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 }
+
+/// Says on stderr why a test did nothing.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+pub(crate) fn skipped(reason: &str) {
+    eprintln!("skipped: {reason}");
+}

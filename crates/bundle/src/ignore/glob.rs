@@ -152,7 +152,7 @@ fn class(pattern: &[u8], mut at: usize) -> Option<(Box<[bool; 256]>, usize)> {
                 match pattern[name..close].strip_suffix(b":") {
                     Some(known) => {
                         let test = posix(known)?;
-                        (0..=255_u8).filter(|b| test(b)).for_each(|b| set[usize::from(b)] = true);
+                        (0..=255_u8).filter(test).for_each(|b| set[usize::from(b)] = true);
                         at = close;
                         previous = None;
                     }

@@ -96,7 +96,7 @@ fn pattern(random: &mut Random) -> String {
 #[test]
 fn random_trees_agree_with_git() {
     if Command::new("git").arg("--version").output().is_err() {
-        eprintln!("skipped: git is not installed");
+        crate::testing::skipped("git is not installed");
         return;
     }
     let mut compared = 0;

@@ -27,7 +27,7 @@ fn load(root: &Path) -> Index {
 #[test]
 fn every_version_agrees_with_git() {
     if Command::new("git").arg("--version").output().is_err() {
-        eprintln!("skipped: git is not installed");
+        crate::testing::skipped("git is not installed");
         return;
     }
     for (format, settings) in [

@@ -1,7 +1,7 @@
 use std::convert::Infallible;
 
 use super::*;
-use crate::manifest::{Change, ContentHash};
+use crate::manifest::{Change, ContentHash, ExecutedBy};
 
 fn path(text: &str) -> RelativePath {
     RelativePath::new(text).unwrap()
