@@ -5,6 +5,7 @@
 //! inside a sandbox. Knows no process, namespace or network.
 
 pub mod beneath;
+pub mod data;
 pub mod ignore;
 pub mod index;
 pub mod manifest;
@@ -13,6 +14,7 @@ pub mod policy;
 pub mod project;
 #[cfg(test)]
 mod testing;
+pub mod view;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;

@@ -1,4 +1,7 @@
-//! What the tests of this crate share: repeatable pseudo-random numbers.
+//! What the tests of this crate share.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 /// A small deterministic generator (splitmix64), so that a failing seed can be run again.
 pub(crate) struct Random(u64);
@@ -26,4 +29,9 @@ impl Random {
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub(crate) fn skipped(reason: &str) {
     eprintln!("skipped: {reason}");
+}
+
+/// Sets permission bits.
+pub(crate) fn chmod(path: impl AsRef<Path>, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
