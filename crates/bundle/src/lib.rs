@@ -4,6 +4,7 @@
 //! Works on directory descriptors (`beneath`), never on a path that came from
 //! inside a sandbox. Knows no process, namespace or network.
 
+pub mod apply;
 pub mod beneath;
 pub mod data;
 pub mod ignore;
