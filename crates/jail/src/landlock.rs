@@ -76,6 +76,20 @@ pub enum Error {
     Restrict(#[source] io::Error),
 }
 
+impl From<Error> for io::Error {
+    /// The kernel's own error, for those who know the step from elsewhere.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unsupported => Self::from_raw_os_error(libc::EOPNOTSUPP),
+            Error::Version(source)
+            | Error::Ruleset(source)
+            | Error::Open { source, .. }
+            | Error::Rule { source, .. }
+            | Error::Restrict(source) => source,
+        }
+    }
+}
+
 /// The newest interface version that was considered here; of a newer one nothing more is used.
 pub const NEWEST_ABI: u32 = 7;
 
