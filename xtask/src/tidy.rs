@@ -2,11 +2,13 @@
 //! whose `check` returns what it found; an empty list is the only way to pass.
 
 mod arrows;
+mod attacks;
 mod documents;
 mod error_pages;
 mod packages;
 mod rust_text;
 mod sources;
+mod tests_named;
 mod text;
 
 use anyhow::Context as _;
@@ -77,6 +79,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(sources::check(&tree));
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));
+    findings.extend(attacks::check(&tree));
     findings.extend(error_pages::check(&tree));
     Ok(findings)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rust_text::code_only;
+use super::tests_named::has_test;
 use super::{Finding, Tree};
 
 /// The list, one `COMMAND => FILE::TEST` a line; lines that start with `#` are comments.
@@ -96,23 +96,10 @@ fn commands(document: &str) -> (Vec<(usize, String)>, Vec<usize>) {
     (commands, unlabelled)
 }
 
-/// Whether `FILE::TEST` names a function with `#[test]` in a source of the project.
+/// Whether `FILE::TEST` names a test in a source of the project.
 fn is_test(tree: &Tree, test: &str) -> bool {
     let Some((path, name)) = test.rsplit_once("::") else { return false };
-    let Some(file) = tree.file(path) else { return false };
-    let code = code_only(&file.text);
-    let mut is_marked = false;
-    for line in code.lines().map(str::trim) {
-        if line.starts_with("#[test]") {
-            is_marked = true;
-        } else if line.contains("fn ") {
-            if is_marked && line.contains(&format!("fn {name}(")) {
-                return true;
-            }
-            is_marked = false;
-        }
-    }
-    false
+    tree.file(path).is_some_and(|file| has_test(&file.text, name))
 }
 
 #[cfg(test)]
