@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tests_named::has_test;
-use super::{Finding, Tree};
+use super::{Finding, Tree, tests_named};
 
 const DOCUMENT: &str = "SECURITY.md";
 
@@ -40,7 +39,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let (file, name) = test.rsplit_once("::").unwrap_or_default();
             let exists = [SUITE, END_TO_END].iter().any(|directory| {
                 let source = tree.file(&format!("{directory}{}.rs", file.replace("::", "/")));
-                source.is_some_and(|source| has_test(&source.text, name))
+                source.is_some_and(|source| tests_named::has_test(&source.text, name))
             });
             if !exists {
                 findings.push(format!("{DOCUMENT}:{number}: there is no test `{test}`"));
@@ -63,12 +62,8 @@ fn suite(tree: &Tree) -> Vec<(&str, String)> {
     let mut tests = Vec::new();
     for file in tree.rust().filter(|file| file.path.starts_with(SUITE)) {
         let module = file.path[SUITE.len()..].trim_end_matches(".rs").replace('/', "::");
-        let names = file.text.lines().filter_map(|line| {
-            let (before, rest) = line.split_once("fn ")?;
-            before.trim().is_empty().then(|| rest.split('(').next())?
-        });
-        let found = names.filter(|name| has_test(&file.text, name));
-        tests.extend(found.map(|name| (file.path.as_str(), format!("{module}::{name}"))));
+        let names = tests_named::tests(&file.text).into_iter();
+        tests.extend(names.map(|name| (file.path.as_str(), format!("{module}::{name}"))));
     }
     tests
 }
