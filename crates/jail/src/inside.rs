@@ -14,7 +14,7 @@ use crate::channel::{Channel, FromInit, ToInit};
 use crate::command;
 use crate::identity::Identity;
 use crate::init;
-use crate::mounts::{self, At as _, Attached, Failure};
+use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::spec::{Access, JailSpec, Mount, Source, Streams};
 use crate::walls::Wall;
@@ -62,10 +62,12 @@ fn start(
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
     let by_range = spec.identity.range().is_some();
-    let assembly = mounts::gather(root, mounts, handed)?;
+    mounts::separate()?;
+    let mut assembly = mounts::gather(root, mounts, handed)?;
     argv::forget();
-    mounts::leave_host_root()?;
-    let Attached { upper, proc_missing } = assembly.attach()?;
+    let upper = assembly.upper.take();
+    assembly.leave_host_root()?;
+    let proc_missing = !assembly.attach()?;
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
     network::raise_loopback().at(Wall::Network, words("bring the loopback up"))?;
     let landlock = match landlock::abi() {

@@ -1,16 +1,16 @@
 //! The jail's file system, in two phases: `gather` takes hold of everything
 //! while the host's root is still there; `Assembly::attach` puts it together once
-//! the host's root is gone, so that no path resolved there can lead out.
+//! that root is gone, so that no path resolved there can lead out.
 
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode};
+use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
@@ -69,43 +69,24 @@ const MASKED: [&str; 17] = [
     "timer_list",
 ];
 
-/// Where the parts of an overlay stand while it is being put together.
-const LOWER: &str = "/.lower";
-const VIEW: &str = "/.view";
-const IMAGE: &str = "/.image";
-
 /// Everything of the jail's file system, held but not yet in its place.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    root: Option<Gathered>,
+    root: OwnedFd,
     mounts: Vec<(PathBuf, Piece)>,
     proc: Option<OwnedFd>,
     devices: Vec<OwnedFd>,
+    /// The upper layer that lives in memory, where one does.
+    pub(crate) upper: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
 enum Piece {
-    Tree(Gathered),
+    Mounted(OwnedFd),
     Scratch(Scratch),
     File(Vec<u8>),
     Link(PathBuf),
     Directory,
-}
-
-#[derive(Debug)]
-enum Gathered {
-    Empty,
-    Mounted(OwnedFd),
-    Overlay { lower: OwnedFd, view: Option<OwnedFd>, size_bytes: u64 },
-}
-
-/// What attaching found out.
-#[derive(Debug, Default)]
-pub(crate) struct Attached {
-    /// The upper layer that lives in memory, where one does.
-    pub(crate) upper: Option<OwnedFd>,
-    /// `/proc` could not be mounted and is an empty directory.
-    pub(crate) proc_missing: bool,
 }
 
 /// Which trees the outer process must clone and hand in, in the order in which they are gathered:
@@ -147,8 +128,10 @@ pub(crate) fn gather(
             .at(Wall::View, || "receive the mapped trees".to_owned()),
         _ => clone_tree(tree, recursive),
     };
+    let mut upper = None;
     let mut source = |source: Source| match source {
-        Source::Empty => Ok(Gathered::Empty),
+        Source::Empty => new_tmpfs(0o755, 16 << 20, &[], MountAttrFlags::empty())
+            .at(Wall::Root, || "make an empty root".to_owned()),
         Source::Host { tree: host, access, recursive, owners_mapped } => {
             let mount = tree(&host, recursive, owners_mapped)?;
             let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
@@ -157,23 +140,26 @@ pub(crate) fn gather(
             }
             sys::mount_setattr(mount.as_fd(), recursive, set, None)
                 .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
-            Ok(Gathered::Mounted(mount))
+            Ok(mount)
         }
-        Source::Overlay(Overlay { lower, view, size_bytes }) => Ok(Gathered::Overlay {
-            lower: tree(&lower, false, true)?,
-            view: view.map(|view| tree(&view, false, true)).transpose()?,
-            size_bytes,
-        }),
+        Source::Overlay(Overlay { lower, view, size_bytes }) => {
+            let lower = tree(&lower, false, true)?;
+            match view {
+                Some(view) => overlay(&lower, &tree(&view, false, true)?),
+                None => {
+                    let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
+                    upper = Some(layer);
+                    overlay(&lower, &memory)
+                }
+            }
+        }
     };
-    let root = match root {
-        Source::Empty => None,
-        other => Some(source(other)?),
-    };
+    let root = source(root)?;
     let mounts = mounts
         .into_iter()
         .map(|(target, mount)| {
             let piece = match mount {
-                Mount::Tree(tree) => Piece::Tree(source(tree)?),
+                Mount::Tree(tree) => Piece::Mounted(source(tree)?),
                 Mount::Scratch(scratch) => Piece::Scratch(scratch),
                 Mount::File(content) => Piece::File(content),
                 Mount::Link(to) => Piece::Link(to),
@@ -193,7 +179,7 @@ pub(crate) fn gather(
             .at(Wall::Devices, || format!("clone /dev/{name}"))
         })
         .collect::<Result<_, _>>()?;
-    Ok(Assembly { root, mounts, proc: new_proc()?, devices })
+    Ok(Assembly { root, mounts, proc: new_proc()?, devices, upper })
 }
 
 /// A new procfs, made while the host's is still visible: the kernel allows it only then
@@ -247,74 +233,100 @@ pub(crate) fn clone_mapped(
     Ok(clone)
 }
 
-/// Leaves the host's root for an empty one: afterwards `/` is a file system in memory.
-pub(crate) fn leave_host_root() -> Result<(), Failure> {
-    let step = |text: &'static str| move || text.to_owned();
+/// Makes every mount of this namespace its own: nothing passes to or from the host's.
+pub(crate) fn separate() -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .at(Wall::Root, step("make the mounts private"))?;
-    let root = new_tmpfs(0o755, 16 << 20, &[], MountAttrFlags::empty())
-        .at(Wall::Root, step("make an empty root"))?;
-    enter_root(&root)
+        .at(Wall::Root, || "make the mounts private".to_owned())
 }
 
-/// Makes this detached mount the root and detaches the one before it (`pivot_root(2)`, "Notes").
-fn enter_root(root: &OwnedFd) -> Result<(), Failure> {
-    let step = |text: &'static str| move || text.to_owned();
-    move_mount(root, "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        .at(Wall::Root, step("attach the new root"))?;
-    rustix::process::fchdir(root).at(Wall::Root, step("enter the new root"))?;
-    rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
-    unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the old root"))?;
-    rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))
+/// A detached overlay over `lower`, with `upper` and `work` in `view`.
+///
+/// An overlay takes only layers that are attached. They are stacked on the host's root, where
+/// the walk of a path never sees them and from where they go when that root is left; named
+/// by descriptor, they tell nothing of the host in the overlay's own options.
+fn overlay(lower: &OwnedFd, view: &OwnedFd) -> Result<OwnedFd, Failure> {
+    for layer in [lower, view] {
+        attach_mount(layer, Path::new("/")).at(Wall::View, || "attach a layer".to_owned())?;
+    }
+    let (lower, view) = (lower.as_raw_fd(), view.as_raw_fd());
+    new_overlay(
+        &format!("/proc/self/fd/{lower}"),
+        &format!("/proc/self/fd/{view}/upper"),
+        &format!("/proc/self/fd/{view}/work"),
+    )
+    .at(Wall::View, || "mount the overlay".to_owned())
+}
+
+/// See the kernel's `filesystems/overlayfs.rst`: `userxattr` is what an unprivileged mount needs,
+/// and with it `redirect_dir`, `metacopy` and `index` are off, so that the upper layer alone
+/// tells what changed.
+fn new_overlay(lower: &str, upper: &str, work: &str) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", "view")?;
+    fsconfig_set_string(context.as_fd(), "lowerdir", lower)?;
+    fsconfig_set_string(context.as_fd(), "upperdir", upper)?;
+    fsconfig_set_string(context.as_fd(), "workdir", work)?;
+    fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    fsconfig_create(context.as_fd())?;
+    fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+}
+
+/// A file system in memory with `upper` and `work`, and the descriptor of `upper`, which has the
+/// owner and mode of the lower layer's root.
+fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedFd), Failure> {
+    let step = || "make the layers in memory".to_owned();
+    let memory = new_tmpfs(0o755, size_bytes, &[], MountAttrFlags::empty()).at(Wall::View, step)?;
+    let root = rustix::fs::fstat(lower).at(Wall::View, step)?;
+    rustix::fs::mkdirat(&memory, "work", Mode::RWXU).at(Wall::View, step)?;
+    rustix::fs::mkdirat(&memory, "upper", Mode::from_raw_mode(root.st_mode & 0o777))
+        .at(Wall::View, step)?;
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let upper = rustix::fs::openat(&memory, "upper", flags, Mode::empty()).at(Wall::View, step)?;
+    let (user, group) = (Uid::from_raw(root.st_uid), Gid::from_raw(root.st_gid));
+    rustix::fs::fchown(&upper, Some(user), Some(group)).at(Wall::View, step)?;
+    Ok((memory, upper))
 }
 
 impl Assembly {
-    /// Puts everything in its place below the current root, and makes that read-only.
-    pub(crate) fn attach(self) -> Result<Attached, Failure> {
-        let mut attached = Attached { proc_missing: self.proc.is_none(), upper: None };
-        if let Some(root) = self.root {
-            let mount = match root {
-                Gathered::Empty => None,
-                Gathered::Mounted(mount) => Some(mount),
-                Gathered::Overlay { lower, view, size_bytes } => {
-                    Some(overlay(&lower, view.as_ref(), size_bytes, &mut None)?)
-                }
-            };
-            if let Some(mount) = mount {
-                // The kernel wants the mount below the root that it replaces.
-                make_directory(Path::new(IMAGE))
-                    .at(Wall::Root, || "make a place for the image".to_owned())?;
-                enter_root(&mount)?;
-            }
-        }
-        for (index, (target, piece)) in self.mounts.into_iter().enumerate() {
-            attach_piece(&target, piece, &mut attached.upper).map_err(|mut failure| {
-                failure.step = format!("{} (mount {index}, {})", failure.step, target.display());
+    /// Leaves the host's root for the jail's: afterwards no path leads to anything of the host
+    /// (`pivot_root(2)`, "Notes").
+    pub(crate) fn leave_host_root(&self) -> Result<(), Failure> {
+        let step = |text: &'static str| move || text.to_owned();
+        attach_mount(&self.root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
+        rustix::process::fchdir(&self.root).at(Wall::Root, step("enter the new root"))?;
+        rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
+        unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the host's root"))?;
+        rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))
+    }
+
+    /// Puts everything in its place below the current root, and makes that read-only. True when
+    /// there is a `/proc`.
+    pub(crate) fn attach(self) -> Result<bool, Failure> {
+        let has_proc = self.proc.is_some();
+        for (target, piece) in self.mounts {
+            attach_piece(&target, piece).map_err(|mut failure| {
+                failure.step = format!("{} at {}", failure.step, target.display());
                 failure
             })?;
         }
         attach_devices(self.devices)?;
         attach_proc(self.proc)?;
-        let root = open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC)
-            .at(Wall::Root, || "open the root".to_owned())?;
         let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        sys::mount_setattr(root.as_fd(), false, set, None)
+        sys::mount_setattr(self.root.as_fd(), false, set, None)
             .at(Wall::Root, || "make the root read-only".to_owned())?;
-        Ok(attached)
+        Ok(has_proc)
     }
 }
 
-fn attach_piece(target: &Path, piece: Piece, upper: &mut Option<OwnedFd>) -> Result<(), Failure> {
+fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
     let step = |what: &'static str| move || what.to_owned();
-    if let Some(parent) = target.parent() {
-        make_directory(parent).at(Wall::Root, step("make the parent directories"))?;
-    }
     match piece {
         Piece::Directory => make_directory(target).at(Wall::Root, step("make a directory")),
-        Piece::Link(to) => match std::os::unix::fs::symlink(to, target) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other.at(Wall::Root, step("make a link")),
-        },
+        Piece::Link(to) => make_link(&to, target).at(Wall::Root, step("make a link")),
         Piece::File(content) => write_file(target, &content).at(Wall::Root, step("write a file")),
         Piece::Scratch(scratch) => {
             make_directory(target).at(Wall::Root, step("make a mount point"))?;
@@ -324,89 +336,16 @@ fn attach_piece(target: &Path, piece: Piece, upper: &mut Option<OwnedFd>) -> Res
                 .at(Wall::Root, step("make a file system in memory"))?;
             attach_mount(&mount, target).at(Wall::Root, step("attach a file system in memory"))
         }
-        Piece::Tree(Gathered::Empty) => {
-            make_directory(target).at(Wall::Root, step("make a directory"))
-        }
-        Piece::Tree(Gathered::Mounted(mount)) => {
+        Piece::Mounted(mount) => {
             let kind = rustix::fs::fstat(&mount).at(Wall::Root, step("look at a tree"))?;
-            if rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir() {
+            if FileType::from_raw_mode(kind.st_mode).is_dir() {
                 make_directory(target).at(Wall::Root, step("make a mount point"))?;
             } else {
                 touch(target).at(Wall::Root, step("make a mount point"))?;
             }
             attach_mount(&mount, target).at(Wall::Root, step("attach a tree"))
         }
-        Piece::Tree(Gathered::Overlay { lower, view, size_bytes }) => {
-            make_directory(target).at(Wall::View, step("make a mount point"))?;
-            let mount = overlay(&lower, view.as_ref(), size_bytes, upper)?;
-            attach_mount(&mount, target).at(Wall::View, step("attach the view"))
-        }
     }
-}
-
-/// A detached overlay over `lower`. Its parts are attached under neutral names for as long as
-/// that takes, so that the mount's own options tell nothing of the host.
-fn overlay(
-    lower: &OwnedFd,
-    view: Option<&OwnedFd>,
-    size_bytes: u64,
-    upper: &mut Option<OwnedFd>,
-) -> Result<OwnedFd, Failure> {
-    let step = |text: &'static str| move || text.to_owned();
-    for place in [LOWER, VIEW] {
-        make_directory(Path::new(place)).at(Wall::View, step("make a place for the layers"))?;
-    }
-    attach_mount(lower, Path::new(LOWER)).at(Wall::View, step("attach the lower layer"))?;
-    if let Some(view) = view {
-        attach_mount(view, Path::new(VIEW)).at(Wall::View, step("attach the upper layer"))?;
-    } else {
-        let memory = new_tmpfs(0o755, size_bytes, &[], MountAttrFlags::empty())
-            .at(Wall::View, step("make an upper layer in memory"))?;
-        attach_mount(&memory, Path::new(VIEW)).at(Wall::View, step("attach the upper layer"))?;
-        let root = rustix::fs::stat(LOWER).at(Wall::View, step("look at the lower layer"))?;
-        for (name, mode) in [("upper", root.st_mode & 0o777), ("work", 0o700)] {
-            let path = Path::new(VIEW).join(name);
-            fs::DirBuilder::new()
-                .mode(mode)
-                .create(&path)
-                .at(Wall::View, step("make a layer in memory"))?;
-            rustix::fs::chown(
-                &path,
-                Some(rustix::fs::Uid::from_raw(root.st_uid)),
-                Some(rustix::fs::Gid::from_raw(root.st_gid)),
-            )
-            .at(Wall::View, step("own a layer in memory"))?;
-        }
-        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-        *upper = Some(
-            rustix::fs::open(Path::new(VIEW).join("upper"), flags, Mode::empty())
-                .at(Wall::View, step("open the layer in memory"))?,
-        );
-    }
-    let mount = new_overlay().at(Wall::View, step("mount the overlay"))?;
-    for place in [LOWER, VIEW] {
-        unmount(place, UnmountFlags::DETACH).at(Wall::View, step("detach the layers"))?;
-        fs::remove_dir(place).at(Wall::View, step("remove the layers' places"))?;
-    }
-    Ok(mount)
-}
-
-/// See the kernel's `filesystems/overlayfs.rst`: `userxattr` is what an unprivileged mount needs,
-/// and with it `redirect_dir`, `metacopy` and `index` are off, so that the upper layer alone
-/// tells what changed.
-fn new_overlay() -> rustix::io::Result<OwnedFd> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(context.as_fd(), "source", "view")?;
-    fsconfig_set_string(context.as_fd(), "lowerdir", LOWER)?;
-    fsconfig_set_string(context.as_fd(), "upperdir", format!("{VIEW}/upper"))?;
-    fsconfig_set_string(context.as_fd(), "workdir", format!("{VIEW}/work"))?;
-    fsconfig_set_flag(context.as_fd(), "userxattr")?;
-    fsconfig_create(context.as_fd())?;
-    fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
-    )
 }
 
 fn attach_devices(devices: Vec<OwnedFd>) -> Result<(), Failure> {
@@ -456,7 +395,7 @@ fn attach_proc(proc: Option<OwnedFd>) -> Result<(), Failure> {
         let cover = match rustix::fs::lstat(&target) {
             Err(Errno::NOENT) => continue,
             Err(e) => return Err(e).at(Wall::Proc, step("look at an entry of /proc")),
-            Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => {
                 // `/dev/pts` aside, the one directory of the root that is always empty.
                 make_directory(Path::new("/sys")).at(Wall::Proc, step("make a cover"))?;
                 let cover = open_tree(CWD, "/sys", clone).at(Wall::Proc, step("make a cover"))?;
@@ -504,24 +443,45 @@ fn new_filesystem(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o755).create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+/// Does `make`, after the parent directories where those are missing.
+fn with_parents<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match make() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            fs::DirBuilder::new().mode(0o755).recursive(true).create(path)
+            let parent = path.parent().ok_or(e)?;
+            fs::DirBuilder::new().mode(0o755).recursive(true).create(parent)?;
+            make()
         }
         other => other,
     }
 }
 
+fn unless_there(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    unless_there(with_parents(path, || fs::DirBuilder::new().mode(0o755).create(path)))
+}
+
+fn make_link(to: &Path, path: &Path) -> io::Result<()> {
+    unless_there(with_parents(path, || std::os::unix::fs::symlink(to, path)))
+}
+
+/// Makes an empty file unless something is there: what is there is left alone, as it may be in
+/// the view.
 fn touch(path: &Path) -> io::Result<()> {
-    fs::OpenOptions::new().create(true).append(true).mode(0o444).open(path).map(drop)
+    let mut options = fs::OpenOptions::new();
+    let options = options.create_new(true).write(true).mode(0o444);
+    unless_there(with_parents(path, || options.open(path).map(drop)))
 }
 
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
-    let mut file = options.create(true).write(true).truncate(true).mode(0o644).open(path)?;
-    io::Write::write_all(&mut file, content)
+    let options = options.create(true).write(true).truncate(true).mode(0o644);
+    with_parents(path, || io::Write::write_all(&mut options.open(path)?, content))
 }
 
 /// The path as the kernel takes it; a NUL byte cannot be in a path that was ever resolved.
