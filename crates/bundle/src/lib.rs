@@ -4,8 +4,18 @@
 //! Works on directory descriptors (`beneath`), never on a path that came from
 //! inside a sandbox. Knows no process, namespace or network.
 
+pub mod apply;
+pub mod beneath;
+pub mod data;
+pub mod ignore;
+pub mod index;
 pub mod manifest;
 pub mod path;
+pub mod policy;
+pub mod project;
+#[cfg(test)]
+mod testing;
+pub mod view;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;

@@ -23,22 +23,15 @@ const LOCKED: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
-/// Takes every capability from the calling thread, for good. Allocates nothing.
+/// Makes sure that the calling thread and all it will start can get no capability that they do
+/// not have already: no exec gives one, nor does a change of user ids. Allocates nothing.
 ///
-/// Needs CAP_SETPCAP, unless nothing of what needs it is left to do.
-///
-/// # Errors
-/// As [`keep_only`].
-pub fn drop_all() -> io::Result<()> {
-    keep_only(CapabilitySet::empty())
-}
-
-/// Takes every capability but `kept` from the calling thread, and all that would pass an exec.
-/// A child that runs a command must still call [`drop_all`]; it can do so with any set.
+/// Needs CAP_SETPCAP, unless nothing of what needs it is left to do. What the thread has now it
+/// keeps, even when it gives up user id 0: [`drop_all`] takes that.
 ///
 /// # Errors
-/// What prctl(2) or capset(2) said; EPERM also where the caller has not all of `kept`.
-pub fn keep_only(kept: CapabilitySet) -> io::Result<()> {
+/// What prctl(2) said.
+pub fn drop_bounding() -> io::Result<()> {
     if capabilities_secure_bits() != Ok(LOCKED) {
         set_capabilities_secure_bits(LOCKED)?;
     }
@@ -56,9 +49,19 @@ pub fn keep_only(kept: CapabilitySet) -> io::Result<()> {
             },
         }
     }
+    Ok(())
+}
+
+/// Takes every capability that the calling thread has. Needs no right and allocates nothing.
+///
+/// Call [`drop_bounding`] first: alone, this leaves what an exec as user id 0 would give back.
+///
+/// # Errors
+/// What prctl(2) or capset(2) said.
+pub fn drop_all() -> io::Result<()> {
     clear_ambient_capability_set()?;
-    let sets =
-        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     set_capabilities(None, sets).map_err(io::Error::from)
 }
 
@@ -90,6 +93,7 @@ mod tests {
             // In a namespace of its own anybody has every capability.
             enter_user_namespace();
             assert!(sets()[1] != 0 && sets()[3] != 0);
+            drop_bounding().unwrap();
             drop_all().unwrap();
             assert_eq!(sets(), [0; 5]);
             // User id 0 that executes a file would have all of them again.
@@ -100,27 +104,22 @@ mod tests {
             );
             let unlocked = set_capabilities_secure_bits(CapabilitiesSecureBits::empty());
             assert_eq!(unlocked, Err(Errno::PERM));
-            // Doing it again is no error.
-            drop_all().unwrap();
             0
         });
         assert_eq!(ended, Ended::Exited(0));
     }
 
     #[test]
-    fn what_is_kept_is_not_passed_on() {
-        let kept = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
+    fn giving_up_user_0_keeps_what_drop_all_takes() {
         let ended = in_child(|| {
             enter_user_namespace();
-            keep_only(kept).unwrap();
-            assert_eq!(sets(), [0, kept.bits(), kept.bits(), 0, 0]);
-            let output = std::process::Command::new("cat").arg("/proc/self/status").output();
-            assert_eq!(
-                capability_lines(&String::from_utf8(output.unwrap().stdout).unwrap()),
-                [0; 5]
-            );
-            // As a command of the init does, which has no CAP_SETPCAP any more.
+            drop_bounding().unwrap();
+            let [_, permitted, effective, bounding, _] = sets()[..] else { return 1 };
+            assert!(permitted != 0 && effective != 0);
+            assert_eq!(bounding, 0);
             drop_all().unwrap();
+            // As each command of an init does, which cannot drop anything more.
+            drop_bounding().unwrap();
             assert_eq!(sets(), [0; 5]);
             0
         });
@@ -131,13 +130,8 @@ mod tests {
     fn a_caller_without_the_right_to_drop_is_refused() {
         let ended = in_child(|| {
             enter_user_namespace();
-            let none = CapabilitySets {
-                effective: CapabilitySet::empty(),
-                permitted: CapabilitySet::empty(),
-                inheritable: CapabilitySet::empty(),
-            };
-            set_capabilities(None, none).unwrap();
-            i32::from(drop_all().map_err(|e| e.raw_os_error()) != Err(Some(libc::EPERM)))
+            drop_all().unwrap();
+            i32::from(drop_bounding().map_err(|e| e.raw_os_error()) != Err(Some(libc::EPERM)))
         });
         assert_eq!(ended, Ended::Exited(0));
     }

@@ -2,6 +2,7 @@
 //! while the host's root is still there; `Assembly::attach` puts it together once
 //! that root is gone, so that no path resolved there can lead out.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -121,40 +122,42 @@ pub(crate) fn gather(
     handed: Option<Vec<OwnedFd>>,
 ) -> Result<Assembly, Failure> {
     let mut handed = handed.map(Vec::into_iter);
-    let mut tree = |tree: &HostTree, recursive: bool, handed_in: bool| match &mut handed {
+    let mut tree = |tree: &HostTree, handed_in: bool| match &mut handed {
         Some(handed) if handed_in => handed
             .next()
             .ok_or(Errno::BADF)
             .at(Wall::View, || "receive the mapped trees".to_owned()),
-        _ => clone_tree(tree, recursive),
+        _ => clone_tree(tree),
     };
-    let mut upper = None;
+    let upper = Cell::new(None);
     let mut source = |source: Source| match source {
         Source::Empty => new_tmpfs(0o755, 16 << 20, &[], MountAttrFlags::empty())
             .at(Wall::Root, || "make an empty root".to_owned()),
-        Source::Host { tree: host, access, recursive, owners_mapped } => {
-            let mount = tree(&host, recursive, owners_mapped)?;
+        Source::Host { tree: host, access, owners_mapped } => {
+            let mount = tree(&host, owners_mapped)?;
             let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
             if access == Access::Read {
                 set |= libc::MOUNT_ATTR_RDONLY;
             }
-            sys::mount_setattr(mount.as_fd(), recursive, set, None)
+            sys::mount_setattr(mount.as_fd(), true, set, None)
                 .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
             Ok(mount)
         }
         Source::Overlay(Overlay { lower, view, size_bytes }) => {
-            let lower = tree(&lower, false, true)?;
+            let lower = tree(&lower, true)?;
             match view {
-                Some(view) => overlay(&lower, &tree(&view, false, true)?),
+                Some(view) => overlay(&lower, &tree(&view, true)?),
                 None => {
                     let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
-                    upper = Some(layer);
+                    upper.set(Some(layer));
                     overlay(&lower, &memory)
                 }
             }
         }
     };
     let root = source(root)?;
+    // A root's own layer is only for mount points: nobody asks what changed in it.
+    upper.set(None);
     let mounts = mounts
         .into_iter()
         .map(|(target, mount)| {
@@ -179,7 +182,7 @@ pub(crate) fn gather(
             .at(Wall::Devices, || format!("clone /dev/{name}"))
         })
         .collect::<Result<_, _>>()?;
-    Ok(Assembly { root, mounts, proc: new_proc()?, devices, upper })
+    Ok(Assembly { root, mounts, proc: new_proc()?, devices, upper: upper.into_inner() })
 }
 
 /// A new procfs, made while the host's is still visible: the kernel allows it only then
@@ -198,11 +201,13 @@ fn new_proc() -> Result<Option<OwnedFd>, Failure> {
 
 /// Clones a tree in this process's own mount namespace. The path is resolved again, for mounts
 /// of another namespace cannot be cloned; it must still lead to what the caller opened.
-fn clone_tree(tree: &HostTree, recursive: bool) -> Result<OwnedFd, Failure> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    if recursive {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
-    }
+///
+/// The mounts below it come along: without them the kernel refuses, for they could cover
+/// something (`mount_namespaces(7)`, "locked").
+fn clone_tree(tree: &HostTree) -> Result<OwnedFd, Failure> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
     let step = || format!("clone the tree {}", tree.path.display());
     let clone = open_tree(CWD, &tree.path, flags).at(Wall::Root, step)?;
     let (seen, wanted) = (
@@ -307,14 +312,14 @@ impl Assembly {
     /// there is a `/proc`.
     pub(crate) fn attach(self) -> Result<bool, Failure> {
         let has_proc = self.proc.is_some();
+        attach_devices(self.devices)?;
+        attach_proc(self.proc)?;
         for (target, piece) in self.mounts {
             attach_piece(&target, piece).map_err(|mut failure| {
                 failure.step = format!("{} at {}", failure.step, target.display());
                 failure
             })?;
         }
-        attach_devices(self.devices)?;
-        attach_proc(self.proc)?;
         let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         sys::mount_setattr(self.root.as_fd(), false, set, None)
             .at(Wall::Root, || "make the root read-only".to_owned())?;

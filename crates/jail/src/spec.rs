@@ -42,8 +42,6 @@ pub enum Source {
         tree: HostTree,
         /// Whether it may be written.
         access: Access,
-        /// Whether the mounts below it are taken along. Only a tree without owner mapping can.
-        recursive: bool,
         /// Whether a tree of other owners is to be usable inside: where the jail has a range of
         /// ids, on-disk id `n` is inside id `n`. Without this, every owner is nobody inside.
         owners_mapped: bool,

@@ -118,7 +118,6 @@ fn visible(path: &Path) -> io::Result<Option<Mount>> {
     Ok(Some(Mount::Tree(Source::Host {
         tree: HostTree::open(path)?,
         access: Access::Read,
-        recursive: metadata.is_dir(),
         owners_mapped: false,
     })))
 }

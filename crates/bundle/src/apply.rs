@@ -1,0 +1,169 @@
+//! Applying a bundle, or part of one, to its project: all of it or nothing, also when the
+//! process is killed or the power fails at any instant.
+//!
+//! The order is: choose the entries (`plan`), compare every touched path with what the bundle
+//! was made from (`verify`), copy all new content into a private directory in the project's
+//! root (`stage`), write down what will be swapped (`journal`), swap with single renames
+//! (`swap`), and commit by renaming the journal. `recover` ends what a killed process began.
+//! A reader may see the middle; recovery never leaves it.
+//!
+//! Never overwrites what somebody changed meanwhile, and never decides what is worth applying:
+//! that is in the manifest and in the caller's [`Selection`].
+
+mod error;
+mod journal;
+mod plan;
+mod recover;
+mod stage;
+mod swap;
+mod verify;
+
+use std::path::Path;
+
+pub use error::{BlobFault, Conflict, Difference, Error};
+pub use journal::Lock;
+pub use plan::{Selection, Skip, Skipped};
+pub use recover::{Outcome, Recovered, recover};
+pub use swap::Left;
+
+use crate::beneath::Dir;
+use crate::manifest::Manifest;
+use crate::path::RelativePath;
+use journal::Journal;
+
+/// What is to be applied, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The bundle.
+    pub manifest: &'a Manifest,
+    /// The directory that holds the bundle's file contents, each named by its hash.
+    pub blobs: &'a Dir,
+    /// The project's root on the host.
+    pub project: &'a Path,
+    /// Where journals are kept; outlives this process.
+    pub journals: &'a Dir,
+    /// Which entries.
+    pub selection: &'a Selection,
+}
+
+/// A point of an application at which a test may end the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The journal's first record is on disk; nothing was touched yet.
+    Begun,
+    /// The private directory exists.
+    DirectoryMade,
+    /// So many entries are staged.
+    Staged(usize),
+    /// All staged content is on disk.
+    StageSynced,
+    /// The journal is on disk; from here on recovery undoes.
+    Armed,
+    /// So many steps are done.
+    Swapped(usize),
+    /// All steps are done and on disk.
+    SwapsSynced,
+    /// The commit is on disk; from here on recovery only cleans up.
+    Committed,
+    /// So many displaced things were removed.
+    Discarded(usize),
+    /// The private directory is gone.
+    DirectoryRemoved,
+    /// So many steps were undone.
+    Undone(usize),
+    /// All steps are undone and on disk.
+    UndoSynced,
+}
+
+/// What an application did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The paths that were changed, sorted.
+    pub changed: Vec<RelativePath>,
+    /// The paths that were as the bundle wants them already.
+    pub already: Vec<RelativePath>,
+    /// The entries that were left out, with the reason.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Applies the selected entries of a bundle.
+///
+/// # Errors
+/// Any error means that the project is as it was, except [`Error::Left`] (somebody changed
+/// files while they were being put back) and [`Error::Stuck`] (the next [`recover`] ends it).
+pub fn apply(request: &Request<'_>) -> Result<Applied, Error> {
+    apply_observed(request, &mut |_| {})
+}
+
+/// [`apply`], telling each step to `observe` once it is done.
+fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Result<Applied, Error> {
+    let project = Dir::open(request.project)?;
+    let lock = Lock::take(&project)?;
+    recover::recover_locked(request.journals, &lock, observe)?;
+
+    let chosen = plan::choose(request.manifest, request.selection)?;
+    let verified = verify::verify(&project, &chosen.entries)?;
+    let mut applied = Applied {
+        changed: verified.changes.iter().map(|change| change.entry.path.clone()).collect(),
+        already: verified.already,
+        skipped: chosen.skipped,
+    };
+    applied.skipped.extend(verified.kept);
+    if verified.changes.is_empty() {
+        return Ok(applied);
+    }
+
+    let mut journal = Journal::begin(request.journals, request.project, &project)?;
+    observe(Step::Begun);
+    let stage = match prepare(request, &project, &verified.changes, &mut journal, observe) {
+        Ok(stage) => stage,
+        Err(error) => {
+            clean_up(&project, journal, observe);
+            return Err(error);
+        }
+    };
+    let swapped = swap::swap(&project, &stage, journal.steps(), &verified.changes, observe);
+    if let Err(error) = swapped {
+        let left = swap::undo(&project, &stage, &journal, observe)
+            .and_then(|left| journal.undone().map(|()| left))
+            .map_err(|cause| Error::Stuck { cause: Box::new(cause) })?;
+        clean_up(&project, journal, observe);
+        return Err(match left.is_empty() {
+            true => error,
+            false => Error::Left { cause: Box::new(error), left },
+        });
+    }
+    journal.commit().map_err(|cause| Error::Stuck { cause: Box::new(cause) })?;
+    observe(Step::Committed);
+    clean_up(&project, journal, observe);
+    Ok(applied)
+}
+
+/// Removes the private directory and the journal. What fails here is done by the next command,
+/// and what was achieved is no different for it.
+fn clean_up(project: &Dir, journal: Journal, observe: &mut dyn FnMut(Step)) {
+    if recover::discard(project, &journal, observe).is_ok() {
+        drop(journal.end());
+    }
+}
+
+/// Stages everything and arms the journal. Until this returns, the project itself is untouched.
+fn prepare(
+    request: &Request<'_>,
+    project: &Dir,
+    changes: &[verify::Verified<'_>],
+    journal: &mut Journal,
+    observe: &mut dyn FnMut(Step),
+) -> Result<Dir, Error> {
+    project.mkdir(journal.stage(), 0o700)?;
+    observe(Step::DirectoryMade);
+    let stage = project.open_dir(journal.stage())?;
+    let steps = stage::stage(project, &stage, request.blobs, changes, observe)?;
+    observe(Step::StageSynced);
+    journal.arm(steps)?;
+    observe(Step::Armed);
+    Ok(stage)
+}
+
+#[cfg(test)]
+mod tests;

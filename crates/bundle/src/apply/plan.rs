@@ -1,0 +1,215 @@
+//! Which entries of a bundle an application takes: pure, the host is not looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::error::Error;
+use crate::manifest::{Change, Entry, Manifest, Node, Refusal};
+use crate::path::RelativePath;
+
+/// How the names of directories begin that only applications make, in the project's root.
+pub(super) const RESERVED: [&str; 2] = [super::journal::STAGE_PREFIX, super::swap::KEPT_PREFIX];
+
+/// What the caller wants applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The paths, where a directory stands for everything below it; all where this is empty.
+    pub paths: Vec<RelativePath>,
+    /// Also what git ignores. Without it an ignored entry is taken only where it, or a directory
+    /// in which everything is ignored, is named in `paths`.
+    pub include_ignored: bool,
+    /// Also what host tools execute by themselves.
+    pub allow_executed: bool,
+}
+
+/// Why an entry was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Skip {
+    /// It may never be applied.
+    Refused(Refusal),
+    /// Its name is one that Stockade uses for itself in a project.
+    Reserved,
+    /// Git ignores it and it was not asked for.
+    Ignored,
+    /// It cannot be applied without this one, which was left out: the other half of a rename,
+    /// or a directory that it lies in.
+    Needs(RelativePath),
+    /// It is a directory that still holds files of the host.
+    NotEmpty,
+}
+
+/// An entry that was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its path.
+    pub path: RelativePath,
+    /// Why.
+    pub reason: Skip,
+}
+
+/// The entries to apply, sorted by path, and those left out.
+#[derive(Debug)]
+pub(super) struct Chosen<'a> {
+    pub(super) entries: Vec<&'a Entry>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+/// Chooses the entries that the selection names.
+pub(super) fn choose<'a>(
+    manifest: &'a Manifest,
+    selection: &Selection,
+) -> Result<Chosen<'a>, Error> {
+    let entries: BTreeMap<&RelativePath, &Entry> =
+        manifest.entries.iter().map(|entry| (&entry.path, entry)).collect();
+    let named = named(&entries, selection)?;
+    let mut renamed_to: BTreeMap<&RelativePath, Vec<&Entry>> = BTreeMap::new();
+    for entry in &manifest.entries {
+        if let Some(from) = &entry.renamed_from {
+            renamed_to.entry(from).or_default().push(entry);
+        }
+    }
+    let mut choice =
+        Choice { entries: &entries, renamed_to, named, selection, taken: BTreeSet::new() };
+    let mut skipped = Vec::new();
+    let wanted: Vec<&Entry> = entries
+        .values()
+        .filter(|entry| selection.paths.is_empty() || choice.named.contains_key(&entry.path))
+        .copied()
+        .collect();
+    for entry in wanted {
+        if let Err(reason) = choice.take(entry) {
+            skipped.push(Skipped { path: entry.path.clone(), reason });
+        }
+    }
+    let taken = choice.taken;
+    // What a parent or the other half of a rename brought in is not left out after all.
+    skipped.retain(|skip| !taken.contains(&skip.path));
+    let chosen: Vec<&Entry> =
+        entries.values().filter(|entry| taken.contains(&entry.path)).copied().collect();
+    let executed: Vec<_> = chosen
+        .iter()
+        .filter_map(|entry| entry.executed_by.map(|by| (entry.path.clone(), by)))
+        .collect();
+    if !selection.allow_executed && !executed.is_empty() {
+        return Err(Error::Executed(executed));
+    }
+    Ok(Chosen { entries: chosen, skipped })
+}
+
+/// The entries that the given paths name, each with whether that asks for ignored ones.
+fn named<'a>(
+    entries: &BTreeMap<&'a RelativePath, &'a Entry>,
+    selection: &Selection,
+) -> Result<BTreeMap<&'a RelativePath, bool>, Error> {
+    let mut named = BTreeMap::new();
+    let mut unknown = Vec::new();
+    let mut refused = Vec::new();
+    for path in &selection.paths {
+        let matching: Vec<&Entry> = entries
+            .range::<RelativePath, _>(path..)
+            .map(|(_, entry)| *entry)
+            .take_while(|entry| entry.path.as_bytes().starts_with(path.as_bytes()))
+            .filter(|entry| entry.path.is_within(path))
+            .collect();
+        if matching.is_empty() {
+            unknown.push(path.clone());
+        }
+        if matching.iter().all(|entry| entry.refused.is_some()) {
+            refused.extend(
+                matching.iter().filter_map(|entry| Some((entry.path.clone(), entry.refused?))),
+            );
+        }
+        let all_ignored = matching.iter().all(|entry| entry.ignored);
+        for entry in matching {
+            *named.entry(&entry.path).or_insert(false) |= all_ignored || entry.path == *path;
+        }
+    }
+    if !unknown.is_empty() {
+        return Err(Error::NotInBundle(unknown));
+    }
+    if !refused.is_empty() {
+        return Err(Error::Refused(refused));
+    }
+    Ok(named)
+}
+
+struct Choice<'a, 's> {
+    entries: &'s BTreeMap<&'a RelativePath, &'a Entry>,
+    renamed_to: BTreeMap<&'a RelativePath, Vec<&'a Entry>>,
+    named: BTreeMap<&'a RelativePath, bool>,
+    selection: &'s Selection,
+    taken: BTreeSet<RelativePath>,
+}
+
+impl<'a> Choice<'a, '_> {
+    /// Takes an entry and all that it cannot do without, or nothing.
+    fn take(&mut self, entry: &'a Entry) -> Result<(), Skip> {
+        if self.taken.contains(&entry.path) {
+            return Ok(());
+        }
+        let mut together = vec![entry];
+        let mut paths = BTreeSet::from([&entry.path]);
+        let asked = self.named.get(&entry.path).copied().unwrap_or(false);
+        let mut next = 0;
+        while let Some(&entry) = together.get(next) {
+            next += 1;
+            let asked = asked || next > 1 && makes_directory(&entry.change);
+            self.may_take(entry, asked).map_err(|reason| match next {
+                1 => reason,
+                _ => Skip::Needs(entry.path.clone()),
+            })?;
+            for needed in self.needs(entry) {
+                if paths.insert(&needed.path) {
+                    together.push(needed);
+                }
+            }
+        }
+        self.taken.extend(together.into_iter().map(|entry| entry.path.clone()));
+        Ok(())
+    }
+
+    fn may_take(&self, entry: &Entry, asked: bool) -> Result<(), Skip> {
+        if let Some(refusal) = entry.refused {
+            return Err(Skip::Refused(refusal));
+        }
+        let first = entry.path.components().next().unwrap_or_default();
+        if RESERVED.iter().any(|prefix| first.starts_with(prefix.as_bytes())) {
+            return Err(Skip::Reserved);
+        }
+        let asked = asked || self.named.get(&entry.path).copied().unwrap_or(false);
+        if entry.ignored && !asked && !self.selection.include_ignored {
+            return Err(Skip::Ignored);
+        }
+        Ok(())
+    }
+
+    /// What has to be applied with an entry: its parents where the bundle makes them, and the
+    /// other half of a rename.
+    fn needs(&self, entry: &'a Entry) -> Vec<&'a Entry> {
+        let mut needed = Vec::new();
+        if entry.change.new_node().is_some() {
+            let mut parent = entry.path.parent();
+            while let Some(path) = parent {
+                if let Some(entry) = self.entries.get(&path)
+                    && makes_directory(&entry.change)
+                {
+                    needed.push(*entry);
+                }
+                parent = path.parent();
+            }
+        }
+        if let Some(from) = &entry.renamed_from {
+            needed.extend(self.entries.get(from).filter(|half| half.change.new_node().is_none()));
+        }
+        if entry.change.new_node().is_none()
+            && let Some(targets) = self.renamed_to.get(&entry.path)
+        {
+            needed.extend(targets);
+        }
+        needed
+    }
+}
+
+fn makes_directory(change: &Change) -> bool {
+    matches!(change.new_node(), Some(Node::Directory { .. }))
+        && !matches!(change.old(), Some(Node::Directory { .. }))
+}

@@ -1,0 +1,182 @@
+//! Ending what killed applications began, so that every project is all old or all new.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::Step;
+use super::error::Error;
+use super::journal::{Journal, Lock, State};
+use super::swap::{self, Left};
+use crate::beneath::{Dir, FileKind};
+use crate::path::RelativePath;
+
+/// An application that did not end by itself.
+#[derive(Debug)]
+pub struct Recovered {
+    /// Its project; empty where its journal does not tell.
+    pub project: PathBuf,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an application that did not end by itself.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It had not begun to change the project.
+    NotBegun,
+    /// The project is as it was before, except for what somebody changed since.
+    Undone(Vec<Left>),
+    /// The project has all of the changes.
+    Finished,
+    /// The project is not where it was; its journal is kept.
+    ProjectGone,
+    /// It could not be ended; the next command tries again.
+    Failed(Error),
+}
+
+/// Ends all applications of killed processes; those that are still running are left alone.
+/// Called at the start of every command.
+///
+/// # Errors
+/// Only when the journals cannot be listed; what fails for one project is in its [`Outcome`].
+pub fn recover(journals: &Dir) -> Result<Vec<Recovered>, Error> {
+    recover_observed(journals, &mut |_| {})
+}
+
+/// [`recover`], telling each step to `observe` once it is done.
+pub(super) fn recover_observed(
+    journals: &Dir,
+    observe: &mut dyn FnMut(Step),
+) -> Result<Vec<Recovered>, Error> {
+    Journal::remove_unborn(journals)?;
+    let mut recovered = Vec::new();
+    for id in Journal::ids(journals)? {
+        let (project, outcome) = match Journal::read(journals, &id) {
+            Ok(None) => continue,
+            Ok(Some(journal)) => {
+                let path = project_path(&journal);
+                let outcome = match end_where_it_was(journals, &id, &path, observe) {
+                    Ok(None) => continue,
+                    Ok(Some(outcome)) => outcome,
+                    Err(error) => Outcome::Failed(error),
+                };
+                (path, outcome)
+            }
+            Err(error) => (PathBuf::new(), Outcome::Failed(error)),
+        };
+        recovered.push(Recovered { project, outcome });
+    }
+    Ok(recovered)
+}
+
+/// Ends killed applications to one project, which the caller has locked.
+pub(super) fn recover_locked(
+    journals: &Dir,
+    lock: &Lock,
+    observe: &mut dyn FnMut(Step),
+) -> Result<(), Error> {
+    let root = lock.project().stat_self()?;
+    for id in Journal::ids(journals)? {
+        let Some(journal) = Journal::read(journals, &id)? else { continue };
+        let is_its_path = Dir::open(&project_path(&journal))
+            .and_then(|dir| dir.stat_self())
+            .is_ok_and(|stat| (stat.device, stat.inode) == (root.device, root.inode));
+        if is_its_path || lock.project().stat(journal.stage())?.is_some() {
+            end(lock.project(), journal, observe)?;
+        }
+    }
+    Ok(())
+}
+
+/// `None` where the application is still running or has just ended.
+fn end_where_it_was(
+    journals: &Dir,
+    id: &str,
+    path: &Path,
+    observe: &mut dyn FnMut(Step),
+) -> Result<Option<Outcome>, Error> {
+    let project = match Dir::open(path) {
+        Ok(project) => project,
+        Err(error) if super::journal::is_missing(&error) => {
+            return Ok(Some(Outcome::ProjectGone));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let lock = match Lock::take(&project) {
+        Err(Error::Busy) => return Ok(None),
+        other => other?,
+    };
+    // It may have gone on while the lock was waited for.
+    let Some(journal) = Journal::read(journals, id)? else { return Ok(None) };
+    let is_here = lock.project().stat_self()?.inode == journal.record().project_inode
+        || lock.project().stat(journal.stage())?.is_some();
+    if !is_here {
+        return Ok(Some(Outcome::ProjectGone));
+    }
+    end(lock.project(), journal, observe).map(Some)
+}
+
+fn end(
+    project: &Dir,
+    mut journal: Journal,
+    observe: &mut dyn FnMut(Step),
+) -> Result<Outcome, Error> {
+    let outcome = match journal.state() {
+        State::Staging => Outcome::NotBegun,
+        State::Committed => Outcome::Finished,
+        State::Undone => Outcome::Undone(Vec::new()),
+        State::Armed => {
+            let left = match project.open_dir(journal.stage()) {
+                Ok(stage) => swap::undo(project, &stage, &journal, observe)?,
+                Err(error) if error.errno() == Some(Errno::NOENT) => Vec::new(),
+                Err(error) => return Err(error.into()),
+            };
+            journal.undone()?;
+            Outcome::Undone(left)
+        }
+    };
+    discard(project, &journal, observe)?;
+    journal.end()?;
+    Ok(outcome)
+}
+
+/// Removes the private directory and what lies in it. A displaced directory that somebody
+/// still wrote into is kept.
+pub(super) fn discard(
+    project: &Dir,
+    journal: &Journal,
+    observe: &mut dyn FnMut(Step),
+) -> Result<(), Error> {
+    let stage = match project.open_dir(journal.stage()) {
+        Ok(stage) => stage,
+        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for (number, (name, kind)) in stage.entries()?.into_iter().enumerate() {
+        let slot = RelativePath::new(name).map_err(|error| Error::JournalDamaged {
+            name: journal.stage().quoted(),
+            reason: error.to_string(),
+        })?;
+        let removed = match kind {
+            FileKind::Directory => stage.remove_dir(&slot),
+            _ => stage.remove_file(&slot),
+        };
+        match removed {
+            Err(error) if error.errno() == Some(Errno::NOTEMPTY) => {
+                swap::keep(project, &stage, journal.id(), &slot, &slot)?;
+            }
+            other => other?,
+        }
+        observe(Step::Discarded(number + 1));
+    }
+    project.remove_dir(journal.stage())?;
+    observe(Step::DirectoryRemoved);
+    Ok(())
+}
+
+fn project_path(journal: &Journal) -> PathBuf {
+    PathBuf::from(OsString::from_vec(journal.record().project.clone()))
+}

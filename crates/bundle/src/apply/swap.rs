@@ -1,0 +1,373 @@
+//! The steps of an application, done and undone. Each is one rename or one change of mode, and
+//! whether it was done can be seen from where the inodes are, so that undoing needs no record
+//! of progress and may itself be interrupted and begun again.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rustix::io::Errno;
+
+use super::Step;
+use super::error::{Conflict, Difference, Error};
+use super::journal::{Action, Journal, Made, is_missing, name};
+use super::stage::SYNC_EACH;
+use super::verify::{Verified, content_hash};
+use crate::beneath::{self, Dir, FileKind, Rename, Stat};
+use crate::manifest::Node;
+use crate::path::RelativePath;
+
+/// How the name of the directory begins that keeps content which could not be put back.
+pub(super) const KEPT_PREFIX: &str = ".stockade-kept-";
+
+/// A path that an undo left alone because somebody changed it meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The path.
+    pub path: RelativePath,
+    /// Where in the project its content from before the application is, if there was any.
+    pub kept: Option<RelativePath>,
+}
+
+/// Does all steps and waits until they are on disk. On an error some are done; the caller
+/// undoes them.
+pub(super) fn swap(
+    project: &Dir,
+    stage: &Dir,
+    steps: &[Action],
+    changes: &[Verified<'_>],
+    observe: &mut dyn FnMut(Step),
+) -> Result<(), Error> {
+    let verified: HashMap<&RelativePath, &Verified<'_>> =
+        changes.iter().map(|change| (&change.entry.path, change)).collect();
+    for (number, step) in steps.iter().enumerate() {
+        do_step(project, stage, step, verified.get(step.path()).copied())?;
+        observe(Step::Swapped(number + 1));
+    }
+    let mut meanwhile = Vec::new();
+    for step in steps {
+        if let Action::Exchange { path, slot, .. } | Action::Remove { path, slot } = step
+            && let Some(change) = verified.get(path)
+            && !displaced_is_verified(stage, slot, change)?
+        {
+            let path = path.clone();
+            meanwhile.push(Conflict { path, difference: Difference::Meanwhile });
+        }
+    }
+    if !meanwhile.is_empty() {
+        return Err(Error::Conflicts(meanwhile));
+    }
+    sync(project, stage, steps)?;
+    observe(Step::SwapsSynced);
+    Ok(())
+}
+
+fn do_step(
+    project: &Dir,
+    stage: &Dir,
+    step: &Action,
+    change: Option<&Verified<'_>>,
+) -> Result<(), Error> {
+    let conflict =
+        |difference| Error::Conflicts(vec![Conflict { path: step.path().clone(), difference }]);
+    let host = change.and_then(|change| change.host);
+    let done = match step {
+        Action::Add { path, slot, .. } => stage.rename(slot, project, path, Rename::NoReplace),
+        Action::Exchange { path, slot, .. } | Action::Remove { path, slot } => {
+            let now = match project.stat(path) {
+                Err(beneath::Error::ThroughLink { .. }) => {
+                    return Err(conflict(Difference::Parent));
+                }
+                other => other?,
+            };
+            if !host.zip(now).is_some_and(|(host, now)| is_same(host, now)) {
+                return Err(conflict(Difference::Meanwhile));
+            }
+            if matches!(step, Action::Exchange { .. }) {
+                stage.rename(slot, project, path, Rename::Exchange)
+            } else {
+                project.rename(path, stage, slot, Rename::NoReplace)
+            }
+        }
+        Action::Mode { path, inode, from, to } => {
+            if !has_mode(project, path, *inode, *from)? {
+                return Err(conflict(Difference::Meanwhile));
+            }
+            project.chmod(path, *to)
+        }
+    };
+    done.map_err(|error| match &error {
+        beneath::Error::ThroughLink { .. } => conflict(Difference::Parent),
+        _ => match error.errno() {
+            Some(Errno::EXIST | Errno::NOTEMPTY) => conflict(Difference::Exists),
+            Some(Errno::NOENT | Errno::NOTDIR) => conflict(Difference::Meanwhile),
+            Some(Errno::XDEV) => Error::OtherFileSystem(vec![step.path().clone()]),
+            Some(Errno::ACCESS) => {
+                let path = step.path();
+                Error::NotWritable(vec![path.parent().unwrap_or_else(|| path.clone())])
+            }
+            _ => error.into(),
+        },
+    })
+}
+
+/// Whether a path still holds what was verified. The time of the last change of an inode with
+/// several names moves when another of them is renamed, and a directory's when its content
+/// is; both are looked at again once they are displaced.
+fn is_same(verified: Stat, now: Stat) -> bool {
+    if verified.kind == FileKind::Directory {
+        return (verified.kind, verified.inode) == (now.kind, now.inode);
+    }
+    is_same_content(verified, now) && (verified.links > 1 || verified.changed == now.changed)
+}
+
+fn is_same_content(verified: Stat, now: Stat) -> bool {
+    (verified.kind, verified.inode, verified.size, verified.mode, verified.modified)
+        == (now.kind, now.inode, now.size, now.mode, now.modified)
+}
+
+/// Whether what a step displaced is what was verified, so that nothing written meanwhile is lost.
+fn displaced_is_verified(
+    stage: &Dir,
+    slot: &RelativePath,
+    change: &Verified<'_>,
+) -> Result<bool, Error> {
+    let Some((host, now)) = change.host.zip(stage.stat(slot)?) else { return Ok(false) };
+    match change.entry.change.old() {
+        Some(Node::Directory { .. }) => {
+            Ok(is_same(host, now) && stage.open_dir(slot)?.entries()?.is_empty())
+        }
+        Some(Node::File { hash, .. }) if change.recent || host.links > 1 => {
+            Ok(is_same_content(host, now) && content_hash(&stage.open_file(slot)?, slot)? == *hash)
+        }
+        _ => Ok(is_same_content(host, now)),
+    }
+}
+
+/// Undoes all steps that were done, last first, and waits until that is on disk. What somebody
+/// changed since is left as it is; the content from before is then kept in a directory of the
+/// project's root.
+pub(super) fn undo(
+    project: &Dir,
+    stage: &Dir,
+    journal: &Journal,
+    observe: &mut dyn FnMut(Step),
+) -> Result<Vec<Left>, Error> {
+    let steps = journal.steps();
+    let mut undo = Undo { project, stage, id: journal.id(), left: Vec::new() };
+    for (number, step) in steps.iter().rev().enumerate() {
+        undo.step(step)?;
+        observe(Step::Undone(number + 1));
+    }
+    let mut left = undo.left;
+    left.sort_by(|a, b| a.path.cmp(&b.path));
+    sync(project, stage, steps)?;
+    observe(Step::UndoSynced);
+    Ok(left)
+}
+
+struct Undo<'u> {
+    project: &'u Dir,
+    stage: &'u Dir,
+    id: &'u str,
+    left: Vec<Left>,
+}
+
+impl Undo<'_> {
+    fn step(&mut self, step: &Action) -> Result<(), Error> {
+        match step {
+            Action::Add { path, slot, made } => self.add(path, slot, made),
+            Action::Exchange { path, slot, made } => self.exchange(path, slot, made),
+            Action::Remove { path, slot } => self.remove(path, slot),
+            Action::Mode { path, inode, from, to } => {
+                if has_mode(self.project, path, *inode, *to)? {
+                    self.project.chmod(path, *from)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, path: &RelativePath, slot: &RelativePath, made: &Made) -> Result<(), Error> {
+        if self.stage.stat(slot)?.is_some() {
+            return Ok(());
+        }
+        match self.unchanged(path, made)? {
+            Found::Unchanged(stat) => {
+                self.project.rename(path, self.stage, slot, Rename::NoReplace)?;
+                if !self.holds(slot, stat)? {
+                    // Changed in this very moment: back to where it was.
+                    self.stage.rename(slot, self.project, path, Rename::NoReplace)?;
+                    self.left.push(Left { path: path.clone(), kept: None });
+                }
+            }
+            Found::Changed => self.left.push(Left { path: path.clone(), kept: None }),
+            Found::Nothing => {}
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        path: &RelativePath,
+        slot: &RelativePath,
+        made: &Made,
+    ) -> Result<(), Error> {
+        match self.stage.stat(slot)? {
+            // Still staged: the step was not done.
+            Some(stat) if stat.inode == made.inode => return Ok(()),
+            // Nothing displaced is left: it was put back, or kept, before an interruption.
+            None => return Ok(()),
+            Some(_) => {}
+        }
+        let Found::Unchanged(stat) = self.unchanged(path, made)? else {
+            return self.keep(path, slot);
+        };
+        self.stage.rename(slot, self.project, path, Rename::Exchange)?;
+        if !self.holds(slot, stat)? {
+            self.stage.rename(slot, self.project, path, Rename::Exchange)?;
+            return self.keep(path, slot);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &RelativePath, slot: &RelativePath) -> Result<(), Error> {
+        let Some(displaced) = self.stage.stat(slot)? else { return Ok(()) };
+        match self.stage.rename(slot, self.project, path, Rename::NoReplace) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let taken = matches!(error.errno(), Some(Errno::EXIST | Errno::NOTEMPTY));
+                let through_link = matches!(error, beneath::Error::ThroughLink { .. });
+                if !taken && !through_link && !is_missing(&error) {
+                    return Err(error.into());
+                }
+                let made_again = taken
+                    && displaced.kind == FileKind::Directory
+                    && self
+                        .project
+                        .stat(path)?
+                        .is_some_and(|stat| stat.kind == FileKind::Directory);
+                if made_again { Ok(()) } else { self.keep(path, slot) }
+            }
+        }
+    }
+
+    /// Whether a path still holds what the application put there.
+    fn unchanged(&self, path: &RelativePath, made: &Made) -> Result<Found, Error> {
+        let stat = match self.project.stat(path) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(Found::Nothing),
+            Err(beneath::Error::ThroughLink { .. }) => return Ok(Found::Nothing),
+            Err(error) => return Err(error.into()),
+        };
+        let same = stat.inode == made.inode
+            && match (&made.node, stat.kind) {
+                (Node::File { hash, size, mode }, FileKind::File) => {
+                    stat.size == *size
+                        && stat.mode == *mode
+                        && content_hash(&self.project.open_file(path)?, path)? == *hash
+                }
+                (Node::Symlink { target }, FileKind::Symlink) => {
+                    self.project.read_link(path)? == *target
+                }
+                (Node::Directory { mode }, FileKind::Directory) => {
+                    stat.mode == *mode && self.project.open_dir(path)?.entries()?.is_empty()
+                }
+                _ => false,
+            };
+        Ok(if same { Found::Unchanged(stat) } else { Found::Changed })
+    }
+
+    fn holds(&self, slot: &RelativePath, stat: Stat) -> Result<bool, Error> {
+        let Some(now) = self.stage.stat(slot)? else { return Ok(false) };
+        Ok(match stat.kind {
+            FileKind::Directory => {
+                is_same(stat, now) && self.stage.open_dir(slot)?.entries()?.is_empty()
+            }
+            _ => is_same_content(stat, now),
+        })
+    }
+
+    fn keep(&mut self, path: &RelativePath, slot: &RelativePath) -> Result<(), Error> {
+        let kept = keep(self.project, self.stage, self.id, path, slot)?;
+        self.left.push(Left { path: path.clone(), kept: Some(kept) });
+        Ok(())
+    }
+}
+
+enum Found {
+    Unchanged(Stat),
+    Changed,
+    Nothing,
+}
+
+/// Moves a slot's content to a directory of the project's root where it is safe, below its old
+/// path if that can be, and returns where.
+pub(super) fn keep(
+    project: &Dir,
+    stage: &Dir,
+    id: &str,
+    path: &RelativePath,
+    slot: &RelativePath,
+) -> Result<RelativePath, Error> {
+    let top = name(&format!("{KEPT_PREFIX}{id}"))?;
+    let mut directory = top.clone();
+    make_directory(project, &directory)?;
+    let names: Vec<&[u8]> = path.components().collect();
+    for parent in &names[..names.len() - 1] {
+        directory = below(&directory, parent)?;
+        make_directory(project, &directory)?;
+    }
+    let kept = below(&directory, path.file_name())?;
+    match stage.rename(slot, project, &kept, Rename::NoReplace) {
+        Ok(()) => Ok(kept),
+        Err(error) if error.errno() == Some(Errno::EXIST) => {
+            let kept = below(&top, &[b"again-", slot.as_bytes()].concat())?;
+            stage.rename(slot, project, &kept, Rename::NoReplace)?;
+            Ok(kept)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn make_directory(project: &Dir, path: &RelativePath) -> Result<(), Error> {
+    match project.mkdir(path, 0o700) {
+        Err(error) if error.errno() != Some(Errno::EXIST) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn below(directory: &RelativePath, file: &[u8]) -> Result<RelativePath, Error> {
+    directory.join(file).map_err(|error| Error::JournalDamaged {
+        name: directory.quoted(),
+        reason: error.to_string(),
+    })
+}
+
+fn has_mode(project: &Dir, path: &RelativePath, inode: u64, mode: u32) -> Result<bool, Error> {
+    match project.stat(path) {
+        Ok(stat) => Ok(stat.is_some_and(|stat| {
+            stat.kind == FileKind::Directory && stat.inode == inode && stat.mode == mode
+        })),
+        Err(beneath::Error::ThroughLink { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits until all renames of the steps are on disk.
+fn sync(project: &Dir, stage: &Dir, steps: &[Action]) -> Result<(), Error> {
+    let parents: BTreeSet<_> = steps.iter().map(|step| step.path().parent()).collect();
+    let changes_modes = steps.iter().any(|step| matches!(step, Action::Mode { .. }));
+    if parents.len() > SYNC_EACH || changes_modes {
+        return Ok(stage.sync_file_system()?);
+    }
+    for parent in parents {
+        let synced = match parent {
+            None => project.sync(),
+            Some(path) => project.open_dir(&path).and_then(|dir| dir.sync()),
+        };
+        // Removed with all that was in it, or not to be listed by this user.
+        if synced.is_err() {
+            return Ok(stage.sync_file_system()?);
+        }
+    }
+    Ok(stage.sync()?)
+}

@@ -1,0 +1,377 @@
+//! A directory descriptor below which every path is resolved by the kernel without leaving it:
+//! no symbolic link, magic link or `..` is ever followed, whatever another process does
+//! meanwhile.
+//!
+//! Parents are opened with `openat2(2)` under `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and
+//! `RESOLVE_NO_MAGICLINKS`; the last component is only ever given to `*at` calls on the parent's
+//! descriptor that do not follow links. Nothing here knows what a bundle is.
+
+mod entry;
+mod remove;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+
+pub use entry::{FileKind, Stat, Timestamp};
+
+use crate::path::RelativePath;
+
+/// An open directory; all paths given to it are resolved beneath it.
+#[derive(Debug)]
+pub struct Dir(OwnedFd);
+
+/// Why an operation beneath a [`Dir`] failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A component of the path that should be a directory is a symbolic link.
+    #[error("cannot {operation} {path}: the path goes through a symbolic link")]
+    ThroughLink {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The path, printable.
+        path: String,
+    },
+    /// The path names something other than a regular file.
+    #[error("cannot {operation} {path}: not a regular file")]
+    NotRegular {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The path, printable.
+        path: String,
+    },
+    /// The kernel refused.
+    #[error("cannot {operation} {path}")]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The path, printable.
+        path: String,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a rename does when something is at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rename {
+    /// Fails with `EEXIST`.
+    NoReplace,
+    /// Swaps the two atomically; both must exist.
+    Exchange,
+    /// Replaces it atomically, as `rename(2)` does.
+    Replace,
+}
+
+const CONFINED: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+impl Dir {
+    /// Opens a directory by a path of the host that is trusted; links in it are followed.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).map(Self).map_err(|errno| Error::Io {
+            operation: "open directory",
+            path: printable(path.as_os_str()),
+            source: errno.into(),
+        })
+    }
+
+    /// Takes a descriptor that is known to be a directory opened for reading.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// A second descriptor of the same directory, with locks and a position of its own.
+    pub fn reopen(&self) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.0, ".", flags, Mode::empty())
+            .map(Self)
+            .map_err(|errno| itself("open directory", errno))
+    }
+
+    /// A second descriptor of the same open directory, sharing its locks.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        self.0.try_clone().map(Self).map_err(|source| Error::Io {
+            operation: "duplicate the descriptor of",
+            path: ".".to_owned(),
+            source,
+        })
+    }
+
+    /// A descriptor of a directory beneath that serves only to find what is below it; the
+    /// permission to list it is not needed.
+    pub fn locate_dir(&self, path: &RelativePath) -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.confined(path, flags, Mode::empty())
+            .map(Self)
+            .map_err(|errno| failed("find directory", path, errno))
+    }
+
+    /// Opens a directory beneath for reading.
+    pub fn open_dir(&self, path: &RelativePath) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.confined(path, flags, Mode::empty())
+            .map(Self)
+            .map_err(|errno| failed("open directory", path, errno))
+    }
+
+    /// Opens a regular file for reading. Anything else is refused with [`Error::NotRegular`]; a
+    /// pipe does not block.
+    pub fn open_file(&self, path: &RelativePath) -> Result<File, Error> {
+        const OPERATION: &str = "open file";
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let not_regular = || Error::NotRegular { operation: OPERATION, path: path.quoted() };
+        let fd = match self.confined(path, flags | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(fd) => fd,
+            // A socket, or a device without a driver.
+            Err(Errno::NXIO | Errno::NODEV) => return Err(not_regular()),
+            Err(errno) => {
+                let is_link = errno == Errno::LOOP
+                    && matches!(self.stat(path), Ok(Some(stat)) if stat.kind == FileKind::Symlink);
+                return Err(if is_link { not_regular() } else { failed(OPERATION, path, errno) });
+            }
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(OPERATION, path, errno))?;
+        if FileKind::from_mode(stat.st_mode) != FileKind::File {
+            return Err(not_regular());
+        }
+        Ok(File::from(fd))
+    }
+
+    /// Makes a new file and opens it for writing; fails with `EEXIST` where anything is. The
+    /// permission bits are subject to the umask.
+    pub fn create_file(&self, path: &RelativePath, mode: u32) -> Result<File, Error> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        self.confined(path, flags | OFlags::CLOEXEC, Mode::from_bits_truncate(mode & 0o7777))
+            .map(File::from)
+            .map_err(|errno| failed("create file", path, errno))
+    }
+
+    /// What is at a path, without following a link; `None` where nothing is, also because a
+    /// parent is missing or no directory.
+    pub fn stat(&self, path: &RelativePath) -> Result<Option<Stat>, Error> {
+        match self.at(path, Stat::at) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(failed("inspect", path, errno)),
+        }
+    }
+
+    /// What this directory itself is.
+    pub fn stat_self(&self) -> Result<Stat, Error> {
+        Stat::of(&self.0).map_err(|errno| itself("inspect", errno))
+    }
+
+    /// The target of a symbolic link, as written.
+    pub fn read_link(&self, path: &RelativePath) -> Result<Vec<u8>, Error> {
+        self.at(path, |parent, name| rustix::fs::readlinkat(parent, name, Vec::new()))
+            .map(std::ffi::CString::into_bytes)
+            .map_err(|errno| failed("read link", path, errno))
+    }
+
+    /// Makes a symbolic link with any target; fails with `EEXIST` where anything is.
+    pub fn symlink(&self, target: &[u8], path: &RelativePath) -> Result<(), Error> {
+        let target = OsStr::from_bytes(target);
+        self.at(path, |parent, name| rustix::fs::symlinkat(target, parent, name))
+            .map_err(|errno| failed("create link", path, errno))
+    }
+
+    /// Makes a directory; the permission bits are subject to the umask.
+    pub fn mkdir(&self, path: &RelativePath, mode: u32) -> Result<(), Error> {
+        let mode = Mode::from_bits_truncate(mode & 0o7777);
+        self.at(path, |parent, name| rustix::fs::mkdirat(parent, name, mode))
+            .map_err(|errno| failed("create directory", path, errno))
+    }
+
+    /// Removes anything but a directory.
+    pub fn remove_file(&self, path: &RelativePath) -> Result<(), Error> {
+        self.at(path, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::empty()))
+            .map_err(|errno| failed("remove", path, errno))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: &RelativePath) -> Result<(), Error> {
+        self.at(path, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
+            .map_err(|errno| failed("remove directory", path, errno))
+    }
+
+    /// Renames `from` beneath this directory to `to` beneath `to_dir`.
+    pub fn rename(
+        &self,
+        from: &RelativePath,
+        to_dir: &Self,
+        to: &RelativePath,
+        rename: Rename,
+    ) -> Result<(), Error> {
+        let flags = match rename {
+            Rename::NoReplace => RenameFlags::NOREPLACE,
+            Rename::Exchange => RenameFlags::EXCHANGE,
+            Rename::Replace => RenameFlags::empty(),
+        };
+        let mut failing = from;
+        self.at(from, |from_parent, from_name| {
+            failing = to;
+            to_dir.at(to, |to_parent, to_name| {
+                rustix::fs::renameat_with(from_parent, from_name, to_parent, to_name, flags)
+            })
+        })
+        .map_err(|errno| failed("rename", failing, errno))
+    }
+
+    /// The names in this directory with what each is, in no order; without `.` and `..`.
+    pub fn entries(&self) -> Result<Vec<(Vec<u8>, FileKind)>, Error> {
+        let failure = |errno| itself("list", errno);
+        let mut entries = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0).map_err(failure)? {
+            let entry = entry.map_err(failure)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems do not say.
+                rustix::fs::FileType::Unknown => {
+                    match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+                        Ok(stat) => FileKind::from_mode(stat.st_mode),
+                        Err(Errno::NOENT) => continue,
+                        Err(errno) => return Err(failure(errno)),
+                    }
+                }
+                known => known.into(),
+            };
+            entries.push((name.to_vec(), kind));
+        }
+        Ok(entries)
+    }
+
+    /// Whether this process may make, rename and remove entries of this directory.
+    pub fn is_writable(&self) -> Result<bool, Error> {
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        match rustix::fs::accessat(&self.0, ".", wanted, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => Ok(false),
+            Err(errno) => Err(itself("inspect the permissions of", errno)),
+        }
+    }
+
+    /// Sets permission bits exactly, whatever the umask; refused with [`Error::NotRegular`] for
+    /// anything but a regular file or a directory.
+    pub fn chmod(&self, path: &RelativePath, mode: u32) -> Result<(), Error> {
+        const OPERATION: &str = "change the mode of";
+        let failure = |errno| failed(OPERATION, path, errno);
+        let fd = self
+            .confined(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failure)?;
+        let kind = FileKind::from_mode(rustix::fs::fstat(&fd).map_err(failure)?.st_mode);
+        if !matches!(kind, FileKind::File | FileKind::Directory) {
+            return Err(Error::NotRegular { operation: OPERATION, path: path.quoted() });
+        }
+        entry::chmod_descriptor(fd.as_fd(), mode).map_err(failure)
+    }
+
+    /// Sets the owner without following a link.
+    pub fn chown(&self, path: &RelativePath, uid: u32, gid: u32) -> Result<(), Error> {
+        let uid = Some(rustix::fs::Uid::from_raw(uid));
+        let gid = Some(rustix::fs::Gid::from_raw(gid));
+        self.at(path, |parent, name| {
+            rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+        })
+        .map_err(|errno| failed("change the owner of", path, errno))
+    }
+
+    /// Waits until this directory's own entries are on disk.
+    pub fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(&self.0).map_err(|errno| itself("sync", errno))
+    }
+
+    /// Waits until everything on this directory's file system is on disk.
+    pub fn sync_file_system(&self) -> Result<(), Error> {
+        rustix::fs::syncfs(&self.0).map_err(|errno| itself("sync the file system of", errno))
+    }
+
+    /// Removes a path and, where it is a directory, everything beneath it, however deep and
+    /// whatever its permission bits; nothing being there is no error.
+    pub fn remove_tree(&self, path: &RelativePath) -> Result<(), Error> {
+        self.at(path, remove::tree)
+            .or_else(|errno| if errno == Errno::NOENT { Ok(()) } else { Err(errno) })
+            .map_err(|errno| failed("remove", path, errno))
+    }
+
+    fn confined(&self, path: &RelativePath, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat2(&self.0, path.as_os_str(), flags, mode, CONFINED)
+    }
+
+    /// Calls `operation` with the descriptor of the path's parent and the last component.
+    fn at<T>(
+        &self,
+        path: &RelativePath,
+        operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let name = OsStr::from_bytes(path.file_name());
+        match path.parent() {
+            None => operation(self.0.as_fd(), name),
+            Some(parent) => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let parent = self.confined(&parent, flags, Mode::empty())?;
+                operation(parent.as_fd(), name)
+            }
+        }
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<Dir> for OwnedFd {
+    fn from(dir: Dir) -> Self {
+        dir.0
+    }
+}
+
+impl Error {
+    /// The kind of the kernel's answer, where there is one.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            Self::ThroughLink { .. } | Self::NotRegular { .. } => None,
+        }
+    }
+
+    /// The kernel's error number, where there is one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Io { source, .. } => Errno::from_io_error(source),
+            Self::ThroughLink { .. } | Self::NotRegular { .. } => None,
+        }
+    }
+}
+
+fn failed(operation: &'static str, path: &RelativePath, errno: Errno) -> Error {
+    let path = path.quoted();
+    match errno {
+        Errno::LOOP => Error::ThroughLink { operation, path },
+        errno => Error::Io { operation, path, source: errno.into() },
+    }
+}
+
+fn itself(operation: &'static str, errno: Errno) -> Error {
+    Error::Io { operation, path: ".".to_owned(), source: errno.into() }
+}
+
+fn printable(path: &OsStr) -> String {
+    path.as_bytes().escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests;

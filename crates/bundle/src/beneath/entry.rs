@@ -1,0 +1,125 @@
+//! What a directory entry is, in Rust's types.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, makedev};
+use rustix::io::Errno;
+
+/// The type of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device; in the upper layer of an overlay, device 0:0 is a deletion.
+    CharacterDevice,
+    /// A socket, pipe, block device or anything else.
+    Other,
+}
+
+/// A point in time of the file system's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Whole seconds since the epoch.
+    pub seconds: i64,
+    /// The nanoseconds beyond them.
+    pub nanoseconds: u32,
+}
+
+/// What `statx(2)` tells of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Its type.
+    pub kind: FileKind,
+    /// All twelve permission bits, with set-id and sticky.
+    pub mode: u32,
+    /// Its length in bytes.
+    pub size: u64,
+    /// The device it lies on.
+    pub device: u64,
+    /// The mount through which it was reached; differs from its parent's where something is
+    /// mounted on it.
+    pub mount: u64,
+    /// Its number on its device.
+    pub inode: u64,
+    /// How many names it has.
+    pub links: u64,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// For a device: its number.
+    pub device_number: u64,
+    /// When its content last changed.
+    pub modified: Timestamp,
+    /// When its content, mode, owner or name last changed; cannot be set back by a program.
+    pub changed: Timestamp,
+}
+
+impl FileKind {
+    pub(super) fn from_mode(mode: rustix::fs::RawMode) -> Self {
+        FileType::from_raw_mode(mode).into()
+    }
+}
+
+impl From<FileType> for FileKind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::Symlink => Self::Symlink,
+            FileType::CharacterDevice => Self::CharacterDevice,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Stat {
+    /// What `name` in a directory is, without following a link.
+    pub(super) fn at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Self, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        rustix::fs::statx(parent, name, flags, WANTED).map(Self::from)
+    }
+
+    /// What a descriptor names.
+    pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
+        rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED).map(Self::from)
+    }
+}
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
+
+impl From<Statx> for Stat {
+    fn from(stat: Statx) -> Self {
+        let timestamp =
+            |time: StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+        let mode = u32::from(stat.stx_mode);
+        Self {
+            kind: FileKind::from_mode(mode),
+            mode: mode & 0o7777,
+            size: stat.stx_size,
+            device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            mount: stat.stx_mnt_id,
+            inode: stat.stx_ino,
+            links: u64::from(stat.stx_nlink),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            device_number: makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+            modified: timestamp(stat.stx_mtime),
+            changed: timestamp(stat.stx_ctime),
+        }
+    }
+}
+
+/// Changes the mode of what an `O_PATH` descriptor names. Kernels before 6.6 can do that only
+/// through the descriptor's own entry in `/proc`, which cannot be redirected.
+pub(super) fn chmod_descriptor(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    rustix::fs::chmod(
+        format!("/proc/self/fd/{}", fd.as_raw_fd()),
+        Mode::from_bits_truncate(mode & 0o7777),
+    )
+}

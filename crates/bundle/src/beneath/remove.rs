@@ -1,0 +1,94 @@
+//! Removing whole trees that an untrusted program may have shaped: deeper than any path can
+//! say, wider than memory should hold, without permission to look inside.
+
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// How many directories deep the removal holds descriptors open; what lies deeper is first
+/// moved up, so that neither descriptors nor the stack run out.
+const DEPTH: usize = 32;
+
+/// Removes `name` in `parent` and everything beneath it.
+pub(super) fn tree(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        // Linux answers EISDIR for a directory, POSIX says EPERM.
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        other => return other,
+    }
+    let top = open(parent, name)?;
+    let mut moved = 0_u64;
+    loop {
+        let before = moved;
+        empty(top.as_fd(), top.as_fd(), 0, &mut moved)?;
+        if moved == before {
+            break;
+        }
+    }
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+fn empty(
+    top: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    depth: usize,
+    moved: &mut u64,
+) -> Result<(), Errno> {
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if entry.file_type() != FileType::Directory {
+            match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => continue,
+                Err(Errno::ISDIR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        if rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_ok() {
+            continue;
+        }
+        if depth == DEPTH {
+            move_up(top, directory, name, moved)?;
+            continue;
+        }
+        let below = open(directory, name)?;
+        empty(top, below.as_fd(), depth + 1, moved)?;
+        rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}
+
+fn move_up(
+    top: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    moved: &mut u64,
+) -> Result<(), Errno> {
+    loop {
+        *moved += 1;
+        let to = format!("deep-{moved}");
+        match rustix::fs::renameat_with(directory, name, top, &to, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Opens a directory for listing and changing, giving its owner the right to where that is
+/// missing.
+fn open<N: rustix::path::Arg + Copy>(
+    parent: BorrowedFd<'_>,
+    name: N,
+) -> Result<std::os::fd::OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let descriptor = rustix::fs::openat(parent, name, OFlags::PATH | flags, Mode::empty())?;
+    if rustix::fs::fstat(&descriptor)?.st_mode & 0o700 != 0o700 {
+        super::entry::chmod_descriptor(descriptor.as_fd(), 0o700)?;
+    }
+    rustix::fs::openat(parent, name, OFlags::RDONLY | flags, Mode::empty())
+}
