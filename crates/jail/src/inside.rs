@@ -18,7 +18,7 @@ use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::spec::{Access, JailSpec, Mount, Source, Streams};
 use crate::walls::Wall;
-use crate::{argv, landlock, network, sys};
+use crate::{argv, capabilities, landlock, network, seccomp, sys};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -103,6 +103,12 @@ fn start(
         .at(Wall::Inheritance, words("report to the supervisor"))?;
     drop(master);
     drop(upper);
+
+    // What init and the command have in common is done once, before they part.
+    capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
+    seccomp::install(&seccomp::program()).at(Wall::Seccomp, words("install the filter"))?;
 
     // SAFETY: this process has had a single thread since it was made.
     match unsafe { sys::fork() }.at(Wall::Pid, words("fork the command"))? {
