@@ -8,6 +8,7 @@ pub mod apply;
 pub mod beneath;
 pub mod manifest;
 pub mod path;
+pub mod sandbox;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;
