@@ -6,9 +6,18 @@
 
 pub mod apply;
 pub mod beneath;
+pub mod data;
+pub mod ignore;
+pub mod index;
 pub mod manifest;
 pub mod path;
+pub mod policy;
+pub mod project;
 pub mod sandbox;
+pub mod scan;
+#[cfg(test)]
+mod testing;
+pub mod view;
 
 pub use manifest::{Change, Entry, Manifest, Node};
 pub use path::RelativePath;

@@ -48,6 +48,12 @@ impl RelativePath {
         Ok(Self(bytes))
     }
 
+    /// A path that is known to be one when the program is written.
+    pub(crate) fn literal(text: &'static str) -> Self {
+        debug_assert!(Self::new(text).is_ok(), "{text}");
+        Self(text.as_bytes().to_vec())
+    }
+
     /// The path's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -1,0 +1,124 @@
+//! The rules of one ignore file, read as git's `dir.c` reads them (gitignore(5)).
+
+use super::glob::Glob;
+
+/// Ignore files larger than this have no rules for us: what they hide is shown.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The rules of one ignore file, in its order.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Vec<Rule>);
+
+#[derive(Debug)]
+struct Rule {
+    negative: bool,
+    directories_only: bool,
+    /// Whether it is compared with the last component rather than the whole path.
+    by_name: bool,
+    matcher: Matcher,
+}
+
+#[derive(Debug)]
+enum Matcher {
+    /// All of it as written.
+    Exact(Vec<u8>),
+    /// `*` and then this.
+    Ending(Vec<u8>),
+    /// This as written, then the glob.
+    Glob(Vec<u8>, Glob),
+}
+
+impl Rules {
+    /// Reads the content of an ignore file.
+    pub(super) fn parse(content: &[u8]) -> Self {
+        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
+        Self(content.split(|b| *b == b'\n').filter_map(Rule::parse).collect())
+    }
+
+    /// What the last rule that matches says of `path`, which is relative to the file's
+    /// directory: `Some(true)` to ignore it, `Some(false)` to keep it, `None` when no rule
+    /// matches.
+    pub(super) fn verdict(&self, path: &[u8], is_directory: bool) -> Option<bool> {
+        let rule = self.0.iter().rev().find(|rule| rule.matches(path, is_directory))?;
+        Some(!rule.negative)
+    }
+}
+
+impl Rule {
+    fn parse(line: &[u8]) -> Option<Self> {
+        if line.is_empty() || line[0] == b'#' {
+            return None;
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // Git's strings end at a NUL byte.
+        let line = line.split(|b| *b == 0).next()?;
+        let line = without_trailing_spaces(line);
+        let (negative, pattern) = match line.strip_prefix(b"!") {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let (directories_only, pattern) = match pattern.strip_suffix(b"/") {
+            Some(rest) => (true, rest),
+            None => (false, pattern),
+        };
+        if pattern.is_empty() {
+            return None;
+        }
+        let by_name = !pattern.contains(&b'/');
+        let pattern = pattern.strip_prefix(b"/").unwrap_or(pattern);
+        let literal = pattern.iter().position(|b| is_special(*b));
+        let matcher = match literal {
+            None => Matcher::Exact(pattern.to_vec()),
+            Some(0)
+                if by_name
+                    && pattern[0] == b'*'
+                    && !pattern[1..].iter().any(|b| is_special(*b)) =>
+            {
+                Matcher::Ending(pattern[1..].to_vec())
+            }
+            // Git compares the part before the first special byte by itself and starts the glob
+            // after it, so that a `**` there counts as the start of a component. By name it
+            // does not, but there `**` and `*` are the same.
+            Some(split) => Matcher::Glob(pattern[..split].to_vec(), Glob::new(&pattern[split..])?),
+        };
+        Some(Self { negative, directories_only, by_name, matcher })
+    }
+
+    fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        if self.directories_only && !is_directory {
+            return false;
+        }
+        let text =
+            if self.by_name { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
+        match &self.matcher {
+            Matcher::Exact(wanted) => text == wanted,
+            Matcher::Ending(end) => text.ends_with(end),
+            Matcher::Glob(start, glob) => {
+                text.strip_prefix(start.as_slice()).is_some_and(|rest| glob.matches(rest))
+            }
+        }
+    }
+}
+
+fn is_special(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b'\\')
+}
+
+/// Cuts the spaces at the end, unless a backslash keeps the first of them.
+fn without_trailing_spaces(line: &[u8]) -> &[u8] {
+    let mut kept = 0;
+    let mut at = 0;
+    while at < line.len() {
+        match line[at] {
+            b' ' => {}
+            b'\\' if at + 1 == line.len() => return line,
+            b'\\' => {
+                at += 1;
+                kept = at + 1;
+            }
+            _ => kept = at + 1,
+        }
+        at += 1;
+    }
+    &line[..kept]
+}

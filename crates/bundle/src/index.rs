@@ -1,0 +1,198 @@
+//! Reads which paths git tracks, from its index file (gitformat-index(5), versions 2 to 4).
+//!
+//! Reads names only, and never writes: an index that it does not understand is an error, which
+//! the caller reports and takes as "nothing is known to be tracked".
+
+use std::collections::BTreeSet;
+
+use crate::path::RelativePath;
+
+/// An index larger than this is not read.
+pub const MAX_FILE_BYTES: u64 = 512 << 20;
+
+/// The paths that git tracks.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Index {
+    paths: BTreeSet<Vec<u8>>,
+    shared: Option<String>,
+}
+
+/// Why an index could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It does not start as an index does.
+    #[error("the file is not a git index")]
+    Signature,
+    /// Its version is none that we know.
+    #[error("the git index has version {0}; versions 2, 3 and 4 can be read")]
+    Version(u32),
+    /// It is cut off or damaged.
+    #[error("the git index is damaged")]
+    Damaged,
+}
+
+/// The length of the object names: SHA-1, then SHA-256. The index does not say which it uses,
+/// but read with the wrong one it makes no sense.
+const HASH_BYTES: [usize; 2] = [20, 32];
+
+/// The bytes of an entry before its object name: times, device, inode, mode, owner and size.
+const STAT_BYTES: usize = 40;
+
+impl Index {
+    /// Reads the content of an index file.
+    pub fn parse(content: &[u8]) -> Result<Self, Error> {
+        let mut fields = content;
+        if take(&mut fields, 4)? != b"DIRC" {
+            return Err(Error::Signature);
+        }
+        let version = number(&mut fields)?;
+        if !(2..=4).contains(&version) {
+            return Err(Error::Version(version));
+        }
+        let count = number(&mut fields)?;
+        HASH_BYTES
+            .iter()
+            .find_map(|hash_bytes| Self::parse_entries(fields, version, count, *hash_bytes).ok())
+            .ok_or(Error::Damaged)
+    }
+
+    /// The file name, beside the index, of the shared part of a split index; what it tracks must
+    /// be joined to this with [`Index::join`].
+    pub fn shared(&self) -> Option<&str> {
+        self.shared.as_deref()
+    }
+
+    /// Adds the paths of the shared part of a split index. Those that the other part has deleted
+    /// since are kept: a path more that counts as tracked is a change more that is shown.
+    pub fn join(&mut self, shared: Self) {
+        self.paths.extend(shared.paths);
+    }
+
+    /// Whether git tracks `path`, or anything below it.
+    pub fn tracks(&self, path: &RelativePath) -> bool {
+        if self.paths.contains(path.as_bytes()) {
+            return true;
+        }
+        let below = [path.as_bytes(), b"/"].concat();
+        let first = self.paths.range(below.clone()..).next();
+        first.is_some_and(|first| first.starts_with(&below))
+    }
+
+    /// How many paths are tracked.
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether nothing is tracked.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    fn parse_entries(
+        mut rest: &[u8],
+        version: u32,
+        count: u32,
+        hash_bytes: usize,
+    ) -> Result<Self, Error> {
+        let mut index = Self::default();
+        let mut nameless = false;
+        let mut previous = Vec::new();
+        for _ in 0..count {
+            let entry = rest;
+            take(&mut rest, STAT_BYTES + hash_bytes)?;
+            let flags = short(&mut rest)?;
+            let extended = flags & 0x4000 != 0;
+            if extended && version < 3 {
+                return Err(Error::Damaged);
+            }
+            take(&mut rest, if extended { 2 } else { 0 })?;
+            let name = if version == 4 {
+                let removed = offset(&mut rest)?;
+                let kept = previous.len().checked_sub(removed).ok_or(Error::Damaged)?;
+                [&previous[..kept], until_nul(&mut rest)?].concat()
+            } else {
+                let name = until_nul(&mut rest)?.to_vec();
+                // Entries are padded with NUL bytes to a multiple of eight; the first is taken.
+                let length = entry.len() - rest.len();
+                if take(&mut rest, length.next_multiple_of(8) - length)?.iter().any(|b| *b != 0) {
+                    return Err(Error::Damaged);
+                }
+                name
+            };
+            let said = usize::from(flags & 0xFFF);
+            if (said != 0xFFF && said != name.len()) || (said == 0xFFF && name.len() < 0xFFF) {
+                return Err(Error::Damaged);
+            }
+            // A split index names what it replaces by number only.
+            nameless |= name.is_empty();
+            if !name.is_empty() {
+                // A sparse index holds whole directories, written with a slash.
+                let path = name.strip_suffix(b"/").unwrap_or(&name);
+                RelativePath::new(path).map_err(|_| Error::Damaged)?;
+                index.paths.insert(path.to_vec());
+            }
+            previous = name;
+        }
+        index.shared = extensions(rest, hash_bytes)?;
+        if nameless && index.shared.is_none() { Err(Error::Damaged) } else { Ok(index) }
+    }
+}
+
+/// Walks the extensions up to the checksum; gives the name of the shared index where there is
+/// one.
+fn extensions(mut rest: &[u8], hash_bytes: usize) -> Result<Option<String>, Error> {
+    let mut shared = None;
+    while rest.len() > hash_bytes {
+        let signature = take(&mut rest, 4)?;
+        let length = usize::try_from(number(&mut rest)?).map_err(|_| Error::Damaged)?;
+        let mut content = take(&mut rest, length)?;
+        if signature == b"link" {
+            let name = take(&mut content, hash_bytes)?;
+            // All zeros: there is no shared part.
+            if name.iter().any(|b| *b != 0) {
+                let hex: String = name.iter().map(|b| format!("{b:02x}")).collect();
+                shared = Some(format!("sharedindex.{hex}"));
+            }
+        }
+    }
+    if rest.len() == hash_bytes { Ok(shared) } else { Err(Error::Damaged) }
+}
+
+fn take<'a>(rest: &mut &'a [u8], count: usize) -> Result<&'a [u8], Error> {
+    let (taken, left) = rest.split_at_checked(count).ok_or(Error::Damaged)?;
+    *rest = left;
+    Ok(taken)
+}
+
+fn number(rest: &mut &[u8]) -> Result<u32, Error> {
+    let bytes = take(rest, 4)?.try_into().map_err(|_| Error::Damaged)?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+fn short(rest: &mut &[u8]) -> Result<u16, Error> {
+    let bytes = take(rest, 2)?.try_into().map_err(|_| Error::Damaged)?;
+    Ok(u16::from_be_bytes(bytes))
+}
+
+fn until_nul<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Error> {
+    let length = rest.iter().position(|b| *b == 0).ok_or(Error::Damaged)?;
+    let text = take(rest, length)?;
+    take(rest, 1)?;
+    Ok(text)
+}
+
+/// The variable width number of packs and version 4 (`OFS_DELTA` in gitformat-pack(5)).
+fn offset(rest: &mut &[u8]) -> Result<usize, Error> {
+    let mut value = 0_usize;
+    loop {
+        let byte = take(rest, 1)?[0];
+        value = value.checked_mul(128).ok_or(Error::Damaged)? + usize::from(byte & 0x7F);
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+        value = value.checked_add(1).ok_or(Error::Damaged)?;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! What a changed path means for the host: whether it may ever be applied, and whether a host
+//! tool would run it by itself.
+//!
+//! Judges names and link targets only; never opens anything but through the caller.
+
+mod executed;
+mod names;
+
+use std::collections::HashMap;
+
+use crate::manifest::{Entry, Node, Refusal};
+use crate::path::RelativePath;
+
+pub use executed::executed_by;
+pub use names::is_git_directory;
+
+use names::folded;
+
+/// Why an entry at `path` can never be applied, whatever its neighbours are; `new` is what would
+/// be there afterwards (`None` for a deletion).
+///
+/// A link into a `.git` is refused as the `.git` itself is: a later write through it by a host
+/// tool would land there.
+pub fn refusal(path: &RelativePath, new: Option<&Node>) -> Option<Refusal> {
+    if path.components().any(is_git_directory) {
+        return Some(Refusal::GitDirectory);
+    }
+    let Some(Node::Symlink { target }) = new else { return None };
+    if link_leaves(path, target) {
+        return Some(Refusal::LinkLeaves);
+    }
+    target.split(|b| *b == b'/').any(is_git_directory).then_some(Refusal::GitDirectory)
+}
+
+/// Marks an entry with what its own path and node say: [`refusal`] (unless it already has one)
+/// and [`executed_by`].
+pub fn classify(entry: &mut Entry) {
+    let new = entry.change.new_node();
+    let is_link = matches!(new, Some(Node::Symlink { .. }));
+    entry.refused = entry.refused.or_else(|| refusal(&entry.path, new));
+    entry.executed_by = executed_by(&entry.path, is_link);
+}
+
+/// Whether a link at `path` may lead out of the project: its target is empty or absolute, climbs
+/// above the root from the link's own directory, or has a `..` after a name.
+///
+/// The last form is refused although it may stay inside: the name before the `..` may be a link
+/// itself, so that only the file system knows where the `..` leads. All other targets stay
+/// inside as long as every link they pass does.
+pub fn link_leaves(path: &RelativePath, target: &[u8]) -> bool {
+    if target.is_empty() || target[0] == b'/' || target.contains(&0) {
+        return true;
+    }
+    let mut depth = path.components().count() - 1;
+    let mut named = false;
+    for part in target.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if named || depth == 0 => return true,
+            b".." => depth -= 1,
+            _ => named = true,
+        }
+    }
+    false
+}
+
+/// Refuses every entry that lies in a directory which git takes for a repository without a
+/// `.git`, or would take for one after the change: a `HEAD` beside `objects` and `refs`, or
+/// beside a `commondir` (git's `is_git_directory`).
+///
+/// `base_holds(path)` tells whether the project holds anything at `path`. Deletions are not
+/// counted: a person may apply some entries and not others, so what is there before and what is
+/// added count together.
+pub fn refuse_bare_repositories<E>(
+    entries: &mut [Entry],
+    mut base_holds: impl FnMut(&RelativePath) -> Result<bool, E>,
+) -> Result<(), E> {
+    let mut added: HashMap<Option<RelativePath>, Marks> = HashMap::new();
+    for entry in entries.iter() {
+        if entry.change.new_node().is_some() {
+            for (directory, name) in ancestors(&entry.path) {
+                let marks = Marks::of(&name);
+                if marks != Marks::default() {
+                    added.entry(directory).or_default().join(marks);
+                }
+            }
+        }
+    }
+    let mut verdicts: HashMap<Option<RelativePath>, bool> = HashMap::new();
+    for entry in entries.iter_mut().filter(|entry| entry.refused.is_none()) {
+        for (directory, _) in ancestors(&entry.path) {
+            let bare = match verdicts.get(&directory) {
+                Some(known) => *known,
+                None => {
+                    let marks = added.get(&directory).copied().unwrap_or_default();
+                    let bare = marks.complete(directory.as_ref(), &mut base_holds)?;
+                    verdicts.insert(directory, bare);
+                    bare
+                }
+            };
+            if bare {
+                entry.refused = Some(Refusal::BareRepository);
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each directory that `path` lies in (`None` is the root), with the name in it that leads to
+/// `path`.
+fn ancestors(path: &RelativePath) -> impl Iterator<Item = (Option<RelativePath>, Vec<u8>)> {
+    let mut next = Some(path.clone());
+    std::iter::from_fn(move || {
+        let here = next.take()?;
+        let name = here.file_name().to_vec();
+        next = here.parent();
+        Some((here.parent(), name))
+    })
+}
+
+/// Which parts of a repository's layout a directory holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Marks {
+    head: bool,
+    objects: bool,
+    refs: bool,
+    common: bool,
+}
+
+impl Marks {
+    fn of(name: &[u8]) -> Self {
+        let mut marks = Self::default();
+        match folded(name).as_slice() {
+            b"head" => marks.head = true,
+            b"objects" => marks.objects = true,
+            b"refs" => marks.refs = true,
+            b"commondir" => marks.common = true,
+            _ => {}
+        }
+        marks
+    }
+
+    fn join(&mut self, other: Self) {
+        self.head |= other.head;
+        self.objects |= other.objects;
+        self.refs |= other.refs;
+        self.common |= other.common;
+    }
+
+    /// Whether these and what the base holds in `directory` make a repository together.
+    fn complete<E>(
+        self,
+        directory: Option<&RelativePath>,
+        base_holds: &mut impl FnMut(&RelativePath) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let mut holds = |added: bool, name: &[u8]| {
+            if added {
+                return Ok(true);
+            }
+            let path = match directory {
+                Some(directory) => directory.join(name),
+                None => RelativePath::new(name),
+            };
+            path.map_or(Ok(false), |path| base_holds(&path))
+        };
+        if !holds(self.head, b"HEAD")? {
+            return Ok(false);
+        }
+        Ok(holds(self.common, b"commondir")?
+            || (holds(self.objects, b"objects")? && holds(self.refs, b"refs")?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

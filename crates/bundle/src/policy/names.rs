@@ -1,0 +1,103 @@
+//! Names as the file systems of other machines read them: without letter case, without code
+//! points that nobody sees, without what Windows cuts off.
+
+/// Whether a path component is `.git` to any file system: in any letter case, with ignorable
+/// code points in it (HFS+, ext4 with casefold), with trailing dots, spaces or a stream name
+/// (NTFS), or as its short name `git~1`. Backslashes part components, as on Windows.
+///
+/// Source: git's `is_hfs_dotgit` and `is_ntfs_dotgit`, with Unicode's whole
+/// `Default_Ignorable_Code_Point` set in place of the part that HFS+ ignores.
+pub fn is_git_directory(component: &[u8]) -> bool {
+    component
+        .split(|b| *b == b'\\')
+        .any(|part| matches!(folded(part).as_slice(), b".git" | b"git~1"))
+}
+
+/// A component in its plainest form: ASCII in lower case, ignorable code points gone, cut at the
+/// first `:`, without trailing dots and spaces.
+pub(super) fn folded(component: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(component.len());
+    for chunk in component.utf8_chunks() {
+        for c in chunk.valid().chars().filter(|c| !is_ignorable(*c)) {
+            let mut buffer = [0; 4];
+            plain.extend_from_slice(c.to_ascii_lowercase().encode_utf8(&mut buffer).as_bytes());
+        }
+        plain.extend_from_slice(chunk.invalid());
+    }
+    if let Some(colon) = plain.iter().position(|b| *b == b':') {
+        plain.truncate(colon);
+    }
+    while matches!(plain.last(), Some(b'.' | b' ')) {
+        plain.pop();
+    }
+    plain
+}
+
+/// Unicode 16, `Default_Ignorable_Code_Point`.
+fn is_ignorable(c: char) -> bool {
+    matches!(
+        u32::from(c),
+        0xAD | 0x34F
+            | 0x61C
+            | 0x115F..=0x1160
+            | 0x17B4..=0x17B5
+            | 0x180B..=0x180F
+            | 0x200B..=0x200F
+            | 0x202A..=0x202E
+            | 0x2060..=0x206F
+            | 0x3164
+            | 0xFE00..=0xFE0F
+            | 0xFEFF
+            | 0xFFA0
+            | 0xFFF0..=0xFFF8
+            | 0x1BCA0..=0x1BCA3
+            | 0x1D173..=0x1D17A
+            | 0xE0000..=0xE0FFF
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_is_known_in_every_disguise() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".Git",
+            ".git.",
+            ".git ",
+            ".git. . ",
+            ".git::$INDEX_ALLOCATION",
+            ".git:stream",
+            "git~1",
+            "GIT~1",
+            "git~1.",
+            ".g\u{200c}it",
+            "\u{feff}.git",
+            ".gi\u{2060}t",
+            ".git\u{206f}",
+            ".g\u{ad}it",
+            "a\\.git\\config",
+            ".git\\config",
+        ] {
+            assert!(is_git_directory(name.as_bytes()), "{name:?}");
+        }
+        for name in [
+            ".gitignore",
+            "git",
+            "git~2",
+            ".gitx",
+            "..git",
+            ".git~1",
+            "x.git",
+            " .git",
+            "g\u{131}t",
+            ".g\u{131}t",
+        ] {
+            assert!(!is_git_directory(name.as_bytes()), "{name:?}");
+        }
+        assert!(!is_git_directory(b".gi\xfft"));
+    }
+}

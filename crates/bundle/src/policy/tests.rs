@@ -1,0 +1,169 @@
+use std::convert::Infallible;
+
+use super::*;
+use crate::manifest::{Change, ContentHash, ExecutedBy};
+
+fn path(text: &str) -> RelativePath {
+    RelativePath::new(text).unwrap()
+}
+
+fn file() -> Node {
+    Node::File { hash: ContentHash::of(b""), size: 0, mode: 0o644 }
+}
+
+fn link(target: &str) -> Node {
+    Node::Symlink { target: target.as_bytes().to_vec() }
+}
+
+fn added(at: &str, new: Node) -> Entry {
+    Entry {
+        path: path(at),
+        change: Change::Add { new },
+        renamed_from: None,
+        ignored: false,
+        refused: None,
+        executed_by: None,
+        conflict: false,
+    }
+}
+
+#[test]
+fn paths_in_a_git_directory_are_refused() {
+    for at in [".git", ".git/config", "sub/.git/hooks/x", "a/.GIT/b", "git~1/x", "x/.git. /y"] {
+        assert_eq!(refusal(&path(at), Some(&file())), Some(Refusal::GitDirectory), "{at}");
+        assert_eq!(refusal(&path(at), None), Some(Refusal::GitDirectory), "{at}");
+    }
+    for at in [".gitignore", "git/config", "a/x.git/config"] {
+        assert_eq!(refusal(&path(at), Some(&file())), None, "{at}");
+    }
+}
+
+#[test]
+fn links_may_not_leave() {
+    for (at, target) in [
+        ("a", "/etc/passwd"),
+        ("a", "/"),
+        ("a", ".."),
+        ("a", "../x"),
+        ("d/a", "../../x"),
+        ("d/a", ".././../x"),
+        ("d/a", "x/../y"),
+        ("d/a", "x/.."),
+        ("d/a", "../x/.."),
+        ("a", ""),
+    ] {
+        assert_eq!(
+            refusal(&path(at), Some(&link(target))),
+            Some(Refusal::LinkLeaves),
+            "{at} {target}"
+        );
+    }
+    for (at, target) in [
+        ("a", "b"),
+        ("a", "./b//c/"),
+        ("d/a", "../b"),
+        ("d/a", ".."),
+        ("d/e/a", "../../b/c"),
+        ("a", "..."),
+    ] {
+        assert_eq!(refusal(&path(at), Some(&link(target))), None, "{at} {target}");
+    }
+    assert_eq!(refusal(&path("a"), Some(&link(".git/hooks"))), Some(Refusal::GitDirectory));
+    assert_eq!(refusal(&path("a"), Some(&link("sub/.GIT"))), Some(Refusal::GitDirectory));
+}
+
+#[test]
+fn files_that_host_tools_run_are_known() {
+    let cases = [
+        (
+            ExecutedBy::Hooks,
+            vec![".husky/pre-commit", ".husky", "web/.husky/_/x", ".githooks/pre-push"],
+        ),
+        (ExecutedBy::Hooks, vec![".pre-commit-config.yaml", "lefthook.yml", "lefthook.toml"]),
+        (ExecutedBy::Hooks, vec![".gitmodules", ".gitattributes", "sub/.gitattributes"]),
+        (ExecutedBy::Shell, vec![".envrc", "sub/.envrc", ".ENVRC", ".envrc.", ".mise.toml"]),
+        (ExecutedBy::Shell, vec![".tool-versions", "mise.toml", ".config/mise/config.toml"]),
+        (
+            ExecutedBy::Editor,
+            vec![".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json"],
+        ),
+        (ExecutedBy::Editor, vec!["x.code-workspace", ".idea/workspace.xml", ".vim/x", ".exrc"]),
+        (
+            ExecutedBy::Editor,
+            vec![".nvim.lua", ".devcontainer/devcontainer.json", ".devcontainer.json"],
+        ),
+        (
+            ExecutedBy::Editor,
+            vec![".claude/settings.json", ".cursor/rules/x", ".mcp.json", ".codex/x"],
+        ),
+        (ExecutedBy::Ci, vec![".github/workflows/ci.yml", ".github/actions/x/action.yml"]),
+        (ExecutedBy::Ci, vec![".gitlab-ci.yml", ".circleci/config.yml", "Jenkinsfile", ".ci/run"]),
+        (ExecutedBy::Ci, vec!["azure-pipelines.yml", ".travis.yml", "Jenkinsfile.release"]),
+        (ExecutedBy::Build, vec![".cargo/config.toml", "a/.cargo/config", ".npmrc", ".yarnrc.yml"]),
+        (
+            ExecutedBy::Build,
+            vec![".pnpmfile.cjs", ".yarn/releases/yarn.cjs", "rust-toolchain.toml"],
+        ),
+    ];
+    for (by, paths) in cases {
+        for at in paths {
+            assert_eq!(executed_by(&path(at), false), Some(by), "{at}");
+        }
+    }
+    for at in [
+        "src/main.rs",
+        ".github/CODEOWNERS",
+        "config.toml",
+        ".gitignore",
+        "README.md",
+        "github/workflows/x",
+        "package.json",
+        ".github",
+        ".cargo",
+        ".env",
+        "vscode/tasks.json",
+    ] {
+        assert_eq!(executed_by(&path(at), false), None, "{at}");
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_known_directory_counts() {
+    for (at, by) in [
+        (".github", ExecutedBy::Ci),
+        (".vscode", ExecutedBy::Editor),
+        (".cargo", ExecutedBy::Build),
+        ("sub/.config", ExecutedBy::Shell),
+    ] {
+        assert_eq!(executed_by(&path(at), true), Some(by), "{at}");
+    }
+    assert_eq!(executed_by(&path("docs"), true), None);
+}
+
+/// The paths refused as a bare repository when `new` is added to a project that holds `base`.
+fn bare(base: &[&str], new: &[&str]) -> Vec<String> {
+    let mut entries: Vec<Entry> = new.iter().map(|at| added(at, file())).collect();
+    let holds =
+        |at: &RelativePath| Ok::<_, Infallible>(base.iter().any(|have| path(have).is_within(at)));
+    refuse_bare_repositories(&mut entries, holds).unwrap();
+    let refused = entries.iter().filter(|e| e.refused == Some(Refusal::BareRepository));
+    refused.map(|e| e.path.to_string()).collect()
+}
+
+#[test]
+fn bare_repositories_are_refused_whole() {
+    let all = ["d/HEAD", "d/objects/x", "d/refs/heads/main", "d/config", "d/hooks/x"];
+    assert_eq!(bare(&[], &all), all);
+    assert_eq!(bare(&["other"], &["d/HEAD", "d/objects", "d/config"]), Vec::<String>::new());
+    assert_eq!(bare(&["d/objects/x", "d/refs/y"], &["d/HEAD", "a"]), ["d/HEAD"]);
+    assert_eq!(bare(&["d/HEAD", "d/objects/x", "d/refs/y"], &["d/config", "e"]), ["d/config"]);
+    assert_eq!(
+        bare(&["d/HEAD", "d/refs"], &["d/sub/deep/x", "d/Objects/y"]),
+        ["d/sub/deep/x", "d/Objects/y"]
+    );
+    assert_eq!(bare(&[], &["HEAD", "objects", "refs", "x"]), ["HEAD", "objects", "refs", "x"]);
+    assert_eq!(
+        bare(&[], &["d/head", "d/commondir", "d/config"]),
+        ["d/head", "d/commondir", "d/config"]
+    );
+}

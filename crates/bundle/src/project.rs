@@ -1,0 +1,135 @@
+//! The project that a command works on: where it is, whether git keeps it, and at which commit.
+//!
+//! Starts no git process and opens a handful of files: it is on the path of every run.
+
+mod git;
+
+use std::path::{Path, PathBuf};
+
+use crate::beneath::{self, Dir, FileKind, Stat};
+use crate::path::RelativePath;
+
+pub use git::Git;
+
+/// A project's directory on the host.
+#[derive(Debug)]
+pub struct Project {
+    /// Its absolute path.
+    pub root: PathBuf,
+    /// Its directory, to work beneath.
+    pub dir: Dir,
+    /// What its directory was when it was found: owner, mode.
+    pub stat: Stat,
+    /// How git keeps it.
+    pub git: Git,
+    /// The commit that HEAD names, in hexadecimal, where there is one.
+    pub base_ref: Option<String>,
+}
+
+/// Why a directory cannot be used as a project.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path is not absolute.
+    #[error("{} is not an absolute path", .0.display())]
+    NotAbsolute(PathBuf),
+    /// The project would be the root of the file system.
+    #[error("/ cannot be used as a project")]
+    Root,
+    /// The project would be the home directory, or hold it.
+    #[error("{} cannot be used as a project: it is or holds your home directory", .0.display())]
+    Home(PathBuf),
+    /// A directory could not be read.
+    #[error("cannot look for the project in {}", path.display())]
+    Unreadable {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: beneath::Error,
+    },
+}
+
+impl Error {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Root | Self::Home(_) => Some(
+                "change into the directory that you want to work on; `git init` there makes it a project of its own",
+            ),
+            Self::NotAbsolute(_) | Self::Unreadable { .. } => None,
+        }
+    }
+}
+
+impl Project {
+    /// The project that `cwd`, an absolute path, lies in: the nearest ancestor that holds a
+    /// `.git`, else `cwd` itself. `/` and `home` (and what holds it) are refused.
+    pub fn find(cwd: &Path, home: Option<&Path>) -> Result<Self, Error> {
+        if !cwd.is_absolute() {
+            return Err(Error::NotAbsolute(cwd.to_owned()));
+        }
+        for candidate in cwd.ancestors() {
+            let dir = open(candidate)?;
+            let found = dir.stat(&git::marker()).map_err(unreadable(candidate))?;
+            if let Some(found) = found {
+                return Self::at(candidate, dir, Some(found.kind), home);
+            }
+        }
+        Self::at(cwd, open(cwd)?, None, home)
+    }
+
+    /// The project whose root is `root`, as an earlier [`Project::find`] named it.
+    pub fn open(root: &Path, home: Option<&Path>) -> Result<Self, Error> {
+        if !root.is_absolute() {
+            return Err(Error::NotAbsolute(root.to_owned()));
+        }
+        let dir = open(root)?;
+        let found = dir.stat(&git::marker()).map_err(unreadable(root))?;
+        Self::at(root, dir, found.map(|found| found.kind), home)
+    }
+
+    fn at(
+        root: &Path,
+        dir: Dir,
+        git: Option<FileKind>,
+        home: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let stat = dir.stat_self().map_err(unreadable(root))?;
+        let same = |other: &Path| {
+            Dir::open(other)
+                .and_then(|other| other.stat_self())
+                .is_ok_and(|other| (other.device, other.inode) == (stat.device, stat.inode))
+        };
+        if root.parent().is_none() || same(Path::new("/")) {
+            return Err(Error::Root);
+        }
+        if home.is_some_and(|home| home.ancestors().any(|above| above == root) || same(home)) {
+            return Err(Error::Home(root.to_owned()));
+        }
+        let git = Git::of(root, &dir, git);
+        let base_ref = git.head_commit(&dir);
+        Ok(Self { root: root.to_owned(), dir, stat, git, base_ref })
+    }
+
+    /// The content of a file in the git directory (such as `index`), where git keeps the project
+    /// and the file is no longer than `limit` bytes.
+    pub fn git_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
+        git::read(&self.git.directory(&self.dir)?, file, limit)
+    }
+
+    /// The same for a file that all worktrees of a repository share (such as `info/exclude`).
+    pub fn git_common_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
+        git::read(&self.git.common_directory(&self.dir)?, file, limit)
+    }
+}
+
+fn open(path: &Path) -> Result<Dir, Error> {
+    Dir::open(path).map_err(unreadable(path))
+}
+
+fn unreadable(path: &Path) -> impl Fn(beneath::Error) -> Error {
+    move |source| Error::Unreadable { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests;

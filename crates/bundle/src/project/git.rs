@@ -1,0 +1,147 @@
+//! What git keeps beside a project: where its directory is, and the commit that HEAD names.
+//!
+//! Reads files only (gitrepository-layout(5)); what it does not understand counts as absent.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::beneath::{Dir, FileKind};
+use crate::path::RelativePath;
+
+/// How git keeps a project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Git {
+    /// Not at all.
+    None,
+    /// In a directory `.git` of its own.
+    Directory,
+    /// Elsewhere, where a file `.git` points: a linked worktree or a submodule. That place points
+    /// back here (or is kept by a repository around this one), so it is safe to show.
+    Worktree {
+        /// The git directory of this worktree.
+        git_dir: PathBuf,
+        /// The directory that it shares with the other worktrees; the same for a submodule.
+        common_dir: PathBuf,
+    },
+    /// A `.git` is there that does not prove where it belongs: a link, or a file that points to a
+    /// place which does not point back. It may have come with the files of a stranger, so
+    /// nothing behind it is read or shown.
+    Unproven,
+}
+
+/// Pointers (`.git`, `HEAD`, loose references) are one short line.
+const MAX_POINTER_BYTES: u64 = 8 << 10;
+
+/// Repositories with more packed references than fit here have no base commit for us.
+const MAX_PACKED_BYTES: u64 = 16 << 20;
+
+/// How often a reference may name another one, as in git.
+const MAX_SYMBOLIC: usize = 5;
+
+pub(super) fn marker() -> RelativePath {
+    RelativePath::literal(".git")
+}
+
+impl Git {
+    pub(super) fn of(root: &Path, dir: &Dir, found: Option<FileKind>) -> Self {
+        match found {
+            None => Self::None,
+            Some(FileKind::Directory) => Self::Directory,
+            Some(FileKind::File) => worktree(root, dir).unwrap_or(Self::Unproven),
+            Some(_) => Self::Unproven,
+        }
+    }
+
+    /// The git directory of this worktree.
+    pub(super) fn directory(&self, project: &Dir) -> Option<Dir> {
+        match self {
+            Self::None | Self::Unproven => None,
+            Self::Directory => project.open_dir(&marker()).ok(),
+            Self::Worktree { git_dir, .. } => Dir::open(git_dir).ok(),
+        }
+    }
+
+    /// The directory that all worktrees share.
+    pub(super) fn common_directory(&self, project: &Dir) -> Option<Dir> {
+        match self {
+            Self::Worktree { common_dir, .. } => Dir::open(common_dir).ok(),
+            Self::None | Self::Unproven | Self::Directory => self.directory(project),
+        }
+    }
+
+    /// The commit that HEAD names, in hexadecimal; `None` before the first commit, and where
+    /// references are kept in a way that is not known here.
+    pub(super) fn head_commit(&self, project: &Dir) -> Option<String> {
+        let own = self.directory(project)?;
+        let mut content = read(&own, &RelativePath::literal("HEAD"), MAX_POINTER_BYTES)?;
+        for _ in 0..MAX_SYMBOLIC {
+            let line = content.trim_ascii_end();
+            let Some(name) = line.strip_prefix(b"ref:") else { return commit(line) };
+            let name = RelativePath::new(name.trim_ascii()).ok()?;
+            if name.components().next() != Some(b"refs") {
+                return None;
+            }
+            let common = self.common_directory(project)?;
+            let loose = read(&own, &name, MAX_POINTER_BYTES)
+                .or_else(|| read(&common, &name, MAX_POINTER_BYTES));
+            match loose {
+                Some(next) => content = next,
+                None => return packed(&common, &name),
+            }
+        }
+        None
+    }
+}
+
+/// The content of a regular file beneath `dir`, unless it is longer than `limit`.
+pub(super) fn read(dir: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
+    let file = dir.open_file(file).ok()?;
+    let mut content = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut content).ok()?;
+    u64::try_from(content.len()).is_ok_and(|length| length <= limit).then_some(content)
+}
+
+fn packed(common: &Dir, name: &RelativePath) -> Option<String> {
+    let content = read(common, &RelativePath::literal("packed-refs"), MAX_PACKED_BYTES)?;
+    content.split(|b| *b == b'\n').find_map(|line| {
+        let (hex, after) = line.split_at_checked(line.iter().position(|b| *b == b' ')?)?;
+        (&after[1..] == name.as_bytes()).then(|| commit(hex)).flatten()
+    })
+}
+
+fn commit(hex: &[u8]) -> Option<String> {
+    let known = matches!(hex.len(), 40 | 64) && hex.iter().all(u8::is_ascii_hexdigit);
+    if known { String::from_utf8(hex.to_vec()).ok() } else { None }
+}
+
+/// Follows a file `.git` and checks that the place it points to belongs to this project.
+fn worktree(root: &Path, dir: &Dir) -> Option<Git> {
+    let git_dir = root.join(pointer(dir, marker(), b"gitdir:")?).canonicalize().ok()?;
+    let git = Dir::open(&git_dir).ok()?;
+    let common_dir = match pointer(&git, RelativePath::literal("commondir"), b"") {
+        Some(common) => git_dir.join(common).canonicalize().ok()?,
+        None => git_dir.clone(),
+    };
+    let root = root.canonicalize().ok()?;
+    let points_back = || {
+        let back = git_dir.join(pointer(&git, RelativePath::literal("gitdir"), b"")?);
+        Some(back.canonicalize().ok()? == root.join(".git"))
+    };
+    let kept_around = || {
+        let mut above = root.ancestors().skip(1);
+        above.any(|above| git_dir.starts_with(above.join(".git/modules")))
+    };
+    let inside_common = git_dir.starts_with(common_dir.join("worktrees"));
+    let proven =
+        (inside_common && points_back() == Some(true)) || (git_dir == common_dir && kept_around());
+    proven.then_some(Git::Worktree { git_dir, common_dir })
+}
+
+/// The path that a pointer file holds.
+fn pointer(dir: &Dir, file: RelativePath, label: &[u8]) -> Option<PathBuf> {
+    let content = read(dir, &file, MAX_POINTER_BYTES)?;
+    let path = content.strip_prefix(label)?.trim_ascii();
+    (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
+}

@@ -1,0 +1,346 @@
+//! Copy-on-write views of a project: the directories in which what a command changes is kept
+//! apart from the project.
+//!
+//! Makes, finds and removes them. Mounts nothing, starts nothing, and does not look at what the
+//! command left: that is `scan`.
+
+mod copy;
+mod record;
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+pub use record::{Record, Summary};
+
+use crate::beneath::{self, Dir, Timestamp};
+use crate::data::{self, DataDir};
+use crate::manifest::ViewKind;
+use crate::path::RelativePath;
+use crate::project::Project;
+
+/// Which host ids the inside ids of a sandbox are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ownership {
+    /// The host id that inside id 0 is.
+    pub host_start: u32,
+    /// How many ids there are.
+    pub count: u32,
+}
+
+/// A view that this process holds; no other process takes or removes it meanwhile.
+#[derive(Debug)]
+pub struct View {
+    id: String,
+    views: Dir,
+    /// Locked as long as it is open.
+    dir: Dir,
+    layers: Layers,
+    record: Record,
+}
+
+#[derive(Debug)]
+enum Layers {
+    Overlay { upper: Dir, work: Dir },
+    Copy { copy: Dir },
+}
+
+/// Why a view could not be made, found or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    /// An operation on the view's own directories failed.
+    #[error("cannot {operation} the view")]
+    Own {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: beneath::Error,
+    },
+    /// The view's directory could not be locked.
+    #[error("cannot lock the view")]
+    Lock(#[source] std::io::Error),
+    /// Another process holds the view.
+    #[error("the view {0} is in use")]
+    InUse(String),
+    /// There is no such view.
+    #[error("there is no view {0}")]
+    NotFound(String),
+    /// The view's description is missing or cannot be understood.
+    #[error("the description of the view {id} is unusable: {reason}")]
+    Record {
+        /// The view.
+        id: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The project's owner has no id inside the sandbox.
+    #[error("the project's owner {owner} has no id inside: there are {count}")]
+    Unmapped {
+        /// The owner's uid or gid.
+        owner: u32,
+        /// How many ids there are inside.
+        count: u32,
+    },
+    /// A file of the project could not be copied.
+    #[error("cannot copy {path}")]
+    Copy {
+        /// The file, printable.
+        path: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Ownership {
+    /// The host id of what belongs to `id` on disk.
+    fn host_id(self, id: u32) -> Result<u32, Error> {
+        let host = (id < self.count).then(|| self.host_start.checked_add(id)).flatten();
+        host.ok_or(Error::Unmapped { owner: id, count: self.count })
+    }
+}
+
+impl View {
+    /// Makes a view of `project`. `command` is what will run in it, `started` the present time;
+    /// both are on disk when this returns, so that a view whose process is killed can be found
+    /// with [`View::list`].
+    ///
+    /// With `ownership`, everything that the sandbox sees belongs to the host ids that stand for
+    /// the owners in the project.
+    pub fn create(
+        data: &DataDir,
+        project: &Project,
+        kind: ViewKind,
+        ownership: Option<Ownership>,
+        command: &[String],
+        started: Timestamp,
+    ) -> Result<Self, Error> {
+        let views = data.views()?;
+        let (id, dir) = claim(&views, started)?;
+        let view = Self::fill(project, kind, ownership, command, started, &dir);
+        match view {
+            Ok((layers, record)) => Ok(Self { id, views, dir, layers, record }),
+            Err(error) => {
+                // What is left behind otherwise is an unlocked view without a description, which
+                // `sweep` takes away.
+                let _ = RelativePath::new(id).map(|id| views.remove_tree(&id));
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(
+        project: &Project,
+        kind: ViewKind,
+        ownership: Option<Ownership>,
+        command: &[String],
+        started: Timestamp,
+        dir: &Dir,
+    ) -> Result<(Layers, Record), Error> {
+        let root = RelativePath::literal(match kind {
+            ViewKind::Overlay => "upper",
+            ViewKind::Copy => "copy",
+        });
+        let work = RelativePath::literal("work");
+        own("create", dir.mkdir(&root, 0o700))?;
+        if kind == ViewKind::Overlay {
+            own("create", dir.mkdir(&work, 0o700))?;
+        }
+        if let Some(ownership) = ownership {
+            let uid = ownership.host_id(project.stat.uid)?;
+            let gid = ownership.host_id(project.stat.gid)?;
+            own("give away", dir.chown(&root, uid, gid))?;
+            if kind == ViewKind::Overlay {
+                own("give away", dir.chown(&work, uid, gid))?;
+            }
+        }
+        own("set the mode of", dir.chmod(&root, project.stat.mode))?;
+        let layer = own("open", dir.open_dir(&root))?;
+        let mut record = Record::new(project, kind, command, started);
+        // The clock that the file system stamps changes with can run a little ahead of the one
+        // that the caller read. What has an earlier stamp than this directory was there before.
+        let made = own("inspect", layer.stat_self())?.changed;
+        record.started = record.started.max(made);
+        let layers = match kind {
+            ViewKind::Overlay => {
+                Layers::Overlay { upper: layer, work: own("open", dir.open_dir(&work))? }
+            }
+            ViewKind::Copy => {
+                copy::copy_tree(&project.dir, &layer, ownership)?;
+                own("set the mode of", dir.chmod(&root, project.stat.mode))?;
+                record.copied = Some(copy::stamp(dir)?);
+                Layers::Copy { copy: layer }
+            }
+        };
+        record.write(dir)?;
+        Ok((layers, record))
+    }
+
+    /// Takes over a view that a killed process left.
+    pub fn open(data: &DataDir, id: &str) -> Result<Self, Error> {
+        let views = data.views()?;
+        let name = RelativePath::new(id)
+            .ok()
+            .filter(|name| name.parent().is_none())
+            .ok_or_else(|| Error::NotFound(id.to_owned()))?;
+        let dir = match views.open_dir(&name) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                return Err(Error::NotFound(id.to_owned()));
+            }
+            other => own("open", other)?,
+        };
+        if !lock(&dir)? {
+            return Err(Error::InUse(id.to_owned()));
+        }
+        let record =
+            Record::read(&dir).map_err(|reason| Error::Record { id: id.to_owned(), reason })?;
+        let open = |name| own("open", dir.open_dir(&RelativePath::literal(name)));
+        let layers = match record.kind {
+            ViewKind::Overlay => Layers::Overlay { upper: open("upper")?, work: open("work")? },
+            ViewKind::Copy => Layers::Copy { copy: open("copy")? },
+        };
+        Ok(Self { id: id.to_owned(), views, dir, layers, record })
+    }
+
+    /// All views, oldest first, also those in use.
+    pub fn list(data: &DataDir) -> Result<Vec<Summary>, Error> {
+        let views = data.views()?;
+        let mut found = Vec::new();
+        for (name, _) in own("list", views.entries())? {
+            let Ok(id) = String::from_utf8(name) else { continue };
+            let Ok(path) = RelativePath::new(id.clone()) else { continue };
+            // It may be gone by now.
+            let Ok(dir) = views.open_dir(&path) else { continue };
+            let live = !lock(&dir)?;
+            found.push(Summary { id, live, record: Record::read(&dir).ok() });
+        }
+        found.sort_by(|a, b| (a.started(), &a.id).cmp(&(b.started(), &b.id)));
+        Ok(found)
+    }
+
+    /// Removes what killed processes left before their command started: views without a
+    /// description. Gives how many there were.
+    pub fn sweep(data: &DataDir) -> Result<usize, Error> {
+        let views = data.views()?;
+        let mut swept = 0;
+        for (name, _) in own("list", views.entries())? {
+            let Ok(path) = RelativePath::new(name) else { continue };
+            let Ok(dir) = views.open_dir(&path) else { continue };
+            if lock(&dir)? && Record::is_absent(&dir) {
+                own("remove", views.remove_tree(&path))?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What is on disk about it.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The layer that takes what is changed; `None` for a copy.
+    pub fn upper(&self) -> Option<&Dir> {
+        match &self.layers {
+            Layers::Overlay { upper, .. } => Some(upper),
+            Layers::Copy { .. } => None,
+        }
+    }
+
+    /// The overlay's working directory; `None` for a copy.
+    pub fn work(&self) -> Option<&Dir> {
+        match &self.layers {
+            Layers::Overlay { work, .. } => Some(work),
+            Layers::Copy { .. } => None,
+        }
+    }
+
+    /// The copy; `None` for an overlay.
+    pub fn copy(&self) -> Option<&Dir> {
+        match &self.layers {
+            Layers::Overlay { .. } => None,
+            Layers::Copy { copy } => Some(copy),
+        }
+    }
+
+    /// The layer that holds what was changed, of either kind.
+    pub fn changed(&self) -> &Dir {
+        match &self.layers {
+            Layers::Overlay { upper, .. } => upper,
+            Layers::Copy { copy } => copy,
+        }
+    }
+
+    /// The descriptor that holds the lock: the view is in use as long as any copy of it is open.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Takes another directory as the layer that holds what was changed: one that lives in
+    /// memory, and is gone with its descriptor.
+    pub fn replace_upper(&mut self, layer: OwnedFd) {
+        if let Layers::Overlay { upper, .. } = &mut self.layers {
+            *upper = Dir::from_fd(layer);
+        }
+    }
+
+    /// Removes the view and everything that was written to it.
+    pub fn remove(self) -> Result<(), Error> {
+        let name =
+            RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
+        drop(self.layers);
+        // A view that is removed half must not be found as a whole one.
+        Record::remove(&self.dir)?;
+        own("remove", self.views.remove_tree(&name))
+    }
+}
+
+/// Makes a new directory among the views and locks it.
+fn claim(views: &Dir, started: Timestamp) -> Result<(String, Dir), Error> {
+    let process = rustix::process::getpid().as_raw_nonzero();
+    for attempt in 0_u32.. {
+        let id = format!("{:010x}{:08x}-{process}-{attempt}", started.seconds, started.nanoseconds);
+        let Ok(name) = RelativePath::new(id.as_str()) else { break };
+        // The sandbox's root must pass through to the layers; nobody else gets as far as here.
+        match views.mkdir(&name, 0o711) {
+            Err(error) if error.errno() == Some(Errno::EXIST) => continue,
+            other => own("create", other)?,
+        }
+        // Until it is locked, a sweep may take it for an abandoned one.
+        match views.open_dir(&name) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => continue,
+            Err(error) => return own("open", Err(error)),
+            Ok(dir) if lock(&dir)? && own("inspect", dir.stat_self())?.links > 0 => {
+                return Ok((id, dir));
+            }
+            Ok(_) => {}
+        }
+    }
+    Err(Error::Lock(std::io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Locks a view's directory; `false` where another process has it.
+fn lock(dir: &Dir) -> Result<bool, Error> {
+    match rustix::fs::flock(dir.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(Error::Lock(errno.into())),
+    }
+}
+
+fn own<T>(operation: &'static str, result: Result<T, beneath::Error>) -> Result<T, Error> {
+    result.map_err(|source| Error::Own { operation, source })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! A plain copy of a project, for where no overlay can be had.
+//!
+//! Regular files, directories and links with their modes and times; content is shared with the
+//! original where the file system can do that. Sockets, pipes and devices are left out, and so
+//! is what this process may not read: the command could not read it either.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+
+use rustix::fs::{AtFlags, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+
+use super::{Error, Ownership};
+use crate::beneath::{Dir, FileKind, Stat, Timestamp};
+use crate::path::RelativePath;
+
+/// Copies what is below `from` to the empty directory `to`.
+pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<(), Error> {
+    let mut directories = Vec::new();
+    let mut pending: Vec<Option<RelativePath>> = vec![None];
+    while let Some(path) = pending.pop() {
+        let (source, target) = match &path {
+            None => (from.reopen(), to.reopen()),
+            Some(path) => (from.open_dir(path), to.open_dir(path)),
+        };
+        let shown = || path.as_ref().map_or_else(|| ".".to_owned(), RelativePath::quoted);
+        let source = match source {
+            Err(error) if error.errno() == Some(Errno::ACCESS) => continue,
+            other => other.map_err(|error| failed(shown(), error))?,
+        };
+        let target = target.map_err(|error| failed(shown(), error))?;
+        for (name, kind) in source.entries().map_err(|error| failed(shown(), error))? {
+            let child = match &path {
+                None => RelativePath::new(name.clone()),
+                Some(path) => path.join(&name),
+            };
+            let child = child.map_err(|error| failed(shown(), error))?;
+            let name = RelativePath::new(name).map_err(|error| failed(child.quoted(), error))?;
+            let step = Step { source: &source, target: &target, name: &name, ownership };
+            let copied = step.run(kind);
+            if let Some(stat) = copied.map_err(|error| failed(child.quoted(), error))?
+                && stat.kind == FileKind::Directory
+            {
+                directories.push((child.clone(), stat));
+                pending.push(Some(child));
+            }
+        }
+    }
+    // Their times change while they are filled, and their modes may forbid filling them.
+    for (path, stat) in directories.iter().rev() {
+        to.chmod(path, stat.mode).map_err(|error| failed(path.quoted(), error))?;
+        set_time(to, path, stat).map_err(|error| failed(path.quoted(), error))?;
+    }
+    Ok(())
+}
+
+/// The file system's time now.
+pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
+    let name = RelativePath::literal("copied");
+    let stat = dir
+        .create_file(&name, 0o600)
+        .map_err(|error| failed(name.quoted(), error))
+        .and_then(|file| {
+            Stat::of(&file).map_err(|error| failed(name.quoted(), std::io::Error::from(error)))
+        })?;
+    dir.remove_file(&name).map_err(|error| failed(name.quoted(), error))?;
+    Ok(stat.changed)
+}
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+fn failed(path: String, source: impl Into<Cause>) -> Error {
+    Error::Copy { path, source: source.into() }
+}
+
+struct Step<'a> {
+    source: &'a Dir,
+    target: &'a Dir,
+    name: &'a RelativePath,
+    ownership: Option<Ownership>,
+}
+
+impl Step<'_> {
+    /// Copies one name; gives what it is, or `None` where it was left out.
+    fn run(&self, kind: FileKind) -> Result<Option<Stat>, Cause> {
+        let Some(stat) = self.source.stat(self.name)? else { return Ok(None) };
+        match kind {
+            FileKind::File => {
+                let from = match self.source.open_file(self.name) {
+                    Err(error) if error.errno() == Some(Errno::ACCESS) => return Ok(None),
+                    other => other?,
+                };
+                let to = self.target.create_file(self.name, 0o600)?;
+                copy_content(&from, &to)?;
+            }
+            FileKind::Directory => self.target.mkdir(self.name, 0o700)?,
+            FileKind::Symlink => {
+                self.target.symlink(&self.source.read_link(self.name)?, self.name)?;
+            }
+            FileKind::CharacterDevice | FileKind::Other => return Ok(None),
+        }
+        if let Some(ownership) = self.ownership {
+            let uid = ownership.host_id(stat.uid)?;
+            self.target.chown(self.name, uid, ownership.host_id(stat.gid)?)?;
+        }
+        if kind == FileKind::File {
+            self.target.chmod(self.name, stat.mode)?;
+        }
+        set_time(self.target, self.name, &stat)?;
+        Ok(Some(stat))
+    }
+}
+
+/// Shares the content where the file system can, else lets the kernel copy it, else copies it.
+fn copy_content(mut from: &File, mut to: &File) -> Result<(), std::io::Error> {
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+        return Ok(());
+    }
+    // The standard library tries copy_file_range and sendfile, then a buffer.
+    std::io::copy(&mut from, &mut to).map(drop)
+}
+
+fn set_time(dir: &Dir, path: &RelativePath, stat: &Stat) -> Result<(), Cause> {
+    let omitted = rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let modified = rustix::fs::Timespec {
+        tv_sec: stat.modified.seconds,
+        tv_nsec: i64::from(stat.modified.nanoseconds),
+    };
+    let times = Timestamps { last_access: omitted, last_modification: modified };
+    let parent = match path.parent() {
+        None => dir.reopen()?,
+        Some(parent) => dir.locate_dir(&parent)?,
+    };
+    let name = RelativePath::new(path.file_name())?;
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::utimensat(parent.as_fd(), name.as_os_str(), &times, flags)
+        .map_err(std::io::Error::from)?;
+    Ok(())
+}

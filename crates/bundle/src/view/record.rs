@@ -1,0 +1,148 @@
+//! What is on disk about a view: enough to go on with it after its process was killed.
+
+use std::ffi::OsStr;
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use crate::beneath::{self, Dir, Timestamp};
+use crate::manifest::ViewKind;
+use crate::path::{RelativePath, bytes_as_json};
+use crate::project::Project;
+
+/// A description longer than this is not one of ours.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// What a view is of, and for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Record {
+    #[serde(with = "bytes_as_json")]
+    project: Vec<u8>,
+    /// How it was made copy-on-write.
+    pub kind: ViewKind,
+    /// When: what the host changed later is a conflict.
+    #[serde(with = "timestamp")]
+    pub started: Timestamp,
+    /// For a copy: when it was complete. What has an earlier stamp is as it was copied.
+    #[serde(default, with = "optional_timestamp")]
+    pub copied: Option<Timestamp>,
+    /// What runs in it.
+    pub command: Vec<String>,
+    /// The commit that the project's HEAD named, where there was one.
+    pub base_ref: Option<String>,
+}
+
+/// One view as [`super::View::list`] finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// Its name.
+    pub id: String,
+    /// Whether a process holds it.
+    pub live: bool,
+    /// What is on disk about it; `None` where that is missing or unusable.
+    pub record: Option<Record>,
+}
+
+impl Summary {
+    pub(super) fn started(&self) -> Option<Timestamp> {
+        self.record.as_ref().map(|record| record.started)
+    }
+}
+
+impl Record {
+    pub(super) fn new(
+        project: &Project,
+        kind: ViewKind,
+        command: &[String],
+        started: Timestamp,
+    ) -> Self {
+        Self {
+            project: project.root.as_os_str().as_bytes().to_vec(),
+            kind,
+            started,
+            copied: None,
+            command: command.to_vec(),
+            base_ref: project.base_ref.clone(),
+        }
+    }
+
+    /// The project's root.
+    pub fn project(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.project))
+    }
+
+    pub(super) fn write(&self, dir: &Dir) -> Result<(), Error> {
+        let failed = |source| Error::Own { operation: "describe", source };
+        let mut file = dir.create_file(&name(), 0o600).map_err(failed)?;
+        let content = serde_json::to_vec(self).map_err(std::io::Error::from);
+        content.and_then(|content| file.write_all(&content)).map_err(|source| {
+            failed(beneath::Error::Io { operation: "write", path: name().quoted(), source })
+        })
+    }
+
+    pub(super) fn read(dir: &Dir) -> Result<Self, String> {
+        let file = dir.open_file(&name()).map_err(|error| error.to_string())?;
+        let mut content = Vec::new();
+        file.take(MAX_BYTES).read_to_end(&mut content).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&content).map_err(|error| error.to_string())
+    }
+
+    /// Whether the view's process ended before it had described it.
+    pub(super) fn is_absent(dir: &Dir) -> bool {
+        dir.stat(&name()).is_ok_and(|stat| stat.is_none_or(|stat| stat.size == 0))
+    }
+
+    pub(super) fn remove(dir: &Dir) -> Result<(), Error> {
+        dir.remove_file(&name()).map_err(|source| Error::Own { operation: "remove", source })
+    }
+}
+
+fn name() -> RelativePath {
+    RelativePath::literal("view.json")
+}
+
+/// A timestamp as `[seconds, nanoseconds]`.
+mod timestamp {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::beneath::Timestamp;
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Timestamp,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        (time.seconds, time.nanoseconds).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Timestamp, D::Error> {
+        let (seconds, nanoseconds) = <(i64, u32)>::deserialize(deserializer)?;
+        Ok(Timestamp { seconds, nanoseconds })
+    }
+}
+
+/// The same where there may be none.
+mod optional_timestamp {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::beneath::Timestamp;
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<Timestamp>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        time.map(|time| (time.seconds, time.nanoseconds)).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
+        let pair = Option::<(i64, u32)>::deserialize(deserializer)?;
+        Ok(pair.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds }))
+    }
+}

@@ -1,0 +1,164 @@
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::testing::chmod;
+
+const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 5 };
+
+struct Scratch {
+    _directory: tempfile::TempDir,
+    root: PathBuf,
+    data: DataDir,
+}
+
+fn scratch() -> Scratch {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap().join("project");
+    std::fs::create_dir_all(root.join(".git")).unwrap();
+    let data = DataDir::open(&directory.path().join("data")).unwrap();
+    Scratch { _directory: directory, root, data }
+}
+
+impl Scratch {
+    fn project(&self) -> Project {
+        Project::find(&self.root, None).unwrap()
+    }
+
+    fn view(&self, kind: ViewKind) -> View {
+        let command = ["cargo".to_owned(), "test".to_owned()];
+        View::create(&self.data, &self.project(), kind, None, &command, NOW).unwrap()
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_killed_run_leaves_a_view_that_is_found() {
+    let scratch = scratch();
+    chmod(&scratch.root, 0o2751);
+    let view = scratch.view(ViewKind::Overlay);
+    let at = scratch.data.path().join("views").join(view.id());
+    assert_eq!((mode(&at), mode(&at.join("upper"))), (0o700, 0o2751));
+    assert!(view.work().is_some() && view.copy().is_none());
+
+    let listed = View::list(&scratch.data).unwrap();
+    assert_eq!((listed.len(), listed[0].live), (1, true));
+    assert!(matches!(View::open(&scratch.data, view.id()), Err(Error::InUse(_))));
+    assert_eq!(View::sweep(&scratch.data).unwrap(), 0);
+
+    let id = view.id().to_owned();
+    drop(view);
+    let listed = View::list(&scratch.data).unwrap();
+    let record = listed[0].record.as_ref().unwrap();
+    assert!(!listed[0].live);
+    assert_eq!(record.project(), scratch.root);
+    assert_eq!(record.command, ["cargo", "test"]);
+    assert!(record.started > NOW);
+    let again = View::open(&scratch.data, &id).unwrap();
+    assert_eq!(again.record(), record);
+    again.remove().unwrap();
+    assert_eq!(View::list(&scratch.data).unwrap(), []);
+    for id in ["nothing", "../views", ""] {
+        assert!(matches!(View::open(&scratch.data, id), Err(Error::NotFound(_))), "{id}");
+    }
+}
+
+#[test]
+fn views_without_a_description_are_swept() {
+    let scratch = scratch();
+    let kept = scratch.view(ViewKind::Overlay);
+    let views = scratch.data.path().join("views");
+    std::fs::create_dir_all(views.join("half/upper/x")).unwrap();
+    std::fs::remove_file(views.join(kept.id()).join("view.json")).unwrap();
+    assert_eq!(View::sweep(&scratch.data).unwrap(), 1);
+    assert_eq!(View::list(&scratch.data).unwrap().len(), 1, "a live one stays");
+}
+
+#[test]
+fn removal_ends_what_forbids_looking_and_follows_no_link() {
+    let scratch = scratch();
+    let outside = scratch.root.join("precious");
+    std::fs::write(&outside, "x").unwrap();
+    let view = scratch.view(ViewKind::Overlay);
+    let at = scratch.data.path().join("views").join(view.id());
+    for directory in ["upper/a", "work/work/b"] {
+        std::fs::create_dir_all(at.join(directory)).unwrap();
+        std::fs::write(at.join(directory).join("file"), "").unwrap();
+        symlink(&scratch.root, at.join(directory).join("link")).unwrap();
+        chmod(at.join(directory), 0);
+    }
+    chmod(at.join("work/work"), 0);
+    view.remove().unwrap();
+    assert!(!at.exists());
+    assert!(outside.exists());
+}
+
+#[test]
+fn a_copy_has_the_same_content_modes_times_and_links() {
+    let scratch = scratch();
+    let root = &scratch.root;
+    std::fs::create_dir_all(root.join("d/locked")).unwrap();
+    std::fs::write(root.join("d/file"), vec![7; 300_000]).unwrap();
+    std::fs::write(root.join("d/locked/inner"), "inner").unwrap();
+    std::fs::write(root.join("script"), "#!").unwrap();
+    chmod(root.join("script"), 0o750);
+    chmod(root.join("d/locked"), 0o555);
+    symlink("../outside", root.join("d/link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+    let view = scratch.view(ViewKind::Copy);
+    let copy = scratch.data.path().join("views").join(view.id()).join("copy");
+    for name in ["d", "d/file", "d/locked", "d/locked/inner", "script", "d/link", ".git"] {
+        let (ours, theirs) = (copy.join(name), root.join(name));
+        assert_eq!(mode(&ours), mode(&theirs), "{name}");
+        let modified = |path: &Path| {
+            let metadata = path.symlink_metadata().unwrap();
+            (metadata.mtime(), metadata.mtime_nsec())
+        };
+        assert_eq!(modified(&ours), modified(&theirs), "{name}");
+        if theirs.is_file() {
+            assert_eq!(std::fs::read(&ours).unwrap(), std::fs::read(&theirs).unwrap());
+        }
+    }
+    assert_eq!(std::fs::read_link(copy.join("d/link")).unwrap(), Path::new("../outside"));
+    assert!(!copy.join("socket").exists());
+    assert!(view.record().copied.is_some());
+    view.remove().unwrap();
+    chmod(root.join("d/locked"), 0o755);
+}
+
+#[test]
+fn layers_belong_to_the_ids_inside() {
+    let scratch = scratch();
+    if !rustix::process::geteuid().is_root() {
+        crate::testing::skipped("only root gives files away");
+        return;
+    }
+    std::fs::write(scratch.root.join("file"), "x").unwrap();
+    std::os::unix::fs::chown(scratch.root.join("file"), Some(7), Some(8)).unwrap();
+    std::os::unix::fs::chown(&scratch.root, Some(1000), Some(1001)).unwrap();
+    let ownership = Ownership { host_start: 0x7000_0000, count: 65_536 };
+    for (kind, layers) in [(ViewKind::Overlay, &["upper", "work"][..]), (ViewKind::Copy, &["copy"])]
+    {
+        let view = View::create(&scratch.data, &scratch.project(), kind, Some(ownership), &[], NOW)
+            .unwrap();
+        let at = scratch.data.path().join("views").join(view.id());
+        let owner = |path: PathBuf| {
+            let metadata = path.metadata().unwrap();
+            (metadata.uid() - 0x7000_0000, metadata.gid() - 0x7000_0000)
+        };
+        for layer in layers {
+            assert_eq!(owner(at.join(layer)), (1000, 1001), "{layer}");
+        }
+        if kind == ViewKind::Copy {
+            assert_eq!(owner(at.join("copy/file")), (7, 8));
+        }
+    }
+    let few = Ownership { host_start: 0x7000_0000, count: 10 };
+    let refused =
+        View::create(&scratch.data, &scratch.project(), ViewKind::Overlay, Some(few), &[], NOW);
+    assert!(matches!(refused, Err(Error::Unmapped { owner: 1000, count: 10 })), "{refused:?}");
+    assert!(View::list(&scratch.data).unwrap().iter().all(|view| view.record.is_some()));
+}
