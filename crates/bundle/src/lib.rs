@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod beneath;
+mod claim;
 pub mod data;
 pub mod ignore;
 pub mod index;
@@ -15,8 +16,10 @@ pub mod policy;
 pub mod project;
 pub mod sandbox;
 pub mod scan;
+pub mod store;
 #[cfg(test)]
 mod testing;
+pub mod validate;
 pub mod view;
 
 pub use manifest::{Change, Entry, Manifest, Node};
