@@ -120,8 +120,6 @@ impl View {
         let views = data.views()?;
         let prefix = format!("{:010x}{:08x}-", started.seconds, started.nanoseconds);
         let (name, dir) = own("create", claim::claim(&views, &prefix))?;
-        // The sandbox's root must pass through to the layers; nobody else gets as far as here.
-        own("set the mode of", views.chmod(&name, 0o711))?;
         let view = Self::fill(project, kind, ownership, command, started, &dir);
         match view {
             Ok((layers, record)) => Ok(Self { name, views, dir, layers, record }),
