@@ -18,6 +18,7 @@ mod bundle;
 mod call;
 mod crash;
 mod doctor;
+mod documents;
 mod escape;
 mod host;
 mod limits;

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use crate::path::RelativePath;
 use rules::Rules;
 
+pub use rules::MAX_FILE_BYTES;
+
 /// The ignore rules of one tree. Ignore files are read when they are first needed, once.
 pub struct Ignore<R> {
     exclude: Rules,
@@ -101,7 +103,7 @@ impl<R> std::fmt::Debug for Ignore<R> {
 
 /// Rules that are too long to be read are no rules: what they would hide is shown.
 fn bounded(content: &[u8]) -> &[u8] {
-    let fits = u64::try_from(content.len()).is_ok_and(|length| length <= rules::MAX_FILE_BYTES);
+    let fits = u64::try_from(content.len()).is_ok_and(|length| length <= MAX_FILE_BYTES);
     if fits { content } else { b"" }
 }
 

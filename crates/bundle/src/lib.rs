@@ -13,6 +13,7 @@ pub mod manifest;
 pub mod path;
 pub mod policy;
 pub mod project;
+pub mod scan;
 #[cfg(test)]
 mod testing;
 pub mod view;

@@ -7,7 +7,7 @@
 mod copy;
 mod record;
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -281,6 +281,19 @@ impl View {
         }
     }
 
+    /// The descriptor that holds the lock: the view is in use as long as any copy of it is open.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Takes another directory as the layer that holds what was changed: one that lives in
+    /// memory, and is gone with its descriptor.
+    pub fn replace_upper(&mut self, layer: OwnedFd) {
+        if let Layers::Overlay { upper, .. } = &mut self.layers {
+            *upper = Dir::from_fd(layer);
+        }
+    }
+
     /// Removes the view and everything that was written to it.
     pub fn remove(self) -> Result<(), Error> {
         let name =
@@ -298,7 +311,8 @@ fn claim(views: &Dir, started: Timestamp) -> Result<(String, Dir), Error> {
     for attempt in 0_u32.. {
         let id = format!("{:010x}{:08x}-{process}-{attempt}", started.seconds, started.nanoseconds);
         let Ok(name) = RelativePath::new(id.as_str()) else { break };
-        match views.mkdir(&name, 0o700) {
+        // The sandbox's root must pass through to the layers; nobody else gets as far as here.
+        match views.mkdir(&name, 0o711) {
             Err(error) if error.errno() == Some(Errno::EXIST) => continue,
             other => own("create", other)?,
         }

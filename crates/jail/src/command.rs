@@ -1,6 +1,5 @@
 //! The command's own process: from the fork to the exec, the last walls go up.
 
-use rustix::thread::CapabilitySet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -59,7 +58,7 @@ fn confine(
     let words = |text: &'static str| move || text.to_owned();
     rustix::process::setsid().at(Wall::Inheritance, words("start a session"))?;
     install_streams(streams).at(Wall::Inheritance, words("install the streams"))?;
-    sys::close_from(3, true).at(Wall::Inheritance, words("close the descriptors"))?;
+    sys::close_on_exec_from(3).at(Wall::Inheritance, words("close the descriptors"))?;
     spec.rlimits.apply().at(Wall::ResourceLimits, words("set the limits of the process"))?;
     assume_command_ids(spec)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
@@ -80,9 +79,8 @@ fn confine(
 /// Takes on the command's ids and gives up every capability.
 pub(crate) fn assume_command_ids(spec: &JailSpec) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
+    capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
     if spec.identity.range().is_some() {
-        capabilities::keep_only(CapabilitySet::SETUID | CapabilitySet::SETGID)
-            .at(Wall::Capabilities, words("drop all capabilities but two"))?;
         sys::become_ids(spec.command.user, spec.command.group, false)
             .at(Wall::User, words("take on the command's ids"))?;
     }

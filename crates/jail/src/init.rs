@@ -4,7 +4,7 @@
 //! It shares the supervisor's memory image, so it is undumpable and its
 //! arguments are erased; it has no capability and no descriptor but its socket.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -16,8 +16,11 @@ use crate::walls::Wall;
 use crate::{command, seccomp};
 
 /// Gives up all that init does not need.
-pub(crate) fn settle(spec: &JailSpec) -> Result<(), Failure> {
+pub(crate) fn settle(channel: &Channel, spec: &JailSpec) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
+    let mut kept: Vec<_> = spec.kept.iter().map(|fd| fd.as_raw_fd()).collect();
+    kept.push(channel.as_fd().as_raw_fd());
+    sys::close_all_but(kept).at(Wall::Inheritance, words("close init's descriptors"))?;
     // The command's own ids are enough to end it.
     command::assume_command_ids(spec)?;
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;

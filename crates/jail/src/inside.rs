@@ -108,7 +108,9 @@ fn start(
     match unsafe { sys::fork() }.at(Wall::Pid, words("fork the command"))? {
         Some(pid) => {
             drop(streams);
-            init::settle(&spec)?;
+            init::settle(channel, &spec)?;
+            // What it owned is closed already; dropping it would close numbers that are in use.
+            std::mem::forget(spec);
             Ok(pid)
         }
         None => command::run(spec, channel, streams, &writable, landlock > 0),

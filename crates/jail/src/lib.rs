@@ -13,6 +13,7 @@
 
 mod argv;
 pub mod capabilities;
+pub mod cgroup;
 mod channel;
 mod command;
 mod identity;
@@ -38,8 +39,8 @@ pub use identity::{Identity, Range};
 pub use launch::{Error, Jail, launch};
 pub use relay::{Captured, Sink};
 pub use spec::{
-    Access, Command, HostTree, JailSpec, Mount, Overlay, Payload, Scratch, Source, Streams,
+    Access, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Scratch, Source, Streams,
     WindowSize,
 };
-pub use supervise::{Ending, Outcome, Supervision, Watch, supervise};
+pub use supervise::{Ending, Outcome, Signals, Supervision, Watch, supervise};
 pub use walls::Wall;

@@ -19,7 +19,7 @@ use rustix::mount::{
     fsopen, mount_change, move_mount, open_tree, unmount,
 };
 
-use crate::spec::{Access, HostTree, Mount, Overlay, Scratch, Source};
+use crate::spec::{Access, HostTree, Mount, Overlay, Owners, Scratch, Source};
 use crate::sys;
 use crate::walls::Wall;
 
@@ -73,7 +73,7 @@ const MASKED: [&str; 17] = [
 /// Everything of the jail's file system, held but not yet in its place.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    root: OwnedFd,
+    root: Held,
     mounts: Vec<(PathBuf, Piece)>,
     proc: Option<OwnedFd>,
     devices: Vec<OwnedFd>,
@@ -82,8 +82,18 @@ pub(crate) struct Assembly {
 }
 
 #[derive(Debug)]
+enum Held {
+    Mount(OwnedFd),
+    /// An overlay that is still to be made, with `upper` and `work` in `view`.
+    Layers {
+        lower: OwnedFd,
+        view: OwnedFd,
+    },
+}
+
+#[derive(Debug)]
 enum Piece {
-    Mounted(OwnedFd),
+    Held(Held),
     Scratch(Scratch),
     File(Vec<u8>),
     Link(PathBuf),
@@ -104,8 +114,9 @@ pub(crate) fn handed_in<'a>(
         .chain(sources)
         .flat_map(|source| match source {
             Source::Empty => [None, None],
-            Source::Host { tree, owners_mapped, .. } => {
-                [owners_mapped.then_some((tree, true)), None]
+            Source::Host { tree, owners, .. } => {
+                let handed_in = *owners != Owners::Nobody;
+                [handed_in.then_some((tree, *owners == Owners::OnDisk)), None]
             }
             Source::Overlay(Overlay { lower, view, .. }) => {
                 [Some((lower, true)), view.as_ref().map(|tree| (tree, false))]
@@ -132,25 +143,26 @@ pub(crate) fn gather(
     let upper = Cell::new(None);
     let mut source = |source: Source| match source {
         Source::Empty => new_tmpfs(0o755, 16 << 20, &[], MountAttrFlags::empty())
+            .map(Held::Mount)
             .at(Wall::Root, || "make an empty root".to_owned()),
-        Source::Host { tree: host, access, owners_mapped } => {
-            let mount = tree(&host, owners_mapped)?;
+        Source::Host { tree: host, access, owners } => {
+            let mount = tree(&host, owners != Owners::Nobody)?;
             let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
             if access == Access::Read {
                 set |= libc::MOUNT_ATTR_RDONLY;
             }
             sys::mount_setattr(mount.as_fd(), true, set, None)
                 .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
-            Ok(mount)
+            Ok(Held::Mount(mount))
         }
         Source::Overlay(Overlay { lower, view, size_bytes }) => {
             let lower = tree(&lower, true)?;
             match view {
-                Some(view) => overlay(&lower, &tree(&view, true)?),
+                Some(view) => Ok(Held::Layers { lower, view: tree(&view, true)? }),
                 None => {
                     let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
                     upper.set(Some(layer));
-                    overlay(&lower, &memory)
+                    Ok(Held::Layers { lower, view: memory })
                 }
             }
         }
@@ -162,7 +174,7 @@ pub(crate) fn gather(
         .into_iter()
         .map(|(target, mount)| {
             let piece = match mount {
-                Mount::Tree(tree) => Piece::Mounted(source(tree)?),
+                Mount::Tree(tree) => Piece::Held(source(tree)?),
                 Mount::Scratch(scratch) => Piece::Scratch(scratch),
                 Mount::File(content) => Piece::File(content),
                 Mount::Link(to) => Piece::Link(to),
@@ -244,14 +256,18 @@ pub(crate) fn separate() -> Result<(), Failure> {
         .at(Wall::Root, || "make the mounts private".to_owned())
 }
 
+/// Where layers are attached while an overlay is made from them: a directory that every host has.
+const LAYERS: &str = "/usr";
+
 /// A detached overlay over `lower`, with `upper` and `work` in `view`.
 ///
-/// An overlay takes only layers that are attached. They are stacked on the host's root, where
-/// the walk of a path never sees them and from where they go when that root is left; named
-/// by descriptor, they tell nothing of the host in the overlay's own options.
+/// An overlay takes only layers that are attached. They cover a directory of the host, so they
+/// go with its root when that is left, and nothing of the host can be cloned any more once this
+/// was called. (Stacked on the root itself they would stay, and be found at `/..`.) Named by
+/// descriptor, they tell nothing of the host in the overlay's own options.
 fn overlay(lower: &OwnedFd, view: &OwnedFd) -> Result<OwnedFd, Failure> {
     for layer in [lower, view] {
-        attach_mount(layer, Path::new("/")).at(Wall::View, || "attach a layer".to_owned())?;
+        attach_mount(layer, Path::new(LAYERS)).at(Wall::View, || "attach a layer".to_owned())?;
     }
     let (lower, view) = (lower.as_raw_fd(), view.as_raw_fd());
     new_overlay(
@@ -296,16 +312,41 @@ fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedF
     Ok((memory, upper))
 }
 
+impl Held {
+    /// The mount, made now where it is an overlay that is still to be made.
+    fn mount(&mut self) -> Result<&OwnedFd, Failure> {
+        if let Self::Layers { lower, view } = self {
+            *self = Self::Mount(overlay(lower, view)?);
+        }
+        match self {
+            Self::Mount(mount) => Ok(mount),
+            Self::Layers { .. } => Err(Errno::INVAL).at(Wall::View, || "make the view".to_owned()),
+        }
+    }
+}
+
 impl Assembly {
-    /// Leaves the host's root for the jail's: afterwards no path leads to anything of the host
-    /// (`pivot_root(2)`, "Notes").
-    pub(crate) fn leave_host_root(&self) -> Result<(), Failure> {
+    /// Makes the overlays, then leaves the host's root for the jail's: afterwards no path leads
+    /// to anything of the host (`pivot_root(2)`, "Notes").
+    pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
         let step = |text: &'static str| move || text.to_owned();
-        attach_mount(&self.root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
-        rustix::process::fchdir(&self.root).at(Wall::Root, step("enter the new root"))?;
+        for (_, piece) in &mut self.mounts {
+            if let Piece::Held(held) = piece {
+                held.mount()?;
+            }
+        }
+        let root = self.root.mount()?;
+        attach_mount(root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
+        rustix::process::fchdir(root).at(Wall::Root, step("enter the new root"))?;
         rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
         unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the host's root"))?;
-        rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))
+        rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))?;
+        // Whatever still covered the root would be reached by this path.
+        let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));
+        match seen {
+            [Ok(root), Ok(above)] if root == above => Ok(()),
+            _ => Err(Errno::BUSY).at(Wall::Root, step("leave nothing above the root")),
+        }
     }
 
     /// Puts everything in its place below the current root, and makes that read-only. True when
@@ -321,7 +362,8 @@ impl Assembly {
             })?;
         }
         let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        sys::mount_setattr(self.root.as_fd(), false, set, None)
+        let mut root = self.root;
+        sys::mount_setattr(root.mount()?.as_fd(), false, set, None)
             .at(Wall::Root, || "make the root read-only".to_owned())?;
         Ok(has_proc)
     }
@@ -341,14 +383,15 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
                 .at(Wall::Root, step("make a file system in memory"))?;
             attach_mount(&mount, target).at(Wall::Root, step("attach a file system in memory"))
         }
-        Piece::Mounted(mount) => {
-            let kind = rustix::fs::fstat(&mount).at(Wall::Root, step("look at a tree"))?;
+        Piece::Held(mut held) => {
+            let mount = held.mount()?;
+            let kind = rustix::fs::fstat(&*mount).at(Wall::Root, step("look at a tree"))?;
             if FileType::from_raw_mode(kind.st_mode).is_dir() {
                 make_directory(target).at(Wall::Root, step("make a mount point"))?;
             } else {
                 touch(target).at(Wall::Root, step("make a mount point"))?;
             }
-            attach_mount(&mount, target).at(Wall::Root, step("attach a tree"))
+            attach_mount(mount, target).at(Wall::Root, step("attach a tree"))
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct JailSpec {
     pub streams: Streams,
     /// Resource limits of each process.
     pub rlimits: crate::rlimits::ResourceLimits,
+    /// Descriptors that init keeps open: locks that are to be held as long as the jail lives.
+    pub kept: Vec<OwnedFd>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
 }
@@ -42,12 +44,22 @@ pub enum Source {
         tree: HostTree,
         /// Whether it may be written.
         access: Access,
-        /// Whether a tree of other owners is to be usable inside: where the jail has a range of
-        /// ids, on-disk id `n` is inside id `n`. Without this, every owner is nobody inside.
-        owners_mapped: bool,
+        /// Who its owners are inside, where the jail has a range of ids.
+        owners: Owners,
     },
     /// A copy-on-write view.
     Overlay(Overlay),
+}
+
+/// Who the owners of a host's tree are inside a jail that has a range of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// Nobody: what only its owner may do, nobody may. For what everybody may read.
+    Nobody,
+    /// On-disk id `n` is inside id `n`.
+    OnDisk,
+    /// The tree belongs to the jail's own range already.
+    Range,
 }
 
 /// A tree or file of the host.

@@ -21,6 +21,18 @@ const PASSED_ON: [i32; 6] =
 /// Those of them that ask for the end.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// The signals of this process, held back from now on so that [`supervise`] passes them on.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Holds them. Called before the launch, none is lost; the command itself starts with none
+    /// held back.
+    pub fn hold() -> io::Result<Self> {
+        sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat()).map(Self)
+    }
+}
+
 /// What is to be done around the command.
 #[derive(Debug)]
 pub struct Supervision {
@@ -95,9 +107,12 @@ pub struct Outcome {
 /// # Errors
 /// [`Error::Wall`] when the command's own process could not raise its walls: nothing of the
 /// command has run then.
-pub fn supervise(mut jail: Jail, supervision: Supervision) -> Result<Outcome, Error> {
-    let signals = sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat())
-        .map_err(Error::Pipe)?;
+pub fn supervise(
+    mut jail: Jail,
+    supervision: Supervision,
+    signals: Signals,
+) -> Result<Outcome, Error> {
+    let Signals(signals) = signals;
     let mut session = Session::new(&mut jail, supervision).map_err(Error::Pipe)?;
     session.follow_window_size();
     while session.ending.is_none() {

@@ -158,11 +158,28 @@ pub(crate) fn prctl(option: i32, argument: u64) -> io::Result<()> {
     check(i64::from(unsafe { libc::prctl(option, argument, 0, 0, 0) }))
 }
 
-/// `close_range(2)` from `first` on; with `on_exec` the descriptors close at the next exec.
-pub(crate) fn close_from(first: u32, on_exec: bool) -> io::Result<()> {
-    let flags = if on_exec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
-    // SAFETY: closing descriptors touches no memory; the caller uses none of them afterwards.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) })
+/// Makes every descriptor from `first` on close at the next exec (`close_range(2)`).
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: sets a flag of descriptors and touches no memory.
+    check(unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    })
+}
+
+/// Closes every descriptor but these. Whatever owned the others must not be dropped.
+pub(crate) fn close_all_but(mut kept: Vec<RawFd>) -> io::Result<()> {
+    kept.sort_unstable();
+    let mut first = 0;
+    for descriptor in kept {
+        let descriptor = descriptor.cast_unsigned();
+        if descriptor > first {
+            // SAFETY: closing descriptors touches no memory; the caller uses none of them again.
+            check(unsafe { libc::syscall(libc::SYS_close_range, first, descriptor - 1, 0) })?;
+        }
+        first = descriptor + 1;
+    }
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
 }
 
 /// `execve(2)`; returns only when it failed.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::spec::{Access, HostTree, Mount, Source};
+use crate::spec::{Access, HostTree, Mount, Owners, Source};
 
 /// Directories of programs and libraries. On a system with merged `/usr` most are links.
 const PROGRAMS: [&str; 8] =
@@ -118,7 +118,7 @@ fn visible(path: &Path) -> io::Result<Option<Mount>> {
     Ok(Some(Mount::Tree(Source::Host {
         tree: HostTree::open(path)?,
         access: Access::Read,
-        owners_mapped: false,
+        owners: Owners::Nobody,
     })))
 }
 

@@ -14,6 +14,11 @@ pub(crate) enum Ended {
 /// Runs `body` in a forked child, whose exit code it returns. Walls can then be raised without
 /// raising them around the other tests.
 pub(crate) fn in_child(body: impl FnOnce() -> i32) -> Ended {
+    wait_for(fork_child(body))
+}
+
+/// Forks a child that runs `body` and exits with what it returns.
+pub(crate) fn fork_child(body: impl FnOnce() -> i32) -> libc::pid_t {
     // SAFETY: the child runs only `body` and `_exit`, never the test harness; glibc makes the
     // allocator usable after a fork, and the bodies touch no other lock of the parent.
     let child = unsafe { libc::fork() };
@@ -29,7 +34,7 @@ pub(crate) fn in_child(body: impl FnOnce() -> i32) -> Ended {
         // SAFETY: ends the child at once, without the parent's exit handlers.
         unsafe { libc::_exit(code) };
     }
-    wait_for(child)
+    child
 }
 
 /// Waits for a child of ours and tells how it ended.

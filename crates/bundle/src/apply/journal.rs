@@ -105,6 +105,14 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that another thread is just forking holds a copy of the descriptor until it
+        // executes; closing ours would then not unlock. Failing means that nothing is locked.
+        let _ = rustix::fs::flock(&self.project, FlockOperation::Unlock);
+    }
+}
+
 impl State {
     const ALL: [Self; 4] = [Self::Staging, Self::Armed, Self::Committed, Self::Undone];
 

@@ -3,7 +3,7 @@
 use super::glob::Glob;
 
 /// Ignore files larger than this have no rules for us: what they hide is shown.
-pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The rules of one ignore file, in its order.
 #[derive(Debug, Default)]

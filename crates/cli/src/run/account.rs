@@ -79,6 +79,9 @@ mod tests {
         }
         assert_eq!(own(7, None).home, Path::new("/home/svc"));
         let unlisted = own(4242, None);
-        assert_eq!((unlisted.name.as_str(), unlisted.home.as_path()), ("user", Path::new("/home/user")));
+        assert_eq!(
+            (unlisted.name.as_str(), unlisted.home.as_path()),
+            ("user", Path::new("/home/user"))
+        );
     }
 }

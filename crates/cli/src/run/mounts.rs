@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use stockade_core::{Code, Problem};
-use stockade_jail::{Access, HostTree, Mount, Source};
+use stockade_jail::{Access, HostTree, Mount, Owners, Source};
 
 /// Places inside that belong to the sandbox itself.
 const RESERVED: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -76,7 +76,7 @@ impl Asked {
             .remedied_by("mount outside the project, or make the file or directory first"));
         }
         let tree = HostTree::open(&host).map_err(unreadable)?;
-        let source = Source::Host { tree, access: self.access, owners_mapped: true };
+        let source = Source::Host { tree, access: self.access, owners: Owners::OnDisk };
         Ok((self.inside, Mount::Tree(source)))
     }
 }

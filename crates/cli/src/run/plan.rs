@@ -2,6 +2,7 @@
 //! command is, and what it is bound by.
 
 use std::ffi::{CString, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use stockade_core::{Code, Problem};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
-    Access, Command, HostTree, Identity, JailSpec, Mount, Overlay, Payload, Scratch, Source, Streams,
+    Access, Command, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Payload, Scratch,
+    Source, Streams,
 };
 
 use super::{environment, mounts};
@@ -42,8 +44,6 @@ pub(super) struct Surroundings<'a> {
     pub(super) data: &'a Path,
     pub(super) current: &'a Path,
     pub(super) account: &'a Account,
-    /// See [`Command::not_before`].
-    pub(super) started: (i64, u32),
     /// The image's root directory, where one was asked for.
     pub(super) image: Option<&'a Path>,
 }
@@ -54,14 +54,14 @@ pub(super) fn spec(
     around: &Surroundings<'_>,
     identity: Identity,
     shown: &Shown,
+    not_before: (i64, u32),
+    lock: OwnedFd,
 ) -> Result<JailSpec, Problem> {
-    let command = command(arguments, around)?;
+    let command = command(arguments, around, not_before)?;
     let root = match around.image {
-        Some(image) => Source::Overlay(Overlay {
-            lower: open(image)?,
-            view: None,
-            size_bytes: ROOT_BYTES,
-        }),
+        Some(image) => {
+            Source::Overlay(Overlay { lower: open(image)?, view: None, size_bytes: ROOT_BYTES })
+        }
         None => Source::Empty,
     };
     Ok(JailSpec {
@@ -79,11 +79,16 @@ pub(super) fn spec(
             processes: Some(arguments.pids.unwrap_or(PROCESSES)),
             ..ResourceLimits::default()
         },
+        kept: vec![lock],
         landlock_optional: arguments.best_effort.contains(&BestEffort::Landlock),
     })
 }
 
-fn command(arguments: &Run, around: &Surroundings<'_>) -> Result<Command, Problem> {
+fn command(
+    arguments: &Run,
+    around: &Surroundings<'_>,
+    not_before: (i64, u32),
+) -> Result<Command, Problem> {
     let text = |bytes: &[u8], what: &str| {
         CString::new(bytes)
             .map_err(|_| Problem::new(Code::InvalidInput, format!("{what} holds a NUL byte")))
@@ -109,7 +114,7 @@ fn command(arguments: &Run, around: &Surroundings<'_>) -> Result<Command, Proble
         working_directory: text(directory.as_os_str().as_bytes(), "the directory")?,
         user: account.user,
         group: account.group,
-        not_before: Some(around.started),
+        not_before: Some(not_before),
     })
 }
 
@@ -160,16 +165,18 @@ fn project(project: &Project, shown: &Shown) -> Result<Source, Problem> {
     match shown {
         Shown::Overlay(layers) => overlay(Some(open(layers)?), 0),
         Shown::InMemory(size_bytes) => overlay(None, *size_bytes),
-        Shown::Copy(copy) => Ok(Source::Host {
-            tree: open(copy)?,
-            access: Access::Write,
-            owners_mapped: false,
-        }),
+        Shown::Copy(copy) => {
+            Ok(Source::Host { tree: open(copy)?, access: Access::Write, owners: Owners::Range })
+        }
     }
 }
 
 fn read_only(path: &Path) -> Result<Mount, Problem> {
-    Ok(Mount::Tree(Source::Host { tree: open(path)?, access: Access::Read, owners_mapped: true }))
+    Ok(Mount::Tree(Source::Host {
+        tree: open(path)?,
+        access: Access::Read,
+        owners: Owners::OnDisk,
+    }))
 }
 
 fn open(path: &Path) -> Result<HostTree, Problem> {

@@ -1,14 +1,16 @@
 //! Applications that are killed, at each step and at random moments, and what recovery makes
 //! of them.
 
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 use super::fixture::{Fixture, Item, Random, Tree, path, read, tree};
 use crate::apply::recover::recover_observed;
-use crate::apply::{Lock, Outcome, Request, Selection, Step, apply_observed, recover};
+use crate::apply::{Error, Lock, Outcome, Request, Selection, Step, apply_observed, recover};
 use crate::beneath::Dir;
 
+const VICTIM: &str = "apply::tests::crash::victim";
 const ACTION: &str = "STOCKADE_TEST_ACTION";
 const DIRECTORY: &str = "STOCKADE_TEST_DIRECTORY";
 const STEPS: &str = "STOCKADE_TEST_STEPS";
@@ -41,20 +43,62 @@ fn victim() {
         journals: &open("journals"),
         selection: &Selection::default(),
     };
-    apply_observed(&request, &mut observe).unwrap();
+    let result = apply_observed(&request, &mut observe);
+    match action.as_str() {
+        "apply" => drop(result.unwrap()),
+        _ => assert!(
+            matches!(&result, Err(Error::OtherFileSystem(at)) if *at == [path("d/mounted/x")]),
+            "{result:?}"
+        ),
+    }
+}
+
+#[test]
+fn what_is_mounted_in_a_project_is_refused_before_anything_changes() {
+    let fixture = Fixture::new(
+        &tree(&[("a", "1"), ("d/", ""), ("d/mounted/", "")]),
+        &tree(&[("a", "2"), ("d/", ""), ("d/mounted/", ""), ("d/mounted/x", "2")]),
+    );
+    std::fs::create_dir(fixture.at("other")).unwrap();
+    // A file system of its own, and the same one through another mount.
+    for mount in ["mount -t tmpfs none", "mount --bind \"$3\""] {
+        let script = format!("{mount} \"$1\" && \"$2\" --exact {VICTIM} --ignored || exit 1");
+        let output = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"])
+            .args([fixture.in_project("d/mounted"), std::env::current_exe().unwrap()])
+            .arg(fixture.at("other"))
+            .envs(environment(&fixture, "refuse", usize::MAX))
+            .output();
+        let output = match output {
+            Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("unshare:") => output,
+            other => {
+                eprintln!("skipped: no mount namespace here: {other:?}");
+                return;
+            }
+        };
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(std::fs::read(fixture.in_project("a")).unwrap(), b"1");
+        fixture.assert_clean();
+    }
 }
 
 fn start(fixture: &Fixture, action: &str, steps: usize) -> std::process::Child {
-    let manifest = serde_json::to_vec(&fixture.manifest).unwrap();
-    std::fs::write(fixture.at("manifest.json"), manifest).unwrap();
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "apply::tests::crash::victim", "--ignored"])
-        .env(ACTION, action)
-        .env(DIRECTORY, fixture.at(""))
-        .env(STEPS, steps.to_string())
+        .args(["--exact", VICTIM, "--ignored"])
+        .envs(environment(fixture, action, steps))
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+fn environment(fixture: &Fixture, action: &str, steps: usize) -> [(&'static str, OsString); 3] {
+    let manifest = serde_json::to_vec(&fixture.manifest).unwrap();
+    std::fs::write(fixture.at("manifest.json"), manifest).unwrap();
+    [
+        (ACTION, action.into()),
+        (DIRECTORY, fixture.at("").into_os_string()),
+        (STEPS, steps.to_string().into()),
+    ]
 }
 
 /// Whether the process was killed; otherwise it came to its end before.

@@ -1,0 +1,484 @@
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{CWD, FileType, Mode};
+
+use super::*;
+use crate::beneath::Timestamp;
+use crate::data::DataDir;
+use crate::manifest::{Change, ContentHash, ExecutedBy, Node, Refusal, ViewKind};
+use crate::path::RelativePath;
+use crate::testing::{chmod, skipped};
+
+struct Fixture {
+    _scratch: tempfile::TempDir,
+    root: PathBuf,
+    /// The upper layer or the copy.
+    layer: PathBuf,
+    view: View,
+}
+
+/// A view of a project that `fill` makes.
+fn fixture(kind: ViewKind, fill: impl FnOnce(&Path)) -> Fixture {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().canonicalize().unwrap().join("project");
+    std::fs::create_dir_all(root.join(".git")).unwrap();
+    fill(&root);
+    let data = DataDir::open(&scratch.path().join("data")).unwrap();
+    let project = Project::find(&root, None).unwrap();
+    let started = Timestamp { seconds: 0, nanoseconds: 0 };
+    let view = View::create(&data, &project, kind, None, &[], started).unwrap();
+    let layer = if kind == ViewKind::Overlay { "upper" } else { "copy" };
+    let layer = data.path().join("views").join(view.id()).join(layer);
+    Fixture { _scratch: scratch, root, layer, view }
+}
+
+impl Fixture {
+    fn scan_with(&self, limits: &BundleLimits) -> Result<Changes, Error> {
+        scan(&self.view, &Project::find(&self.root, None).unwrap(), limits)
+    }
+
+    fn scan(&self) -> Vec<Entry> {
+        self.scan_with(&BundleLimits::RUN).unwrap().entries
+    }
+
+    /// The entries in short: `+file`, `~file`, `-file`, with what they are marked as.
+    fn summary(&self) -> Vec<String> {
+        self.scan().iter().map(short).collect()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.layer.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn whiteout(&self, name: &str) {
+        let path = self.layer.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // Linux lets every user make device 0:0, which is no device at all.
+        rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+    }
+
+    fn opaque(&self, name: &str) {
+        let path = self.layer.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, "user.overlay.opaque", b"y", flags).unwrap();
+    }
+}
+
+fn short(entry: &Entry) -> String {
+    let sign = match entry.change {
+        Change::Add { .. } => "+",
+        Change::Modify { .. } => "~",
+        Change::Delete { .. } => "-",
+    };
+    let mut text = format!("{sign}{}", entry.path);
+    if let Some(from) = &entry.renamed_from {
+        text += &format!(" from {from}");
+    }
+    if let Some(refusal) = entry.refused {
+        text += &format!(" {refusal:?}");
+    }
+    if let Some(by) = entry.executed_by {
+        text += &format!(" {by:?}");
+    }
+    for (flag, name) in [(entry.ignored, " ignored"), (entry.conflict, " conflict")] {
+        text += if flag { name } else { "" };
+    }
+    text
+}
+
+fn file(content: &str, mode: u32) -> Node {
+    let hash = ContentHash::of(content.as_bytes());
+    Node::File { hash, size: content.len() as u64, mode }
+}
+
+fn write(root: &Path, name: &str, content: &str) {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, content).unwrap();
+    chmod(&path, 0o644);
+}
+
+#[test]
+fn an_untouched_view_has_no_changes() {
+    for kind in [ViewKind::Overlay, ViewKind::Copy] {
+        let fixture = fixture(kind, |root| {
+            write(root, "a/b", "x");
+            write(root, "a/secret", "x");
+            chmod(root.join("a/secret"), 0);
+            symlink("nowhere", root.join("link")).unwrap();
+            let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        });
+        assert_eq!(fixture.summary(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn each_kind_of_change_becomes_an_entry() {
+    let fixture = fixture(ViewKind::Overlay, |root| {
+        for name in
+            ["edited", "deleted", "copied-up", "mode", "becomes-link", "becomes-directory", "kept"]
+        {
+            write(root, name, name);
+        }
+        symlink("old", root.join("retargeted")).unwrap();
+        write(root, "tree/a/b", "b");
+        write(root, "becomes-file/inner", "inner");
+        write(root, "reset/gone", "gone");
+        write(root, "reset/stays", "stays");
+        chmod(root.join("reset"), 0o755);
+    });
+    fixture.write("edited", "new content");
+    chmod(fixture.layer.join("edited"), 0o4755);
+    fixture.whiteout("deleted");
+    fixture.whiteout("never-was");
+    fixture.write("copied-up", "copied-up");
+    fixture.write("mode", "mode");
+    chmod(fixture.layer.join("copied-up"), 0o644);
+    chmod(fixture.layer.join("mode"), 0o755);
+    symlink("kept", fixture.layer.join("becomes-link")).unwrap();
+    fixture.write("becomes-directory/inner", "x");
+    symlink("kept", fixture.layer.join("retargeted")).unwrap();
+    fixture.whiteout("tree");
+    fixture.write("becomes-file", "file");
+    fixture.opaque("reset");
+    fixture.write("reset/stays", "stays");
+    fixture.write("reset/new", "");
+    chmod(fixture.layer.join("reset"), 0o755);
+    chmod(fixture.layer.join("reset/stays"), 0o644);
+    fixture.write("new/empty", "");
+    std::fs::create_dir(fixture.layer.join("new/directory")).unwrap();
+
+    let entries = fixture.scan();
+    assert_eq!(
+        entries.iter().map(short).collect::<Vec<_>>(),
+        [
+            "~becomes-directory",
+            "+becomes-directory/inner",
+            "~becomes-file",
+            "-becomes-file/inner",
+            "~becomes-link",
+            "-deleted",
+            "~edited",
+            "~mode",
+            "+new",
+            "+new/directory",
+            "+new/empty",
+            "-reset/gone",
+            "+reset/new",
+            "~retargeted",
+            "-tree",
+            "-tree/a",
+            "-tree/a/b",
+        ]
+    );
+    let change = |name: &str| {
+        &entries.iter().find(|entry| entry.path.as_bytes() == name.as_bytes()).unwrap().change
+    };
+    assert_eq!(
+        *change("edited"),
+        Change::Modify { old: file("edited", 0o644), new: file("new content", 0o755) }
+    );
+    assert_eq!(
+        *change("mode"),
+        Change::Modify { old: file("mode", 0o644), new: file("mode", 0o755) }
+    );
+    assert_eq!(
+        *change("becomes-link"),
+        Change::Modify {
+            old: file("becomes-link", 0o644),
+            new: Node::Symlink { target: b"kept".to_vec() }
+        }
+    );
+    assert_eq!(*change("tree/a/b"), Change::Delete { old: file("b", 0o644) });
+}
+
+#[test]
+fn odd_names_and_locked_files_are_read() {
+    let fixture = fixture(ViewKind::Overlay, |_| {});
+    let odd = std::ffi::OsStr::from_bytes(b"new\nline \xff");
+    std::fs::create_dir(fixture.layer.join("locked")).unwrap();
+    std::fs::write(fixture.layer.join("locked").join(odd), "x").unwrap();
+    chmod(fixture.layer.join("locked").join(odd), 0);
+    chmod(fixture.layer.join("locked"), 0);
+    chmod(&fixture.layer, 0);
+    let entries = fixture.scan();
+    assert_eq!(
+        entries.iter().map(|e| e.path.as_bytes()).collect::<Vec<_>>(),
+        [&b"locked"[..], b"locked/new\nline \xff"]
+    );
+    assert_eq!(entries[0].change, Change::Add { new: Node::Directory { mode: 0 } });
+    assert_eq!(entries[1].change, Change::Add { new: file("x", 0) });
+}
+
+#[test]
+fn what_may_not_be_applied_is_refused() {
+    let fixture = fixture(ViewKind::Overlay, |root| {
+        write(root, "bare/objects/x", "x");
+        write(root, "bare/refs/x", "x");
+    });
+    fixture.write(".git/hooks/pre-commit", "evil");
+    fixture.write("sub/.GIT/config", "evil");
+    fixture.write("bare/HEAD", "ref: refs/heads/main");
+    fixture.write("bare/hooks/post-checkout", "evil");
+    symlink("/etc/passwd", fixture.layer.join("absolute")).unwrap();
+    symlink("../up", fixture.layer.join("leaves")).unwrap();
+    let fifo = fixture.layer.join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_bits_truncate(0o644), 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(fixture.layer.join("socket")).unwrap();
+    fixture.write(".envrc", "evil");
+    fixture.write("a/.vscode/tasks.json", "{}");
+    assert_eq!(
+        fixture.summary(),
+        [
+            "+.envrc Shell",
+            "+.git/hooks GitDirectory",
+            "+.git/hooks/pre-commit GitDirectory",
+            "+a",
+            "+a/.vscode Editor",
+            "+a/.vscode/tasks.json Editor",
+            "+absolute LinkLeaves",
+            "+bare/HEAD BareRepository",
+            "+bare/hooks BareRepository",
+            "+bare/hooks/post-checkout BareRepository",
+            "+fifo SpecialFile",
+            "+leaves LinkLeaves",
+            "+socket SpecialFile",
+            "+sub",
+            "+sub/.GIT GitDirectory",
+            "+sub/.GIT/config GitDirectory",
+        ]
+    );
+    assert_eq!(fixture.scan()[0].executed_by, Some(ExecutedBy::Shell));
+}
+
+#[test]
+fn a_path_beyond_the_limit_is_refused_and_not_entered() {
+    let fixture = fixture(ViewKind::Overlay, |_| {});
+    let mut level = crate::beneath::Dir::open(&fixture.layer).unwrap();
+    let name = RelativePath::new("d".repeat(200)).unwrap();
+    for _ in 0..60 {
+        level.mkdir(&name, 0o755).unwrap();
+        level = level.open_dir(&name).unwrap();
+    }
+    let entries = fixture.scan();
+    assert_eq!(entries.len(), 21);
+    let (last, fine) = entries.split_last().unwrap();
+    assert_eq!(last.refused, Some(Refusal::PathTooLong));
+    assert!(last.path.as_bytes().len() > 4096);
+    assert!(fine.iter().all(|entry| entry.refused.is_none()));
+    fixture.view.remove().unwrap();
+}
+
+#[test]
+fn limits_are_named_when_they_are_exceeded() {
+    let fixture = fixture(ViewKind::Overlay, |_| {});
+    for number in 0..5 {
+        fixture.write(&number.to_string(), "12345");
+    }
+    let sparse = std::fs::File::create(fixture.layer.join("sparse")).unwrap();
+    sparse.set_len(1 << 42).unwrap();
+    let small = BundleLimits { entries: 3, ..BundleLimits::SANDBOX };
+    let exceeded = |limits: &BundleLimits| match fixture.scan_with(limits) {
+        Err(Error::Limit { limit, profile, value }) => (limit, profile, value),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(exceeded(&BundleLimits::SANDBOX), ("total_bytes", "sandbox", 100 << 20));
+    std::fs::remove_file(fixture.layer.join("sparse")).unwrap();
+    assert_eq!(exceeded(&small), ("entries", "sandbox", 3));
+    let few = BundleLimits { total_bytes: 24, ..BundleLimits::SANDBOX };
+    assert_eq!(exceeded(&few), ("total_bytes", "sandbox", 24));
+}
+
+#[test]
+fn renames_are_found_by_content() {
+    let fixture = fixture(ViewKind::Overlay, |root| {
+        write(root, "one", "same");
+        write(root, "two/name", "same");
+        write(root, "empty", "");
+        write(root, "hook", "script");
+        symlink("one", root.join("link")).unwrap();
+    });
+    for name in ["one", "two", "empty", "hook", "link"] {
+        fixture.whiteout(name);
+    }
+    fixture.write("moved/name", "same");
+    fixture.write("moved/other", "same");
+    fixture.write("moved/third", "same");
+    fixture.write("moved/empty", "");
+    fixture.write(".envrc", "script");
+    symlink("one", fixture.layer.join("new-link")).unwrap();
+    let renamed: Vec<_> =
+        fixture.summary().into_iter().filter(|entry| entry.contains("from")).collect();
+    assert_eq!(
+        renamed,
+        ["+moved/name from two/name", "+moved/other from one", "+new-link from link"]
+    );
+}
+
+#[test]
+fn what_the_host_changed_meanwhile_is_a_conflict() {
+    for kind in [ViewKind::Overlay, ViewKind::Copy] {
+        let fixture = fixture(kind, |root| {
+            write(root, "both", "base");
+            write(root, "mine", "base");
+            write(root, "dir/x", "base");
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fixture.write("both", "agent");
+        fixture.write("mine", "agent");
+        fixture.write("dir/new", "agent");
+        std::fs::write(fixture.root.join("both"), "host").unwrap();
+        std::fs::write(fixture.root.join("dir/host"), "host").unwrap();
+        assert_eq!(fixture.summary(), ["~both conflict", "+dir/new", "~mine"], "{kind:?}");
+    }
+}
+
+#[test]
+fn a_copy_is_compared_with_the_project() {
+    let fixture = fixture(ViewKind::Copy, |root| {
+        for name in ["edited", "deleted", "same", "tree/a/b", "moved"] {
+            write(root, name, name);
+        }
+        symlink("same", root.join("link")).unwrap();
+    });
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    fixture.write("edited", "edites");
+    for name in ["deleted", "link"] {
+        std::fs::remove_file(fixture.layer.join(name)).unwrap();
+    }
+    std::fs::remove_dir_all(fixture.layer.join("tree")).unwrap();
+    std::fs::rename(fixture.layer.join("moved"), fixture.layer.join("there")).unwrap();
+    fixture.write("same", "same");
+    std::fs::write(fixture.root.join("made-by-host"), "x").unwrap();
+    assert_eq!(
+        fixture.summary(),
+        [
+            "-deleted",
+            "~edited",
+            "-link",
+            "-moved",
+            "+there from moved",
+            "-tree",
+            "-tree/a",
+            "-tree/a/b"
+        ]
+    );
+}
+
+#[test]
+fn ignored_files_are_marked_but_never_hidden() {
+    if Command::new("git").arg("--version").output().is_err() {
+        skipped("git is not installed");
+        return;
+    }
+    let git = |root: &Path, arguments: &[&str]| {
+        let status = Command::new("git").args(arguments).current_dir(root).status().unwrap();
+        assert!(status.success(), "{arguments:?}");
+    };
+    let fixture = fixture(ViewKind::Overlay, |root| {
+        git(root, &["init", "-q"]);
+        write(root, ".gitignore", "*.log\nbuild/\nonce-ignored\n");
+        write(root, "tracked.log", "x");
+        write(root, "build/tracked", "x");
+        write(root, ".git/info/exclude", "private\n");
+        git(root, &["add", "-f", "tracked.log", "build/tracked"]);
+    });
+    fixture.write("new.log", "x");
+    fixture.write("tracked.log", "changed");
+    fixture.write("build/out", "x");
+    fixture.write("build/tracked", "changed");
+    fixture.write("private", "x");
+    fixture.write("once-ignored", "x");
+    // Takes one rule back and adds one that would hide a change.
+    fixture.write(".gitignore", "*.log\nbuild/\nhidden\n");
+    fixture.write("hidden", "x");
+    fixture.write("fresh/.gitignore", "*\n");
+    fixture.write("fresh/file", "x");
+    assert_eq!(
+        fixture.summary(),
+        [
+            "~.gitignore",
+            "+build/out ignored",
+            "~build/tracked",
+            "+fresh",
+            "+fresh/.gitignore",
+            "+fresh/file",
+            "+hidden",
+            "+new.log ignored",
+            "+once-ignored",
+            "+private ignored",
+            "~tracked.log",
+        ]
+    );
+    std::fs::write(fixture.root.join(".git/index"), "damaged").unwrap();
+    let changes = fixture.scan_with(&BundleLimits::RUN).unwrap();
+    assert!(changes.notes[0].contains("not a git index"), "{:?}", changes.notes);
+    assert!(changes.entries.iter().any(|entry| short(entry) == "~tracked.log ignored"));
+}
+
+/// A real overlay, where this kernel lets us mount one.
+#[test]
+fn a_real_overlay_is_read_as_it_is_written() {
+    let fixture = fixture(ViewKind::Overlay, |root| {
+        for name in ["edited", "deleted", "tree/a", "tree/b", "moved/x", "lost"] {
+            write(root, name, name);
+        }
+    });
+    let work = fixture.layer.parent().unwrap().join("work");
+    let merged = fixture.layer.parent().unwrap().join("merged");
+    std::fs::create_dir(&merged).unwrap();
+    let script = format!(
+        "mount -t overlay overlay -o lowerdir={},upperdir={},workdir={},userxattr {merged} \
+         || exit 77; cd {merged} && echo more >> edited && echo more >> lost && rm deleted \
+         && rm -r tree && mkdir tree && echo new > tree/c && mv moved/x moved/y && touch later \
+         && rm later && chmod 700 moved",
+        fixture.root.display(),
+        fixture.layer.display(),
+        work.display(),
+        merged = merged.display(),
+    );
+    let status = Command::new("unshare").args(["-Urm", "sh", "-ec", &script]).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skipped("no overlay can be mounted here");
+        return;
+    }
+    std::fs::remove_file(fixture.root.join("lost")).unwrap();
+    assert_eq!(
+        fixture.summary(),
+        [
+            "-deleted",
+            "~edited",
+            "+lost conflict",
+            "~moved",
+            "-moved/x",
+            "+moved/y from moved/x",
+            "-tree/a",
+            "-tree/b",
+            "+tree/c",
+        ]
+    );
+    fixture.view.remove().unwrap();
+}
+
+#[test]
+fn fifty_thousand_files_are_scanned_and_removed() {
+    let fixture = fixture(ViewKind::Overlay, |_| {});
+    for directory in 0..50 {
+        let directory = fixture.layer.join(directory.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        for file in 0..1000 {
+            std::fs::write(directory.join(file.to_string()), "x").unwrap();
+        }
+    }
+    let begun = std::time::Instant::now();
+    assert_eq!(fixture.scan().len(), 50_050);
+    fixture.view.remove().unwrap();
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(60), "{took:?}");
+}

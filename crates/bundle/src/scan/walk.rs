@@ -1,0 +1,372 @@
+//! Walking a view's layer beside the project: the entries, neither sorted nor marked.
+//!
+//! Of an overlay the upper layer is walked (kernel documentation, `overlayfs.rst`): character
+//! device 0:0 is a deletion, `user.overlay.opaque=y` a directory that hides the one below it. A
+//! copy is compared with the project.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd as _;
+
+use rustix::io::Errno;
+use stockade_core::BundleLimits;
+
+use super::Error;
+use super::node::{Found, Reader};
+use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
+use crate::manifest::{Change, Entry, Node, Refusal};
+use crate::path::RelativePath;
+use crate::project::Project;
+use crate::view::View;
+
+/// All that differs between the view's layer and the project.
+pub(super) fn walk(
+    view: &View,
+    project: &Project,
+    limits: &BundleLimits,
+) -> Result<Vec<Entry>, Error> {
+    let layer = view.changed();
+    let root = layer.stat_self().map_err(|source| at("view", None, source))?;
+    if root.mode & 0o700 != 0o700 {
+        let mode = rustix::fs::Mode::from_bits_truncate(root.mode | 0o700);
+        // Where this is refused, opening the directory is, and says so.
+        let _ = rustix::fs::fchmod(layer.as_fd(), mode);
+    }
+    let mut walk = Walk {
+        layer,
+        project: &project.dir,
+        copied: view.copy().and_then(|_| view.record().copied),
+        is_copy: view.copy().is_some(),
+        started: view.record().started,
+        limits,
+        reader: Reader::new(),
+        entries: Vec::new(),
+        bytes: 0,
+        pending: vec![Level { path: None, over_directory: true }],
+    };
+    while let Some(level) = walk.pending.pop() {
+        walk.level(&level)?;
+    }
+    Ok(walk.entries)
+}
+
+struct Walk<'a> {
+    layer: &'a Dir,
+    project: &'a Dir,
+    is_copy: bool,
+    copied: Option<Timestamp>,
+    started: Timestamp,
+    limits: &'a BundleLimits,
+    reader: Reader,
+    entries: Vec<Entry>,
+    bytes: u64,
+    /// Directories of the layer yet to be walked. They are opened by their whole path when their
+    /// turn comes, so that no depth exhausts descriptors or the stack.
+    pending: Vec<Level>,
+}
+
+struct Level {
+    /// `None` is the root.
+    path: Option<RelativePath>,
+    /// Whether the project has a directory there as well.
+    over_directory: bool,
+}
+
+/// One name of a directory that is being walked.
+struct Name<'d> {
+    path: RelativePath,
+    name: RelativePath,
+    layer: &'d Dir,
+    stat: Stat,
+    /// The same directory of the project, and what the name is in it.
+    base: Option<(&'d Dir, Stat)>,
+    /// Whether the host changed which names that directory holds after the view was made.
+    host_was_here: bool,
+}
+
+impl Walk<'_> {
+    fn level(&mut self, level: &Level) -> Result<(), Error> {
+        let path = level.path.as_ref();
+        let layer = open(self.layer, path).map_err(|source| at("view", path, source))?;
+        let base = match level.over_directory.then(|| open(self.project, path)) {
+            None => None,
+            Some(Ok(base)) => Some(base),
+            // What may not be listed was not copied either.
+            Some(Err(error)) if self.is_copy && error.errno() == Some(Errno::ACCESS) => None,
+            Some(Err(source)) => return Err(at("project", path, source)),
+        };
+        let names = layer.entries().map_err(|source| at("view", path, source))?;
+        let hides = base.is_some() && (self.is_copy || is_opaque(&layer));
+        let hidden = match &base {
+            Some(base) if hides => {
+                let present: HashSet<&[u8]> =
+                    names.iter().map(|(name, _)| name.as_slice()).collect();
+                let mut hidden = base.entries().map_err(|source| at("project", path, source))?;
+                hidden.retain(|(name, _)| !present.contains(name.as_slice()));
+                hidden
+            }
+            _ => Vec::new(),
+        };
+        let host_was_here = match &base {
+            None => false,
+            Some(base) => {
+                let stat = base.stat_self().map_err(|source| at("project", path, source))?;
+                stat.changed > self.started
+            }
+        };
+        for (bytes, _) in &names {
+            let (path, name) = child(path, bytes)?;
+            let stat = layer.stat(&name).map_err(|source| at("view", Some(&path), source))?;
+            let Some(stat) = stat else { continue };
+            let found = match &base {
+                None => None,
+                Some(base) => base
+                    .stat(&name)
+                    .map_err(|source| at("project", Some(&path), source))?
+                    .map(|stat| (base, stat)),
+            };
+            self.name(&Name { path, name, layer: &layer, stat, base: found, host_was_here })?;
+        }
+        if let Some(base) = &base {
+            for (bytes, _) in hidden {
+                let (path, name) = child(path, &bytes)?;
+                let stat = base.stat(&name).map_err(|source| at("project", Some(&path), source))?;
+                if let Some(stat) = stat {
+                    self.deleted(path, &name, base, stat)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, name: &Name<'_>) -> Result<(), Error> {
+        if name.stat.kind == FileKind::CharacterDevice
+            && name.stat.device_number == 0
+            && !self.is_copy
+        {
+            return match name.base {
+                Some((base, stat)) => self.deleted(name.path.clone(), &name.name, base, stat),
+                None => Ok(()),
+            };
+        }
+        if self.is_too_long(&name.path) {
+            return self.too_long(name);
+        }
+        let over_directory = name.base.is_some_and(|(_, base)| base.kind == FileKind::Directory);
+        if name.stat.kind == FileKind::Directory {
+            self.reader
+                .unlock(name.layer, &name.name, &name.stat)
+                .map_err(|source| at("view", Some(&name.path), source))?;
+            self.pending.push(Level { path: Some(name.path.clone()), over_directory });
+        }
+        let is_as_copied = self.copied.is_some_and(|copied| name.stat.changed < copied);
+        if is_as_copied {
+            return Ok(());
+        }
+        self.compare(name)?;
+        if over_directory && name.stat.kind != FileKind::Directory {
+            self.deleted_below(name.path.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Compares what is at a name with what the project has there.
+    fn compare(&mut self, name: &Name<'_>) -> Result<(), Error> {
+        let in_view = |source| at("view", Some(&name.path), source);
+        let same_size = |base: &Stat| base.kind == FileKind::File && base.size == name.stat.size;
+        let may_be_equal = name.base.is_some_and(|(_, base)| same_size(&base));
+        if name.stat.kind == FileKind::File && !may_be_equal {
+            // Before the content is read: a sparse file may claim to be endless.
+            self.count_bytes(name.stat.size)?;
+        }
+        let mut copied_up = false;
+        let new = if name.stat.kind == FileKind::File {
+            let file =
+                self.reader.open_ours(name.layer, &name.name, &name.stat).map_err(in_view)?;
+            copied_up = name.base.is_none() && name.host_was_here && has_origin(&file);
+            let node = self.reader.file(file, &name.name, name.stat.mode & 0o777);
+            Found::Node(node.map_err(in_view)?)
+        } else {
+            self.reader.read(name.layer, &name.name, &name.stat).map_err(in_view)?
+        };
+        let Some((base, stat)) = name.base else {
+            let refused = new.is_special().then_some(Refusal::SpecialFile);
+            // It was made from a file of the project, and most likely from the one of this name,
+            // which the host has taken away since: the other way to get here, a rename by the
+            // command, is told apart when renames are paired.
+            return self.push(&name.path, Change::Add { new: new.into_node() }, refused, copied_up);
+        };
+        let old = self
+            .reader
+            .read(base, &name.name, &stat)
+            .map_err(|source| at("project", Some(&name.path), source))?;
+        if old == new || (old.is_special() && new.is_special()) {
+            return Ok(());
+        }
+        if name.stat.kind == FileKind::File && may_be_equal {
+            self.count_bytes(name.stat.size)?;
+        }
+        let conflict = self.is_conflict(&stat);
+        let is_special = old.is_special() || new.is_special();
+        let refused = is_special.then_some(Refusal::SpecialFile);
+        let change = Change::Modify { old: old.into_node(), new: new.into_node() };
+        self.push(&name.path, change, refused, conflict)
+    }
+
+    /// Something of the project is gone, with everything below it.
+    fn deleted(
+        &mut self,
+        path: RelativePath,
+        name: &RelativePath,
+        base: &Dir,
+        stat: Stat,
+    ) -> Result<(), Error> {
+        if self.is_copy && matches!(stat.kind, FileKind::CharacterDevice | FileKind::Other) {
+            // It was never copied.
+            return Ok(());
+        }
+        // The host may have made it after the copy; only an overlay can tell.
+        let is_spared = self.is_copy && stat.changed > self.started;
+        if !is_spared {
+            let old = match self.reader.read(base, name, &stat) {
+                Err(error) if self.is_copy && error.errno() == Some(Errno::ACCESS) => return Ok(()),
+                other => other.map_err(|source| at("project", Some(&path), source))?,
+            };
+            let refused = if self.is_too_long(&path) {
+                Some(Refusal::PathTooLong)
+            } else {
+                old.is_special().then_some(Refusal::SpecialFile)
+            };
+            let conflict = self.is_conflict(&stat);
+            self.push(&path, Change::Delete { old: old.into_node() }, refused, conflict)?;
+        }
+        if stat.kind == FileKind::Directory && !self.is_too_long(&path) {
+            self.deleted_below(path)?;
+        }
+        Ok(())
+    }
+
+    fn deleted_below(&mut self, top: RelativePath) -> Result<(), Error> {
+        let mut pending = vec![top];
+        while let Some(path) = pending.pop() {
+            let opened = self.project.open_dir(&path).and_then(|dir| Ok((dir.entries()?, dir)));
+            let (names, dir) = match opened {
+                Err(error) if self.is_copy && error.errno() == Some(Errno::ACCESS) => continue,
+                other => other.map_err(|source| at("project", Some(&path), source))?,
+            };
+            for (bytes, _) in names {
+                let (path, name) = child(Some(&path), &bytes)?;
+                let stat = dir.stat(&name).map_err(|source| at("project", Some(&path), source))?;
+                let Some(stat) = stat else { continue };
+                if stat.kind == FileKind::Directory && !self.is_too_long(&path) {
+                    // Its content has its own turn.
+                    pending.push(path.clone());
+                    let is_spared = self.is_copy && stat.changed > self.started;
+                    if !is_spared {
+                        let old = Node::Directory { mode: stat.mode & 0o777 };
+                        self.push(&path, Change::Delete { old }, None, false)?;
+                    }
+                } else {
+                    self.deleted(path, &name, &dir, stat)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A path that no bundle carries is shown, and what is below it is not looked at.
+    fn too_long(&mut self, name: &Name<'_>) -> Result<(), Error> {
+        let mode = name.stat.mode & 0o777;
+        let new = match name.stat.kind {
+            FileKind::Directory => Node::Directory { mode },
+            _ => Found::Special(mode).into_node(),
+        };
+        self.push(&name.path, Change::Add { new }, Some(Refusal::PathTooLong), false)
+    }
+
+    fn push(
+        &mut self,
+        path: &RelativePath,
+        change: Change,
+        refused: Option<Refusal>,
+        conflict: bool,
+    ) -> Result<(), Error> {
+        if self.entries.len() as u64 >= self.limits.entries {
+            return Err(self.limit("entries", self.limits.entries));
+        }
+        self.entries.push(Entry {
+            path: path.clone(),
+            change,
+            renamed_from: None,
+            ignored: false,
+            refused,
+            executed_by: None,
+            conflict,
+        });
+        Ok(())
+    }
+
+    fn count_bytes(&mut self, size: u64) -> Result<(), Error> {
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > self.limits.total_bytes {
+            return Err(self.limit("total_bytes", self.limits.total_bytes));
+        }
+        Ok(())
+    }
+
+    fn limit(&self, limit: &'static str, value: u64) -> Error {
+        Error::Limit { limit, profile: self.limits.profile, value }
+    }
+
+    fn is_too_long(&self, path: &RelativePath) -> bool {
+        path.as_bytes().len() as u64 > self.limits.path_bytes
+    }
+
+    /// Whether the host changed something after the view was made. Directories do not count:
+    /// their time changes with each name in them, and those are compared one by one.
+    fn is_conflict(&self, base: &Stat) -> bool {
+        base.kind != FileKind::Directory && base.changed > self.started
+    }
+}
+
+fn open(root: &Dir, path: Option<&RelativePath>) -> Result<Dir, beneath::Error> {
+    match path {
+        None => root.reopen(),
+        Some(path) => root.open_dir(path),
+    }
+}
+
+/// The path of a name in a directory, and the name by itself.
+fn child(
+    parent: Option<&RelativePath>,
+    name: &[u8],
+) -> Result<(RelativePath, RelativePath), Error> {
+    let both = RelativePath::new(name).and_then(|name| match parent {
+        None => Ok((name.clone(), name)),
+        Some(parent) => Ok((parent.join(name.as_bytes())?, name)),
+    });
+    both.map_err(|error| {
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+        let shown = name.escape_ascii().to_string();
+        at("view", parent, beneath::Error::Io { operation: "name", path: shown, source })
+    })
+}
+
+fn at(layer: &'static str, path: Option<&RelativePath>, source: beneath::Error) -> Error {
+    let path = path.map_or_else(|| ".".to_owned(), RelativePath::quoted);
+    Error::Read { layer, path, source }
+}
+
+/// Whether a directory of the upper layer hides the one below it.
+fn is_opaque(directory: &Dir) -> bool {
+    let mut value = [0; 1];
+    matches!(
+        rustix::fs::fgetxattr(directory.as_fd(), "user.overlay.opaque", &mut value[..]),
+        Ok(1) if value == *b"y"
+    )
+}
+
+/// Whether the overlay made a file of the upper layer from one below it.
+fn has_origin(file: &std::fs::File) -> bool {
+    let mut nothing: [u8; 0] = [];
+    rustix::fs::fgetxattr(file, "user.overlay.origin", &mut nothing[..]).is_ok()
+}
