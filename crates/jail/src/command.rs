@@ -1,4 +1,5 @@
-//! The command's own process: from the fork to the exec, the last walls go up.
+//! The command's own process: from its first instruction to the exec, the last
+//! walls go up. It borrows init's memory and keeps nothing there.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,7 +13,7 @@ use crate::landlock::{Access, Place};
 use crate::mounts::{At as _, Failure};
 use crate::spec::{JailSpec, Payload};
 use crate::walls::Wall;
-use crate::{capabilities, landlock, pty, seccomp, sys};
+use crate::{capabilities, landlock, pty, sys};
 
 /// Where programs are looked for when the environment has no `PATH`, as `execvp(3)` does.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
@@ -29,13 +30,13 @@ pub(crate) enum Streams {
 /// Raises the last walls and becomes the program. The exit code on failure is a shell's:
 /// 127 for a program that was not found, 126 for one that could not be run.
 pub(crate) fn run(
-    spec: JailSpec,
+    spec: &JailSpec,
     channel: &Channel,
-    streams: Streams,
+    streams: &Streams,
     writable: &[CString],
     landlock: bool,
 ) -> ! {
-    if let Err(failure) = confine(&spec, streams, writable, landlock) {
+    if let Err(failure) = confine(spec, streams, writable, landlock) {
         report(channel, failure);
         sys::exit_now(125);
     }
@@ -51,7 +52,7 @@ pub(crate) fn run(
 
 fn confine(
     spec: &JailSpec,
-    streams: Streams,
+    streams: &Streams,
     writable: &[CString],
     landlock: bool,
 ) -> Result<(), Failure> {
@@ -64,8 +65,6 @@ fn confine(
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     rustix::process::chdir(spec.command.working_directory.as_c_str())
         .at(Wall::Root, || format!("enter {}", spec.command.working_directory.to_string_lossy()))?;
-    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
-        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
     if landlock {
         restrict(writable)?;
     }
@@ -73,13 +72,12 @@ fn confine(
     if let Some(instant) = spec.command.not_before {
         wait_until_after(instant);
     }
-    seccomp::install(&seccomp::program()).at(Wall::Seccomp, words("install the filter"))
+    Ok(())
 }
 
 /// Takes on the command's ids and gives up every capability.
 pub(crate) fn assume_command_ids(spec: &JailSpec) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
     if spec.identity.range().is_some() {
         sys::become_ids(spec.command.user, spec.command.group, false)
             .at(Wall::User, words("take on the command's ids"))?;
@@ -99,12 +97,12 @@ fn restrict(writable: &[CString]) -> Result<(), Failure> {
         .at(Wall::Landlock, || "restrict by Landlock".to_owned())
 }
 
-fn install_streams(streams: Streams) -> io::Result<()> {
+fn install_streams(streams: &Streams) -> io::Result<()> {
     let [input, output, error] = match streams {
-        Streams::Pipes(pipes) => pipes,
+        Streams::Pipes(pipes) => pipes.each_ref(),
         Streams::Terminal(terminal) => {
-            pty::make_controlling(&terminal)?;
-            [terminal.try_clone()?, terminal.try_clone()?, terminal]
+            pty::make_controlling(terminal)?;
+            [terminal; 3]
         }
     };
     // All three are above 2: the supervisor keeps its own standard streams open.

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::{Channel, FromInit, ToInit};
+use crate::command;
 use crate::mounts::{At as _, Failure};
 use crate::spec::JailSpec;
 use crate::sys::{self, Waited};
 use crate::walls::Wall;
-use crate::{command, seccomp};
 
 /// Gives up all that init does not need.
 pub(crate) fn settle(channel: &Channel, spec: &JailSpec) -> Result<(), Failure> {
@@ -26,10 +26,7 @@ pub(crate) fn settle(channel: &Channel, spec: &JailSpec) -> Result<(), Failure> 
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
     // Changing ids clears it.
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
-        .at(Wall::Pid, words("bind this life to the supervisor's"))?;
-    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
-        .at(Wall::NoNewPrivileges, words("set init's no_new_privs"))?;
-    seccomp::install(&seccomp::program()).at(Wall::Seccomp, words("install init's filter"))
+        .at(Wall::Pid, words("bind this life to the supervisor's"))
 }
 
 /// Stays until the command has ended and nothing else is alive; returns the exit code of init.

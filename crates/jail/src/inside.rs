@@ -18,7 +18,7 @@ use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::spec::{Access, JailSpec, Mount, Source, Streams};
 use crate::walls::Wall;
-use crate::{argv, landlock, network, sys};
+use crate::{argv, capabilities, landlock, network, seccomp, sys};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -104,17 +104,22 @@ fn start(
     drop(master);
     drop(upper);
 
-    // SAFETY: this process has had a single thread since it was made.
-    match unsafe { sys::fork() }.at(Wall::Pid, words("fork the command"))? {
-        Some(pid) => {
-            drop(streams);
-            init::settle(channel, &spec)?;
-            // What it owned is closed already; dropping it would close numbers that are in use.
-            std::mem::forget(spec);
-            Ok(pid)
-        }
-        None => command::run(spec, channel, streams, &writable, landlock > 0),
-    }
+    // What init and the command have in common is done once, before they part.
+    capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
+    seccomp::install(&seccomp::program()).at(Wall::Seccomp, words("install the filter"))?;
+
+    let child = || command::run(&spec, channel, &streams, &writable, landlock > 0);
+    // SAFETY: this process has had a single thread since it was made, and the command's process
+    // only borrows what is here.
+    let pid =
+        unsafe { sys::spawn_sharing_memory(&child) }.at(Wall::Pid, words("start the command"))?;
+    drop(streams);
+    init::settle(channel, &spec)?;
+    // What it owned is closed already; dropping it would close numbers that are in use.
+    std::mem::forget(spec);
+    Ok(pid)
 }
 
 /// Maps the ids, or waits until the supervisor has, and takes them on.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
@@ -51,6 +52,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The jail could not join its control groups.
+    #[error("join the control groups")]
+    JoinGroup(#[source] io::Error),
     /// A wall could not be raised.
     #[error("raise the wall `{wall}`: {step}")]
     Wall {
@@ -76,6 +80,7 @@ pub struct Jail {
     pub(crate) init: OwnedFd,
     pub(crate) channel: Channel,
     pub(crate) streams: Option<OuterStreams>,
+    pub(crate) cgroup: Option<Group>,
     /// The upper layer, where it is in memory: it lives as long as this descriptor.
     pub upper: Option<OwnedFd>,
     /// `/proc` had to be left out, for the caller's own is partly covered.
@@ -84,6 +89,9 @@ pub struct Jail {
     pub landlock: i32,
     /// The host's process id of the jail's init.
     pub init_process: i32,
+    /// Nothing but init was alive when it said so, and it is about to exit. What is left to it is
+    /// the kernel's taking down of the mounts, which nobody needs to wait for.
+    pub(crate) ended: bool,
     _range: Option<Range>,
 }
 
@@ -98,7 +106,7 @@ pub(crate) enum OuterStreams {
 ///
 /// The caller must have a single thread, as the jail is forked from it; with more the launch is
 /// refused.
-pub fn launch(spec: JailSpec) -> Result<Jail, Error> {
+pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     single_thread().map_err(Error::Namespaces)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
     let (inner, outer) = match spec.streams {
@@ -116,12 +124,15 @@ pub fn launch(spec: JailSpec) -> Result<Jail, Error> {
         }
         Streams::Terminal(_) => (InnerStreams::Terminal, None),
     };
+    let cgroup = spec.cgroup.take();
     // SAFETY: this process has a single thread, checked above.
     let side = unsafe { sys::clone_process(sys::NAMESPACES) }.map_err(Error::Namespaces)?;
     let (pid, init) = match side {
         Side::Child => {
             drop(ours);
             drop(outer);
+            // The groups are the supervisor's to remove.
+            std::mem::forget(cgroup);
             inside::run(spec, theirs, inner)
         }
         Side::Parent(pid, init) => (pid, init),
@@ -129,6 +140,9 @@ pub fn launch(spec: JailSpec) -> Result<Jail, Error> {
     drop(theirs);
     drop(inner);
     let guard = Ended(Some(init));
+    if let Some(group) = &cgroup {
+        group.add(pid).map_err(Error::JoinGroup)?;
+    }
     hand_in(&spec, &ours, pid)?;
     let ready = wait_until_ready(&ours)?;
     let mut descriptors = ready.descriptors.into_iter();
@@ -144,10 +158,12 @@ pub fn launch(spec: JailSpec) -> Result<Jail, Error> {
         init: guard.keep().ok_or(Error::Lost)?,
         channel: ours,
         streams: Some(streams),
+        cgroup,
         upper,
         proc_missing: ready.proc_missing,
         landlock: ready.landlock,
         init_process: pid,
+        ended: false,
         _range: match identity {
             Identity::Range(range) => Some(range),
             Identity::Own { .. } => None,
@@ -257,6 +273,8 @@ pub(crate) fn end(init: &OwnedFd) {
 
 impl Drop for Jail {
     fn drop(&mut self) {
-        end(&self.init);
+        if !self.ended {
+            end(&self.init);
+        }
     }
 }

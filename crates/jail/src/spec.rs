@@ -27,6 +27,8 @@ pub struct JailSpec {
     pub streams: Streams,
     /// Resource limits of each process.
     pub rlimits: crate::rlimits::ResourceLimits,
+    /// The jail's control groups, already made; the jail joins them before its walls go up.
+    pub cgroup: Option<crate::cgroup::Group>,
     /// Descriptors that init keeps open: locks that are to be held as long as the jail lives.
     pub kept: Vec<OwnedFd>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.

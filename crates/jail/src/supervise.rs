@@ -100,6 +100,8 @@ pub struct Outcome {
     pub output: Captured,
     /// What was captured of its errors.
     pub error: Captured,
+    /// The most memory that it used, where its control group tells.
+    pub memory_peak_bytes: Option<u64>,
 }
 
 /// Stays with the jail until nothing in it is alive.
@@ -122,13 +124,27 @@ pub fn supervise(
     if session.killed {
         launch::end(&jail.init);
     }
+    jail.ended = true;
     session.drain(signals.as_fd())?;
-    let ending = session.ending.unwrap_or(Ending::Signaled(libc::SIGKILL));
+    let mut ending = session.ending.unwrap_or(Ending::Signaled(libc::SIGKILL));
+    let mut memory_peak_bytes = None;
+    if let Some(group) = jail.cgroup.take() {
+        memory_peak_bytes = group.memory_peak().ok();
+        let killed = matches!(ending, Ending::Signaled(libc::SIGKILL) | Ending::Exited(137));
+        if killed && group.oom_kills().is_ok_and(|kills| kills > 0) {
+            ending = Ending::OutOfMemory;
+        }
+        // A group can be removed once init has left it. What cannot be removed now is swept
+        // later.
+        launch::end(&jail.init);
+        let _ = group.remove();
+    }
     let Session { output, error, .. } = session;
     Ok(Outcome {
         ending,
         output: output.into_captured(),
         error: error.map(Pump::into_captured).unwrap_or_default(),
+        memory_peak_bytes,
     })
 }
 

@@ -79,6 +79,7 @@ pub(super) fn spec(
             processes: Some(arguments.pids.unwrap_or(PROCESSES)),
             ..ResourceLimits::default()
         },
+        cgroup: None,
         kept: vec![lock],
         landlock_optional: arguments.best_effort.contains(&BestEffort::Landlock),
     })
