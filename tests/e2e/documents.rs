@@ -1,6 +1,6 @@
 //! The commands that README shows, run as README shows them.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 
 use crate::call::Outcome;
