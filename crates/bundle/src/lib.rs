@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod beneath;
+mod claim;
 pub mod data;
 pub mod ignore;
 pub mod index;
@@ -14,8 +15,10 @@ pub mod path;
 pub mod policy;
 pub mod project;
 pub mod scan;
+pub mod store;
 #[cfg(test)]
 mod testing;
+pub mod validate;
 pub mod view;
 
 pub use manifest::{Change, Entry, Manifest, Node};

@@ -32,13 +32,13 @@ pub fn refusal(path: &RelativePath, new: Option<&Node>) -> Option<Refusal> {
     target.split(|b| *b == b'/').any(is_git_directory).then_some(Refusal::GitDirectory)
 }
 
-/// Marks an entry with what its own path and node say: [`refusal`] (unless it already has one)
-/// and [`executed_by`].
+/// Marks an entry with what its own path and node say, [`refusal`] and [`executed_by`], and takes
+/// no mark away that it has.
 pub fn classify(entry: &mut Entry) {
     let new = entry.change.new_node();
     let is_link = matches!(new, Some(Node::Symlink { .. }));
     entry.refused = entry.refused.or_else(|| refusal(&entry.path, new));
-    entry.executed_by = executed_by(&entry.path, is_link);
+    entry.executed_by = entry.executed_by.or_else(|| executed_by(&entry.path, is_link));
 }
 
 /// Whether a link at `path` may lead out of the project: its target is empty or absolute, climbs

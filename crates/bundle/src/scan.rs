@@ -15,6 +15,7 @@ use stockade_core::BundleLimits;
 use crate::beneath;
 use crate::manifest::Entry;
 use crate::project::Project;
+use crate::validate::Exceeded;
 use crate::view::View;
 
 /// What a command changed.
@@ -30,16 +31,9 @@ pub struct Changes {
 /// Why the changes could not be told.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is more than a bundle may hold. The view is as it was.
-    #[error("the changes exceed the limit `{limit}` of the profile `{profile}`: {value}")]
-    Limit {
-        /// The limit's name: `entries` or `total_bytes`.
-        limit: &'static str,
-        /// The profile that sets it.
-        profile: &'static str,
-        /// Its value.
-        value: u64,
-    },
+    /// There is more than a bundle may hold: `entries` or `total_bytes`. The view is as it was.
+    #[error(transparent)]
+    Limit(#[from] Exceeded),
     /// Something could not be read.
     #[error("cannot read {path} in the {layer}")]
     Read {

@@ -9,12 +9,12 @@ mod record;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 pub use record::{Record, Summary};
 
 use crate::beneath::{self, Dir, Timestamp};
+use crate::claim;
 use crate::data::{self, DataDir};
 use crate::manifest::ViewKind;
 use crate::path::RelativePath;
@@ -32,7 +32,7 @@ pub struct Ownership {
 /// A view that this process holds; no other process takes or removes it meanwhile.
 #[derive(Debug)]
 pub struct View {
-    id: String,
+    name: RelativePath,
     views: Dir,
     /// Locked as long as it is open.
     dir: Dir,
@@ -61,9 +61,6 @@ pub enum Error {
         #[source]
         source: beneath::Error,
     },
-    /// The view's directory could not be locked.
-    #[error("cannot lock the view")]
-    Lock(#[source] std::io::Error),
     /// Another process holds the view.
     #[error("the view {0} is in use")]
     InUse(String),
@@ -121,14 +118,15 @@ impl View {
         started: Timestamp,
     ) -> Result<Self, Error> {
         let views = data.views()?;
-        let (id, dir) = claim(&views, started)?;
+        let prefix = format!("{:010x}{:08x}-", started.seconds, started.nanoseconds);
+        let (name, dir) = own("create", claim::claim(&views, &prefix))?;
         let view = Self::fill(project, kind, ownership, command, started, &dir);
         match view {
-            Ok((layers, record)) => Ok(Self { id, views, dir, layers, record }),
+            Ok((layers, record)) => Ok(Self { name, views, dir, layers, record }),
             Err(error) => {
                 // What is left behind otherwise is an unlocked view without a description, which
                 // `sweep` takes away.
-                let _ = RelativePath::new(id).map(|id| views.remove_tree(&id));
+                let _ = views.remove_tree(&name);
                 Err(error)
             }
         }
@@ -204,7 +202,7 @@ impl View {
             ViewKind::Overlay => Layers::Overlay { upper: open("upper")?, work: open("work")? },
             ViewKind::Copy => Layers::Copy { copy: open("copy")? },
         };
-        Ok(Self { id: id.to_owned(), views, dir, layers, record })
+        Ok(Self { name, views, dir, layers, record })
     }
 
     /// All views, oldest first, also those in use.
@@ -240,8 +238,8 @@ impl View {
     }
 
     /// Its name.
-    pub fn id(&self) -> &str {
-        &self.id
+    pub fn id(&self) -> String {
+        self.name.quoted()
     }
 
     /// What is on disk about it.
@@ -296,46 +294,16 @@ impl View {
 
     /// Removes the view and everything that was written to it.
     pub fn remove(self) -> Result<(), Error> {
-        let name =
-            RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
         drop(self.layers);
         // A view that is removed half must not be found as a whole one.
         Record::remove(&self.dir)?;
-        own("remove", self.views.remove_tree(&name))
+        own("remove", self.views.remove_tree(&self.name))
     }
-}
-
-/// Makes a new directory among the views and locks it.
-fn claim(views: &Dir, started: Timestamp) -> Result<(String, Dir), Error> {
-    let process = rustix::process::getpid().as_raw_nonzero();
-    for attempt in 0_u32.. {
-        let id = format!("{:010x}{:08x}-{process}-{attempt}", started.seconds, started.nanoseconds);
-        let Ok(name) = RelativePath::new(id.as_str()) else { break };
-        // The sandbox's root must pass through to the layers; nobody else gets as far as here.
-        match views.mkdir(&name, 0o711) {
-            Err(error) if error.errno() == Some(Errno::EXIST) => continue,
-            other => own("create", other)?,
-        }
-        // Until it is locked, a sweep may take it for an abandoned one.
-        match views.open_dir(&name) {
-            Err(error) if error.errno() == Some(Errno::NOENT) => continue,
-            Err(error) => return own("open", Err(error)),
-            Ok(dir) if lock(&dir)? && own("inspect", dir.stat_self())?.links > 0 => {
-                return Ok((id, dir));
-            }
-            Ok(_) => {}
-        }
-    }
-    Err(Error::Lock(std::io::ErrorKind::AlreadyExists.into()))
 }
 
 /// Locks a view's directory; `false` where another process has it.
 fn lock(dir: &Dir) -> Result<bool, Error> {
-    match rustix::fs::flock(dir.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(Error::Lock(errno.into())),
-    }
+    own("lock", claim::try_lock(dir))
 }
 
 fn own<T>(operation: &'static str, result: Result<T, beneath::Error>) -> Result<T, Error> {

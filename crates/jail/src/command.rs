@@ -1,4 +1,5 @@
-//! The command's own process: from the fork to the exec, the last walls go up.
+//! The command's own process: from its first instruction to the exec, the last
+//! walls go up. It borrows init's memory and keeps nothing there.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -29,13 +30,13 @@ pub(crate) enum Streams {
 /// Raises the last walls and becomes the program. The exit code on failure is a shell's:
 /// 127 for a program that was not found, 126 for one that could not be run.
 pub(crate) fn run(
-    spec: JailSpec,
+    spec: &JailSpec,
     channel: &Channel,
-    streams: Streams,
+    streams: &Streams,
     writable: &[CString],
     landlock: bool,
 ) -> ! {
-    if let Err(failure) = confine(&spec, streams, writable, landlock) {
+    if let Err(failure) = confine(spec, streams, writable, landlock) {
         report(channel, failure);
         sys::exit_now(125);
     }
@@ -51,7 +52,7 @@ pub(crate) fn run(
 
 fn confine(
     spec: &JailSpec,
-    streams: Streams,
+    streams: &Streams,
     writable: &[CString],
     landlock: bool,
 ) -> Result<(), Failure> {
@@ -96,12 +97,12 @@ fn restrict(writable: &[CString]) -> Result<(), Failure> {
         .at(Wall::Landlock, || "restrict by Landlock".to_owned())
 }
 
-fn install_streams(streams: Streams) -> io::Result<()> {
+fn install_streams(streams: &Streams) -> io::Result<()> {
     let [input, output, error] = match streams {
-        Streams::Pipes(pipes) => pipes,
+        Streams::Pipes(pipes) => pipes.each_ref(),
         Streams::Terminal(terminal) => {
-            pty::make_controlling(&terminal)?;
-            [terminal.try_clone()?, terminal.try_clone()?, terminal]
+            pty::make_controlling(terminal)?;
+            [terminal; 3]
         }
     };
     // All three are above 2: the supervisor keeps its own standard streams open.

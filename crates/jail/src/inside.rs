@@ -110,17 +110,16 @@ fn start(
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
     seccomp::install(&seccomp::program()).at(Wall::Seccomp, words("install the filter"))?;
 
-    // SAFETY: this process has had a single thread since it was made.
-    match unsafe { sys::fork() }.at(Wall::Pid, words("fork the command"))? {
-        Some(pid) => {
-            drop(streams);
-            init::settle(channel, &spec)?;
-            // What it owned is closed already; dropping it would close numbers that are in use.
-            std::mem::forget(spec);
-            Ok(pid)
-        }
-        None => command::run(spec, channel, streams, &writable, landlock > 0),
-    }
+    let child = || command::run(&spec, channel, &streams, &writable, landlock > 0);
+    // SAFETY: this process has had a single thread since it was made, and the command's process
+    // only borrows what is here.
+    let pid =
+        unsafe { sys::spawn_sharing_memory(&child) }.at(Wall::Pid, words("start the command"))?;
+    drop(streams);
+    init::settle(channel, &spec)?;
+    // What it owned is closed already; dropping it would close numbers that are in use.
+    std::mem::forget(spec);
+    Ok(pid)
 }
 
 /// Maps the ids, or waits until the supervisor has, and takes them on.

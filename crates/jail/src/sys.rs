@@ -64,17 +64,32 @@ pub(crate) unsafe fn clone_process(namespaces: i32) -> io::Result<Side> {
     }
 }
 
-/// `fork(2)`; true in the child.
+/// Starts a child that shares this process's memory and runs `child`, and waits until the child
+/// has become another program or ended (`vfork(2)`): nothing is copied for it. Its descriptors,
+/// ids, signals, limits and directory are its own.
 ///
 /// # Safety
-/// The calling process must have a single thread.
-pub(crate) unsafe fn fork() -> io::Result<Option<libc::pid_t>> {
-    // SAFETY: the caller has a single thread.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Ok(None),
-        pid => Ok(Some(pid)),
+/// The calling process must have a single thread. `child` may not free, close or give away what
+/// this process goes on to use; it never returns.
+pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
+    const STACK_BYTES: usize = 256 * 1024;
+    extern "C" fn enter<F: Fn()>(argument: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the argument is the closure below, which the waiting parent keeps alive.
+        unsafe { (*argument.cast::<F>().cast_const())() };
+        exit_now(125)
     }
+    let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
+    // SAFETY: the stack is 16-byte aligned, grows down from its end and outlives the child's use
+    // of it, as does the closure: this process does not run until the child has left its memory.
+    let pid = unsafe {
+        libc::clone(
+            enter::<F>,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            std::ptr::from_ref(child).cast_mut().cast(),
+        )
+    };
+    if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
 }
 
 /// `mount_setattr(2)` on the mount behind a descriptor.

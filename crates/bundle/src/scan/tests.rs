@@ -285,7 +285,7 @@ fn limits_are_named_when_they_are_exceeded() {
     sparse.set_len(1 << 42).unwrap();
     let small = BundleLimits { entries: 3, ..BundleLimits::SANDBOX };
     let exceeded = |limits: &BundleLimits| match fixture.scan_with(limits) {
-        Err(Error::Limit { limit, profile, value }) => (limit, profile, value),
+        Err(Error::Limit(exceeded)) => (exceeded.limit, exceeded.profile, exceeded.value),
         other => panic!("{other:?}"),
     };
     assert_eq!(exceeded(&BundleLimits::SANDBOX), ("total_bytes", "sandbox", 100 << 20));

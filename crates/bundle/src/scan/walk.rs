@@ -16,6 +16,7 @@ use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::manifest::{Change, Entry, Node, Refusal};
 use crate::path::RelativePath;
 use crate::project::Project;
+use crate::validate::within;
 use crate::view::View;
 
 /// All that differs between the view's layer and the project.
@@ -290,9 +291,8 @@ impl Walk<'_> {
         refused: Option<Refusal>,
         conflict: bool,
     ) -> Result<(), Error> {
-        if self.entries.len() as u64 >= self.limits.entries {
-            return Err(self.limit("entries", self.limits.entries));
-        }
+        let count = self.entries.len() as u64 + 1;
+        within(count, "entries", self.limits.entries, self.limits)?;
         self.entries.push(Entry {
             path: path.clone(),
             change,
@@ -307,14 +307,8 @@ impl Walk<'_> {
 
     fn count_bytes(&mut self, size: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(size);
-        if self.bytes > self.limits.total_bytes {
-            return Err(self.limit("total_bytes", self.limits.total_bytes));
-        }
+        within(self.bytes, "total_bytes", self.limits.total_bytes, self.limits)?;
         Ok(())
-    }
-
-    fn limit(&self, limit: &'static str, value: u64) -> Error {
-        Error::Limit { limit, profile: self.limits.profile, value }
     }
 
     fn is_too_long(&self, path: &RelativePath) -> bool {

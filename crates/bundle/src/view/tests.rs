@@ -46,10 +46,10 @@ fn a_killed_run_leaves_a_view_that_is_found() {
 
     let listed = View::list(&scratch.data).unwrap();
     assert_eq!((listed.len(), listed[0].live), (1, true));
-    assert!(matches!(View::open(&scratch.data, view.id()), Err(Error::InUse(_))));
+    assert!(matches!(View::open(&scratch.data, &view.id()), Err(Error::InUse(_))));
     assert_eq!(View::sweep(&scratch.data).unwrap(), 0);
 
-    let id = view.id().to_owned();
+    let id = view.id();
     drop(view);
     let listed = View::list(&scratch.data).unwrap();
     let record = listed[0].record.as_ref().unwrap();

@@ -39,6 +39,7 @@ pub(super) struct Ended {
     pub(super) ending: Ending,
     pub(super) output: Captured,
     pub(super) error: Captured,
+    pub(super) memory_peak_bytes: Option<u64>,
     pub(super) view: View,
     pub(super) isolation: Isolation,
 }
@@ -211,6 +212,7 @@ pub(super) fn supervise(
             ending: outcome.ending,
             output: outcome.output,
             error: outcome.error,
+            memory_peak_bytes: outcome.memory_peak_bytes,
             view,
             isolation,
         }),

@@ -62,6 +62,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         error: ended.error,
         conclusion,
         isolation: ended.isolation,
+        memory_peak_bytes: ended.memory_peak_bytes,
         duration: begun.elapsed(),
     })
 }
@@ -76,7 +77,9 @@ fn open_data(project: &Project) -> Result<DataDir, Problem> {
             None => problem,
         }
     })?;
-    if data.path().starts_with(&project.root) {
+    // Neither path may hide the other behind a link.
+    let real = std::fs::canonicalize(data.path()).unwrap_or(path.clone());
+    if real.starts_with(&project.root) {
         return Err(Problem::new(
             Code::ProjectRefused,
             format!("the data directory {} lies in the project", path.display()),

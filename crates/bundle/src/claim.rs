@@ -1,0 +1,48 @@
+//! Directories that belong to one process at a time, and are known to be abandoned when it ends:
+//! each is locked as long as its descriptor is open.
+
+use std::os::fd::AsFd as _;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::beneath::{self, Dir};
+use crate::path::RelativePath;
+
+/// How many names are tried for one directory.
+const ATTEMPTS: u32 = 1000;
+
+/// Makes a new directory in `parent`, named after `prefix`, this process and a number, and locks
+/// it.
+pub(crate) fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), beneath::Error> {
+    let process = rustix::process::getpid().as_raw_nonzero();
+    for attempt in 0..ATTEMPTS {
+        let Ok(name) = RelativePath::new(format!("{prefix}{process}-{attempt}")) else { break };
+        // A sandbox's root must pass through a view to its layers; the parent keeps all others out.
+        match parent.mkdir(&name, 0o711) {
+            Err(error) if error.errno() == Some(Errno::EXIST) => continue,
+            other => other?,
+        }
+        // Until it is locked, a sweep may take it for an abandoned one.
+        match parent.open_dir(&name) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+            Ok(dir) if try_lock(&dir)? && dir.stat_self()?.links > 0 => return Ok((name, dir)),
+            Ok(_) => {}
+        }
+    }
+    Err(failed("claim", Errno::EXIST))
+}
+
+/// Locks a directory; `false` where another process has it.
+pub(crate) fn try_lock(dir: &Dir) -> Result<bool, beneath::Error> {
+    match rustix::fs::flock(dir.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(failed("lock", errno)),
+    }
+}
+
+fn failed(operation: &'static str, errno: Errno) -> beneath::Error {
+    beneath::Error::Io { operation, path: ".".to_owned(), source: errno.into() }
+}

@@ -1,0 +1,264 @@
+//! Bundles on disk: one directory each, named by the hash of its manifest.
+//!
+//! A bundle is made in a directory of another name and renamed when all of it is on disk, so
+//! that a bundle that can be found is whole. Its manifest and contents never change; only
+//! `state.json` does. What a killed process left is swept when the store is next opened.
+
+mod create;
+mod state;
+
+use std::fs::File;
+use std::io::Read as _;
+
+use rustix::io::Errno;
+use stockade_core::BundleLimits;
+
+pub use create::Draft;
+pub use state::{State, Status};
+
+use crate::beneath::{self, Dir};
+use crate::claim;
+use crate::data::{self, DataDir};
+use crate::manifest::{ContentHash, Manifest};
+use crate::path::RelativePath;
+use crate::validate;
+
+/// The bundles of a data directory.
+#[derive(Debug)]
+pub struct Store {
+    bundles: Dir,
+}
+
+/// One bundle.
+#[derive(Debug)]
+pub struct Bundle {
+    id: String,
+    /// What it says of itself.
+    pub manifest: Manifest,
+    bundles: Dir,
+    dir: Dir,
+}
+
+/// One bundle as [`Store::list`] finds it.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its id.
+    pub id: String,
+    /// The bundle, or why it cannot be used.
+    pub bundle: Result<Bundle, Error>,
+}
+
+/// Why a bundle could not be made, found or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    /// There is no such bundle.
+    #[error("there is no bundle `{0}`")]
+    NotFound(String),
+    /// There is no bundle at all.
+    #[error("there are no bundles")]
+    None,
+    /// Several bundles begin like this.
+    #[error("`{prefix}` begins the ids of {} bundles", ids.len())]
+    Ambiguous {
+        /// What was asked for.
+        prefix: String,
+        /// The ids that begin so.
+        ids: Vec<String>,
+    },
+    /// The manifest is not the one that the bundle was made with.
+    #[error("the manifest of the bundle {0} was altered")]
+    Altered(String),
+    /// The manifest is not valid, or exceeds a limit.
+    #[error(transparent)]
+    Invalid(#[from] validate::Error),
+    /// The bundle's record of what was applied cannot be understood.
+    #[error("the state of the bundle is damaged: {0}")]
+    State(String),
+    /// A file was changed while the bundle was made.
+    #[error("{0} changed while the bundle was made")]
+    Changed(RelativePath),
+    /// A file operation failed.
+    #[error("cannot {operation} the bundle")]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+}
+
+/// Why a file operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// Beneath a directory.
+    #[error(transparent)]
+    Beneath(#[from] beneath::Error),
+    /// On an open file.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// How the names of half made and half removed bundles begin.
+const UNFINISHED: &str = ".unfinished-";
+
+impl Store {
+    /// Opens the store, and removes what killed processes left half made in it.
+    pub fn open(data: &DataDir) -> Result<Self, Error> {
+        let store = Self { bundles: data.bundles()? };
+        store.sweep()?;
+        Ok(store)
+    }
+
+    /// All bundles, newest first; those that cannot be read come last.
+    pub fn list(&self, limits: &BundleLimits) -> Result<Vec<Listed>, Error> {
+        let mut listed: Vec<Listed> = self
+            .ids()?
+            .into_iter()
+            .map(|id| Listed { bundle: self.load(&id, limits), id })
+            // Removed since.
+            .filter(|listed| !matches!(listed.bundle, Err(Error::NotFound(_))))
+            .collect();
+        let made = |listed: &Listed| listed.bundle.as_ref().ok().map(|b| b.manifest.created_at_ms);
+        listed.sort_by(|a, b| (made(b), &b.id).cmp(&(made(a), &a.id)));
+        Ok(listed)
+    }
+
+    /// The bundle that `name` stands for: `latest`, an id, or the beginning of just one id.
+    pub fn find(&self, name: &str, limits: &BundleLimits) -> Result<Bundle, Error> {
+        if name == "latest" {
+            return self.list(limits)?.into_iter().next().ok_or(Error::None)?.bundle;
+        }
+        let is_prefix = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit());
+        let mut ids = self.ids()?;
+        ids.retain(|id| is_prefix && id.starts_with(name));
+        match ids.as_slice() {
+            [] => Err(Error::NotFound(name.to_owned())),
+            [id] => self.load(id, limits),
+            _ => {
+                ids.sort();
+                Err(Error::Ambiguous { prefix: name.to_owned(), ids })
+            }
+        }
+    }
+
+    fn ids(&self) -> Result<Vec<String>, Error> {
+        let entries = failing("list", self.bundles.entries())?;
+        let names = entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok());
+        Ok(names.filter(|name| ContentHash::from_hex(name).is_some()).collect())
+    }
+
+    fn load(&self, id: &str, limits: &BundleLimits) -> Result<Bundle, Error> {
+        let not_found = || Error::NotFound(id.to_owned());
+        let name = RelativePath::new(id).map_err(|_| not_found())?;
+        let dir = match self.bundles.open_dir(&name) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Err(not_found()),
+            other => failing("open", other)?,
+        };
+        let file = failing("open", dir.open_file(&manifest_name()))?;
+        let mut bytes = Vec::new();
+        let most = limits.manifest_bytes.saturating_add(1);
+        failing("read", file.take(most).read_to_end(&mut bytes))?;
+        let size = bytes.len() as u64;
+        validate::within(size, "manifest_bytes", limits.manifest_bytes, limits)
+            .map_err(validate::Error::from)?;
+        if ContentHash::of(&bytes).to_hex() != id {
+            return Err(Error::Altered(id.to_owned()));
+        }
+        let manifest = Manifest::parse(&bytes, limits)?;
+        let bundles = failing("open", self.bundles.reopen())?;
+        Ok(Bundle { id: id.to_owned(), manifest, bundles, dir })
+    }
+
+    fn sweep(&self) -> Result<(), Error> {
+        for (name, _) in failing("list", self.bundles.entries())? {
+            if !name.starts_with(UNFINISHED.as_bytes()) {
+                continue;
+            }
+            let Ok(path) = RelativePath::new(name) else { continue };
+            let Ok(dir) = self.bundles.open_dir(&path) else { continue };
+            if failing("lock", claim::try_lock(&dir))? {
+                failing("remove", self.bundles.remove_tree(&path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bundle {
+    /// Its id: the hash of its manifest.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The directory of the new contents, each named by its hash.
+    pub fn blobs(&self) -> Result<Dir, Error> {
+        failing("open", self.dir.open_dir(&blobs_name()))
+    }
+
+    /// The new content of this hash. It was not checked: whoever uses it compares the hash.
+    pub fn blob(&self, hash: ContentHash) -> Result<File, Error> {
+        let name = hash_name(hash)?;
+        failing("read", self.blobs()?.open_file(&name))
+    }
+
+    /// What was there before, for small texts that are not ignored; checked.
+    pub fn base(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
+        let dir = failing("open", self.dir.open_dir(&base_name()))?;
+        let file = match dir.open_file(&hash_name(hash)?) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+            other => failing("read", other)?,
+        };
+        let mut content = Vec::new();
+        failing("read", file.take(create::MAX_BASE_BYTES + 1).read_to_end(&mut content))?;
+        Ok((ContentHash::of(&content) == hash).then_some(content))
+    }
+
+    /// What of it was applied.
+    pub fn state(&self) -> Result<State, Error> {
+        State::read(&self.dir, &self.manifest)
+    }
+
+    /// Records that these paths were applied, beside those that were before.
+    pub fn mark_applied(&self, paths: &[RelativePath]) -> Result<State, Error> {
+        State::add(&self.dir, &self.manifest, paths)
+    }
+
+    /// Removes it.
+    pub fn remove(self) -> Result<(), Error> {
+        let id =
+            RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
+        // In one step it can no longer be found, whatever happens while it is removed.
+        let (gone, held) = failing("remove", claim::claim(&self.bundles, UNFINISHED))?;
+        failing("remove", self.bundles.rename(&id, &held, &id, beneath::Rename::NoReplace))?;
+        failing("remove", self.bundles.remove_tree(&gone))?;
+        failing("remove", self.bundles.sync())
+    }
+}
+
+fn manifest_name() -> RelativePath {
+    RelativePath::literal("manifest.json")
+}
+
+fn blobs_name() -> RelativePath {
+    RelativePath::literal("blobs")
+}
+
+fn base_name() -> RelativePath {
+    RelativePath::literal("base")
+}
+
+fn hash_name(hash: ContentHash) -> Result<RelativePath, Error> {
+    let hex = hash.to_hex();
+    RelativePath::new(hex.as_str()).map_err(|_| Error::NotFound(hex))
+}
+
+fn failing<T>(operation: &'static str, result: Result<T, impl Into<Cause>>) -> Result<T, Error> {
+    result.map_err(|source| Error::Io { operation, source: source.into() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! What of a bundle was applied: the only thing about it that changes.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::{Error, failing};
+use crate::beneath::{Dir, Rename};
+use crate::manifest::{Entry, Manifest};
+use crate::path::RelativePath;
+
+/// Larger than the paths of any bundle.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// How much of a bundle was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Nothing.
+    Open,
+    /// Something, but not everything that could be.
+    Partial,
+    /// Everything that is neither refused nor ignored; in a bundle of nothing else, something.
+    Applied,
+}
+
+/// What of a bundle was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// How much.
+    pub status: Status,
+    /// The paths.
+    pub applied: BTreeSet<RelativePath>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OnDisk {
+    applied: BTreeSet<RelativePath>,
+}
+
+impl State {
+    fn of(applied: BTreeSet<RelativePath>, manifest: &Manifest) -> Self {
+        let is_open = |entry: &&Entry| {
+            entry.refused.is_none() && !entry.ignored && !applied.contains(&entry.path)
+        };
+        let status = match (applied.is_empty(), manifest.entries.iter().find(is_open)) {
+            (true, _) => Status::Open,
+            (false, Some(_)) => Status::Partial,
+            (false, None) => Status::Applied,
+        };
+        Self { status, applied }
+    }
+
+    pub(super) fn read(dir: &Dir, manifest: &Manifest) -> Result<Self, Error> {
+        let file = match dir.open_file(&name()) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                return Ok(Self::of(BTreeSet::new(), manifest));
+            }
+            other => failing("read the state of", other)?,
+        };
+        let mut content = Vec::new();
+        failing("read the state of", file.take(MAX_BYTES).read_to_end(&mut content))?;
+        let on_disk: OnDisk =
+            serde_json::from_slice(&content).map_err(|error| Error::State(error.to_string()))?;
+        Ok(Self::of(on_disk.applied, manifest))
+    }
+
+    pub(super) fn add(
+        dir: &Dir,
+        manifest: &Manifest,
+        paths: &[RelativePath],
+    ) -> Result<Self, Error> {
+        let mut applied = Self::read(dir, manifest)?.applied;
+        applied.extend(paths.iter().cloned());
+        let on_disk = OnDisk { applied };
+        let content = serde_json::to_vec(&on_disk).map_err(|e| Error::State(e.to_string()))?;
+        let new = RelativePath::literal("state.json.new");
+        let write = "write the state of";
+        // A killed process may have left one.
+        failing(write, dir.remove_tree(&new))?;
+        let mut file = failing(write, dir.create_file(&new, 0o600))?;
+        failing(write, file.write_all(&content))?;
+        failing(write, file.sync_all())?;
+        failing(write, dir.rename(&new, dir, &name(), Rename::Replace))?;
+        failing(write, dir.sync())?;
+        Ok(Self::of(on_disk.applied, manifest))
+    }
+}
+
+fn name() -> RelativePath {
+    RelativePath::literal("state.json")
+}
