@@ -31,6 +31,8 @@ pub(super) struct Launched {
     jail: Jail,
     view: View,
     isolation: Isolation,
+    /// A bound on memory that is only looked at, in bytes.
+    watched_memory: Option<u64>,
 }
 
 /// What is left when the command has ended.
@@ -107,6 +109,7 @@ fn attempt(
     started: Timestamp,
     kind: ViewKind,
 ) -> Result<Launched, Attempt> {
+    let limits::Held { group, reports, watched_memory } = limits::hold(arguments)?;
     let ownership =
         identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
     let words: Vec<_> =
@@ -129,11 +132,14 @@ fn attempt(
         view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     )
     .map_err(Attempt::Failed)
-    .and_then(|spec| jail::launch(spec).map_err(|e| refused(&e, around)));
+    .and_then(|mut spec| {
+        spec.cgroup = group;
+        jail::launch(spec).map_err(|e| refused(&e, around))
+    });
     match launched {
         Ok(jail) => {
-            let isolation = report::isolation(arguments, &jail);
-            Ok(Launched { jail, view, isolation })
+            let isolation = report::isolation(&jail, reports);
+            Ok(Launched { jail, view, isolation, watched_memory })
         }
         Err(failure) => {
             // Nothing has run, so nothing is lost with it.
@@ -176,7 +182,7 @@ pub(super) fn supervise(
     signals: Signals,
     data: &DataDir,
 ) -> Result<Ended, Problem> {
-    let Launched { jail, mut view, isolation } = launched;
+    let Launched { jail, mut view, isolation, watched_memory } = launched;
     let io = |e: std::io::Error| {
         Problem::new(Code::Io, "cannot take hold of the standard streams").because(e.to_string())
     };
@@ -203,7 +209,7 @@ pub(super) fn supervise(
         output_limit_bytes: arguments.max_output,
         grace: GRACE,
         terminal: raw.as_ref().map(Raw::descriptor).transpose().map_err(io)?,
-        watches: limits::watches(arguments, &jail, data),
+        watches: limits::watches(arguments, watched_memory, &jail, data),
     };
     let outcome = jail::supervise(jail, supervision, signals);
     drop(raw);
