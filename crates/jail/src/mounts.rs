@@ -385,7 +385,7 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
         }
         Piece::Held(mut held) => {
             let mount = held.mount()?;
-            let kind = rustix::fs::fstat(&*mount).at(Wall::Root, step("look at a tree"))?;
+            let kind = rustix::fs::fstat(mount).at(Wall::Root, step("look at a tree"))?;
             if FileType::from_raw_mode(kind.st_mode).is_dir() {
                 make_directory(target).at(Wall::Root, step("make a mount point"))?;
             } else {
