@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod problem;
+mod review;
 mod run;
 mod terminal;
 

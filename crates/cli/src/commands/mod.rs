@@ -1,5 +1,9 @@
 //! One file for each command: what it prints and how it exits.
 
+mod apply;
+mod bundles;
+mod diff;
+mod reject;
 mod run;
 
 use crate::args::Command;
@@ -9,6 +13,10 @@ use crate::problem::Failure;
 pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::of_run),
+        Command::Bundles(arguments) => Ok(bundles::run(&arguments)?),
+        Command::Diff(arguments) => Ok(diff::run(&arguments)?),
+        Command::Apply(arguments) => Ok(apply::run(&arguments)?),
+        Command::Reject(arguments) => Ok(reject::run(&arguments)?),
         _ => Err(Failure::from(stockade_core::Problem::new(
             stockade_core::Code::InvalidInput,
             "not yet",
