@@ -1,6 +1,8 @@
 //! The parsers that are fuzzed. A target says whether the parser accepted the input, and panics
 //! when what it accepted breaks a promise.
 
+mod ignore;
+mod index;
 mod manifest;
 
 use std::path::Path;
@@ -19,8 +21,11 @@ pub(crate) struct Target {
 }
 
 /// All parsers.
-pub(crate) const TARGETS: &[Target] =
-    &[Target { name: "manifest", words: manifest::WORDS, run: manifest::run }];
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "ignore", words: ignore::WORDS, run: ignore::run },
+    Target { name: "index", words: index::WORDS, run: index::run },
+    Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
+];
 
 /// The seeds of a target, in the order of their names.
 pub(crate) fn corpus(directory: &Path, target: &Target) -> anyhow::Result<Vec<Vec<u8>>> {

@@ -58,8 +58,7 @@ impl Call {
 
     /// Starts the program and leaves it running.
     pub(crate) fn start(mut self) -> Running {
-        use std::os::unix::process::CommandExt as _;
-        self.command.stdin(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        self.command.stdin(Stdio::piped()).stderr(Stdio::piped());
         if self.piped_output {
             self.command.stdout(Stdio::piped());
         }

@@ -1,5 +1,6 @@
 //! The commands that README shows, run as README shows them.
 
+use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -20,7 +21,7 @@ fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) 
         let file = format!("examples/first-run/{file}");
         let content = std::fs::read(repository.join(&file)).unwrap();
         let path = world.write(&file, content);
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
     let greeting = || world.read("examples/first-run/greet.sh");
     let before = greeting();
@@ -55,12 +56,11 @@ fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) 
     let added = std::fs::metadata(added).unwrap();
     assert_eq!(added.uid(), world.identity.uid(), "a new file belongs to the project's owner");
     assert_eq!(added.mode() & 0o111, 0o111, "the new test can be executed");
-    documented(world, diff).is_refused();
 }
 
 fn the_commands_for_a_project_of_ones_own_do_what_readme_says(world: &World) {
     let agent = world.write("agent.sh", "#!/bin/sh\necho changed >>a.txt\n");
-    std::fs::set_permissions(agent, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(agent, Permissions::from_mode(0o755)).unwrap();
     let commands = commands_below("Use it on your own project");
     assert!(commands.len() > 5, "{commands:?}");
     for command in commands {

@@ -112,6 +112,7 @@ impl World {
         let root = tempfile::Builder::new().prefix("stockade-e2e-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let world = Self { project: root.path().join(name), root, identity };
+        world.own(world.root.path());
         for directory in [world.home(), world.data(), world.outside(), world.project.clone()] {
             fs::create_dir(&directory).unwrap();
             world.own(&directory);

@@ -21,7 +21,14 @@ impl Attempt {
         match self {
             Self::Done => false,
             Self::Failed(error) => {
-                matches!(error, libc::EPERM | libc::ENOSYS | libc::EACCES | libc::EAFNOSUPPORT)
+                matches!(
+                    error,
+                    libc::EPERM
+                        | libc::ENOSYS
+                        | libc::EACCES
+                        | libc::EAFNOSUPPORT
+                        | libc::EPROTONOSUPPORT
+                )
             }
             Self::Killed(signal) => signal == libc::SIGSYS,
         }

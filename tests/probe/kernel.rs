@@ -41,7 +41,7 @@ const CALLS: &[(&str, i64, [usize; 6])] = &[
     // With no vectors these succeed at once where they are allowed.
     ("process_vm_readv", libc::SYS_process_vm_readv, [1, 0, 0, 0, 0, 0]),
     ("process_vm_writev", libc::SYS_process_vm_writev, [1, 0, 0, 0, 0, 0]),
-    ("kcmp", libc::SYS_kcmp, [1, 1, 99, 0, 0, 0]),
+    ("kcmp", libc::SYS_kcmp, [0, 0, 99, 0, 0, 0]),
     ("kexec_load", libc::SYS_kexec_load, [0, usize::MAX, 0, 0, 0, 0]),
     ("kexec_file_load", libc::SYS_kexec_file_load, [usize::MAX, usize::MAX, 0, 0, 0, 0]),
     ("init_module", libc::SYS_init_module, [0, 0, 0, 0, 0, 0]),

@@ -33,7 +33,9 @@ fn socket(arguments: &[String]) -> Verdict {
         return Verdict::Broken("three numbers are needed".into());
     };
     let attempt = call(libc::SYS_socket, [family, kind, protocol, 0, 0, 0]);
-    let pair = call(libc::SYS_socketpair, [family, kind, protocol, 0, 0, 0]);
+    let mut both = [0_i32; 2];
+    let pointer = both.as_mut_ptr().addr();
+    let pair = call(libc::SYS_socketpair, [family, kind, protocol, pointer, 0, 0]);
     let mut attempts = vec![(format!("socket {family} {kind} {protocol}"), attempt)];
     // Families without pairs answer EOPNOTSUPP after having made two sockets.
     if family != libc::AF_INET as usize && family != libc::AF_INET6 as usize {

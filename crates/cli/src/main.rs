@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod doctor;
 mod problem;
 mod review;
 mod run;

@@ -34,6 +34,7 @@ pub mod system;
 #[cfg(test)]
 mod testing;
 mod walls;
+pub mod watch;
 
 pub use identity::{Identity, Range};
 pub use launch::{Error, Jail, launch};

@@ -88,7 +88,7 @@ fn no_placeholders_are_left(world: &World) {
         let mut with_mount = options.to_vec();
         with_mount.extend(["--mount", &option]);
         let outcome = world.run(&with_mount, &["true"]);
-        assert!(matches!(outcome.code(), 0 | 125), "{outcome}");
+        assert!(matches!(outcome.code(), 0 | 2 | 125), "{outcome}");
         before.assert_same(&Tree::of(&world.project), "the project");
     }
     assert!(world.bundles().is_empty(), "a bundle without a change: {:?}", world.bundles());
@@ -162,12 +162,39 @@ fn forged_worktree(world: &World) {
     }
 }
 
+/// The same where the project lies below a directory called `worktrees`, as agents like to keep
+/// them: a project that calls itself its own git directory must not have the directory above
+/// taken for the repository.
+fn forged_worktree_below_worktrees(world: &World) {
+    let secret = world.home().join(".ssh/id_ed25519");
+    world.plant(&secret, "a secret of the host\n");
+    let forged = world.home().join("worktrees/forged");
+    for (name, content) in [
+        (".git", "gitdir: .\n"),
+        ("gitdir", ".git\n"),
+        ("commondir", "../..\n"),
+        ("HEAD", "ref: refs/heads/main\n"),
+    ] {
+        world.plant(&forged.join(name), content);
+    }
+    let read = format!("cat {}; ls -a {}", secret.display(), world.home().display());
+    let outcome = world
+        .stockade(&["run", "--discard", "--", "sh", "-c", &read])
+        .current_dir(&forged)
+        .finish();
+    assert!(!outcome.stdout.contains("a secret of the host"), "{outcome}");
+    assert!(!outcome.stdout.contains(".ssh"), "{outcome}");
+}
+
 /// CVE-2025-59532 (Codex): the boundary followed the directory that the command chose.
 fn boundary_does_not_follow_the_directory(world: &World) {
     let outside = world.outside().display().to_string();
     for directory in ["/", "/etc", "/usr", "..", "../outside", &outside, "/tmp/..", "src/../.."] {
-        let outcome = world.run(&["--apply", "--cwd", directory], &["sh", "-c", "echo x > made"]);
-        assert_ne!(outcome.code(), 0, "{directory}: {outcome}");
+        // A parent of the project is a new directory inside; whether it can be written does not
+        // matter, for nothing of it is kept.
+        world.run(&["--apply", "--cwd", directory], &["sh", "-c", "echo x > made"]);
+        assert!(!world.path("made").exists(), "{directory}");
+        assert!(!world.has("made"), "{directory}");
     }
     assert!(Tree::of(&world.outside()).entries.len() == 1);
     let inside = world.run(&["--apply", "--cwd", "src"], &["sh", "-c", "echo x > made"]);
@@ -230,6 +257,7 @@ as_root_and_as_user![
     protected_directory_is_a_link,
     git_worktree,
     forged_worktree,
+    forged_worktree_below_worktrees,
     boundary_does_not_follow_the_directory,
     started_in_a_subdirectory,
     no_silent_fallback,

@@ -28,13 +28,13 @@ calls_are_refused! {
     add_key_and_request_key: Anyone ["add_key", "request_key"];
     ptrace_traceme: Anyone ["ptrace-traceme"];
     process_vm: Anyone ["process_vm_readv", "process_vm_writev"];
-    kcmp: Root ["kcmp"];
+    kcmp: Anyone ["kcmp"];
     kexec: Root ["kexec_load", "kexec_file_load"];
     kernel_modules: Root ["init_module", "finit_module", "delete_module"];
     reboot: Root ["reboot"];
     swap: Root ["swapon", "swapoff"];
     acct: Root ["acct"];
-    quotactl: None ["quotactl"];
+    quotactl: Root ["quotactl"];
     mount_by_old_calls: Root ["mount", "umount2", "pivot_root", "chroot"];
     // CVE-2021-41133 and CVE-2022-0185: the calls that a list written for `mount` forgets.
     mount_by_new_calls: Root

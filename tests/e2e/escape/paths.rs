@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::harness::{Identity, World};
+use crate::harness::World;
 use crate::host;
 
 /// Names of the project's own directory. The overlay's options separate by `:` and `,`.
@@ -105,6 +105,24 @@ fn names_cannot_write_to_the_terminal(world: &World) {
     assert!(diff.stdout.lines().all(|line| !line.starts_with("+++") || !line.contains('\u{1b}')));
 }
 
+/// The project's own name is written by whoever made the archive that it came in.
+fn project_name_cannot_write_to_the_terminal(world: &World) {
+    let name = OsStr::from_bytes(b"p\x1b]0;owned\x07\x1b[2J");
+    let world = World::with_project(world.identity, name);
+    let run = world.review("echo x > new; rm -r src");
+    for outcome in [
+        run,
+        world.stockade(&["bundles"]).finish(),
+        world.stockade(&["diff", "latest"]).finish(),
+        world.stockade(&["apply", "latest", "no-such-path"]).finish(),
+        world.stockade(&["apply", "latest"]).finish(),
+        world.stockade(&["doctor"]).finish(),
+    ] {
+        let text = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!text.contains(['\u{1b}', '\u{7}']), "{outcome:?}");
+    }
+}
+
 /// What cannot be a project, because everything would be in it.
 fn root_and_home_are_refused(world: &World) {
     let run = ["run", "--discard", "--", "true"];
@@ -121,9 +139,27 @@ fn root_and_home_are_refused(world: &World) {
     // By another name.
     std::os::unix::fs::symlink(world.home(), world.path("home-link")).unwrap();
     world.stockade(&run).current_dir(&world.path("home-link")).finish().ends_with(125);
-    let system = ["/etc", "/usr", "/proc", "/dev", "/sys", "/tmp", "/var"];
-    for directory in system.iter().take(if world.identity == Identity::Root { 5 } else { 0 }) {
+    for directory in ["/proc", "/sys", "/proc/self"] {
         world.stockade(&run).current_dir(directory.as_ref()).finish().is_refused();
+    }
+}
+
+/// The home is where the account says it is, whatever the environment says or leaves out.
+fn home_is_not_what_the_environment_says(world: &World) {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap();
+    let home = accounts.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        (fields.get(2) == Some(&world.identity.uid().to_string().as_str())).then(|| fields[5])
+    });
+    let Some(home) = home.map(std::path::Path::new).filter(|home| home.is_dir()) else {
+        crate::harness::skip("home_is_not_what_the_environment_says", "the account has no home");
+        return;
+    };
+    let run = ["run", "--discard", "--", "true"];
+    for value in ["", "/nonexistent", "/tmp", "relative"] {
+        let outcome =
+            world.stockade(&run).env("HOME", value).current_dir(home).deadline(20).finish();
+        outcome.ends_with(125);
     }
 }
 
@@ -133,4 +169,6 @@ as_root_and_as_user![
     bundle_ids_are_no_paths,
     names_cannot_write_to_the_terminal,
     root_and_home_are_refused,
+    home_is_not_what_the_environment_says,
+    project_name_cannot_write_to_the_terminal,
 ];

@@ -73,7 +73,6 @@ fn etc_is_an_allowlist(world: &World) {
         "ssh",
         "machine-id",
         "environment",
-        "hostname",
         "fstab",
         "crontab",
         "docker",

@@ -3,6 +3,7 @@
 mod apply;
 mod bundles;
 mod diff;
+mod doctor;
 mod reject;
 mod run;
 
@@ -17,9 +18,6 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
-        _ => Err(Failure::from(stockade_core::Problem::new(
-            stockade_core::Code::InvalidInput,
-            "not yet",
-        ))),
+        Command::Doctor(arguments) => doctor::run(&arguments),
     }
 }

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use stockade_core::{Enforcement, Isolation, Level, LimitReport, WallReport};
+use stockade_core::{Isolation, Level, LimitReport, WallReport};
 use stockade_jail::{Captured, Ending, Jail, Wall};
 
 use super::ending::Conclusion;
-use crate::args::Run;
 
 /// Everything that is known when a run is over.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(crate) struct Report {
 }
 
 /// What stands around this jail. Every wall that is not optional stands, or there were no jail.
-pub(super) fn isolation(arguments: &Run, jail: &Jail) -> Isolation {
+pub(super) fn isolation(jail: &Jail, limits: Vec<LimitReport>) -> Isolation {
     let mut reasons = Vec::new();
     let walls: Vec<_> = Wall::ALL
         .iter()
@@ -52,24 +51,7 @@ pub(super) fn isolation(arguments: &Run, jail: &Jail) -> Isolation {
         }),
     );
     let level = if walls.iter().all(|wall| wall.raised) { Level::Full } else { Level::Reduced };
-    Isolation { level, walls, limits: limits(arguments), reasons }
-}
-
-fn limits(arguments: &Run) -> Vec<LimitReport> {
-    let report = |name, enforcement, by: &str| LimitReport { name, enforcement, by: by.to_owned() };
-    let mut limits = vec![report("pids", Enforcement::Enforced, "rlimit of the user namespace")];
-    limits.push(if arguments.disk.is_some() {
-        report("disk", Enforcement::Enforced, "file system in memory, which is volatile")
-    } else {
-        report("disk", Enforcement::Watched, "the free space of the data directory's disk")
-    });
-    if arguments.timeout.is_some() {
-        limits.push(report("timeout", Enforcement::Enforced, "stockade"));
-    }
-    if arguments.max_output.is_some() {
-        limits.push(report("output", Enforcement::Enforced, "stockade"));
-    }
-    limits
+    Isolation { level, walls, limits, reasons }
 }
 
 /// The word for how a command ended.
