@@ -50,7 +50,7 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
 /// open are not named: host root does not exist inside.
-const MASKED: [&str; 17] = [
+const MASKED: [&str; 19] = [
     "acpi",
     "asound",
     "bus",
@@ -60,6 +60,8 @@ const MASKED: [&str; 17] = [
     "dynamic_debug",
     "fs",
     "interrupts",
+    "iomem",
+    "ioports",
     "irq",
     "kallsyms",
     "key-users",
