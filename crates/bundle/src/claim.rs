@@ -18,7 +18,8 @@ pub(crate) fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), b
     let process = rustix::process::getpid().as_raw_nonzero();
     for attempt in 0..ATTEMPTS {
         let Ok(name) = RelativePath::new(format!("{prefix}{process}-{attempt}")) else { break };
-        match parent.mkdir(&name, 0o700) {
+        // A sandbox's root must pass through a view to its layers; the parent keeps all others out.
+        match parent.mkdir(&name, 0o711) {
             Err(error) if error.errno() == Some(Errno::EXIST) => continue,
             other => other?,
         }

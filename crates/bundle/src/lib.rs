@@ -21,6 +21,7 @@ pub mod patch;
 pub mod path;
 pub mod policy;
 pub mod project;
+pub mod sandbox;
 pub mod scan;
 pub mod store;
 #[cfg(test)]

@@ -7,7 +7,7 @@
 mod copy;
 mod record;
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -276,6 +276,19 @@ impl View {
         match &self.layers {
             Layers::Overlay { upper, .. } => upper,
             Layers::Copy { copy } => copy,
+        }
+    }
+
+    /// The descriptor that holds the lock: the view is in use as long as any copy of it is open.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Takes another directory as the layer that holds what was changed: one that lives in
+    /// memory, and is gone with its descriptor.
+    pub fn replace_upper(&mut self, layer: OwnedFd) {
+        if let Layers::Overlay { upper, .. } = &mut self.layers {
+            *upper = Dir::from_fd(layer);
         }
     }
 

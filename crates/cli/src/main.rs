@@ -1,2 +1,41 @@
-//! The `stockade` command.
-fn main() {}
+//! The `stockade` command: reads arguments, calls the rooms, presents what they
+//! answer. No rule of the product lives here.
+
+mod args;
+mod commands;
+mod doctor;
+mod problem;
+mod review;
+mod run;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let arguments = match args::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    let json = arguments.command.wants_json();
+    match commands::dispatch(arguments.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.present(json);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
+/// `run` tells apart from the command's by 125.
+fn usage(error: &clap::Error) -> ExitCode {
+    // When the stream is closed there is nobody to tell.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    ExitCode::from(if is_run { 125 } else { 2 })
+}

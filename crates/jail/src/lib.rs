@@ -1,1 +1,47 @@
-//! The jail.
+//! Turns a complete [`JailSpec`] into one confined process tree, and holds the
+//! small init that is pid 1 in it.
+//!
+//! The only room with `unsafe`. Knows no sandbox, bundle, HTTP or database, and
+//! uses no other room. It fails closed: a wall that cannot be raised ends the
+//! launch with the wall's name, and nothing of the command has run.
+//!
+//! Reading order: `spec` (what is asked), `launch` (the outer half), `inside`
+//! (the inner half, up to the exec), `init` (pid 1), `supervise` (the loop that
+//! relays, waits and ends).
+
+#![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
+
+mod argv;
+pub mod capabilities;
+pub mod cgroup;
+mod channel;
+mod command;
+mod identity;
+mod init;
+mod inside;
+pub mod landlock;
+mod launch;
+mod mounts;
+mod network;
+mod pty;
+mod relay;
+pub mod rlimits;
+pub mod seccomp;
+mod spec;
+mod supervise;
+mod sys;
+pub mod system;
+#[cfg(test)]
+mod testing;
+mod walls;
+pub mod watch;
+
+pub use identity::{Identity, Range};
+pub use launch::{Error, Jail, launch};
+pub use relay::{Captured, Sink};
+pub use spec::{
+    Access, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Scratch, Source, Streams,
+    WindowSize,
+};
+pub use supervise::{Ending, Outcome, Signals, Supervision, Watch, supervise};
+pub use walls::Wall;

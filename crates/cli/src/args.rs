@@ -1,0 +1,210 @@
+//! The arguments, as they are written; each command turns its own into what the
+//! rooms understand.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use stockade_core::{parse_bytes, parse_cpus, parse_duration};
+
+/// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
+#[derive(Debug, Parser)]
+#[command(name = "stockade", version, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command in a sandbox, on a copy-on-write view of the current project
+    Run(Box<Run>),
+    /// List the bundles of changes that wait for a decision
+    Bundles(Bundles),
+    /// Show what a bundle would change
+    Diff(Diff),
+    /// Apply a bundle's changes to the project, all or nothing
+    Apply(Apply),
+    /// Throw a bundle away
+    Reject(Reject),
+    /// Tell which walls and limits this host can raise, proving each by trying it
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Keep the changes as a bundle to review (the default)
+    #[arg(long, group = "fate")]
+    pub(crate) review: bool,
+    /// Apply the changes at once if the command succeeds; keep them for review if it fails
+    #[arg(long, group = "fate")]
+    pub(crate) apply: bool,
+    /// Throw the changes away
+    #[arg(long, group = "fate")]
+    pub(crate) discard: bool,
+    /// The network: `off` is none but the sandbox's own loopback
+    #[arg(long, value_enum, default_value_t = Network::Off)]
+    pub(crate) net: Network,
+    /// Show a file or directory of the host inside; writable unless `:ro` is added
+    #[arg(long, value_name = "HOST:PATH[:ro]")]
+    pub(crate) mount: Vec<OsString>,
+    /// Set a variable of the command's environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<OsString>,
+    /// The directory that the command starts in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How much memory all processes together may use, such as 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// How many processors all processes together may use, such as 0.5
+    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
+    pub(crate) cpus: Option<u64>,
+    /// How many processes and threads there may be
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pids: Option<u64>,
+    /// How much the command may write to the project's view; such a view is held in memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) disk: Option<u64>,
+    /// How long the command may take, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// How much the command may write to its output and errors together
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_output: Option<u64>,
+    /// How large the changes may be to become a bundle [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_bundle: Option<u64>,
+    /// Use this directory or tar archive as the root file system in place of the host's programs
+    #[arg(long, value_name = "DIR|TAR")]
+    pub(crate) image: Option<PathBuf>,
+    /// Give the command a terminal
+    #[arg(long)]
+    pub(crate) tty: bool,
+    /// Capture the command's output and print one JSON object about the run
+    #[arg(long, conflicts_with = "tty")]
+    pub(crate) json: bool,
+    /// Go on without this if the host cannot give it; the answer says so
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub(crate) best_effort: Vec<BestEffort>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What the command may reach.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Network {
+    /// Nothing but the sandbox's own loopback.
+    Off,
+}
+
+/// What a run may go on without. Every other wall is always required.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BestEffort {
+    Landlock,
+    Memory,
+    Cpus,
+    Pids,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bundles {
+    /// How large the changes that killed runs left may be to become bundles [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_bundle: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// A bundle's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// Only these paths, below the project's root
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// Print how many lines changed in each file
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) stat: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// A bundle's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// Only these paths, below the project's root; names ignored ones too
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// Apply what git ignores too
+    #[arg(long)]
+    pub(crate) include_ignored: bool,
+    /// Accept files that tools of the host run by themselves: hooks, editor tasks, CI files
+    #[arg(long)]
+    pub(crate) allow_executed: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Reject {
+    /// A bundle's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Command {
+    /// Whether errors are to be printed as JSON too.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Self::Run(run) => run.json,
+            Self::Bundles(Bundles { json, .. })
+            | Self::Diff(Diff { json, .. })
+            | Self::Apply(Apply { json, .. })
+            | Self::Reject(Reject { json, .. })
+            | Self::Doctor(Doctor { json }) => *json,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory as _;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_command_is_the_commands() {
+        let parsed =
+            Arguments::try_parse_from(["stockade", "run", "--", "ls", "--json", "--", "-x"])
+                .unwrap();
+        let Command::Run(run) = parsed.command else { panic!("{parsed:?}") };
+        assert_eq!(run.command, ["ls", "--json", "--", "-x"]);
+        assert!(!run.json);
+    }
+
+    #[test]
+    fn a_run_has_one_fate() {
+        let both = ["stockade", "run", "--apply", "--discard", "--", "x"];
+        assert!(Arguments::try_parse_from(both).is_err());
+    }
+}

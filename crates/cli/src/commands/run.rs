@@ -1,0 +1,122 @@
+//! `stockade run`: the last lines for people, or one JSON object.
+
+use serde_json::{Value, json};
+use stockade_bundle::store::Bundle;
+use stockade_jail::Ending;
+
+use crate::args::Run;
+use crate::problem::{Failure, short};
+use crate::run::{self, Conclusion, Report};
+
+/// Runs; the exit code is the command's, or 125 where its changes met a problem.
+pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
+    let report = run::run(arguments)?;
+    if arguments.json {
+        print(&report);
+    } else {
+        tell(arguments, &report);
+    }
+    Ok(match &report.conclusion {
+        Conclusion::NotApplied(..) | Conclusion::ViewKept(..) => 125,
+        Conclusion::Nothing | Conclusion::Kept(_) | Conclusion::Applied(..) => report.exit_code,
+    })
+}
+
+#[expect(clippy::print_stdout, reason = "the answer is data")]
+fn print(report: &Report) {
+    let signal = match report.ending {
+        Ending::Signaled(signal) | Ending::Stopped(signal) => Value::from(signal),
+        _ => Value::Null,
+    };
+    let (bundle, applied, view, problem) = match &report.conclusion {
+        Conclusion::Nothing => (None, false, None, None),
+        Conclusion::Kept(bundle) => (Some(bundle), false, None, None),
+        Conclusion::Applied(bundle, _) => (Some(bundle), true, None, None),
+        Conclusion::NotApplied(bundle, problem) => (Some(bundle), false, None, Some(problem)),
+        Conclusion::ViewKept(view, problem) => (None, false, Some(view), Some(problem)),
+    };
+    let answer = json!({
+        "exitCode": report.exit_code,
+        "signal": signal,
+        "outcome": run::outcome(report.ending),
+        "stdout": run::lossy(&report.output),
+        "stdoutTruncated": report.output.truncated,
+        "stderr": run::lossy(&report.error),
+        "stderrTruncated": report.error.truncated,
+        "bundle": bundle.map(|bundle| json!({
+            "id": bundle.id(),
+            "entries": bundle.manifest.entries.len(),
+            "applied": applied,
+        })),
+        "view": view,
+        "error": problem,
+        "isolation": report.isolation,
+        "memoryPeakBytes": report.memory_peak_bytes,
+        "hint": report.hint,
+        "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
+    });
+    println!("{answer:#}");
+}
+
+#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
+fn tell(arguments: &Run, report: &Report) {
+    for reason in &report.isolation.reasons {
+        eprintln!("stockade: note: {reason}");
+    }
+    if let Some(ending) = ending(arguments, report.ending) {
+        eprintln!("stockade: {ending}");
+    }
+    if let Some(hint) = &report.hint {
+        eprintln!("  hint: {hint}");
+    }
+    match &report.conclusion {
+        Conclusion::Nothing => {}
+        Conclusion::Kept(bundle) => eprintln!("stockade: {}", next(bundle)),
+        Conclusion::Applied(bundle, applied) => {
+            let (changed, skipped) = (applied.changed.len(), applied.skipped.len());
+            let id = short(bundle.id());
+            let rest = match skipped {
+                0 => String::new(),
+                skipped => format!(", {skipped} left out"),
+            };
+            eprintln!("stockade: {changed} applied{rest}; see `stockade diff {id}`");
+        }
+        Conclusion::NotApplied(bundle, problem) => {
+            Failure::from(problem.clone()).present(false);
+            eprintln!("stockade: {}", next(bundle));
+        }
+        Conclusion::ViewKept(view, problem) => {
+            Failure::from(problem.clone()).present(false);
+            eprintln!(
+                "stockade: the changes are kept as they are in {}; `stockade bundles --max-bundle SIZE` makes a bundle of them",
+                view.display()
+            );
+        }
+    }
+}
+
+fn ending(arguments: &Run, ending: Ending) -> Option<String> {
+    let name = arguments.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    Some(match ending {
+        Ending::Exited(_) | Ending::Signaled(_) => return None,
+        Ending::NotRun(errno) => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            format!("cannot run `{name}`: {error}")
+        }
+        Ending::TimedOut => "the command was ended by --timeout".to_owned(),
+        Ending::OutOfMemory => "the command ran out of memory".to_owned(),
+        Ending::OutputExceeded => "the command was ended by --max-output".to_owned(),
+        Ending::LimitExceeded(limit) => format!("the command was ended for using too much {limit}"),
+        Ending::Stopped(_) => "the command did not end when asked to, and was killed".to_owned(),
+    })
+}
+
+/// How many paths changed, and what can be done with them.
+fn next(bundle: &Bundle) -> String {
+    let count = bundle.manifest.entries.len();
+    let paths = if count == 1 { "path" } else { "paths" };
+    let id = short(bundle.id());
+    format!(
+        "{count} {paths} changed: `stockade diff {id}` shows, `stockade apply {id}` takes, `stockade reject {id}` drops"
+    )
+}

@@ -1,0 +1,97 @@
+//! The problems that bundles have, each with what to do about it.
+
+use stockade_bundle::apply;
+use stockade_bundle::{scan, store};
+use stockade_core::{Code, Problem};
+
+use super::caused;
+use crate::review::words;
+
+/// How many paths a message names.
+const NAMED: usize = 20;
+
+/// How much of an id is shown: enough to tell bundles apart, and to be given back.
+pub(crate) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+/// A view whose changes could not be told, or are too large.
+pub(crate) fn of_scan(error: &scan::Error) -> Problem {
+    match error {
+        scan::Error::Limit(_) => caused(Code::BundleTooLarge, error),
+        scan::Error::Read { .. } => caused(Code::Io, error),
+    }
+}
+
+/// A bundle that could not be made, found or read.
+pub(crate) fn of_store(error: &store::Error) -> Problem {
+    let code = match error {
+        store::Error::NotFound(_) | store::Error::None | store::Error::Ambiguous { .. } => {
+            Code::BundleNotFound
+        }
+        store::Error::Invalid(stockade_bundle::validate::Error::Limit(_)) => Code::BundleTooLarge,
+        store::Error::Altered(_) | store::Error::Invalid(_) | store::Error::State(_) => {
+            Code::BundleInvalid
+        }
+        store::Error::Data(_) | store::Error::Changed(_) | store::Error::Io { .. } => Code::Io,
+    };
+    let problem = caused(code, error);
+    match error {
+        store::Error::Ambiguous { ids, .. } => problem.because(lines(ids.iter().cloned())),
+        store::Error::None => problem.remedied_by("stockade run -- CMD"),
+        store::Error::NotFound(_) => problem.remedied_by("stockade bundles"),
+        _ => problem,
+    }
+}
+
+/// Changes that could not be applied. `id` is the bundle's.
+pub(crate) fn of_apply(error: &apply::Error, id: &str) -> Problem {
+    use apply::Error;
+    let id = short(id);
+    match error {
+        Error::Conflicts(conflicts) => caused(Code::BundleConflict, error)
+            .because(lines(conflicts.iter().map(|c| format!("{} {}", c.path, c.difference))))
+            .remedied_by(format!(
+                "stockade diff {id} {}",
+                words::arguments(conflicts.iter().map(|conflict| &conflict.path), 5)
+            )),
+        Error::Executed(paths) => caused(Code::ExecutedFile, error)
+            .because(lines(
+                paths.iter().map(|(path, by)| format!("{path} is {}", words::executed(*by))),
+            ))
+            .remedied_by(format!("stockade apply {id} --allow-executed")),
+        Error::Refused(paths) => caused(Code::PathRefused, error)
+            .because(lines(
+                paths.iter().map(|(path, why)| format!("{path} {}", words::refusal(*why))),
+            ))
+            .remedied_by(format!("stockade apply {id}")),
+        Error::NotInBundle(_) => {
+            caused(Code::PathRefused, error).remedied_by(format!("stockade diff {id} --stat"))
+        }
+        Error::OtherFileSystem(_) => {
+            caused(Code::PathRefused, error).remedied_by(format!("stockade diff {id}"))
+        }
+        Error::Blob { .. } => {
+            caused(Code::BundleInvalid, error).remedied_by(format!("stockade reject {id}"))
+        }
+        Error::Left { left, cause } => caused(Code::BundleConflict, error)
+            .because(lines(std::iter::once(cause.to_string()).chain(left.iter().map(words::left)))),
+        Error::Stuck { .. } => caused(Code::Io, error).remedied_by("stockade bundles"),
+        Error::Busy
+        | Error::JournalDamaged { .. }
+        | Error::NotWritable(_)
+        | Error::Beneath(_)
+        | Error::Io { .. } => caused(Code::Io, error),
+    }
+}
+
+/// A list for a message, cut where it is long.
+fn lines(items: impl Iterator<Item = String>) -> String {
+    let mut text: Vec<_> = items.collect();
+    let more = text.len().saturating_sub(NAMED);
+    if more > 0 {
+        text.truncate(NAMED);
+        text.push(format!("and {more} more"));
+    }
+    text.join("; ")
+}

@@ -1,0 +1,149 @@
+//! What becomes of a run's changes, and which exit code its ending is.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stockade_bundle::apply::{self, Selection};
+use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
+use stockade_bundle::scan;
+use stockade_bundle::store::{Bundle, Draft, Store};
+use stockade_bundle::view::View;
+use stockade_core::{BundleLimits, Code, Problem};
+use stockade_jail::Ending;
+
+use crate::args::Run;
+use crate::problem::{caused, of_apply, of_scan, of_store};
+
+/// What became of the changes.
+#[derive(Debug)]
+pub(crate) enum Conclusion {
+    /// Nothing had changed, or the changes were to be thrown away.
+    Nothing,
+    /// They wait for a decision.
+    Kept(Box<Bundle>),
+    /// They are in the project.
+    Applied(Box<Bundle>, apply::Applied),
+    /// They were to be applied and could not be; they wait for a decision.
+    NotApplied(Box<Bundle>, Problem),
+    /// They could not become a bundle. The view is kept at this place.
+    ViewKept(PathBuf, Problem),
+}
+
+/// The exit code of `stockade run`: the command's own, or what shells and `timeout(1)` return.
+pub(super) fn exit_code(ending: Ending) -> u8 {
+    match ending {
+        Ending::Exited(code) => code,
+        Ending::Signaled(signal) | Ending::Stopped(signal) => {
+            u8::try_from(128 + signal).unwrap_or(u8::MAX)
+        }
+        Ending::TimedOut => 124,
+        Ending::OutOfMemory | Ending::OutputExceeded | Ending::LimitExceeded(_) => 137,
+        Ending::NotRun(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => 127,
+        Ending::NotRun(_) => 126,
+    }
+}
+
+/// The limits of a run's bundle.
+pub(crate) fn bundle_limits(total_bytes: Option<u64>) -> BundleLimits {
+    BundleLimits {
+        total_bytes: total_bytes.unwrap_or(BundleLimits::RUN.total_bytes),
+        ..BundleLimits::RUN
+    }
+}
+
+/// Makes a bundle of what changed, and applies it where that was asked for and the command
+/// succeeded.
+pub(super) fn conclude(
+    arguments: &Run,
+    data: &DataDir,
+    project: &Project,
+    view: View,
+    ending: Ending,
+) -> Result<Conclusion, Problem> {
+    if arguments.discard {
+        view.remove().map_err(|e| caused(Code::Io, &e))?;
+        return Ok(Conclusion::Nothing);
+    }
+    let place = data.path().join("views").join(view.id());
+    let limits = bundle_limits(arguments.max_bundle);
+    let bundle = match bundle(data, project, &view, exit_code(ending), &limits) {
+        Ok(bundle) => bundle,
+        // The view has what the command wrote; it stays for whoever wants to look.
+        Err(problem) => return Ok(Conclusion::ViewKept(place, problem)),
+    };
+    // The bundle is on disk, or there is nothing to keep.
+    view.remove().map_err(|e| caused(Code::Io, &e))?;
+    let Some(bundle) = bundle else { return Ok(Conclusion::Nothing) };
+    let bundle = Box::new(bundle);
+    if !arguments.apply || ending != Ending::Exited(0) {
+        return Ok(Conclusion::Kept(bundle));
+    }
+    match apply_all(data, project, &bundle) {
+        Ok(applied) => Ok(Conclusion::Applied(bundle, applied)),
+        Err(problem) => Ok(Conclusion::NotApplied(bundle, problem)),
+    }
+}
+
+/// The bundle of what changed in a view; none where nothing did.
+pub(crate) fn bundle(
+    data: &DataDir,
+    project: &Project,
+    view: &View,
+    exit_code: u8,
+    limits: &BundleLimits,
+) -> Result<Option<Bundle>, Problem> {
+    let changes = scan::scan(view, project, limits).map_err(|e| of_scan(&e))?;
+    if changes.entries.is_empty() {
+        return Ok(None);
+    }
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let draft = Draft {
+        view,
+        project,
+        entries: changes.entries,
+        exit_code,
+        created_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+    };
+    let store = Store::open(data).map_err(|e| of_store(&e))?;
+    store.create(draft, limits).map_err(|e| of_store(&e))
+}
+
+fn apply_all(
+    data: &DataDir,
+    project: &Project,
+    bundle: &Bundle,
+) -> Result<apply::Applied, Problem> {
+    let request = apply::Request {
+        manifest: &bundle.manifest,
+        blobs: &bundle.blobs().map_err(|e| of_store(&e))?,
+        project: &project.root,
+        journals: &data.journals().map_err(|e| caused(Code::Io, &e))?,
+        selection: &Selection::default(),
+    };
+    let applied = apply::apply(&request).map_err(|e| of_apply(&e, bundle.id()))?;
+    let done: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();
+    bundle.mark_applied(&done).map_err(|e| of_store(&e))?;
+    Ok(applied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        for (ending, code) in [
+            (Ending::Exited(0), 0),
+            (Ending::Exited(77), 77),
+            (Ending::Signaled(9), 137),
+            (Ending::Stopped(2), 130),
+            (Ending::TimedOut, 124),
+            (Ending::OutOfMemory, 137),
+            (Ending::NotRun(2), 127),
+            (Ending::NotRun(13), 126),
+        ] {
+            assert_eq!(exit_code(ending), code, "{ending:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `stockade run`, from the arguments to the command's end: one process with a
+//! single thread, no daemon.
+
+mod account;
+mod ending;
+mod environment;
+mod launch;
+mod leftover;
+mod limits;
+mod mounts;
+mod plan;
+mod probe;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use stockade_bundle::beneath::Timestamp;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
+use stockade_core::{Code, Problem};
+use stockade_jail::{Captured, Identity, Signals};
+
+pub(crate) use ending::{Conclusion, bundle_limits};
+pub(crate) use leftover::{Kept, discard, finish};
+pub(crate) use limits::wall_remedy;
+pub(crate) use probe::{ProbeRefused, probe};
+pub(crate) use report::{Report, outcome};
+
+use crate::args::Run;
+use crate::problem::caused;
+
+/// Runs the command and decides its changes' fate.
+pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
+    let begun = Instant::now();
+    let started = coarse_now();
+    let signals = Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))?;
+    let current = std::env::current_dir().map_err(|e| {
+        Problem::new(Code::Io, "cannot tell the current directory").because(e.to_string())
+    })?;
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
+    let data = open_data(&project)?;
+    let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let account = account::choose(
+        &identity,
+        (project.stat.uid, project.stat.gid),
+        std::env::var_os("HOME"),
+        &passwd,
+    );
+    let around = plan::Surroundings {
+        project: &project,
+        data: data.path(),
+        current: &current,
+        account: &account,
+        image: arguments.image.as_deref(),
+    };
+    let launched = launch::launch(arguments, &around, &data, identity, started, None)?;
+    let ended = launch::supervise(arguments, launched, signals, &data)?;
+    let conclusion = ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
+    Ok(Report {
+        ending: ended.ending,
+        exit_code: ending::exit_code(ended.ending),
+        hint: hint(arguments, ended.ending),
+        output: ended.output,
+        error: ended.error,
+        conclusion,
+        isolation: ended.isolation,
+        memory_peak_bytes: ended.memory_peak_bytes,
+        duration: begun.elapsed(),
+    })
+}
+
+/// The data directory, which must not lie in what the sandbox sees.
+fn open_data(project: &Project) -> Result<DataDir, Problem> {
+    let path = data_path()?;
+    let data = DataDir::open(&path).map_err(|e| {
+        let problem = caused(Code::Io, &e);
+        match e.hint() {
+            Some(hint) => problem.remedied_by(hint),
+            None => problem,
+        }
+    })?;
+    // Neither path may hide the other behind a link.
+    let real = std::fs::canonicalize(data.path()).unwrap_or(path.clone());
+    if real.starts_with(&project.root) {
+        return Err(Problem::new(
+            Code::ProjectRefused,
+            format!("the data directory {} lies in the project", path.display()),
+        )
+        .remedied_by("set STOCKADE_DATA_DIR to a directory outside the project"));
+    }
+    Ok(data)
+}
+
+/// Where views and bundles are kept: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`, else
+/// `~/.local/share/stockade`.
+pub(crate) fn data_path() -> Result<PathBuf, Problem> {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    named("STOCKADE_DATA_DIR")
+        .or_else(|| named("XDG_DATA_HOME").map(|base| base.join("stockade")))
+        .or_else(|| named("HOME").map(|home| home.join(".local/share/stockade")))
+        .ok_or_else(|| {
+            Problem::new(Code::InvalidInput, "there is no place for Stockade's data")
+                .because("neither STOCKADE_DATA_DIR, XDG_DATA_HOME nor HOME is an absolute path")
+                .remedied_by("export STOCKADE_DATA_DIR=/var/lib/stockade")
+        })
+}
+
+fn project_refused(error: stockade_bundle::project::Error) -> Problem {
+    let problem = caused(Code::ProjectRefused, &error);
+    match error.hint() {
+        Some(hint) => problem.remedied_by(hint),
+        None => problem,
+    }
+}
+
+/// The present time of the clock that file systems stamp changes with.
+fn coarse_now() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
+/// What a person can do about a command that was not found.
+fn hint(arguments: &Run, ending: stockade_jail::Ending) -> Option<String> {
+    let stockade_jail::Ending::NotRun(_) = ending else { return None };
+    let name = arguments.command.first()?;
+    if Path::new(name).components().count() > 1 {
+        return None;
+    }
+    let hidden = plan::hidden_program(name, std::env::var_os("PATH").as_ref())?;
+    let directory = hidden.parent()?.display().to_string();
+    Some(format!(
+        "{} is on the host, where the sandbox does not look; add --mount {directory}:{directory}:ro --env PATH={directory}:{}",
+        hidden.display(),
+        environment::PATH,
+    ))
+}
+
+/// What was captured, as text.
+pub(crate) fn lossy(captured: &Captured) -> String {
+    String::from_utf8_lossy(&captured.bytes).into_owned()
+}

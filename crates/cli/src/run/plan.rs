@@ -1,0 +1,201 @@
+//! From the arguments to a complete jail: what is visible inside, who the
+//! command is, and what it is bound by.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use stockade_bundle::project::{Git, Project};
+use stockade_core::{Code, Problem};
+use stockade_jail::rlimits::ResourceLimits;
+use stockade_jail::system::{self, Account};
+use stockade_jail::{
+    Access, Command, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Payload, Scratch,
+    Source, Streams,
+};
+
+use super::{environment, mounts};
+use crate::args::{BestEffort, Run};
+use crate::terminal;
+
+/// The machine's name inside.
+const HOSTNAME: &str = "stockade";
+/// How many processes and threads a jail has at most when nothing else is asked for.
+const PROCESSES: u64 = 4096;
+/// How much an image's root takes of memory, which is only for mount points.
+const ROOT_BYTES: u64 = 16 << 20;
+
+/// How the project is shown.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// Through an overlay whose layers are in this directory.
+    Overlay(PathBuf),
+    /// Through an overlay whose layers are in memory, of this size.
+    InMemory(u64),
+    /// As a copy, which is at this path.
+    Copy(PathBuf),
+}
+
+/// What a spec is made from, beside the arguments.
+#[derive(Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) project: &'a Project,
+    pub(super) data: &'a Path,
+    pub(super) current: &'a Path,
+    pub(super) account: &'a Account,
+    /// The image's root directory, where one was asked for.
+    pub(super) image: Option<&'a Path>,
+}
+
+/// Builds the spec.
+pub(super) fn spec(
+    arguments: &Run,
+    around: &Surroundings<'_>,
+    identity: Identity,
+    shown: &Shown,
+    not_before: (i64, u32),
+    lock: OwnedFd,
+) -> Result<JailSpec, Problem> {
+    let command = command(arguments, around, not_before)?;
+    let root = match around.image {
+        Some(image) => {
+            Source::Overlay(Overlay { lower: open(image)?, view: None, size_bytes: ROOT_BYTES })
+        }
+        None => Source::Empty,
+    };
+    Ok(JailSpec {
+        identity,
+        root,
+        mounts: visible(arguments, around, shown)?,
+        hostname: HOSTNAME.to_owned(),
+        command,
+        streams: if arguments.tty {
+            Streams::Terminal(terminal::window_size())
+        } else {
+            Streams::Pipes
+        },
+        rlimits: ResourceLimits {
+            processes: Some(arguments.pids.unwrap_or(PROCESSES)),
+            ..ResourceLimits::default()
+        },
+        cgroup: None,
+        kept: vec![lock],
+        landlock_optional: arguments.best_effort.contains(&BestEffort::Landlock),
+    })
+}
+
+fn command(
+    arguments: &Run,
+    around: &Surroundings<'_>,
+    not_before: (i64, u32),
+) -> Result<Command, Problem> {
+    let text = |bytes: &[u8], what: &str| {
+        CString::new(bytes)
+            .map_err(|_| Problem::new(Code::InvalidInput, format!("{what} holds a NUL byte")))
+    };
+    let account = around.account;
+    let program = arguments
+        .command
+        .iter()
+        .map(|word| text(word.as_bytes(), "an argument"))
+        .collect::<Result<_, _>>()?;
+    let directory = match &arguments.cwd {
+        Some(directory) => around.current.join(directory),
+        None => around.current.to_owned(),
+    };
+    Ok(Command {
+        payload: Payload::Program(program),
+        environment: environment::build(
+            std::env::vars_os(),
+            &arguments.env,
+            &account.name,
+            &account.home,
+        )?,
+        working_directory: text(directory.as_os_str().as_bytes(), "the directory")?,
+        user: account.user,
+        group: account.group,
+        not_before: Some(not_before),
+    })
+}
+
+/// Everything below the root, in the order in which it is mounted.
+fn visible(
+    arguments: &Run,
+    around: &Surroundings<'_>,
+    shown: &Shown,
+) -> Result<Vec<(PathBuf, Mount)>, Problem> {
+    let account = around.account;
+    let io = |e: std::io::Error| {
+        Problem::new(Code::Io, "cannot look at the host's system directories")
+            .because(e.to_string())
+    };
+    let mut mounts = Vec::new();
+    if around.image.is_none() {
+        mounts = system::programs().map_err(io)?;
+        mounts.extend(system::configuration(account, HOSTNAME).map_err(io)?);
+        mounts.push(("/run".into(), Mount::Directory));
+        mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
+    }
+    let scratch = |mode| {
+        Mount::Scratch(Scratch {
+            mode,
+            size_bytes: quarter_of_memory(),
+            user: account.user,
+            group: account.group,
+        })
+    };
+    mounts.push(("/sys".into(), Mount::Directory));
+    mounts.push(("/tmp".into(), scratch(0o1777)));
+    mounts.push((account.home.clone(), scratch(0o700)));
+    mounts.push((around.project.root.clone(), Mount::Tree(project(around.project, shown)?)));
+    if let Git::Worktree { common_dir, .. } = &around.project.git {
+        mounts.push((common_dir.clone(), read_only(common_dir)?));
+    }
+    for argument in &arguments.mount {
+        let asked = mounts::parse(argument)?;
+        mounts.push(asked.open(around.data, &around.project.root)?);
+    }
+    Ok(mounts)
+}
+
+fn project(project: &Project, shown: &Shown) -> Result<Source, Problem> {
+    let overlay = |view, size_bytes| {
+        Ok(Source::Overlay(Overlay { lower: open(&project.root)?, view, size_bytes }))
+    };
+    match shown {
+        Shown::Overlay(layers) => overlay(Some(open(layers)?), 0),
+        Shown::InMemory(size_bytes) => overlay(None, *size_bytes),
+        Shown::Copy(copy) => {
+            Ok(Source::Host { tree: open(copy)?, access: Access::Write, owners: Owners::Range })
+        }
+    }
+}
+
+fn read_only(path: &Path) -> Result<Mount, Problem> {
+    Ok(Mount::Tree(Source::Host {
+        tree: open(path)?,
+        access: Access::Read,
+        owners: Owners::OnDisk,
+    }))
+}
+
+fn open(path: &Path) -> Result<HostTree, Problem> {
+    HostTree::open(path).map_err(|e| {
+        Problem::new(Code::Io, format!("cannot open {}", path.display())).because(e.to_string())
+    })
+}
+
+/// What `/tmp` and the home may hold, each; memory that is used counts against `--memory`.
+fn quarter_of_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (u64::from(info.mem_unit) * info.totalram / 4).max(64 << 20)
+}
+
+/// The program's place on the host, when it is one that the sandbox does not show.
+pub(super) fn hidden_program(name: &OsString, path: Option<&OsString>) -> Option<PathBuf> {
+    std::env::split_paths(path?).map(|directory| directory.join(name)).find(|candidate| {
+        let shown = environment::PATH.split(':').any(|directory| candidate.starts_with(directory));
+        !shown && candidate.is_file()
+    })
+}

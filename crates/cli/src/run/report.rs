@@ -1,0 +1,70 @@
+//! What a run answers: as the last line for people, as one JSON object for
+//! programs.
+
+use std::time::Duration;
+
+use stockade_core::{Isolation, Level, LimitReport, WallReport};
+use stockade_jail::{Captured, Ending, Jail, Wall};
+
+use super::ending::Conclusion;
+
+/// Everything that is known when a run is over.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) ending: Ending,
+    pub(crate) exit_code: u8,
+    pub(crate) hint: Option<String>,
+    pub(crate) output: Captured,
+    pub(crate) error: Captured,
+    pub(crate) conclusion: Conclusion,
+    pub(crate) isolation: Isolation,
+    pub(crate) memory_peak_bytes: Option<u64>,
+    pub(crate) duration: Duration,
+}
+
+/// What stands around this jail. Every wall that is not optional stands, or there were no jail.
+pub(super) fn isolation(jail: &Jail, limits: Vec<LimitReport>) -> Isolation {
+    let mut reasons = Vec::new();
+    let walls: Vec<_> = Wall::ALL
+        .iter()
+        .map(|wall| {
+            let reason = match wall {
+                Wall::Landlock if jail.landlock == 0 => {
+                    Some("this kernel has no Landlock".to_owned())
+                }
+                Wall::Landlock if jail.landlock < 6 => Some(format!(
+                    "version {}: signals and abstract sockets are left to the namespaces",
+                    jail.landlock
+                )),
+                Wall::Proc if jail.proc_missing => {
+                    Some("/proc is empty: this container's own is partly covered".to_owned())
+                }
+                _ => None,
+            };
+            let raised = !(*wall == Wall::Landlock && jail.landlock == 0);
+            WallReport { name: wall.as_str(), raised, reason }
+        })
+        .collect();
+    reasons.extend(
+        walls.iter().filter_map(|wall| {
+            wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name))
+        }),
+    );
+    let level = if walls.iter().all(|wall| wall.raised) { Level::Full } else { Level::Reduced };
+    Isolation { level, walls, limits, reasons }
+}
+
+/// The word for how a command ended.
+pub(crate) fn outcome(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Exited(_) => "exited",
+        Ending::Signaled(_) => "signaled",
+        Ending::TimedOut => "timed-out",
+        Ending::OutOfMemory => "out-of-memory",
+        Ending::OutputExceeded => "output-exceeded",
+        Ending::LimitExceeded("memory") => "memory-exceeded",
+        Ending::LimitExceeded(_) => "disk-exceeded",
+        Ending::Stopped(_) => "stopped",
+        Ending::NotRun(_) => "not-run",
+    }
+}

@@ -1,0 +1,51 @@
+//! The caller's terminal: its size, raw mode, and whether there is one.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use stockade_jail::WindowSize;
+
+/// The terminal on standard input, in raw mode for as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    terminal: OwnedFd,
+    before: Termios,
+}
+
+impl Raw {
+    /// Sets raw mode; none where standard input is no terminal.
+    pub(crate) fn enter() -> std::io::Result<Option<Self>> {
+        let input = std::io::stdin();
+        if !isatty(&input) {
+            return Ok(None);
+        }
+        let terminal = input.as_fd().try_clone_to_owned()?;
+        let before = tcgetattr(&terminal)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
+        Ok(Some(Self { terminal, before }))
+    }
+
+    /// A descriptor of the terminal.
+    pub(crate) fn descriptor(&self) -> std::io::Result<OwnedFd> {
+        self.terminal.try_clone()
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = tcsetattr(&self.terminal, OptionalActions::Drain, &self.before);
+    }
+}
+
+/// The size of the caller's terminal; the customary one where there is none.
+pub(crate) fn window_size() -> WindowSize {
+    match tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stdin())) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
+            WindowSize { rows: size.ws_row, columns: size.ws_col }
+        }
+        _ => WindowSize { rows: 24, columns: 80 },
+    }
+}

@@ -1,0 +1,398 @@
+//! Control groups in the kernel. They need a host whose groups the tests may make: root, and
+//! version 1 for the limits; what is missing is said and skipped.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::chown;
+use std::time::Instant;
+
+use super::*;
+use crate::testing::{Ended, become_other_user, fork_child, in_child, is_root, note, wait_for};
+
+const MIB: u64 = 1 << 20;
+
+/// A group with these limits, unless this host cannot hold them for us.
+fn group(limits: &Limits) -> Option<Group> {
+    if !is_root() {
+        note("skipped: only root makes groups here");
+        return None;
+    }
+    match Group::create(&fresh_name(), limits) {
+        Ok(group) => Some(group),
+        Err(unavailable) => {
+            note(&format!("skipped: {unavailable}"));
+            None
+        }
+    }
+}
+
+/// A child that runs `body` once it has been added to the group.
+fn start_in(group: &Group, body: impl FnOnce() -> i32) -> libc::pid_t {
+    // A byte and not the pipe's end: other tests' children hold the writing end as well.
+    let (mut wait, mut go) = std::io::pipe().unwrap();
+    let child = fork_child(move || {
+        wait.read_exact(&mut [0]).unwrap();
+        body()
+    });
+    group.add(child).unwrap();
+    go.write_all(&[0]).unwrap();
+    child
+}
+
+fn run_in(group: &Group, body: impl FnOnce() -> i32) -> Ended {
+    wait_for(start_in(group, body))
+}
+
+/// Uses so much memory, and says that it could.
+fn use_memory(bytes: u64) -> i32 {
+    let mut memory = vec![0_u8; usize::try_from(bytes).unwrap()];
+    for page in memory.chunks_mut(4096) {
+        page[0] = 1;
+    }
+    std::hint::black_box(&memory);
+    0
+}
+
+/// Makes children that sleep until no more can be made, at most `most`; how many there are.
+fn fork_until_refused(most: i32) -> i32 {
+    for made in 0..most {
+        // SAFETY: the child only waits to be killed.
+        match unsafe { libc::fork() } {
+            // SAFETY: as above.
+            0 => unsafe {
+                libc::sleep(20);
+                libc::_exit(0)
+            },
+            -1 => {
+                let refused = io::Error::last_os_error().raw_os_error();
+                assert_eq!(refused, Some(libc::EAGAIN));
+                return made;
+            }
+            _ => {}
+        }
+    }
+    most
+}
+
+#[test]
+fn nothing_is_made_when_nothing_is_limited() {
+    let group = Group::create("stockade-never", &Limits::default()).unwrap();
+    assert!(group.parts.is_empty());
+    group.add(1).unwrap();
+    assert_eq!(group.oom_kills().unwrap(), 0);
+    assert!(Limit::ALL.into_iter().all(|limit| group.held_by(limit).is_none()));
+    group.remove().unwrap();
+}
+
+#[test]
+fn too_much_memory_kills_and_is_told_apart() {
+    let limits = Limits { memory_bytes: Some(32 * MIB), ..Limits::default() };
+    let Some(group) = group(&limits) else { return };
+    assert_eq!(group.parts.len(), 1);
+    assert!(matches!(group.held_by(Limit::Memory), Some("cgroup v1" | "cgroup v2")));
+    assert_eq!(group.held_by(Limit::Pids), None);
+
+    assert_eq!(run_in(&group, || use_memory(8 * MIB)), Ended::Exited(0));
+    assert_eq!(group.oom_kills().unwrap(), 0);
+    // A kill from outside is none for want of memory.
+    let child = start_in(&group, || fork_until_refused(0) + use_memory(MIB) + wait_forever());
+    group.kill().unwrap();
+    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    assert_eq!(group.oom_kills().unwrap(), 0);
+
+    assert_eq!(run_in(&group, || use_memory(64 * MIB)), Ended::Killed(libc::SIGKILL));
+    assert!(group.oom_kills().unwrap() >= 1);
+    let peak = group.memory_peak().unwrap();
+    assert!((16 * MIB..=32 * MIB).contains(&peak), "{peak}");
+
+    let directory = group.parts[0].directory.clone();
+    group.remove().unwrap();
+    assert!(!directory.exists());
+}
+
+fn wait_forever() -> i32 {
+    // SAFETY: waits for the signal that kills.
+    unsafe { libc::pause() }
+}
+
+#[test]
+fn no_more_processes_than_allowed_can_be_made() {
+    let limits = Limits { pids: Some(6), ..Limits::default() };
+    let Some(group) = group(&limits) else { return };
+    let child = start_in(&group, || fork_until_refused(50));
+    assert_eq!(wait_for(child), Ended::Exited(5));
+    group.kill().unwrap();
+    group.remove().unwrap();
+}
+
+#[test]
+fn a_fork_bomb_is_killed_with_all_it_made() {
+    let limits = Limits { pids: Some(200), ..Limits::default() };
+    let Some(group) = group(&limits) else { return };
+    let child = start_in(&group, || {
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            // SAFETY: parent and child both go on forking until they are killed.
+            unsafe { libc::fork() };
+        }
+        0
+    });
+    while files::processes(&group.parts[0].directory).unwrap().len() < 50 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let killing = Instant::now();
+    group.kill().unwrap();
+    note(&format!("killed a fork bomb of up to 200 in {:?}", killing.elapsed()));
+    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    assert_eq!(files::processes(&group.parts[0].directory).unwrap(), []);
+    group.remove().unwrap();
+}
+
+#[test]
+fn processor_time_is_rationed() {
+    let limits = Limits { cpu_millis: Some(100), ..Limits::default() };
+    let Some(group) = group(&limits) else { return };
+    let used = |group: &Group| {
+        let ended = run_in(group, || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(600) {
+                std::hint::spin_loop();
+            }
+            let clock = rustix::time::ClockId::ProcessCPUTime;
+            let used = Duration::try_from(rustix::time::clock_gettime(clock)).unwrap();
+            i32::try_from(used.as_millis() / 10).unwrap()
+        });
+        match ended {
+            Ended::Exited(centiseconds) => centiseconds,
+            Ended::Killed(signal) => panic!("killed by {signal}"),
+        }
+    };
+    // A tenth of 600 ms is 60 ms; it may start with one more period's 10 ms, and be charged late.
+    let rationed = used(&group);
+    assert!(rationed <= 15, "{rationed}0 ms were used");
+    let stat = fs::read_to_string(group.parts[0].directory.join("cpu.stat")).unwrap();
+    assert!(!stat.contains("nr_throttled 0\n"), "{stat}");
+    group.remove().unwrap();
+}
+
+#[test]
+fn all_limits_hold_at_once_and_leave_nothing_behind() {
+    let limits = Limits { memory_bytes: Some(64 * MIB), cpu_millis: Some(1500), pids: Some(20) };
+    let Some(group) = group(&limits) else { return };
+    assert!(Limit::ALL.into_iter().all(|limit| group.held_by(limit).is_some()));
+    let child = start_in(&group, || i32::from(fork_until_refused(50) != 19));
+    assert_eq!(wait_for(child), Ended::Exited(0));
+    let directories: Vec<_> = group.parts.iter().map(|part| part.directory.clone()).collect();
+    group.kill().unwrap();
+    drop(group);
+    assert!(directories.iter().all(|directory| !directory.exists()));
+}
+
+#[test]
+fn a_value_that_the_kernel_refuses_is_an_error_and_leaves_nothing() {
+    if group(&Limits { cpu_millis: Some(100), ..Limits::default() }).is_none() {
+        return;
+    }
+    let name = fresh_name();
+    let limits = Limits { cpu_millis: Some(0), memory_bytes: Some(64 * MIB), pids: None };
+    let unavailable = Group::create(&name, &limits).unwrap_err();
+    let [refusal] = &unavailable.refusals[..] else { panic!("{unavailable:?}") };
+    assert_eq!(refusal.limit, Limit::Cpus);
+    assert!(refusal.reason.contains("refused the value"), "{refusal:?}");
+    for (_, own) in hierarchies().v1 {
+        assert!(!own.join(&name).exists());
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_told_why_and_what_to_do() {
+    let ended = in_child(|| {
+        become_other_user();
+        let limits = Limits { memory_bytes: Some(64 * MIB), pids: Some(9), cpu_millis: None };
+        let Err(unavailable) = Group::create(&fresh_name(), &limits) else {
+            note("skipped: this host lets ordinary users make groups");
+            return 0;
+        };
+        let limits: Vec<_> = unavailable.refusals.iter().map(|refusal| refusal.limit).collect();
+        assert_eq!(limits, [Limit::Memory, Limit::Pids]);
+        for refusal in &unavailable.refusals {
+            let remedy = &refusal.remedy;
+            let delegated = remedy == "systemd-run --user --scope -p Delegate=yes stockade run …";
+            assert!(delegated || remedy.starts_with("as root: "), "{remedy}");
+            assert!(!refusal.reason.is_empty());
+        }
+        assert!(unavailable.to_string().starts_with("the memory limit: "), "{unavailable}");
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
+}
+
+/// The remedy that a user without systemd is given, followed.
+#[test]
+fn a_user_whom_root_gave_a_group_can_limit_memory() {
+    let Some(given) = group(&Limits { memory_bytes: Some(256 * MIB), ..Limits::default() }) else {
+        return;
+    };
+    if given.held_by(Limit::Memory) != Some("cgroup v1") {
+        note("skipped: not a host of version 1");
+        return;
+    }
+    let directory = given.parts[0].directory.clone();
+    for file in fs::read_dir(&directory).unwrap() {
+        chown(file.unwrap().path(), Some(0x7000_0000), None).unwrap();
+    }
+    chown(&directory, Some(0x7000_0000), None).unwrap();
+    let ended = run_in(&given, || {
+        become_other_user();
+        let limits = Limits { memory_bytes: Some(32 * MIB), ..Limits::default() };
+        let group = Group::create(&fresh_name(), &limits).unwrap();
+        assert_eq!(run_in(&group, || use_memory(64 * MIB)), Ended::Killed(libc::SIGKILL));
+        assert!(group.oom_kills().unwrap() >= 1);
+        group.remove().unwrap();
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
+    given.remove().unwrap();
+}
+
+#[test]
+fn a_group_of_version_2_is_killed_at_once() {
+    let Some(unified) = hierarchies().v2.filter(|_| is_root()) else {
+        note("skipped: no hierarchy of version 2 that may be written");
+        return;
+    };
+    let directory = unified.own.join(fresh_name());
+    fs::create_dir(&directory).unwrap();
+    let part =
+        Part { version: Version::Two, directory: directory.clone(), held: vec![], leaf: None };
+    let group = Group { parts: vec![part] };
+    let child = start_in(&group, || fork_until_refused(20) + wait_forever());
+    while files::processes(&directory).unwrap().len() < 21 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(fs::remove_dir(&directory).is_err());
+    group.kill().unwrap();
+    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    group.remove().unwrap();
+    assert!(!directory.exists());
+}
+
+/// The kernel's rule that a group with processes gives nothing to its children, with the one
+/// controller that hosts of version 1 leave to version 2.
+#[test]
+fn a_process_alone_in_its_group_of_version_2_makes_way() {
+    let Some(unified) = hierarchies().v2.filter(|v2| is_root() && v2.own == v2.mount) else {
+        note("skipped: this is not the root of the hierarchy of version 2");
+        return;
+    };
+    let spare = "hugetlb";
+    if !files::words(&unified.mount, "cgroup.controllers").unwrap().contains(&spare.to_owned()) {
+        note("skipped: no controller to spare in the hierarchy of version 2");
+        return;
+    }
+    let given = files::words(&unified.mount, "cgroup.subtree_control").unwrap();
+    files::write(&unified.mount, "cgroup.subtree_control", "+hugetlb").unwrap();
+    let own = unified.mount.join(fresh_name());
+    fs::create_dir(&own).unwrap();
+    let seen = detect::Unified { mount: own.clone(), own: own.clone() };
+    let part = Part { version: Version::Two, directory: own.clone(), held: vec![], leaf: None };
+    let inhabited = Group { parts: vec![part] };
+
+    let ended = run_in(&inhabited, || {
+        let made = v2::place(&seen, "jail", &[spare]).unwrap();
+        assert_eq!(made.directory, own.join("jail"));
+        let leaf = made.leaf.unwrap();
+        let ourselves = i32::try_from(std::process::id()).unwrap();
+        assert_eq!(files::processes(&leaf).unwrap(), [ourselves]);
+        // The group can be lived in, and has the controller.
+        assert!(made.directory.join("hugetlb.2MB.max").exists());
+        let child = fork_child(wait_forever);
+        files::write(&made.directory, "cgroup.procs", &child.to_string()).unwrap();
+        v2::kill(&made.directory).unwrap();
+        wait_for(child);
+
+        files::remove_group(&made.directory).unwrap();
+        v2::leave(&own, &leaf, &[spare]);
+        assert_eq!(files::processes(&own).unwrap(), [ourselves]);
+        assert!(!leaf.exists());
+        assert!(files::words(&own, "cgroup.subtree_control").unwrap().is_empty());
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
+
+    // With somebody else in it nothing is moved and nothing is made.
+    let other = start_in(&inhabited, wait_forever);
+    let ended = run_in(&inhabited, || {
+        let result = v2::place(&seen, "jail", &[spare]);
+        i32::from(!matches!(result, Err(Cause::Busy { group }) if group == own))
+    });
+    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(fs::read_dir(&own).unwrap().flatten().filter(|e| e.path().is_dir()).count(), 0);
+    inhabited.kill().unwrap();
+    wait_for(other);
+    inhabited.remove().unwrap();
+    if !given.contains(&spare.to_owned()) {
+        files::write(&unified.mount, "cgroup.subtree_control", "-hugetlb").unwrap();
+    }
+}
+
+#[test]
+fn only_abandoned_groups_are_swept() {
+    let Some(host) = group(&Limits { pids: Some(50), ..Limits::default() }) else { return };
+    let parent = host.parts[0].directory.clone();
+    let dead = fork_child(|| 0);
+    wait_for(dead);
+    let living = std::process::id();
+    let abandoned = parent.join(format!("stockade-{dead}-0123"));
+    let inhabited = parent.join(format!("stockade-{dead}-4567"));
+    let owned = parent.join(format!("stockade-{living}-89ab"));
+    let strange = parent.join("another");
+    for directory in [&abandoned, &inhabited, &owned, &strange] {
+        fs::create_dir(directory).unwrap();
+    }
+    let child = fork_child(wait_forever);
+    files::write(&inhabited, "cgroup.procs", &child.to_string()).unwrap();
+
+    assert_eq!(sweep_in(&parent, Duration::from_secs(60)), 0);
+    assert_eq!(sweep_in(&parent, Duration::ZERO), 1);
+    assert!(!abandoned.exists() && inhabited.exists() && owned.exists() && strange.exists());
+
+    files::kill_processes(&inhabited).unwrap();
+    wait_for(child);
+    for directory in [&inhabited, &owned, &strange] {
+        files::remove_group(directory).unwrap();
+    }
+    host.remove().unwrap();
+}
+
+#[test]
+fn small_shares_of_a_processor_have_a_quota_that_the_kernel_takes() {
+    assert_eq!(cpu_quota(1000), (100_000, 100_000));
+    assert_eq!(cpu_quota(2500), (250_000, 100_000));
+    assert_eq!(cpu_quota(10), (1000, 100_000));
+    assert_eq!(cpu_quota(1), (1000, 1_000_000));
+}
+
+/// Prints what a limited jail pays for its groups.
+#[test]
+fn cost_of_a_group() {
+    let limits = Limits { memory_bytes: Some(64 * MIB), cpu_millis: Some(1000), pids: Some(64) };
+    if group(&limits).is_none() {
+        return;
+    }
+    let start = Instant::now();
+    let group = Group::create(&fresh_name(), &limits).unwrap();
+    let made = start.elapsed();
+    let child = fork_child(wait_forever);
+    let start = Instant::now();
+    group.add(child).unwrap();
+    let joined = start.elapsed();
+    group.kill().unwrap();
+    wait_for(child);
+    let start = Instant::now();
+    group.remove().unwrap();
+    note(&format!(
+        "group: made in {made:?}, joined in {joined:?}, removed in {:?}",
+        start.elapsed()
+    ));
+    assert!(made < Duration::from_millis(100), "{made:?}");
+}

@@ -1,0 +1,352 @@
+//! Control groups: what the processes of a jail may use together.
+//!
+//! One group for each jail, of version 1, 2 or both, whichever has the controllers. A limit that
+//! cannot be held is an error with its reason and remedy, never a warning. Nothing is made where
+//! no limit is asked for.
+
+mod detect;
+mod files;
+mod remedy;
+mod v1;
+mod v2;
+
+#[cfg(test)]
+mod live_tests;
+
+use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use detect::Hierarchies;
+use remedy::{Asker, Cause};
+
+/// What a jail may use; `None` is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory, swap included.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a processor's time: 1000 is one processor.
+    pub cpu_millis: Option<u64>,
+    /// Processes and threads, the jail's init included.
+    pub pids: Option<u64>,
+}
+
+/// One kind of limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Memory.
+    Memory,
+    /// Processor time.
+    Cpus,
+    /// Processes and threads.
+    Pids,
+}
+
+/// A jail's control groups. Dropping it removes them as far as that can be done.
+#[derive(Debug, Default)]
+pub struct Group {
+    parts: Vec<Part>,
+}
+
+/// One directory of a group, in one hierarchy.
+#[derive(Debug)]
+struct Part {
+    version: Version,
+    directory: PathBuf,
+    held: Vec<Limit>,
+    /// The child of our own group that this process was moved to (version 2).
+    leaf: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The limits that cannot be held here; no group was made.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct Unavailable {
+    /// Each of them.
+    pub refusals: Vec<Refusal>,
+}
+
+/// One limit that cannot be held here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which.
+    pub limit: Limit,
+    /// Why not, in one sentence.
+    pub reason: String,
+    /// What to do about it: a command that can be pasted where there is one.
+    pub remedy: String,
+}
+
+impl Unavailable {
+    fn text(&self) -> String {
+        let each: Vec<_> = self
+            .refusals
+            .iter()
+            .map(|refusal| format!("the {} limit: {}", refusal.limit.name(), refusal.reason))
+            .collect();
+        each.join("; ")
+    }
+}
+
+impl Limit {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Cpus, Self::Pids];
+
+    /// The limit's name in reports: `memory`, `cpus` or `pids`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpus => "cpus",
+            Self::Pids => "pids",
+        }
+    }
+
+    const fn controller(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpus => "cpu",
+            Self::Pids => "pids",
+        }
+    }
+}
+
+impl Limits {
+    const fn get(&self, limit: Limit) -> Option<u64> {
+        match limit {
+            Limit::Memory => self.memory_bytes,
+            Limit::Cpus => self.cpu_millis,
+            Limit::Pids => self.pids,
+        }
+    }
+
+    /// These limits, without all but the ones in `held`.
+    fn only(&self, held: &[Limit]) -> Self {
+        let keep = |limit| self.get(limit).filter(|_| held.contains(&limit));
+        Self {
+            memory_bytes: keep(Limit::Memory),
+            cpu_millis: keep(Limit::Cpus),
+            pids: keep(Limit::Pids),
+        }
+    }
+}
+
+fn controllers(held: &[Limit]) -> Vec<&'static str> {
+    held.iter().map(|limit| limit.controller()).collect()
+}
+
+/// Microseconds of processor time in a period of so many. The kernel wants at least a
+/// millisecond, so that small shares need a long period.
+const fn cpu_quota(millis: u64) -> (u64, u64) {
+    if millis < 10 { (millis * 1000, 1_000_000) } else { (millis.saturating_mul(100), 100_000) }
+}
+
+impl Group {
+    /// Makes groups that hold `limits`. `name` must be new: [`fresh_name`] makes one.
+    ///
+    /// On a host of version 2 the calling process may be moved into a child of its own group;
+    /// removing the group moves it back.
+    ///
+    /// # Errors
+    /// Every limit that cannot be held; then none is.
+    pub fn create(name: &str, limits: &Limits) -> Result<Self, Unavailable> {
+        if *limits == Limits::default() {
+            return Ok(Self::default());
+        }
+        Self::create_in(&hierarchies(), name, limits)
+    }
+
+    fn create_in(found: &Hierarchies, name: &str, limits: &Limits) -> Result<Self, Unavailable> {
+        let mut group = Self::default();
+        let mut refusals = Vec::new();
+        let mut refuse = |held: &[Limit], unified: bool, cause: &Cause| {
+            let asker = Asker {
+                user: rustix::process::geteuid().as_raw(),
+                systemd: Path::new("/run/systemd/system").exists(),
+                unified,
+            };
+            refusals.extend(held.iter().map(|limit| Refusal {
+                limit: *limit,
+                reason: cause.reason(*limit),
+                remedy: cause.remedy(*limit, asker),
+            }));
+        };
+
+        let asked = Limit::ALL.into_iter().filter(|limit| limits.get(*limit).is_some());
+        let (in_v1, in_v2): (Vec<_>, Vec<_>) = asked.partition(|limit| found.v1(*limit).is_some());
+        // Controllers can share a hierarchy, and then the group.
+        let mut directories: Vec<(&Path, Vec<Limit>)> = Vec::new();
+        for (limit, own) in in_v1.into_iter().filter_map(|l| Some((l, found.v1(l)?))) {
+            match directories.iter_mut().find(|(directory, _)| *directory == own) {
+                Some((_, held)) => held.push(limit),
+                None => directories.push((own, vec![limit])),
+            }
+        }
+        for (own, held) in directories {
+            match v1::make(own, name, &limits.only(&held)) {
+                Ok(directory) => {
+                    group.parts.push(Part { version: Version::One, directory, held, leaf: None });
+                }
+                Err(cause) => refuse(&held, false, &cause),
+            }
+        }
+        if !in_v2.is_empty() {
+            let made = match &found.v2 {
+                Some(unified) => v2::place(unified, name, &controllers(&in_v2)),
+                None => Err(Cause::NoController),
+            };
+            let set = made.and_then(|v2::Made { directory, leaf }| {
+                group.parts.push(Part {
+                    version: Version::Two,
+                    directory: directory.clone(),
+                    held: in_v2.clone(),
+                    leaf,
+                });
+                v2::set(&directory, &limits.only(&in_v2))
+            });
+            if let Err(cause) = set {
+                // A host with hierarchies of version 1 is managed by those.
+                refuse(&in_v2, found.v2.is_some() && found.v1.is_empty(), &cause);
+            }
+        }
+        if refusals.is_empty() { Ok(group) } else { Err(Unavailable { refusals }) }
+    }
+
+    /// Moves a process into the groups, with all that it will start; call it before the process
+    /// runs on.
+    ///
+    /// # Errors
+    /// What the kernel said; the process may be in some of the groups then.
+    pub fn add(&self, pid: i32) -> io::Result<()> {
+        let pid = pid.to_string();
+        self.parts.iter().try_for_each(|part| files::write(&part.directory, "cgroup.procs", &pid))
+    }
+
+    /// What holds a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.
+    pub fn held_by(&self, limit: Limit) -> Option<&'static str> {
+        self.part(limit).map(|part| match part.version {
+            Version::One => "cgroup v1",
+            Version::Two => "cgroup v2",
+        })
+    }
+
+    fn part(&self, limit: Limit) -> Option<&Part> {
+        self.parts.iter().find(|part| part.held.contains(&limit))
+    }
+
+    /// How many processes were killed for want of memory; 0 where memory is not limited.
+    ///
+    /// # Errors
+    /// What reading the counter said.
+    pub fn oom_kills(&self) -> io::Result<u64> {
+        match self.part(Limit::Memory) {
+            None => Ok(0),
+            Some(part) => match part.version {
+                Version::One => v1::oom_kills(&part.directory),
+                Version::Two => v2::oom_kills(&part.directory),
+            },
+        }
+    }
+
+    /// The most memory that was used at once, in bytes.
+    ///
+    /// # Errors
+    /// `NotFound` where memory is not limited or the kernel does not tell.
+    pub fn memory_peak(&self) -> io::Result<u64> {
+        match self.part(Limit::Memory) {
+            None => Err(io::ErrorKind::NotFound.into()),
+            Some(part) => match part.version {
+                Version::One => v1::memory_peak(&part.directory),
+                Version::Two => v2::memory_peak(&part.directory),
+            },
+        }
+    }
+
+    /// Kills every process in the groups and waits until they are gone.
+    ///
+    /// # Errors
+    /// `TimedOut` when some are left after two seconds, else what the kernel said.
+    pub fn kill(&self) -> io::Result<()> {
+        self.parts.iter().try_for_each(|part| match part.version {
+            Version::One => v1::kill(&part.directory, &part.held),
+            Version::Two => v2::kill(&part.directory),
+        })
+    }
+
+    /// Removes the groups, whose processes must be dead or dying.
+    ///
+    /// # Errors
+    /// The first that could not be removed: `ResourceBusy` when processes live in it.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.remove_parts()
+    }
+
+    fn remove_parts(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        for part in self.parts.drain(..) {
+            let removed = files::remove_group(&part.directory);
+            result = result.and(removed);
+            if let (Some(own), Some(leaf)) = (part.directory.parent(), &part.leaf) {
+                v2::leave(own, leaf, &controllers(&part.held));
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `remove`; what is left, `sweep` finds.
+        let _ = self.remove_parts();
+    }
+}
+
+const PREFIX: &str = "stockade-";
+
+/// A name for a new group, from which [`sweep`] can tell whose it was.
+pub fn fresh_name() -> String {
+    let random = RandomState::new().hash_one(SystemTime::now());
+    format!("{PREFIX}{}-{random:016x}", std::process::id())
+}
+
+/// Removes groups that killed processes of ours have left, and returns how many: empty ones,
+/// older than a minute, whose maker is dead. A minute, since in another pid namespace a maker
+/// that lives looks dead, and its group is empty for a moment.
+pub fn sweep() -> usize {
+    let found = hierarchies();
+    let own = found.v1.iter().map(|(_, directory)| directory.as_path());
+    let unified = found.v2.iter().flat_map(|unified| {
+        unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount))
+    });
+    own.chain(unified).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
+}
+
+fn sweep_in(parent: &Path, age: Duration) -> usize {
+    let Ok(entries) = fs::read_dir(parent) else { return 0 };
+    let abandoned = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let pid = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok()?;
+        let made = entry.metadata().ok()?.modified().ok()?;
+        let old = SystemTime::now().duration_since(made).is_ok_and(|since| since >= age);
+        (old && !Path::new("/proc").join(pid.to_string()).exists()).then_some(())
+    };
+    entries
+        .flatten()
+        .filter(|entry| abandoned(entry).is_some())
+        // The kernel refuses to remove a group that has processes.
+        .filter(|entry| fs::remove_dir(entry.path()).is_ok())
+        .count()
+}
+
+fn hierarchies() -> Hierarchies {
+    // Without /proc nothing is found, and every limit is refused.
+    let read = |file: &str| fs::read(Path::new("/proc/self").join(file)).unwrap_or_default();
+    detect::parse(&read("cgroup"), &read("mountinfo"))
+}

@@ -1,0 +1,78 @@
+//! Groups of version 1: one below our own in each hierarchy that has a limit's controller.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::files;
+use super::{Cause, Limit, Limits, cpu_quota};
+
+/// Makes the group `name` below `own` and sets `limits` in it.
+pub(super) fn make(own: &Path, name: &str, limits: &Limits) -> Result<PathBuf, Cause> {
+    let directory = own.join(name);
+    fs::create_dir(&directory)
+        .map_err(|source| Cause::Denied { parent: own.to_owned(), source })?;
+    for setting in settings(limits) {
+        if let Err(source) = setting.apply(&directory) {
+            // Nobody is in it yet.
+            let _ = files::remove_group(&directory);
+            return Err(Cause::Setting { file: directory.join(setting.file), source });
+        }
+    }
+    Ok(directory)
+}
+
+struct Setting {
+    file: &'static str,
+    value: String,
+    /// Whether kernels may be built or started without the file.
+    optional: bool,
+}
+
+impl Setting {
+    fn apply(&self, directory: &Path) -> io::Result<()> {
+        match files::write(directory, self.file, &self.value) {
+            Err(error) if self.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// What is written where, in this order: memory with swap may not be below memory alone.
+fn settings(limits: &Limits) -> Vec<Setting> {
+    let setting = |file, value: u64, optional| Setting { file, value: value.to_string(), optional };
+    let mut settings = Vec::new();
+    if let Some(bytes) = limits.memory_bytes {
+        settings.push(setting("memory.limit_in_bytes", bytes, false));
+        // Without accounting of swap the file is missing; then nothing may be swapped out early.
+        settings.push(setting("memory.memsw.limit_in_bytes", bytes, true));
+        settings.push(setting("memory.swappiness", 0, true));
+    }
+    if let Some(millis) = limits.cpu_millis {
+        let (quota, period) = cpu_quota(millis);
+        settings.push(setting("cpu.cfs_period_us", period, false));
+        settings.push(setting("cpu.cfs_quota_us", quota, false));
+    }
+    if let Some(pids) = limits.pids {
+        settings.push(setting("pids.max", pids, false));
+    }
+    settings
+}
+
+/// How many of the group's processes were killed for want of memory.
+pub(super) fn oom_kills(directory: &Path) -> io::Result<u64> {
+    files::number_of(directory, "memory.oom_control", "oom_kill")
+}
+
+/// The most memory that the group has used, in bytes.
+pub(super) fn memory_peak(directory: &Path) -> io::Result<u64> {
+    files::number(directory, "memory.max_usage_in_bytes")
+}
+
+/// Kills every process of the group; where it counts processes, no new one can be made meanwhile.
+pub(super) fn kill(directory: &Path, held: &[Limit]) -> io::Result<()> {
+    if held.contains(&Limit::Pids) {
+        files::write(directory, "pids.max", "0")?;
+    }
+    files::kill_processes(directory)
+}

@@ -1,0 +1,299 @@
+//! Groups of version 2 (Documentation/admin-guide/cgroup-v2.rst of the kernel).
+//!
+//! A group can give controllers to its children only while it holds no process itself (but for
+//! the hierarchy's root), so finding the place is the larger part.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::detect::Unified;
+use super::files;
+use super::{Cause, Limits, cpu_quota};
+
+/// A group that was made, and what was moved to make it.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) directory: PathBuf,
+    /// The child of our own group that this process now lives in.
+    pub(super) leaf: Option<PathBuf>,
+}
+
+/// Makes the group `name` with `controllers`.
+///
+/// The place is our own group where it may have children, after moving this process into a child
+/// of it when it is alone there; else the nearest group above that can be written and already
+/// gives out these controllers, as long as no limit in between would be escaped by that.
+pub(super) fn place(unified: &Unified, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
+    match within_own(&unified.own, name, controllers) {
+        Err(cause @ (Cause::Busy { .. } | Cause::Denied { .. } | Cause::NoController)) => {
+            above_own(unified, name, controllers).ok_or(cause)
+        }
+        result => result,
+    }
+}
+
+fn within_own(own: &Path, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
+    let denied = |source| Cause::Denied { parent: own.to_owned(), source };
+    let make = |leaf: Option<PathBuf>| {
+        let directory = own.join(name);
+        match fs::create_dir(&directory) {
+            Ok(()) => Ok(Made { directory, leaf }),
+            Err(source) => {
+                if let Some(leaf) = &leaf {
+                    leave(own, leaf, controllers);
+                }
+                Err(denied(source))
+            }
+        }
+    };
+    if gives(own, controllers) {
+        return make(None);
+    }
+    if !lists(own, "cgroup.controllers", controllers) {
+        return Err(Cause::NoController);
+    }
+    match enable(own, controllers) {
+        Ok(()) => return make(None),
+        // Processes in the way.
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+        Err(error) => return Err(denied(error)),
+    }
+    let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
+    let inhabitants = files::processes(own).map_err(denied)?;
+    if inhabitants != [ourselves] {
+        return Err(Cause::Busy { group: own.to_owned() });
+    }
+    let leaf = own.join(format!("{name}.self"));
+    fs::create_dir(&leaf).map_err(denied)?;
+    let moved = files::write(&leaf, "cgroup.procs", "0").and_then(|()| enable(own, controllers));
+    if let Err(source) = moved {
+        leave(own, &leaf, controllers);
+        return Err(denied(source));
+    }
+    make(Some(leaf))
+}
+
+/// Takes back what `within_own` did: this process returns to its group.
+pub(super) fn leave(own: &Path, leaf: &Path, controllers: &[&str]) {
+    // Each is best effort: the group is ours alone, and systemd removes it with all below.
+    let _ = files::write(own, "cgroup.subtree_control", &switch('-', controllers));
+    let _ = files::write(own, "cgroup.procs", "0");
+    let _ = files::remove_group(leaf);
+}
+
+fn above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<Made> {
+    let mut below = unified.own.as_path();
+    while below != unified.mount {
+        if is_limited(below) {
+            return None;
+        }
+        let above = below.parent()?;
+        // Moving a process needs the right to write here, the group above both.
+        let may_move = || {
+            use rustix::fs::{Access, access};
+            access(above.join("cgroup.procs"), Access::WRITE_OK).is_ok()
+        };
+        if gives(above, controllers) && may_move() {
+            let directory = above.join(name);
+            if fs::create_dir(&directory).is_ok() {
+                return Some(Made { directory, leaf: None });
+            }
+        }
+        below = above;
+    }
+    None
+}
+
+/// Whether the group itself holds its processes to any limit that we know.
+fn is_limited(group: &Path) -> bool {
+    ["memory.max", "memory.high", "pids.max", "cpu.max"].iter().any(|file| {
+        files::words(group, file).is_ok_and(|words| words.first().is_some_and(|max| max != "max"))
+    })
+}
+
+/// Whether children of the group have the controllers.
+fn gives(group: &Path, controllers: &[&str]) -> bool {
+    lists(group, "cgroup.subtree_control", controllers)
+}
+
+fn lists(group: &Path, file: &str, controllers: &[&str]) -> bool {
+    files::words(group, file).is_ok_and(|words| {
+        controllers.iter().all(|controller| words.iter().any(|word| word == controller))
+    })
+}
+
+fn enable(group: &Path, controllers: &[&str]) -> io::Result<()> {
+    files::write(group, "cgroup.subtree_control", &switch('+', controllers))
+}
+
+fn switch(sign: char, controllers: &[&str]) -> String {
+    let words: Vec<_> =
+        controllers.iter().map(|controller| format!("{sign}{controller}")).collect();
+    words.join(" ")
+}
+
+/// Sets `limits` in a group that was made for them.
+pub(super) fn set(group: &Path, limits: &Limits) -> Result<(), Cause> {
+    for (file, value, optional) in settings(limits) {
+        match files::write(group, file, &value) {
+            Err(error) if optional && error.kind() == io::ErrorKind::NotFound => {}
+            result => {
+                result.map_err(|source| Cause::Setting { file: group.join(file), source })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is written where, and whether kernels may be without the file.
+fn settings(limits: &Limits) -> Vec<(&'static str, String, bool)> {
+    let mut settings = Vec::new();
+    if let Some(bytes) = limits.memory_bytes {
+        settings.push(("memory.max", bytes.to_string(), false));
+        settings.push(("memory.swap.max", "0".to_owned(), true));
+        // One killed process seldom leaves the others of use; since Linux 4.19.
+        settings.push(("memory.oom.group", "1".to_owned(), true));
+    }
+    if let Some(millis) = limits.cpu_millis {
+        let (quota, period) = cpu_quota(millis);
+        settings.push(("cpu.max", format!("{quota} {period}"), false));
+    }
+    if let Some(pids) = limits.pids {
+        settings.push(("pids.max", pids.to_string(), false));
+    }
+    settings
+}
+
+/// How many of the group's processes were killed for want of memory.
+pub(super) fn oom_kills(group: &Path) -> io::Result<u64> {
+    files::number_of(group, "memory.events", "oom_kill")
+}
+
+/// The most memory that the group has used, in bytes; since Linux 5.19.
+pub(super) fn memory_peak(group: &Path) -> io::Result<u64> {
+    files::number(group, "memory.peak")
+}
+
+/// Kills every process of the group, at once where the kernel can (since Linux 5.14).
+pub(super) fn kill(group: &Path) -> io::Result<()> {
+    match files::write(group, "cgroup.kill", "1") {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    files::kill_processes(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory tree that looks like a hierarchy to what is read and written of it.
+    struct Fake {
+        place: tempfile::TempDir,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let fake = Self { place: tempfile::tempdir().unwrap() };
+            fake.group("", "cpu memory pids", "cpu memory pids", "");
+            fake
+        }
+
+        fn group(&self, path: &str, controllers: &str, subtree: &str, processes: &str) -> PathBuf {
+            let directory = self.place.path().join(path);
+            fs::create_dir_all(&directory).unwrap();
+            for (file, content) in [
+                ("cgroup.controllers", controllers),
+                ("cgroup.subtree_control", subtree),
+                ("cgroup.procs", processes),
+                ("memory.max", "max\n"),
+                ("pids.max", "max\n"),
+                ("cpu.max", "max 100000\n"),
+            ] {
+                fs::write(directory.join(file), content).unwrap();
+            }
+            directory
+        }
+
+        fn unified(&self, own: &str) -> Unified {
+            Unified { mount: self.place.path().to_owned(), own: self.place.path().join(own) }
+        }
+    }
+
+    const MEMORY_AND_PIDS: &[&str] = &["memory", "pids"];
+
+    #[test]
+    fn our_own_group_is_taken_when_it_gives_the_controllers_already() {
+        let fake = Fake::new();
+        let own = fake.group("own", "memory pids", "memory pids", "1\n2\n");
+        let made = place(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
+        assert_eq!(made.directory, own.join("new"));
+        assert_eq!(made.leaf, None);
+        assert!(made.directory.is_dir());
+    }
+
+    #[test]
+    fn our_own_group_is_made_to_give_them_when_it_can() {
+        let fake = Fake::new();
+        let own = fake.group("own", "cpu memory pids", "", "");
+        let made = place(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
+        assert_eq!(made.directory, own.join("new"));
+        let written = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap();
+        assert_eq!(written, "+memory +pids");
+    }
+
+    #[test]
+    fn a_group_above_is_taken_only_when_it_gives_them_and_nothing_is_escaped() {
+        let fake = Fake::new();
+        fake.group("slice", "cpu memory pids", "memory pids", "");
+        // Our own group has no controllers, as a scope in a session that delegates nothing.
+        let own = fake.group("slice/scope", "", "", "1\n");
+        let unified = fake.unified("slice/scope");
+        let made = place(&unified, "new", MEMORY_AND_PIDS).unwrap();
+        assert_eq!(made.directory, fake.place.path().join("slice/new"));
+        // The processor's controller is given only at the top.
+        let made = place(&unified, "cpus", &["cpu"]).unwrap();
+        assert_eq!(made.directory, fake.place.path().join("cpus"));
+        // Both ways are closed by a limit on the way.
+        fs::write(own.join("memory.max"), "1000000\n").unwrap();
+        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NoController)));
+        fs::write(own.join("memory.max"), "max\n").unwrap();
+        fs::write(own.join("cpu.max"), "50000 100000\n").unwrap();
+        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NoController)));
+        assert!(!fake.place.path().join("no").exists() && !own.join("no").exists());
+    }
+
+    #[test]
+    fn the_mount_is_the_highest_place() {
+        let fake = Fake::new();
+        fake.group("container", "memory pids", "", "");
+        let container = Unified {
+            mount: fake.place.path().join("container"),
+            own: fake.place.path().join("container"),
+        };
+        let result = place(&container, "new", &["cpu"]);
+        assert!(matches!(result, Err(Cause::NoController)));
+        assert!(!fake.place.path().join("new").exists());
+    }
+
+    #[test]
+    fn limits_are_written_as_the_kernel_reads_them() {
+        let limits = Limits { memory_bytes: Some(1 << 20), cpu_millis: Some(1500), pids: Some(64) };
+        let written: Vec<_> = settings(&limits)
+            .into_iter()
+            .map(|(file, value, _)| format!("{file}={value}"))
+            .collect();
+        assert_eq!(
+            written,
+            [
+                "memory.max=1048576",
+                "memory.swap.max=0",
+                "memory.oom.group=1",
+                "cpu.max=150000 100000",
+                "pids.max=64",
+            ]
+        );
+    }
+}

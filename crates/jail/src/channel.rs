@@ -1,0 +1,244 @@
+//! The socket between the supervisor and a jail's init: small messages, each
+//! whole or not at all, some with descriptors.
+//!
+//! What comes from init is parsed defensively: a message that is not understood
+//! is an error, never a guess.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use crate::walls::Wall;
+
+const MESSAGE_BYTES: usize = 1024;
+const DESCRIPTORS: usize = 16;
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) struct Channel(OwnedFd);
+
+/// What the supervisor tells init.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ToInit {
+    /// Ids are mapped, control groups joined: raise the walls. Carries the mapped trees.
+    Go,
+    /// Send this signal to the command's process group.
+    Signal(i32),
+}
+
+/// What init tells the supervisor.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FromInit {
+    /// A step failed; nothing of the command has run.
+    Failed {
+        /// The wall that could not be raised.
+        wall: Wall,
+        /// The kernel's error number.
+        errno: i32,
+        /// The step, in words.
+        step: String,
+    },
+    /// All walls that init itself raises stand. Carries the terminal, and the upper layer
+    /// where that is in memory, in this order.
+    Ready {
+        /// Whether a terminal is carried.
+        terminal: bool,
+        /// Whether an upper layer is carried.
+        upper: bool,
+        /// Whether `/proc` had to be left out.
+        proc_missing: bool,
+        /// Landlock's version; 0 where the kernel has none.
+        landlock: i32,
+    },
+    /// The program could not be run.
+    ExecFailed {
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// The command ended and nothing else is alive.
+    Ended {
+        /// The status as `wait(2)` gives it.
+        status: i32,
+    },
+}
+
+impl Channel {
+    /// A connected pair.
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// The next message and its descriptors; `None` once the other end is closed.
+    pub(crate) fn receive(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+        let mut bytes = vec![0; MESSAGE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            match recvmsg(
+                &self.0,
+                &mut [io::IoSliceMut::new(&mut bytes)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                other => break other?,
+            }
+        };
+        let descriptors = ancillary
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        bytes.truncate(received.bytes);
+        Ok(Some((bytes, descriptors)))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl ToInit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Go => vec![b'G'],
+            Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (b'G', []) => Some(Self::Go),
+            (b'S', rest) => Some(Self::Signal(i32::from_le_bytes(rest.try_into().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+impl FromInit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Failed { wall, errno, step } => {
+                let mut bytes = vec![b'F', *wall as u8];
+                bytes.extend(errno.to_le_bytes());
+                bytes.extend(step.bytes().take(MESSAGE_BYTES - 8));
+                bytes
+            }
+            Self::Ready { terminal, upper, proc_missing, landlock } => {
+                let mut bytes =
+                    vec![b'R', u8::from(*terminal), u8::from(*upper), u8::from(*proc_missing)];
+                bytes.extend(landlock.to_le_bytes());
+                bytes
+            }
+            Self::ExecFailed { errno } => [&b"X"[..], &errno.to_le_bytes()].concat(),
+            Self::Ended { status } => [&b"E"[..], &status.to_le_bytes()].concat(),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let number = |rest: &[u8]| Some(i32::from_le_bytes(rest.try_into().ok()?));
+        match bytes.split_first()? {
+            (b'F', rest) => {
+                let (wall, rest) = rest.split_first()?;
+                let (errno, step) = rest.split_at_checked(4)?;
+                Some(Self::Failed {
+                    wall: Wall::from_index(*wall)?,
+                    errno: number(errno)?,
+                    step: String::from_utf8_lossy(step).into_owned(),
+                })
+            }
+            (b'R', [terminal @ 0..=1, upper @ 0..=1, proc_missing @ 0..=1, landlock @ ..]) => {
+                Some(Self::Ready {
+                    terminal: *terminal == 1,
+                    upper: *upper == 1,
+                    proc_missing: *proc_missing == 1,
+                    landlock: number(landlock)?,
+                })
+            }
+            (b'X', rest) => Some(Self::ExecFailed { errno: number(rest)? }),
+            (b'E', rest) => Some(Self::Ended { status: number(rest)? }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_survives_the_way() {
+        for message in [
+            FromInit::Failed { wall: Wall::View, errno: 22, step: "mount the overlay".into() },
+            FromInit::Ready { terminal: true, upper: false, proc_missing: true, landlock: 7 },
+            FromInit::ExecFailed { errno: 2 },
+            FromInit::Ended { status: 256 },
+        ] {
+            assert_eq!(FromInit::decode(&message.encode()), Some(message));
+        }
+        for message in [ToInit::Go, ToInit::Signal(15)] {
+            assert_eq!(ToInit::decode(&message.encode()), Some(message));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        for length in 0..40 {
+            for _ in 0..200 {
+                let bytes: Vec<u8> = (0..length)
+                    .map(|_| {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        state.to_le_bytes()[3]
+                    })
+                    .collect();
+                if let Some(message) = FromInit::decode(&bytes)
+                    && !matches!(message, FromInit::Failed { .. })
+                {
+                    assert_eq!(message.encode(), bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn descriptors_travel_and_a_closed_end_is_told() {
+        let (a, b) = Channel::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        a.send(&ToInit::Go.encode(), &[file.as_fd()]).unwrap();
+        let (bytes, descriptors) = b.receive().unwrap().unwrap();
+        assert_eq!(ToInit::decode(&bytes), Some(ToInit::Go));
+        assert_eq!(descriptors.len(), 1);
+        drop(a);
+        assert!(b.receive().unwrap().is_none());
+    }
+}

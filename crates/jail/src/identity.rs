@@ -1,0 +1,178 @@
+//! Which host ids stand behind the ids inside. Never host 0.
+//!
+//! As root, a jail gets a range of ids that belongs to nobody; as a user, the
+//! user's own id and no other.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// The first host id that jails use: above every range that `systemd.exec`
+/// and `subuid(5)` hand out (systemd's "UIDs and GIDs" page calls it unused).
+const FIRST: u32 = 0x7000_0000;
+/// How many ids one jail has, as a container has by custom.
+const COUNT: u32 = 65_536;
+/// How many jails can hold a range at once.
+const SLOTS: u32 = 4_096;
+/// Where slots are locked. One directory for the whole host, for the ids are the host's.
+const LOCKS: &str = "/run/stockade/ids";
+
+/// Which host ids stand behind the ids inside.
+#[derive(Debug)]
+pub enum Identity {
+    /// The caller's own ids, seen inside under the same numbers.
+    Own {
+        /// The user id.
+        user: u32,
+        /// The group id.
+        group: u32,
+    },
+    /// Inside ids `0..count` are host ids `start..start + count`.
+    Range(Range),
+}
+
+/// A range of host ids that is this jail's alone for as long as the value lives.
+#[derive(Debug)]
+pub struct Range {
+    /// The host id behind inside id 0.
+    pub start: u32,
+    /// How many ids there are.
+    pub count: u32,
+    _lock: Option<File>,
+}
+
+/// Why no identity could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller's own id map could not be read.
+    #[error("read the caller's id map {0}")]
+    ReadMap(&'static str, #[source] io::Error),
+    /// The locks of the ranges could not be reached.
+    #[error("lock a range of ids under {LOCKS}")]
+    Lock(#[source] io::Error),
+    /// All ranges are in use.
+    #[error("all {SLOTS} ranges of ids are in use")]
+    Exhausted,
+}
+
+impl Identity {
+    /// The identity for the calling process: a range as root of the host or of a container with
+    /// enough ids, else the caller's own ids.
+    pub fn of_caller() -> Result<Self, Error> {
+        let user = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        if user != 0 {
+            return Ok(Self::Own { user, group });
+        }
+        let map = std::fs::read_to_string("/proc/self/uid_map")
+            .map_err(|e| Error::ReadMap("/proc/self/uid_map", e))?;
+        match visible_ids(&map) {
+            u32::MAX => Ok(Self::Range(Range::acquire()?)),
+            // In a container the upper half of its ids stands in for the host's spare ranges.
+            visible if visible >= COUNT => {
+                Ok(Self::Range(Range { start: COUNT / 2, count: COUNT / 2, _lock: None }))
+            }
+            _ => Ok(Self::Own { user, group }),
+        }
+    }
+
+    /// The start of the range, where there is one.
+    pub fn range(&self) -> Option<&Range> {
+        match self {
+            Self::Own { .. } => None,
+            Self::Range(range) => Some(range),
+        }
+    }
+
+    /// The lines of `uid_map` and `gid_map` (`user_namespaces(7)`).
+    pub(crate) fn maps(&self) -> (String, String) {
+        match self {
+            Self::Own { user, group } => {
+                (format!("{user} {user} 1\n"), format!("{group} {group} 1\n"))
+            }
+            Self::Range(Range { start, count, .. }) => {
+                let line = format!("0 {start} {count}\n");
+                (line.clone(), line)
+            }
+        }
+    }
+}
+
+impl Range {
+    /// Locks the first free range of the host.
+    fn acquire() -> Result<Self, Error> {
+        let directory = Path::new(LOCKS);
+        if !directory.is_dir() {
+            std::fs::create_dir_all(directory).map_err(Error::Lock)?;
+        }
+        // Start from a place of our own, so that a burst does not try the same slots in turn.
+        let first = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs() % SLOTS;
+        for offset in 0..SLOTS {
+            let slot = (first + offset) % SLOTS;
+            let file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(directory.join(slot.to_string()))
+                .map_err(Error::Lock)?;
+            match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    return Ok(Self {
+                        start: FIRST + slot * COUNT,
+                        count: COUNT,
+                        _lock: Some(file),
+                    });
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(e) => return Err(Error::Lock(e.into())),
+            }
+        }
+        Err(Error::Exhausted)
+    }
+}
+
+/// How many ids, counted from 0 without a gap, the caller's namespace has.
+fn visible_ids(map: &str) -> u32 {
+    let mut lines: Vec<(u32, u32)> = map
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace().map(str::parse);
+            match (words.next(), words.next(), words.next()) {
+                (Some(Ok(inside)), Some(Ok::<u32, _>(_)), Some(Ok(count))) => Some((inside, count)),
+                _ => None,
+            }
+        })
+        .collect();
+    lines.sort_unstable();
+    lines.iter().fold(
+        0,
+        |end, (inside, count)| {
+            if *inside <= end { end.max(inside.saturating_add(*count)) } else { end }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_text_tells_how_many_ids_there_are() {
+        assert_eq!(visible_ids("         0          0 4294967295\n"), u32::MAX);
+        assert_eq!(visible_ids("0 100000 65536\n"), 65_536);
+        assert_eq!(visible_ids("0 1000 1\n1 100000 65535\n"), 65_536);
+        assert_eq!(visible_ids("0 1000 1\n"), 1);
+        assert_eq!(visible_ids("1000 1000 1\n"), 0);
+        assert_eq!(visible_ids("nonsense"), 0);
+    }
+
+    #[test]
+    fn maps_never_name_host_zero() {
+        let own = Identity::Own { user: 1000, group: 1001 };
+        assert_eq!(own.maps(), ("1000 1000 1\n".to_owned(), "1001 1001 1\n".to_owned()));
+        let range = Identity::Range(Range { start: FIRST, count: COUNT, _lock: None });
+        assert_eq!(range.maps().0, "0 1879048192 65536\n");
+        assert!(u64::from(FIRST) + u64::from(SLOTS) * u64::from(COUNT) <= 1 << 31);
+    }
+}

@@ -1,0 +1,85 @@
+//! Pid 1 of a jail: reaps, passes signals on, and ends everything once the
+//! command has ended.
+//!
+//! It shares the supervisor's memory image, so it is undumpable and its
+//! arguments are erased; it has no capability and no descriptor but its socket.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::channel::{Channel, FromInit, ToInit};
+use crate::command;
+use crate::mounts::{At as _, Failure};
+use crate::spec::JailSpec;
+use crate::sys::{self, Waited};
+use crate::walls::Wall;
+
+/// Gives up all that init does not need.
+pub(crate) fn settle(channel: &Channel, spec: &JailSpec) -> Result<(), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    let mut kept: Vec<_> = spec.kept.iter().map(|fd| fd.as_raw_fd()).collect();
+    kept.push(channel.as_fd().as_raw_fd());
+    sys::close_all_but(kept).at(Wall::Inheritance, words("close init's descriptors"))?;
+    // The command's own ids are enough to end it.
+    command::assume_command_ids(spec)?;
+    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
+    // Changing ids clears it.
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
+        .at(Wall::Pid, words("bind this life to the supervisor's"))
+}
+
+/// Stays until the command has ended and nothing else is alive; returns the exit code of init.
+pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
+    let Ok(children) = sys::signal_descriptor(&[libc::SIGCHLD]) else { return 1 };
+    let status = loop {
+        match reap_until(command) {
+            Some(status) => break status,
+            None => {
+                let mut waiting =
+                    [PollFd::new(&children, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
+                if poll(&mut waiting, None).is_err() {
+                    continue;
+                }
+                let (child, word) = (waiting[0].revents(), waiting[1].revents());
+                if !child.is_empty() {
+                    let _ = sys::next_signal(children.as_fd());
+                }
+                if !word.is_empty() && !obey(channel, command) {
+                    return 1;
+                }
+            }
+        }
+    };
+    // As pid 1, -1 means every other process here.
+    let _ = sys::kill(-1, libc::SIGKILL);
+    while let Ok(Waited::Child(..)) = sys::reap(true) {}
+    let _ = channel.send(&FromInit::Ended { status }.encode(), &[]);
+    0
+}
+
+/// Reaps what has ended; the command's status, once it is among that.
+fn reap_until(command: libc::pid_t) -> Option<i32> {
+    while let Ok(Waited::Child(pid, status)) = sys::reap(false) {
+        if pid == command {
+            return Some(status);
+        }
+    }
+    None
+}
+
+/// Does what the supervisor says; false once there is no supervisor.
+fn obey(channel: &Channel, command: libc::pid_t) -> bool {
+    match channel.receive() {
+        Ok(Some((bytes, _))) => {
+            if let Some(ToInit::Signal(signal)) = ToInit::decode(&bytes) {
+                // Its own process group, or the command alone before it has one.
+                if sys::kill(-command, signal).is_err() {
+                    let _ = sys::kill(command, signal);
+                }
+            }
+            true
+        }
+        Ok(None) | Err(_) => false,
+    }
+}

@@ -1,0 +1,507 @@
+//! The Landlock wall: rules on files and signals that hold beside the mounts and cannot be
+//! undone, not even by a process that finds a way around a mount.
+//!
+//! The kernel's calls are made directly (landlock(7)): this runs between fork and exec, where
+//! nothing may be allocated, and three calls need no builder. Networks are left to namespaces:
+//! TCP rules would also cut off the jail's own loopback.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+/// What a rule allows on a file or below a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading, listing and executing.
+    ReadExecute,
+    /// What `ReadExecute` allows, and changing everything but device files: files may be made,
+    /// removed, truncated, linked, and moved between trees that are writable.
+    Write,
+    /// Reading and writing what is there and talking to devices (ioctl), for `/dev`.
+    Devices,
+}
+
+/// The file or directory that a rule is about.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// An open file; `O_PATH` is enough.
+    Open(BorrowedFd<'a>),
+    /// A path, opened when the rule is added.
+    Path(&'a CStr),
+}
+
+/// What was raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landlock {
+    /// The version of the kernel interface that was used, 1 to [`NEWEST_ABI`].
+    pub abi: u32,
+    /// Whether signals and abstract sockets cannot leave either (since ABI 6, Linux 6.12).
+    pub scoped: bool,
+}
+
+/// Why Landlock was not raised. Building one allocates nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel was built without Landlock, or started with it disabled.
+    #[error(
+        "the kernel has no Landlock (it needs CONFIG_SECURITY_LANDLOCK and `landlock` in lsm=)"
+    )]
+    Unsupported,
+    /// The kernel did not tell its version of the interface.
+    #[error("asking for the version of Landlock failed")]
+    Version(#[source] io::Error),
+    /// The set of rules could not be made.
+    #[error("making a Landlock ruleset failed")]
+    Ruleset(#[source] io::Error),
+    /// A rule's file could not be opened.
+    #[error("opening the file of Landlock rule {index} failed")]
+    Open {
+        /// Which rule, from 0.
+        index: usize,
+        /// What open(2) said.
+        source: io::Error,
+    },
+    /// A rule was not accepted.
+    #[error("adding Landlock rule {index} failed")]
+    Rule {
+        /// Which rule, from 0.
+        index: usize,
+        /// What landlock_add_rule(2) said.
+        source: io::Error,
+    },
+    /// The rules could not be put in force.
+    #[error("putting the Landlock rules in force failed")]
+    Restrict(#[source] io::Error),
+}
+
+impl From<Error> for io::Error {
+    /// The kernel's own error, for those who know the step from elsewhere.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unsupported => Self::from_raw_os_error(libc::EOPNOTSUPP),
+            Error::Version(source)
+            | Error::Ruleset(source)
+            | Error::Open { source, .. }
+            | Error::Rule { source, .. }
+            | Error::Restrict(source) => source,
+        }
+    }
+}
+
+/// The newest interface version that was considered here; of a newer one nothing more is used.
+pub const NEWEST_ABI: u32 = 7;
+
+const EXECUTE: u64 = 1 << 0;
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIRECTORY: u64 = 1 << 3;
+const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
+const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
+/// The thirteen rights of the first version.
+const FIRST_RIGHTS: u64 = (1 << 13) - 1;
+/// Moving and linking between directories, since ABI 2; refused where it is not granted.
+const REFER: u64 = 1 << 13;
+/// Since ABI 3.
+const TRUNCATE: u64 = 1 << 14;
+/// Since ABI 5; judged when a device is opened, so a terminal that is inherited open works.
+const IOCTL_DEVICE: u64 = 1 << 15;
+/// The rights that a rule on something else than a directory may grant.
+const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
+
+const SCOPE_ABSTRACT_SOCKET: u64 = 1 << 0;
+const SCOPE_SIGNAL: u64 = 1 << 1;
+
+impl Access {
+    const fn rights(self) -> u64 {
+        match self {
+            Self::ReadExecute => EXECUTE | READ_FILE | READ_DIRECTORY,
+            Self::Write => {
+                (FIRST_RIGHTS & !(MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE)) | REFER | TRUNCATE
+            }
+            Self::Devices => READ_FILE | READ_DIRECTORY | WRITE_FILE | TRUNCATE | IOCTL_DEVICE,
+        }
+    }
+}
+
+const fn handled_rights(abi: u32) -> u64 {
+    let refer = if abi >= 2 { REFER } else { 0 };
+    let truncate = if abi >= 3 { TRUNCATE } else { 0 };
+    let ioctl = if abi >= 5 { IOCTL_DEVICE } else { 0 };
+    FIRST_RIGHTS | refer | truncate | ioctl
+}
+
+/// The kernel's `struct landlock_ruleset_attr`. Older kernels accept it as long as what they do
+/// not know is zero.
+#[repr(C)]
+struct RulesetAttribute {
+    handled_files: u64,
+    handled_networks: u64,
+    scoped: u64,
+}
+
+/// The kernel's `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneathAttribute {
+    allowed: u64,
+    parent: i32,
+}
+
+const CREATE_RULESET_VERSION: u32 = 1;
+const RULE_PATH_BENEATH: u32 = 1;
+
+/// The version of Landlock that the kernel offers, at most [`NEWEST_ABI`].
+///
+/// # Errors
+/// [`Error::Unsupported`] where there is none, [`Error::Version`] for anything else.
+pub fn abi() -> Result<u32, Error> {
+    let no_attribute = std::ptr::null::<RulesetAttribute>();
+    // SAFETY: with this flag the kernel wants no attribute and returns a number.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, no_attribute, 0, CREATE_RULESET_VERSION)
+    };
+    match u32::try_from(version) {
+        Ok(version) if version > 0 => Ok(version.min(NEWEST_ABI)),
+        Ok(_) => Err(Error::Unsupported),
+        Err(_) => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => {
+                Err(Error::Unsupported)
+            }
+            error => Err(Error::Version(error)),
+        },
+    }
+}
+
+/// Restricts the calling thread and all it will start to `rules`, with every right that this
+/// kernel can restrict; what no rule allows is refused with EACCES.
+///
+/// The caller must have set no_new_privs. Files that are already open stay usable. Allocates
+/// nothing. On an error nothing has been restricted.
+///
+/// # Errors
+/// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
+pub fn restrict(rules: &[(Place<'_>, Access)]) -> Result<Landlock, Error> {
+    let abi = abi()?;
+    let handled = handled_rights(abi);
+    let scoped = abi >= 6;
+    let attribute = RulesetAttribute {
+        handled_files: handled,
+        handled_networks: 0,
+        scoped: if scoped { SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL } else { 0 },
+    };
+    // SAFETY: the attribute is valid for the call and as long as is said.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            &raw const attribute,
+            size_of::<RulesetAttribute>(),
+            0,
+        )
+    };
+    let descriptor =
+        i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error);
+    // SAFETY: the kernel has just opened this descriptor for us.
+    let ruleset = unsafe { OwnedFd::from_raw_fd(descriptor.map_err(Error::Ruleset)?) };
+
+    for (index, (place, access)) in rules.iter().enumerate() {
+        let rights = access.rights() & handled;
+        match place {
+            Place::Open(file) => add_rule(&ruleset, *file, rights),
+            Place::Path(path) => {
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(CWD, *path, flags, Mode::empty())
+                    .map_err(|errno| Error::Open { index, source: errno.into() })?;
+                add_rule(&ruleset, file.as_fd(), rights)
+            }
+        }
+        .map_err(|source| Error::Rule { index, source })?;
+    }
+
+    // SAFETY: takes a descriptor and no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
+    if result != 0 {
+        return Err(Error::Restrict(io::Error::last_os_error()));
+    }
+    Ok(Landlock { abi, scoped })
+}
+
+/// Adds one rule; of a file that is no directory it grants what files have.
+fn add_rule(ruleset: &OwnedFd, place: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
+    let add = |allowed: u64| {
+        let rule = PathBeneathAttribute { allowed, parent: place.as_raw_fd() };
+        // SAFETY: the rule is valid for the call and of the type that is named.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_add_rule,
+                ruleset.as_raw_fd(),
+                RULE_PATH_BENEATH,
+                &raw const rule,
+                0,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    match add(rights) {
+        // The kernel's answer to a directory's rights on a file.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => add(rights & FILE_RIGHTS),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    use super::*;
+    use crate::testing::{Ended, errno_of, in_child, note, set_no_new_privs};
+
+    fn c(path: &Path) -> CString {
+        CString::new(path.to_str().unwrap()).unwrap()
+    }
+
+    /// Two writable trees and a readable one with a file and a program in it.
+    struct Trees {
+        place: tempfile::TempDir,
+    }
+
+    impl Trees {
+        fn new() -> Self {
+            let place = tempfile::tempdir().unwrap();
+            for name in ["one", "two", "read", "hidden"] {
+                fs::create_dir(place.path().join(name)).unwrap();
+                fs::write(place.path().join(name).join("file"), name).unwrap();
+            }
+            fs::copy("/bin/true", place.path().join("hidden/program")).unwrap();
+            Self { place }
+        }
+
+        fn path(&self, name: &str) -> std::path::PathBuf {
+            self.place.path().join(name)
+        }
+
+        /// Runs `body` behind rules on these trees and the system; `None` without Landlock.
+        fn confined(&self, body: impl FnOnce() -> bool) -> Option<Ended> {
+            if matches!(abi(), Err(Error::Unsupported)) {
+                note("skipped: this kernel has no Landlock");
+                return None;
+            }
+            let system: Vec<CString> = ["/usr", "/bin", "/lib", "/lib64", "/proc"]
+                .into_iter()
+                .filter(|path| Path::new(path).exists())
+                .map(|path| CString::new(path).unwrap())
+                .collect();
+            let own = [
+                (c(&self.path("one")), Access::Write),
+                (c(&self.path("two")), Access::Write),
+                (c(&self.path("read")), Access::ReadExecute),
+                (CString::new("/dev").unwrap(), Access::Devices),
+            ];
+            let rules: Vec<_> = system
+                .iter()
+                .map(|path| (Place::Path(path), Access::ReadExecute))
+                .chain(own.iter().map(|(path, access)| (Place::Path(path), *access)))
+                .collect();
+            Some(in_child(|| {
+                set_no_new_privs();
+                let raised = restrict(&rules).unwrap();
+                assert_eq!(raised.abi, abi().unwrap());
+                i32::from(!body())
+            }))
+        }
+
+        fn holds(&self, body: impl FnOnce() -> bool) {
+            if let Some(ended) = self.confined(body) {
+                assert_eq!(ended, Ended::Exited(0));
+            }
+        }
+    }
+
+    fn refused<T>(result: io::Result<T>) -> bool {
+        result.is_err_and(|error| error.raw_os_error() == Some(libc::EACCES))
+    }
+
+    #[test]
+    fn files_outside_the_rules_cannot_be_reached() {
+        let trees = Trees::new();
+        let hidden = trees.path("hidden/file");
+        trees.holds(|| refused(fs::read(&hidden)));
+        trees.holds(|| refused(fs::write(&hidden, "changed")));
+        trees.holds(|| refused(fs::remove_file(&hidden)));
+        trees.holds(|| refused(fs::read_dir(trees.path("hidden"))));
+        trees.holds(|| refused(fs::create_dir(trees.path("hidden/new"))));
+        trees.holds(|| {
+            refused(std::process::Command::new(trees.path("hidden/program")).status().map(drop))
+        });
+        // A link in a writable tree leads nowhere else.
+        symlink(&hidden, trees.path("one/link")).unwrap();
+        trees.holds(|| refused(fs::read(trees.path("one/link"))));
+        let link = || fs::hard_link(&hidden, trees.path("one/hard"));
+        trees.holds(|| link().is_err_and(|e| e.raw_os_error() == Some(libc::EXDEV)));
+        trees.holds(|| refused(fs::rename(&hidden, trees.path("one/moved"))));
+        assert_eq!(fs::read(hidden).unwrap(), b"hidden");
+    }
+
+    #[test]
+    fn a_readable_tree_can_be_read_and_not_changed() {
+        let trees = Trees::new();
+        let file = trees.path("read/file");
+        trees.holds(|| fs::read(&file).unwrap() == b"read");
+        trees.holds(|| refused(fs::OpenOptions::new().write(true).open(&file)));
+        trees.holds(|| refused(fs::remove_file(&file)));
+        trees.holds(|| refused(fs::write(trees.path("read/new"), "")));
+        if abi().is_ok_and(|abi| abi >= 3) {
+            let path = c(&file);
+            trees.holds(|| {
+                let path = path.as_ptr() as usize;
+                errno_of(libc::SYS_truncate, [path, 0, 0, 0, 0, 0]) == libc::EACCES
+            });
+        }
+        trees.holds(|| std::process::Command::new("true").status().unwrap().success());
+    }
+
+    #[test]
+    fn a_writable_tree_can_be_changed_and_moved_out_of_only_into_another() {
+        let trees = Trees::new();
+        trees.holds(|| {
+            fs::write(trees.path("one/new"), "new").unwrap();
+            fs::create_dir(trees.path("one/directory")).unwrap();
+            symlink("new", trees.path("one/symlink")).unwrap();
+            let socket = UnixListener::bind(trees.path("one/socket")).is_ok();
+            fs::File::options()
+                .write(true)
+                .open(trees.path("one/file"))
+                .unwrap()
+                .set_len(1)
+                .unwrap();
+            fs::remove_file(trees.path("one/socket")).unwrap();
+            socket
+        });
+        if abi().is_ok_and(|abi| abi >= 2) {
+            trees.holds(|| {
+                fs::rename(trees.path("one/new"), trees.path("two/new")).unwrap();
+                fs::hard_link(trees.path("one/file"), trees.path("two/hard")).unwrap();
+                true
+            });
+        }
+        trees.holds(|| refused(fs::rename(trees.path("one/file"), trees.path("read/file"))));
+        if crate::testing::is_root() {
+            let path = c(&trees.path("one/device"));
+            trees.holds(|| {
+                let (path, mode) = (path.as_ptr() as usize, libc::S_IFCHR as usize | 0o600);
+                let null = usize::try_from(libc::makedev(1, 3)).unwrap();
+                errno_of(libc::SYS_mknod, [path, mode, null, 0, 0, 0]) == libc::EACCES
+            });
+        }
+    }
+
+    #[test]
+    fn devices_and_terminals_work() {
+        let trees = Trees::new();
+        trees.holds(|| {
+            fs::OpenOptions::new().write(true).open("/dev/null").unwrap().write_all(b"x").unwrap();
+            let zero = fs::File::open("/dev/zero").unwrap();
+            // FIONREAD reaches the driver, which does not know it: the wall would say EACCES.
+            let mut waiting = 0_i32;
+            let waiting = (&raw mut waiting) as usize;
+            let fd = usize::try_from(zero.as_raw_fd()).unwrap();
+            errno_of(libc::SYS_ioctl, [fd, 0x541b, waiting, 0, 0, 0]) != libc::EACCES
+        });
+        trees.holds(|| refused(fs::File::create_new("/dev/stockade-test")));
+        // The pseudo-terminal multiplexer, opened inside, answers TIOCGPTN.
+        let openable = fs::File::options().read(true).write(true).open("/dev/ptmx").is_ok();
+        if openable {
+            trees.holds(|| {
+                let master = fs::File::options().read(true).write(true).open("/dev/ptmx").unwrap();
+                let mut number = 0_u32;
+                let number = (&raw mut number) as usize;
+                let fd = usize::try_from(master.as_raw_fd()).unwrap();
+                errno_of(libc::SYS_ioctl, [fd, 0x8004_5430, number, 0, 0, 0]) == 0
+            });
+        }
+    }
+
+    #[test]
+    fn a_rule_can_name_one_file_or_an_open_one() {
+        let trees = Trees::new();
+        if abi().is_err() {
+            return;
+        }
+        let open = fs::File::open(trees.path("read")).unwrap();
+        let file = c(&trees.path("one/file"));
+        let ended = in_child(|| {
+            set_no_new_privs();
+            restrict(&[
+                (Place::Open(open.as_fd()), Access::ReadExecute),
+                (Place::Path(&file), Access::Write),
+            ])
+            .unwrap();
+            assert_eq!(fs::read(trees.path("read/file")).unwrap(), b"read");
+            fs::write(trees.path("one/file"), "changed").unwrap();
+            i32::from(!refused(fs::read(trees.path("two/file"))))
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
+
+    #[test]
+    fn signals_and_abstract_sockets_do_not_leave() {
+        if abi().map_or(true, |abi| abi < 6) {
+            note("skipped: this kernel's Landlock has no scopes");
+            return;
+        }
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixStream};
+        let name = format!("stockade-landlock-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let _listener = UnixListener::bind_addr(&address).unwrap();
+        UnixStream::connect_addr(&address).unwrap();
+        let parent = usize::try_from(std::process::id()).unwrap();
+        let kill = |pid: usize| errno_of(libc::SYS_kill, [pid, 0, 0, 0, 0, 0]);
+        let ended = in_child(|| {
+            assert_eq!(kill(parent), 0);
+            set_no_new_privs();
+            assert!(restrict(&[]).unwrap().scoped);
+            let connected = UnixStream::connect_addr(&address);
+            let refused = connected.is_err_and(|e| e.raw_os_error() == Some(libc::EPERM));
+            assert!(refused);
+            // Its own process can still be signalled.
+            assert_eq!(kill(usize::try_from(std::process::id()).unwrap()), 0);
+            i32::from(kill(parent) != libc::EPERM)
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_named_and_restricts_nothing() {
+        if abi().is_err() {
+            return;
+        }
+        let ended = in_child(|| {
+            set_no_new_privs();
+            let error = restrict(&[
+                (Place::Path(c"/"), Access::ReadExecute),
+                (Place::Path(c"/no/such/place"), Access::Write),
+            ])
+            .unwrap_err();
+            assert!(matches!(error, Error::Open { index: 1, .. }), "{error:?}");
+            i32::from(fs::read("/proc/self/stat").is_err())
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
+
+    #[test]
+    fn only_rights_that_the_kernel_knows_are_asked_for() {
+        assert_eq!(handled_rights(1), 0x1fff);
+        assert_eq!(handled_rights(2), 0x3fff);
+        assert_eq!(handled_rights(4), 0x7fff);
+        assert_eq!(handled_rights(7), 0xffff);
+        for access in [Access::ReadExecute, Access::Write, Access::Devices] {
+            assert_eq!(access.rights() & !handled_rights(NEWEST_ABI), 0);
+        }
+    }
+}

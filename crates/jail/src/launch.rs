@@ -1,0 +1,280 @@
+//! The outer half of a launch: clone, map ids, hand trees in, wait for the word
+//! that the walls stand.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::cgroup::Group;
+use crate::channel::{Channel, FromInit, ToInit};
+use crate::identity::{Identity, Range};
+use crate::inside::{self, InnerStreams};
+use crate::mounts;
+use crate::spec::{JailSpec, Streams};
+use crate::sys::{self, Side};
+use crate::walls::Wall;
+
+/// How long the walls may take to go up, on a machine under heavy load.
+const LAUNCH_DEADLINE: Duration = Duration::from_secs(30);
+/// How many trees one message carries.
+const BATCH: usize = 8;
+
+/// Why a jail could not be launched. Nothing of the command has run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A pipe or socket could not be made.
+    #[error("make the jail's pipes")]
+    Pipe(#[source] io::Error),
+    /// The kernel refused new namespaces.
+    #[error("make new namespaces")]
+    Namespaces(#[source] io::Error),
+    /// The ids could not be mapped.
+    #[error("map the jail's ids in {file}")]
+    MapIds {
+        /// The file of `/proc/PID`.
+        file: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The owners of a tree cannot be mapped: its file system or this kernel has no idmapped
+    /// mounts, or the caller is not root of the host.
+    #[error("map the owners of {}", path.display())]
+    MapOwners {
+        /// The tree.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The jail could not join its control groups.
+    #[error("join the control groups")]
+    JoinGroup(#[source] io::Error),
+    /// A wall could not be raised.
+    #[error("raise the wall `{wall}`: {step}")]
+    Wall {
+        /// Which.
+        wall: Wall,
+        /// The step that failed.
+        step: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The jail's first process ended or said something that is not understood.
+    #[error("the jail's first process ended before its walls stood")]
+    Lost,
+    /// The walls took too long.
+    #[error("the walls were not up after {} s", LAUNCH_DEADLINE.as_secs())]
+    Deadline,
+}
+
+/// A jail whose walls stand and whose command is running. Dropping it ends everything in it.
+#[derive(Debug)]
+pub struct Jail {
+    pub(crate) init: OwnedFd,
+    pub(crate) channel: Channel,
+    pub(crate) streams: Option<OuterStreams>,
+    pub(crate) cgroup: Option<Group>,
+    /// The upper layer, where it is in memory: it lives as long as this descriptor.
+    pub upper: Option<OwnedFd>,
+    /// `/proc` had to be left out, for the caller's own is partly covered.
+    pub proc_missing: bool,
+    /// Landlock's version; 0 where the kernel has none.
+    pub landlock: i32,
+    /// The host's process id of the jail's init.
+    pub init_process: i32,
+    /// Nothing but init was alive when it said so, and it is about to exit. What is left to it is
+    /// the kernel's taking down of the mounts, which nobody needs to wait for.
+    pub(crate) ended: bool,
+    _range: Option<Range>,
+}
+
+/// The outer ends of the command's streams.
+#[derive(Debug)]
+pub(crate) enum OuterStreams {
+    Pipes { input: OwnedFd, output: OwnedFd, error: OwnedFd },
+    Terminal(OwnedFd),
+}
+
+/// Builds the jail and starts its command.
+///
+/// The caller must have a single thread, as the jail is forked from it; with more the launch is
+/// refused.
+pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
+    single_thread().map_err(Error::Namespaces)?;
+    let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
+    let (inner, outer) = match spec.streams {
+        Streams::Pipes => {
+            let pipe = || {
+                rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+                    .map_err(|e| Error::Pipe(e.into()))
+            };
+            let ((input_read, input), (output, output_write), (error, error_write)) =
+                (pipe()?, pipe()?, pipe()?);
+            (
+                InnerStreams::Pipes([input_read, output_write, error_write]),
+                Some((input, output, error)),
+            )
+        }
+        Streams::Terminal(_) => (InnerStreams::Terminal, None),
+    };
+    let cgroup = spec.cgroup.take();
+    // SAFETY: this process has a single thread, checked above.
+    let side = unsafe { sys::clone_process(sys::NAMESPACES) }.map_err(Error::Namespaces)?;
+    let (pid, init) = match side {
+        Side::Child => {
+            drop(ours);
+            drop(outer);
+            // The groups are the supervisor's to remove.
+            std::mem::forget(cgroup);
+            inside::run(spec, theirs, inner)
+        }
+        Side::Parent(pid, init) => (pid, init),
+    };
+    drop(theirs);
+    drop(inner);
+    let guard = Ended(Some(init));
+    if let Some(group) = &cgroup {
+        group.add(pid).map_err(Error::JoinGroup)?;
+    }
+    hand_in(&spec, &ours, pid)?;
+    let ready = wait_until_ready(&ours)?;
+    let mut descriptors = ready.descriptors.into_iter();
+    let streams = match outer {
+        Some((input, output, error)) => OuterStreams::Pipes { input, output, error },
+        None => OuterStreams::Terminal(
+            ready.terminal.then(|| descriptors.next()).flatten().ok_or(Error::Lost)?,
+        ),
+    };
+    let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
+    let JailSpec { identity, .. } = spec;
+    Ok(Jail {
+        init: guard.keep().ok_or(Error::Lost)?,
+        channel: ours,
+        streams: Some(streams),
+        cgroup,
+        upper,
+        proc_missing: ready.proc_missing,
+        landlock: ready.landlock,
+        init_process: pid,
+        ended: false,
+        _range: match identity {
+            Identity::Range(range) => Some(range),
+            Identity::Own { .. } => None,
+        },
+    })
+}
+
+/// Maps the ids where that is the supervisor's to do, and sends the trees with the word to go.
+fn hand_in(spec: &JailSpec, channel: &Channel, pid: libc::pid_t) -> Result<(), Error> {
+    let go = |trees: &[OwnedFd]| {
+        let descriptors: Vec<_> = trees.iter().map(|tree| tree.as_fd()).collect();
+        channel.send(&ToInit::Go.encode(), &descriptors).map_err(|_| Error::Lost)
+    };
+    if spec.identity.range().is_none() {
+        return go(&[]);
+    }
+    let (users, groups) = spec.identity.maps();
+    for (file, text) in [("uid_map", users), ("gid_map", groups)] {
+        fs::write(format!("/proc/{pid}/{file}"), text)
+            .map_err(|source| Error::MapIds { file, source })?;
+    }
+    let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))
+        .map_err(|source| Error::MapIds { file: "ns/user", source })?;
+    let trees = mounts::handed_in(&spec.root, &spec.mounts)
+        .map(|(tree, mapped)| {
+            mounts::clone_mapped(tree, mapped.then(|| namespace.as_fd()))
+                .map_err(|source| Error::MapOwners { path: tree.path.clone(), source })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    if trees.is_empty() {
+        return go(&[]);
+    }
+    trees.chunks(BATCH).try_for_each(go)
+}
+
+struct Ready {
+    terminal: bool,
+    upper: bool,
+    proc_missing: bool,
+    landlock: i32,
+    descriptors: Vec<OwnedFd>,
+}
+
+fn wait_until_ready(channel: &Channel) -> Result<Ready, Error> {
+    let deadline = Instant::now() + LAUNCH_DEADLINE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(|_| Error::Deadline)?;
+        match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(Error::Deadline),
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::Pipe(e.into())),
+        }
+    }
+    let (bytes, descriptors) = channel.receive().map_err(Error::Pipe)?.ok_or(Error::Lost)?;
+    match FromInit::decode(&bytes) {
+        Some(FromInit::Ready { terminal, upper, proc_missing, landlock }) => {
+            Ok(Ready { terminal, upper, proc_missing, landlock, descriptors })
+        }
+        Some(FromInit::Failed { wall, errno, step }) => Err(failed(wall, step, errno)),
+        _ => Err(Error::Lost),
+    }
+}
+
+/// The error for a wall that init could not raise.
+pub(crate) fn failed(wall: Wall, step: String, errno: i32) -> Error {
+    Error::Wall { wall, step, source: io::Error::from_raw_os_error(errno) }
+}
+
+/// Refuses unless this process has one thread: a fork copies only the one that calls.
+fn single_thread() -> io::Result<()> {
+    let threads = fs::read_dir("/proc/self/task")?.take(2).count();
+    if threads == 1 {
+        Ok(())
+    } else {
+        Err(io::Error::other("a jail is forked, which needs a process with a single thread"))
+    }
+}
+
+/// Ends the jail and reaps its init unless it is kept.
+struct Ended(Option<OwnedFd>);
+
+impl Ended {
+    fn keep(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(init) = &self.0 {
+            end(init);
+        }
+    }
+}
+
+/// Kills the init, and with it every process of the jail, and waits until they are gone.
+pub(crate) fn end(init: &OwnedFd) {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    // It may have ended already.
+    let _ = pidfd_send_signal(init, Signal::KILL);
+    while let Err(rustix::io::Errno::INTR) =
+        waitid(WaitId::PidFd(init.as_fd()), WaitIdOptions::EXITED)
+    {}
+}
+
+impl Drop for Jail {
+    fn drop(&mut self) {
+        if !self.ended {
+            end(&self.init);
+        }
+    }
+}

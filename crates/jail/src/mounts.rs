@@ -1,0 +1,538 @@
+//! The jail's file system, in two phases: `gather` takes hold of everything
+//! while the host's root is still there; `Assembly::attach` puts it together once
+//! that root is gone, so that no path resolved there can lead out.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+    fsopen, mount_change, move_mount, open_tree, unmount,
+};
+
+use crate::spec::{Access, HostTree, Mount, Overlay, Owners, Scratch, Source};
+use crate::sys;
+use crate::walls::Wall;
+
+/// A step that failed, and the wall that it belongs to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) wall: Wall,
+    pub(crate) step: String,
+    pub(crate) errno: i32,
+}
+
+/// Names the step of a kernel call that failed.
+pub(crate) trait At<T> {
+    fn at(self, wall: Wall, step: impl FnOnce() -> String) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+    fn at(self, wall: Wall, step: impl FnOnce() -> String) -> Result<T, Failure> {
+        self.map_err(|e| {
+            let error: io::Error = e.into();
+            Failure { wall, step: step(), errno: error.raw_os_error().unwrap_or(libc::EIO) }
+        })
+    }
+}
+
+/// The device files of every jail; each is the host's own and harmless.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
+/// open are not named: host root does not exist inside.
+const MASKED: [&str; 17] = [
+    "acpi",
+    "asound",
+    "bus",
+    "cmdline",
+    "config.gz",
+    "driver",
+    "dynamic_debug",
+    "fs",
+    "interrupts",
+    "irq",
+    "kallsyms",
+    "key-users",
+    "keys",
+    "modules",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+];
+
+/// Everything of the jail's file system, held but not yet in its place.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    root: Held,
+    mounts: Vec<(PathBuf, Piece)>,
+    proc: Option<OwnedFd>,
+    devices: Vec<OwnedFd>,
+    /// The upper layer that lives in memory, where one does.
+    pub(crate) upper: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Mount(OwnedFd),
+    /// An overlay that is still to be made, with `upper` and `work` in `view`.
+    Layers {
+        lower: OwnedFd,
+        view: OwnedFd,
+    },
+}
+
+#[derive(Debug)]
+enum Piece {
+    Held(Held),
+    Scratch(Scratch),
+    File(Vec<u8>),
+    Link(PathBuf),
+    Directory,
+}
+
+/// Which trees the outer process must clone and hand in, in the order in which they are gathered:
+/// those whose owners are mapped, and what lies below directories that only the caller may pass.
+pub(crate) fn handed_in<'a>(
+    root: &'a Source,
+    mounts: &'a [(PathBuf, Mount)],
+) -> impl Iterator<Item = (&'a HostTree, bool)> {
+    let sources = mounts.iter().filter_map(|(_, mount)| match mount {
+        Mount::Tree(source) => Some(source),
+        _ => None,
+    });
+    std::iter::once(root)
+        .chain(sources)
+        .flat_map(|source| match source {
+            Source::Empty => [None, None],
+            Source::Host { tree, owners, .. } => {
+                let handed_in = *owners != Owners::Nobody;
+                [handed_in.then_some((tree, *owners == Owners::OnDisk)), None]
+            }
+            Source::Overlay(Overlay { lower, view, .. }) => {
+                [Some((lower, true)), view.as_ref().map(|tree| (tree, false))]
+            }
+        })
+        .flatten()
+}
+
+/// Takes hold of every source. `handed` are the trees of [`handed_in`] where the outer process
+/// has cloned them; without it this process clones them itself.
+pub(crate) fn gather(
+    root: Source,
+    mounts: Vec<(PathBuf, Mount)>,
+    handed: Option<Vec<OwnedFd>>,
+) -> Result<Assembly, Failure> {
+    let mut handed = handed.map(Vec::into_iter);
+    let mut tree = |tree: &HostTree, handed_in: bool| match &mut handed {
+        Some(handed) if handed_in => handed
+            .next()
+            .ok_or(Errno::BADF)
+            .at(Wall::View, || "receive the mapped trees".to_owned()),
+        _ => clone_tree(tree),
+    };
+    let upper = Cell::new(None);
+    let mut source = |source: Source| match source {
+        Source::Empty => new_tmpfs(0o755, 16 << 20, &[], MountAttrFlags::empty())
+            .map(Held::Mount)
+            .at(Wall::Root, || "make an empty root".to_owned()),
+        Source::Host { tree: host, access, owners } => {
+            let mount = tree(&host, owners != Owners::Nobody)?;
+            let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+            if access == Access::Read {
+                set |= libc::MOUNT_ATTR_RDONLY;
+            }
+            sys::mount_setattr(mount.as_fd(), true, set, None)
+                .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
+            Ok(Held::Mount(mount))
+        }
+        Source::Overlay(Overlay { lower, view, size_bytes }) => {
+            let lower = tree(&lower, true)?;
+            match view {
+                Some(view) => Ok(Held::Layers { lower, view: tree(&view, true)? }),
+                None => {
+                    let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
+                    upper.set(Some(layer));
+                    Ok(Held::Layers { lower, view: memory })
+                }
+            }
+        }
+    };
+    let root = source(root)?;
+    // A root's own layer is only for mount points: nobody asks what changed in it.
+    upper.set(None);
+    let mounts = mounts
+        .into_iter()
+        .map(|(target, mount)| {
+            let piece = match mount {
+                Mount::Tree(tree) => Piece::Held(source(tree)?),
+                Mount::Scratch(scratch) => Piece::Scratch(scratch),
+                Mount::File(content) => Piece::File(content),
+                Mount::Link(to) => Piece::Link(to),
+                Mount::Directory => Piece::Directory,
+            };
+            Ok((target, piece))
+        })
+        .collect::<Result<_, Failure>>()?;
+    let devices = DEVICES
+        .iter()
+        .map(|name| {
+            open_tree(
+                CWD,
+                format!("/dev/{name}"),
+                OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+            )
+            .at(Wall::Devices, || format!("clone /dev/{name}"))
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(Assembly { root, mounts, proc: new_proc()?, devices, upper: upper.into_inner() })
+}
+
+/// A new procfs, made while the host's is still visible: the kernel allows it only then
+/// (`mount_too_revealing`). None in a container whose own is partly covered.
+fn new_proc() -> Result<Option<OwnedFd>, Failure> {
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC
+        | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    match new_filesystem("proc", &[], attributes) {
+        Ok(mount) => Ok(Some(mount)),
+        Err(Errno::PERM) => Ok(None),
+        Err(e) => Err(e).at(Wall::Proc, || "mount a new /proc".to_owned()),
+    }
+}
+
+/// Clones a tree in this process's own mount namespace. The path is resolved again, for mounts
+/// of another namespace cannot be cloned; it must still lead to what the caller opened.
+///
+/// The mounts below it come along: without them the kernel refuses, for they could cover
+/// something (`mount_namespaces(7)`, "locked").
+fn clone_tree(tree: &HostTree) -> Result<OwnedFd, Failure> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    let step = || format!("clone the tree {}", tree.path.display());
+    let clone = open_tree(CWD, &tree.path, flags).at(Wall::Root, step)?;
+    let (seen, wanted) = (
+        rustix::fs::fstat(&clone).at(Wall::Root, step)?,
+        rustix::fs::fstat(&tree.file).at(Wall::Root, step)?,
+    );
+    if (seen.st_dev, seen.st_ino) != (wanted.st_dev, wanted.st_ino) {
+        return Err(Errno::STALE).at(Wall::Root, step);
+    }
+    Ok(clone)
+}
+
+/// Clones a tree for a jail whose owners are mapped through its user namespace.
+pub(crate) fn clone_mapped(
+    tree: &HostTree,
+    user_namespace: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let clone = open_tree(
+        &tree.file,
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH,
+    )?;
+    if user_namespace.is_some() {
+        sys::mount_setattr(clone.as_fd(), false, 0, user_namespace)?;
+    }
+    Ok(clone)
+}
+
+/// Makes every mount of this namespace its own: nothing passes to or from the host's.
+pub(crate) fn separate() -> Result<(), Failure> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .at(Wall::Root, || "make the mounts private".to_owned())
+}
+
+/// Where layers are attached while an overlay is made from them: a directory that every host has.
+const LAYERS: &str = "/usr";
+
+/// A detached overlay over `lower`, with `upper` and `work` in `view`.
+///
+/// An overlay takes only layers that are attached. They cover a directory of the host, so they
+/// go with its root when that is left, and nothing of the host can be cloned any more once this
+/// was called. (Stacked on the root itself they would stay, and be found at `/..`.) Named by
+/// descriptor, they tell nothing of the host in the overlay's own options.
+fn overlay(lower: &OwnedFd, view: &OwnedFd) -> Result<OwnedFd, Failure> {
+    for layer in [lower, view] {
+        attach_mount(layer, Path::new(LAYERS)).at(Wall::View, || "attach a layer".to_owned())?;
+    }
+    let (lower, view) = (lower.as_raw_fd(), view.as_raw_fd());
+    new_overlay(
+        &format!("/proc/self/fd/{lower}"),
+        &format!("/proc/self/fd/{view}/upper"),
+        &format!("/proc/self/fd/{view}/work"),
+    )
+    .at(Wall::View, || "mount the overlay".to_owned())
+}
+
+/// See the kernel's `filesystems/overlayfs.rst`: `userxattr` is what an unprivileged mount needs,
+/// and with it `redirect_dir`, `metacopy` and `index` are off, so that the upper layer alone
+/// tells what changed.
+fn new_overlay(lower: &str, upper: &str, work: &str) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", "view")?;
+    fsconfig_set_string(context.as_fd(), "lowerdir", lower)?;
+    fsconfig_set_string(context.as_fd(), "upperdir", upper)?;
+    fsconfig_set_string(context.as_fd(), "workdir", work)?;
+    fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    fsconfig_create(context.as_fd())?;
+    fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+}
+
+/// A file system in memory with `upper` and `work`, and the descriptor of `upper`, which has the
+/// owner and mode of the lower layer's root.
+fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedFd), Failure> {
+    let step = || "make the layers in memory".to_owned();
+    let memory = new_tmpfs(0o755, size_bytes, &[], MountAttrFlags::empty()).at(Wall::View, step)?;
+    let root = rustix::fs::fstat(lower).at(Wall::View, step)?;
+    rustix::fs::mkdirat(&memory, "work", Mode::RWXU).at(Wall::View, step)?;
+    rustix::fs::mkdirat(&memory, "upper", Mode::from_raw_mode(root.st_mode & 0o777))
+        .at(Wall::View, step)?;
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let upper = rustix::fs::openat(&memory, "upper", flags, Mode::empty()).at(Wall::View, step)?;
+    let (user, group) = (Uid::from_raw(root.st_uid), Gid::from_raw(root.st_gid));
+    rustix::fs::fchown(&upper, Some(user), Some(group)).at(Wall::View, step)?;
+    Ok((memory, upper))
+}
+
+impl Held {
+    /// The mount, made now where it is an overlay that is still to be made.
+    fn mount(&mut self) -> Result<&OwnedFd, Failure> {
+        if let Self::Layers { lower, view } = self {
+            *self = Self::Mount(overlay(lower, view)?);
+        }
+        match self {
+            Self::Mount(mount) => Ok(mount),
+            Self::Layers { .. } => Err(Errno::INVAL).at(Wall::View, || "make the view".to_owned()),
+        }
+    }
+}
+
+impl Assembly {
+    /// Makes the overlays, then leaves the host's root for the jail's: afterwards no path leads
+    /// to anything of the host (`pivot_root(2)`, "Notes").
+    pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
+        let step = |text: &'static str| move || text.to_owned();
+        for (_, piece) in &mut self.mounts {
+            if let Piece::Held(held) = piece {
+                held.mount()?;
+            }
+        }
+        let root = self.root.mount()?;
+        attach_mount(root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
+        rustix::process::fchdir(root).at(Wall::Root, step("enter the new root"))?;
+        rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
+        unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the host's root"))?;
+        rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))?;
+        // Whatever still covered the root would be reached by this path.
+        let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));
+        match seen {
+            [Ok(root), Ok(above)] if root == above => Ok(()),
+            _ => Err(Errno::BUSY).at(Wall::Root, step("leave nothing above the root")),
+        }
+    }
+
+    /// Puts everything in its place below the current root, and makes that read-only. True when
+    /// there is a `/proc`.
+    pub(crate) fn attach(self) -> Result<bool, Failure> {
+        let has_proc = self.proc.is_some();
+        attach_devices(self.devices)?;
+        attach_proc(self.proc)?;
+        for (target, piece) in self.mounts {
+            attach_piece(&target, piece).map_err(|mut failure| {
+                failure.step = format!("{} at {}", failure.step, target.display());
+                failure
+            })?;
+        }
+        let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        let mut root = self.root;
+        sys::mount_setattr(root.mount()?.as_fd(), false, set, None)
+            .at(Wall::Root, || "make the root read-only".to_owned())?;
+        Ok(has_proc)
+    }
+}
+
+fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
+    let step = |what: &'static str| move || what.to_owned();
+    match piece {
+        Piece::Directory => make_directory(target).at(Wall::Root, step("make a directory")),
+        Piece::Link(to) => make_link(&to, target).at(Wall::Root, step("make a link")),
+        Piece::File(content) => write_file(target, &content).at(Wall::Root, step("write a file")),
+        Piece::Scratch(scratch) => {
+            make_directory(target).at(Wall::Root, step("make a mount point"))?;
+            let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+            let owner = [("uid", scratch.user.to_string()), ("gid", scratch.group.to_string())];
+            let mount = new_tmpfs(scratch.mode, scratch.size_bytes, &owner, flags)
+                .at(Wall::Root, step("make a file system in memory"))?;
+            attach_mount(&mount, target).at(Wall::Root, step("attach a file system in memory"))
+        }
+        Piece::Held(mut held) => {
+            let mount = held.mount()?;
+            let kind = rustix::fs::fstat(&*mount).at(Wall::Root, step("look at a tree"))?;
+            if FileType::from_raw_mode(kind.st_mode).is_dir() {
+                make_directory(target).at(Wall::Root, step("make a mount point"))?;
+            } else {
+                touch(target).at(Wall::Root, step("make a mount point"))?;
+            }
+            attach_mount(mount, target).at(Wall::Root, step("attach a tree"))
+        }
+    }
+}
+
+fn attach_devices(devices: Vec<OwnedFd>) -> Result<(), Failure> {
+    let step = |text: &'static str| move || text.to_owned();
+    make_directory(Path::new("/dev")).at(Wall::Devices, step("make /dev"))?;
+    for (name, mount) in DEVICES.iter().zip(&devices) {
+        let target = Path::new("/dev").join(name);
+        touch(&target).at(Wall::Devices, step("make a device's place"))?;
+        attach_mount(mount, &target).at(Wall::Devices, step("attach a device"))?;
+    }
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let terminals =
+        new_filesystem("devpts", &[("ptmxmode", "0666".into()), ("mode", "0620".into())], flags)
+            .at(Wall::Devices, step("make terminals"))?;
+    make_directory(Path::new("/dev/pts")).at(Wall::Devices, step("make /dev/pts"))?;
+    attach_mount(&terminals, Path::new("/dev/pts")).at(Wall::Devices, step("attach terminals"))?;
+    let shared = new_tmpfs(
+        0o1777,
+        256 << 20,
+        &[],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .at(Wall::Devices, step("make shared memory"))?;
+    make_directory(Path::new("/dev/shm")).at(Wall::Devices, step("make /dev/shm"))?;
+    attach_mount(&shared, Path::new("/dev/shm")).at(Wall::Devices, step("attach shared memory"))?;
+    for (name, to) in [
+        ("ptmx", "pts/ptmx"),
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        std::os::unix::fs::symlink(to, Path::new("/dev").join(name))
+            .at(Wall::Devices, step("make a device link"))?;
+    }
+    Ok(())
+}
+
+fn attach_proc(proc: Option<OwnedFd>) -> Result<(), Failure> {
+    let step = |text: &'static str| move || text.to_owned();
+    make_directory(Path::new("/proc")).at(Wall::Proc, step("make /proc"))?;
+    let Some(proc) = proc else { return Ok(()) };
+    attach_mount(&proc, Path::new("/proc")).at(Wall::Proc, step("attach /proc"))?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    for name in MASKED {
+        let target = Path::new("/proc").join(name);
+        let cover = match rustix::fs::lstat(&target) {
+            Err(Errno::NOENT) => continue,
+            Err(e) => return Err(e).at(Wall::Proc, step("look at an entry of /proc")),
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => {
+                // `/dev/pts` aside, the one directory of the root that is always empty.
+                make_directory(Path::new("/sys")).at(Wall::Proc, step("make a cover"))?;
+                let cover = open_tree(CWD, "/sys", clone).at(Wall::Proc, step("make a cover"))?;
+                sys::mount_setattr(cover.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)
+                    .at(Wall::Proc, step("make a cover read-only"))?;
+                cover
+            }
+            Ok(_) => open_tree(CWD, "/dev/null", clone).at(Wall::Proc, step("make a cover"))?,
+        };
+        attach_mount(&cover, &target).at(Wall::Proc, step("cover an entry of /proc"))?;
+    }
+    Ok(())
+}
+
+fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
+    move_mount(mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+fn new_tmpfs(
+    mode: u32,
+    size_bytes: u64,
+    owner: &[(&str, String)],
+    flags: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    // An inode costs about a kilobyte of kernel memory that `size` does not count.
+    let inodes = (size_bytes / 4096).clamp(1024, 1 << 20);
+    let options = [
+        ("mode", format!("{mode:o}")),
+        ("size", size_bytes.to_string()),
+        ("nr_inodes", inodes.to_string()),
+    ];
+    new_filesystem("tmpfs", &[&options, owner].concat(), flags)
+}
+
+fn new_filesystem(
+    kind: &str,
+    options: &[(&str, String)],
+    flags: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        fsconfig_set_string(context.as_fd(), *name, value.as_str())?;
+    }
+    fsconfig_create(context.as_fd())?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// Does `make`, after the parent directories where those are missing.
+fn with_parents<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match make() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let parent = path.parent().ok_or(e)?;
+            fs::DirBuilder::new().mode(0o755).recursive(true).create(parent)?;
+            make()
+        }
+        other => other,
+    }
+}
+
+fn unless_there(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    unless_there(with_parents(path, || fs::DirBuilder::new().mode(0o755).create(path)))
+}
+
+fn make_link(to: &Path, path: &Path) -> io::Result<()> {
+    unless_there(with_parents(path, || std::os::unix::fs::symlink(to, path)))
+}
+
+/// Makes an empty file unless something is there: what is there is left alone, as it may be in
+/// the view.
+fn touch(path: &Path) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let options = options.create_new(true).write(true).mode(0o444);
+    unless_there(with_parents(path, || options.open(path).map(drop)))
+}
+
+fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let options = options.create(true).write(true).truncate(true).mode(0o644);
+    with_parents(path, || io::Write::write_all(&mut options.open(path)?, content))
+}
+
+/// The path as the kernel takes it; a NUL byte cannot be in a path that was ever resolved.
+pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}

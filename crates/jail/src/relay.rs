@@ -1,0 +1,206 @@
+//! Bytes between the jail's streams and the caller's: bounded, counted, and
+//! never blocking on one side while the other needs attention.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+/// How much is held at most between two ends.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// What a pipe or terminal that polls writable takes without blocking (`pipe(7)`, `PIPE_BUF`).
+const ATOMIC_BYTES: usize = 4096;
+
+/// Where a stream of the command goes.
+#[derive(Debug)]
+pub enum Sink {
+    /// To this descriptor, which is never made non-blocking: others may share it.
+    Descriptor(OwnedFd),
+    /// Into memory, this many bytes at most; what is more is counted and dropped.
+    Capture(usize),
+}
+
+/// What a captured stream held.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// The first bytes.
+    pub bytes: Vec<u8>,
+    /// Whether there were more.
+    pub truncated: bool,
+}
+
+/// One direction: a source and its sink.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    source: Option<OwnedFd>,
+    sink: Option<OwnedFd>,
+    capture: Option<(usize, Captured)>,
+    buffer: Vec<u8>,
+    written: usize,
+    chunk: usize,
+    /// How many bytes have come from the source.
+    pub(crate) total_bytes: u64,
+}
+
+impl Pump {
+    pub(crate) fn new(source: OwnedFd, sink: Sink) -> Self {
+        let (sink, capture) = match sink {
+            Sink::Descriptor(descriptor) => (Some(descriptor), None),
+            Sink::Capture(limit) => (None, Some((limit, Captured::default()))),
+        };
+        let regular = sink.as_ref().is_some_and(|descriptor| {
+            rustix::fs::fstat(descriptor)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+        });
+        let chunk = if regular { BUFFER_BYTES } else { ATOMIC_BYTES };
+        Self {
+            source: Some(source),
+            sink,
+            capture,
+            buffer: Vec::new(),
+            written: 0,
+            chunk,
+            total_bytes: 0,
+        }
+    }
+
+    /// The source, when it should be polled.
+    pub(crate) fn wants_read(&self) -> Option<BorrowedFd<'_>> {
+        self.source.as_ref().filter(|_| self.buffer.is_empty()).map(|source| source.as_fd())
+    }
+
+    /// The sink, when it should be polled.
+    pub(crate) fn wants_write(&self) -> Option<BorrowedFd<'_>> {
+        self.sink.as_ref().filter(|_| !self.buffer.is_empty()).map(|sink| sink.as_fd())
+    }
+
+    /// Whether the source has ended and everything has been passed on.
+    pub(crate) fn is_done(&self) -> bool {
+        self.source.is_none() && self.buffer.is_empty()
+    }
+
+    /// Takes what the source has.
+    pub(crate) fn read(&mut self) {
+        let Some(source) = &self.source else { return };
+        self.buffer.resize(BUFFER_BYTES, 0);
+        match rustix::io::read(source, &mut self.buffer) {
+            Ok(0) => self.end_source(),
+            Ok(length) => {
+                self.buffer.truncate(length);
+                self.total_bytes += length as u64;
+                if let Some((limit, captured)) = &mut self.capture {
+                    let room = limit.saturating_sub(captured.bytes.len()).min(length);
+                    captured.bytes.extend_from_slice(&self.buffer[..room]);
+                    captured.truncated |= room < length;
+                    self.buffer.clear();
+                } else if self.sink.is_none() {
+                    self.buffer.clear();
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => self.buffer.clear(),
+            // EIO is how a terminal's master says that the other side has closed.
+            Err(_) => self.end_source(),
+        }
+    }
+
+    /// Passes on what the sink takes. A sink that is gone ends the source too, so that the writer
+    /// learns of it.
+    pub(crate) fn write(&mut self) {
+        let Some(sink) = &self.sink else { return };
+        let rest = &self.buffer[self.written..];
+        match rustix::io::write(sink, &rest[..rest.len().min(self.chunk)]) {
+            Ok(length) => {
+                self.written += length;
+                if self.written == self.buffer.len() {
+                    self.buffer.clear();
+                    self.written = 0;
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => self.end(),
+        }
+    }
+
+    /// Closes the sink once everything has been passed on: the reader sees the end.
+    pub(crate) fn close_sink_when_done(&mut self) {
+        if self.is_done() {
+            self.sink = None;
+        }
+    }
+
+    /// Ends both sides; what was held is dropped.
+    pub(crate) fn end(&mut self) {
+        self.source = None;
+        self.sink = None;
+        self.buffer.clear();
+        self.written = 0;
+    }
+
+    fn end_source(&mut self) {
+        self.source = None;
+        self.buffer.clear();
+    }
+
+    /// What was captured.
+    pub(crate) fn into_captured(self) -> Captured {
+        self.capture.map(|(_, captured)| captured).unwrap_or_default()
+    }
+}
+
+/// Makes our own end of a pipe non-blocking.
+pub(crate) fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(descriptor)?;
+    Ok(rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe() -> (OwnedFd, OwnedFd) {
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn bytes_pass_and_the_end_is_passed_on() {
+        let (source, writer) = pipe();
+        let (reader, sink) = pipe();
+        let mut pump = Pump::new(source, Sink::Descriptor(sink));
+        rustix::io::write(&writer, b"hello").unwrap();
+        drop(writer);
+        pump.read();
+        assert!(pump.wants_read().is_none(), "a full buffer is not read into");
+        pump.write();
+        pump.read();
+        pump.close_sink_when_done();
+        assert!(pump.is_done());
+        let mut bytes = [0; 16];
+        assert_eq!(rustix::io::read(&reader, &mut bytes).unwrap(), 5);
+        assert_eq!(rustix::io::read(&reader, &mut bytes).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_capture_is_bounded_and_says_so() {
+        let (source, writer) = pipe();
+        let mut pump = Pump::new(source, Sink::Capture(3));
+        rustix::io::write(&writer, b"hello").unwrap();
+        pump.read();
+        assert_eq!(pump.total_bytes, 5);
+        let captured = pump.into_captured();
+        assert_eq!(captured, Captured { bytes: b"hel".to_vec(), truncated: true });
+    }
+
+    #[test]
+    fn a_closed_sink_ends_the_source() {
+        let (source, writer) = pipe();
+        let (reader, sink) = pipe();
+        drop(reader);
+        let mut pump = Pump::new(source, Sink::Descriptor(sink));
+        rustix::io::write(&writer, b"hello").unwrap();
+        pump.read();
+        pump.write();
+        assert!(pump.is_done());
+        assert_eq!(rustix::io::write(&writer, b"x"), Err(Errno::PIPE));
+    }
+}

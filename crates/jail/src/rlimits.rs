@@ -1,0 +1,184 @@
+//! Limits that the kernel holds for each process (setrlimit(2)).
+//!
+//! They bound single processes, not the jail: what many processes may use together is the
+//! matter of control groups. The exception is `processes`, which a user namespace counts as a
+//! whole.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The most that each process may have; `None` leaves what the caller has.
+///
+/// A limit is never raised: where the caller has less, that stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResourceLimits {
+    /// Bytes of a core dump. Default 0: dumps hold secrets, and the host's handler for them runs
+    /// as root outside the jail.
+    pub core_bytes: Option<u64>,
+    /// Open descriptors. Default 65 536: enough for servers, and cheap to close one by one.
+    pub open_files: Option<u64>,
+    /// Processes and threads of the user. In a user namespace whose ids are not host root's the
+    /// kernel counts each user's within the namespace (since Linux 5.14), so that this bounds a
+    /// jail with one user as a whole, also where no control group can be made.
+    pub processes: Option<u64>,
+    /// Bytes of a file that is written.
+    pub file_bytes: Option<u64>,
+    /// Bytes of address space. Seldom useful: garbage-collected languages reserve far more than
+    /// they use.
+    pub address_space_bytes: Option<u64>,
+    /// Bytes of the stack.
+    pub stack_bytes: Option<u64>,
+    /// Seconds of processor time.
+    pub cpu_seconds: Option<u64>,
+    /// Bytes that may be locked in memory. Default 8 MiB, the kernel's own.
+    pub locked_bytes: Option<u64>,
+    /// Bytes in POSIX message queues. Default 819 200, the kernel's own.
+    pub message_queue_bytes: Option<u64>,
+    /// The best nice value, as 20 minus it. Default 0: no process can raise its priority.
+    pub nice: Option<u64>,
+    /// The highest real-time priority. Default 0: none.
+    pub real_time_priority: Option<u64>,
+    /// Signals that may be queued.
+    pub pending_signals: Option<u64>,
+}
+
+impl Default for ResourceLimits {
+    fn default() -> Self {
+        Self {
+            core_bytes: Some(0),
+            open_files: Some(65_536),
+            processes: None,
+            file_bytes: None,
+            address_space_bytes: None,
+            stack_bytes: None,
+            cpu_seconds: None,
+            locked_bytes: Some(8 << 20),
+            message_queue_bytes: Some(819_200),
+            nice: Some(0),
+            real_time_priority: Some(0),
+            pending_signals: None,
+        }
+    }
+}
+
+impl ResourceLimits {
+    /// Lowers the calling process's limits, and those of all it will start. Allocates nothing.
+    ///
+    /// # Errors
+    /// What setrlimit(2) said.
+    pub fn apply(&self) -> io::Result<()> {
+        for (resource, limit) in self.each() {
+            if let Some(limit) = limit {
+                lower(resource, limit)?;
+            }
+        }
+        Ok(())
+    }
+
+    const fn each(&self) -> [(Resource, Option<u64>); 12] {
+        [
+            (Resource::Core, self.core_bytes),
+            (Resource::Nofile, self.open_files),
+            (Resource::Nproc, self.processes),
+            (Resource::Fsize, self.file_bytes),
+            (Resource::As, self.address_space_bytes),
+            (Resource::Stack, self.stack_bytes),
+            (Resource::Cpu, self.cpu_seconds),
+            (Resource::Memlock, self.locked_bytes),
+            (Resource::Msgqueue, self.message_queue_bytes),
+            (Resource::Nice, self.nice),
+            (Resource::Rtprio, self.real_time_priority),
+            (Resource::Sigpending, self.pending_signals),
+        ]
+    }
+}
+
+/// Lowers one limit, both what is in force and what it could be raised to again.
+fn lower(resource: Resource, limit: u64) -> io::Result<()> {
+    // Absent means unlimited.
+    let at_most = |now: Option<u64>| Some(now.map_or(limit, |now| now.min(limit)));
+    let now = getrlimit(resource);
+    let lowered = Rlimit { current: at_most(now.current), maximum: at_most(now.maximum) };
+    if lowered == now {
+        return Ok(());
+    }
+    setrlimit(resource, lowered).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Ended, become_other_user, enter_user_namespace, in_child};
+
+    #[test]
+    fn limits_are_lowered_for_good_and_never_raised() {
+        let limits = ResourceLimits { open_files: Some(50), ..ResourceLimits::default() };
+        let before = getrlimit(Resource::Stack);
+        let ended = in_child(|| {
+            limits.apply().unwrap();
+            for (resource, wanted) in limits.each() {
+                let now = getrlimit(resource);
+                if let Some(wanted) = wanted {
+                    assert!(now.current.is_some_and(|now| now <= wanted), "{resource:?} {now:?}");
+                    assert!(now.maximum.is_some_and(|now| now <= wanted), "{resource:?} {now:?}");
+                }
+            }
+            assert_eq!(getrlimit(Resource::Stack), before);
+            // A looser limit changes nothing.
+            ResourceLimits { open_files: Some(60), ..limits }.apply().unwrap();
+            assert_eq!(getrlimit(Resource::Nofile).maximum, Some(50));
+            let files: Vec<_> =
+                std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(100).collect();
+            i32::from(files.len() >= 50)
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
+
+    #[test]
+    fn a_file_cannot_grow_past_its_limit() {
+        let file = tempfile::tempfile().unwrap();
+        let limits = ResourceLimits { file_bytes: Some(4096), ..ResourceLimits::default() };
+        let ended = in_child(|| {
+            limits.apply().unwrap();
+            use std::io::Write as _;
+            (&file).write_all(&[0; 8192]).map_or(1, |()| 0)
+        });
+        assert_eq!(ended, Ended::Killed(libc::SIGXFSZ));
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+    }
+
+    /// What lets a fork bomb be held where no control group can be made.
+    #[test]
+    fn processes_are_counted_within_the_user_namespace() {
+        let ended = in_child(|| {
+            become_other_user();
+            enter_user_namespace();
+            // Our user may have any number of processes outside: they do not count.
+            ResourceLimits { processes: Some(10), ..ResourceLimits::default() }.apply().unwrap();
+            rustix::process::setsid().unwrap();
+            let mut made = 0;
+            while made < 20 {
+                // SAFETY: the child only waits for the signal that ends it.
+                match unsafe { libc::fork() } {
+                    // SAFETY: as above.
+                    0 => unsafe {
+                        libc::pause();
+                        libc::_exit(0)
+                    },
+                    -1 => break,
+                    _ => made += 1,
+                }
+            }
+            let refused = io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
+            // SAFETY: the group is the session that was made above: us and the children.
+            unsafe {
+                libc::signal(libc::SIGTERM, libc::SIG_IGN);
+                libc::kill(0, libc::SIGTERM);
+            }
+            assert!(refused);
+            made
+        });
+        assert_eq!(ended, Ended::Exited(9));
+    }
+}

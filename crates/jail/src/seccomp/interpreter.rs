@@ -1,0 +1,240 @@
+//! Runs filter programs in the tests as the kernel would, and checks what they decide.
+
+use libc::{c_long, sock_filter};
+
+use super::{program, rules};
+
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+const fn errno(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()
+}
+
+/// One system call as a filter sees it.
+struct Call {
+    architecture: u32,
+    number: u32,
+    arguments: [u64; 6],
+}
+
+impl Call {
+    fn word(&self, offset: u32) -> u32 {
+        match offset {
+            0 => self.number,
+            4 => self.architecture,
+            16..64 if offset.is_multiple_of(4) => {
+                let argument = self.arguments[(offset as usize - 16) / 8];
+                let shift = if offset.is_multiple_of(8) { 0 } else { 32 };
+                u32::try_from((argument >> shift) & 0xffff_ffff).unwrap()
+            }
+            _ => panic!("load from offset {offset}"),
+        }
+    }
+}
+
+/// The answer of `program` and the number of instructions that it took.
+fn run(program: &[sock_filter], call: &Call) -> (u32, usize) {
+    let mut accumulator = 0;
+    let mut at = 0;
+    for steps in 1.. {
+        let sock_filter { code, jt, jf, k } = program[at];
+        at += 1;
+        let branch = |taken: bool| usize::from(if taken { jt } else { jf });
+        match code {
+            0x20 => accumulator = call.word(k),
+            0x54 => accumulator &= k,
+            0x05 => at += k as usize,
+            0x15 => at += branch(accumulator == k),
+            0x35 => at += branch(accumulator >= k),
+            0x45 => at += branch(accumulator & k != 0),
+            0x06 => return (k, steps),
+            _ => panic!("instruction {code:#x}"),
+        }
+    }
+    unreachable!()
+}
+
+fn decide_number(number: u32, arguments: [u64; 6]) -> u32 {
+    run(&program(), &Call { architecture: 0xc000_003e, number, arguments }).0
+}
+
+fn decide(number: c_long, arguments: &[u64]) -> u32 {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    decide_number(u32::try_from(number).unwrap(), all)
+}
+
+#[test]
+fn other_architectures_end_the_process() {
+    // i386, ARM 64, and x86-64 without the 64-bit flag.
+    for architecture in [0x4000_0003, 0xc000_00b7, 0x8000_003e, 0] {
+        for number in [0, 1, 59, 0x4000_0000] {
+            let call = Call { architecture, number, arguments: [0; 6] };
+            assert_eq!(run(&program(), &call).0, KILL, "{architecture:#x} {number}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_were_never_judged_do_not_exist() {
+    let first = rules::HIGHEST_KNOWN + 1;
+    for number in (first..first + 4096).chain([0x4000_0000, 0x4000_0001, 0x4000_0200, u32::MAX]) {
+        assert_eq!(decide_number(number, [0; 6]), errno(libc::ENOSYS), "{number:#x}");
+    }
+    // Every x32 number, those of its own (512 to 547) included.
+    for number in 0..=600 {
+        assert_eq!(decide_number(0x4000_0000 | number, [0; 6]), errno(libc::ENOSYS), "{number}");
+    }
+}
+
+/// The search tree against a list written without it: the numbers that are not simply allowed.
+#[test]
+fn exactly_the_named_calls_are_refused() {
+    let refused: &[(i32, &[u32])] = &[
+        (
+            libc::EPERM,
+            &[
+                101, 103, 153, 155, 159, 161, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172,
+                173, 175, 176, 179, 227, 246, 248, 249, 250, 272, 298, 300, 301, 304, 305, 308,
+                310, 311, 312, 313, 320, 321, 323, 425, 426, 427, 428, 429, 430, 431, 432, 433,
+                438, 440, 442, 443, 467,
+            ],
+        ),
+        (libc::EOPNOTSUPP, &[303]),
+        (
+            libc::ENOSYS,
+            &[
+                134, 136, 139, 154, 156, 180, 212, 237, 238, 239, 256, 279, 435, 447, 450, 451,
+                457, 458,
+            ],
+        ),
+    ];
+    // clone, ioctl, socket, socketpair, personality, mknod, mknodat have tests of their own.
+    let judged = [16, 41, 53, 56, 133, 135, 259];
+    for number in (0..=rules::HIGHEST_KNOWN).filter(|number| !judged.contains(number)) {
+        let expected = refused
+            .iter()
+            .find(|(_, numbers)| numbers.contains(&number))
+            .map_or(ALLOW, |(refusal, _)| errno(*refusal));
+        for arguments in [[0; 6], [u64::MAX; 6]] {
+            assert_eq!(decide_number(number, arguments), expected, "{number}");
+        }
+    }
+}
+
+#[test]
+fn clone_makes_threads_and_processes_but_no_namespace() {
+    let thread = 0x3d_0f00;
+    let fork = 0x0120_0011;
+    let vfork = 0x4111;
+    for flags in [0, thread, fork, vfork, 0x8000_0000] {
+        assert_eq!(decide(libc::SYS_clone, &[flags]), ALLOW, "{flags:#x}");
+    }
+    for namespace in
+        [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000, 0x80]
+    {
+        for flags in [namespace, namespace | fork, namespace | 0xffff_ffff_0000_0000] {
+            assert_eq!(decide(libc::SYS_clone, &[flags]), errno(libc::EPERM), "{flags:#x}");
+        }
+    }
+    // The kernel drops the high half, so it makes nothing forbidden.
+    assert_eq!(decide(libc::SYS_clone, &[fork | 0x1000_0000_0000_0000]), ALLOW);
+}
+
+#[test]
+fn terminal_injection_is_refused_whatever_the_high_half_holds() {
+    for request in [0x5412, 0x541c, 0x5423] {
+        for high in [0, 1 << 32, 0xffff_ffff << 32] {
+            let answer = decide(libc::SYS_ioctl, &[0, request | high]);
+            assert_eq!(answer, errno(libc::EPERM), "{request:#x}");
+        }
+    }
+    // TCGETS, TIOCGWINSZ, TIOCGPTN, FIONREAD.
+    for request in [0x5401, 0x5413, 0x8004_5430, 0x541b] {
+        assert_eq!(decide(libc::SYS_ioctl, &[0, request]), ALLOW, "{request:#x}");
+    }
+}
+
+#[test]
+fn only_isolated_socket_families_exist() {
+    let socket =
+        |family: u64, kind: u64, protocol: u64| decide(libc::SYS_socket, &[family, kind, protocol]);
+    let (stream, datagram, raw, flags) = (1, 2, 3, 0o2_004_000);
+    for family in [2, 10] {
+        for kind in [stream, datagram, stream | flags, datagram | flags] {
+            assert_eq!(socket(family, kind, 0), ALLOW);
+        }
+        assert_eq!(socket(family, stream, 6), ALLOW);
+        assert_eq!(socket(family, datagram, 17), ALLOW);
+        for kind in [raw, raw | flags, 4, 5, 6, 10] {
+            assert_eq!(socket(family, kind, 0), errno(libc::EPERM), "{family} {kind}");
+            assert_eq!(socket(family, kind | 1 << 32, 0), errno(libc::EPERM));
+        }
+        // ICMP, L2TP, SCTP, UDP-Lite, raw, SMC, MPTCP.
+        for protocol in [1, 58, 115, 132, 136, 255, 256, 262, 132 | 1 << 32] {
+            let answer = socket(family, stream, protocol);
+            assert_eq!(answer, errno(libc::EPROTONOSUPPORT), "{family} {protocol}");
+        }
+    }
+    for kind in [stream, datagram, 5, stream | flags] {
+        assert_eq!(socket(1, kind, 0), ALLOW);
+    }
+    assert_eq!(socket(16, raw | flags, 0), ALLOW);
+    for protocol in (1..32).chain([1 << 32 | 4]) {
+        assert_eq!(socket(16, raw, protocol), errno(libc::EPROTONOSUPPORT), "{protocol}");
+    }
+    for family in (0..64).chain([u64::from(u32::MAX)]) {
+        for high in [0, 1 << 32] {
+            let expected =
+                if matches!(family, 1 | 2 | 10 | 16) { ALLOW } else { errno(libc::EAFNOSUPPORT) };
+            assert_eq!(socket(family | high, stream, 0), expected, "{family}");
+            let pair = decide(libc::SYS_socketpair, &[family | high, stream, 0]);
+            let expected = if family == 1 { ALLOW } else { errno(libc::EAFNOSUPPORT) };
+            assert_eq!(pair, expected, "{family}");
+        }
+    }
+}
+
+#[test]
+fn only_the_native_personality_can_be_had() {
+    for persona in [0, 0xffff_ffff, u64::MAX] {
+        assert_eq!(decide(libc::SYS_personality, &[persona]), ALLOW);
+    }
+    // No address randomisation, READ_IMPLIES_EXEC, MMAP_PAGE_ZERO, 32 bits.
+    for persona in [0x4_0000, 0x40_0000, 0x10_0000, 8, 0x4_0000 | 1 << 32] {
+        assert_eq!(decide(libc::SYS_personality, &[persona]), errno(libc::EPERM));
+    }
+}
+
+#[test]
+fn device_files_cannot_be_made_but_files_and_fifos_can() {
+    for (format, expected) in [
+        (libc::S_IFCHR, errno(libc::EPERM)),
+        (libc::S_IFBLK, errno(libc::EPERM)),
+        (libc::S_IFREG, ALLOW),
+        (libc::S_IFIFO, ALLOW),
+        (libc::S_IFSOCK, ALLOW),
+        (0, ALLOW),
+    ] {
+        // The kernel takes the mode as 16 bits.
+        for noise in [0, 0o7777, 1 << 16, 1 << 32] {
+            let mode = u64::from(format) | noise;
+            assert_eq!(decide(libc::SYS_mknod, &[0, mode]), expected, "{mode:#o}");
+            assert_eq!(decide(libc::SYS_mknodat, &[0, 0, mode]), expected, "{mode:#o}");
+        }
+    }
+}
+
+/// What every system call pays that the kernel cannot decide once for all, and what installing
+/// costs: the kernel runs the program for each number.
+#[test]
+fn few_instructions_are_run_for_each_call() {
+    let program = program();
+    assert!(program.len() < 400, "{} instructions", program.len());
+    for number in 0..=rules::HIGHEST_KNOWN + 1 {
+        let call = Call { architecture: 0xc000_003e, number, arguments: [u64::MAX; 6] };
+        let steps = run(&program, &call).1;
+        assert!(steps <= 18, "{steps} instructions for call {number}");
+    }
+}

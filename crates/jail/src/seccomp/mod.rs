@@ -1,0 +1,53 @@
+//! The system call wall: the filter program and its installation.
+//!
+//! What is refused and why is in `rules`; how decisions become classic BPF is in `tree`. No
+//! policy is made here. A filter that is installed can never be taken off again, by anybody.
+
+mod rules;
+mod tree;
+
+#[cfg(test)]
+mod interpreter;
+#[cfg(test)]
+mod live_tests;
+
+use std::io;
+
+use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
+
+/// `AUDIT_ARCH_X86_64` of linux/audit.h: machine 62, 64-bit, little-endian.
+const ARCHITECTURE_X86_64: u32 = 0xc000_003e;
+
+/// The filter for a confined command, ready for [`install`].
+///
+/// Pure: the same program each time. Build it before the fork; it allocates.
+///
+/// - Another architecture (`int 0x80` is the way in) ends the process: its numbers mean other
+///   calls, and nothing that we start uses it.
+/// - What `rules` names is refused with an errno that lets programs fall back.
+/// - Numbers above the highest known one, x32 calls (bit 30) among them, answer ENOSYS: a call
+///   that did not exist when the rules were written was never judged.
+pub fn program() -> Vec<sock_filter> {
+    let foreign = tree::answer(libc::SECCOMP_RET_KILL_PROCESS);
+    let native = [tree::load(tree::NUMBER), tree::search(&rules::ranges())].concat();
+    [
+        tree::load(tree::ARCHITECTURE),
+        tree::when(tree::Is::Equal, ARCHITECTURE_X86_64, native, foreign),
+    ]
+    .concat()
+}
+
+/// Installs a filter on the calling thread and all it will start.
+///
+/// The caller must have set no_new_privs. Allocates nothing, so it may run between fork and exec.
+/// Errors are those of seccomp(2).
+pub fn install(program: &[sock_filter]) -> io::Result<()> {
+    let length =
+        u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // The kernel only reads the program; the field is not const in C.
+    let program = sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` points to `len` instructions that outlive the call, which copies them.
+    let result =
+        unsafe { libc::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,299 @@
+//! Which system calls a confined command may not make, with which answer, and why.
+//!
+//! Everything that is not named here is allowed. The answers are those that a kernel gives which
+//! was built or configured without the feature, where there is such a kernel: programs know them
+//! and fall back (libuv and tokio without io_uring, glibc without clone3, libnuma without NUMA).
+//!
+//! Allowed on purpose: `landlock_*` and `seccomp`, which can only take more away; the set-uid and
+//! set-gid bits in modes, since no_new_privs and nosuid mounts make them void inside and the
+//! files' owner is never a host user's id but the caller's own (tools set set-gid on directories);
+//! `pidfd_open` and `pidfd_send_signal`, which reach what `kill` reaches.
+
+use libc::{
+    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM,
+    EPROTONOSUPPORT, c_long,
+};
+
+use super::tree::{
+    Block, Is, Range, allow, allow_only, keep, load, low_half_of_argument, refuse, refuse_only,
+    when,
+};
+
+/// The highest number that was judged when these rules were written: `file_setattr`, Linux 6.17.
+pub(super) const HIGHEST_KNOWN: u32 = 469;
+
+// Numbers that the libc crate does not have yet (arch/x86/entry/syscalls/syscall_64.tbl).
+const SYS_CACHESTAT: c_long = 451;
+const SYS_STATMOUNT: c_long = 457;
+const SYS_LISTMOUNT: c_long = 458;
+const SYS_OPEN_TREE_ATTR: c_long = 467;
+
+/// Calls that are refused whatever their arguments are, with the errno.
+const REFUSED: &[(i32, &[c_long])] = &[
+    // Mounts: the view of the file system is the wall (the new calls were forgotten by others:
+    // CVE-2021-41133).
+    (
+        EPERM,
+        &[
+            libc::SYS_mount,
+            libc::SYS_umount2,
+            libc::SYS_pivot_root,
+            libc::SYS_chroot,
+            libc::SYS_open_tree,
+            libc::SYS_move_mount,
+            libc::SYS_fsopen,
+            libc::SYS_fsconfig,
+            libc::SYS_fsmount,
+            libc::SYS_fspick,
+            libc::SYS_mount_setattr,
+            SYS_OPEN_TREE_ATTR,
+        ],
+    ),
+    // They tell the host's mounts; programs read /proc/self/mountinfo instead.
+    (ENOSYS, &[SYS_STATMOUNT, SYS_LISTMOUNT]),
+    // Namespaces: a new user namespace gives back every capability inside it, and with them the
+    // kernel code that most local exploits need (CVE-2022-0185). clone3's flags lie in memory,
+    // where a filter cannot look; glibc falls back to clone, whose flags it sees.
+    (EPERM, &[libc::SYS_unshare, libc::SYS_setns]),
+    (ENOSYS, &[libc::SYS_clone3]),
+    // Other processes: their memory, descriptors and kernel objects.
+    (
+        EPERM,
+        &[
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+            libc::SYS_process_madvise,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_kcmp,
+        ],
+    ),
+    // Large kernel subsystems with a long list of exploits. io_uring also acts without making
+    // system calls, past this filter. EPERM is what their sysctls answer when they are off.
+    (
+        EPERM,
+        &[
+            libc::SYS_bpf,
+            libc::SYS_perf_event_open,
+            libc::SYS_userfaultfd,
+            libc::SYS_io_uring_setup,
+            libc::SYS_io_uring_enter,
+            libc::SYS_io_uring_register,
+        ],
+    ),
+    // Keyrings belong to the user, not to a namespace: they reach the host's keys.
+    (EPERM, &[libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl]),
+    // The machine: its kernel, clocks, names, swap, accounting, quotas, log, ports and terminals.
+    (
+        EPERM,
+        &[
+            libc::SYS_init_module,
+            libc::SYS_finit_module,
+            libc::SYS_delete_module,
+            libc::SYS_kexec_load,
+            libc::SYS_kexec_file_load,
+            libc::SYS_reboot,
+            libc::SYS_settimeofday,
+            libc::SYS_clock_settime,
+            libc::SYS_clock_adjtime,
+            libc::SYS_adjtimex,
+            libc::SYS_sethostname,
+            libc::SYS_setdomainname,
+            libc::SYS_swapon,
+            libc::SYS_swapoff,
+            libc::SYS_acct,
+            libc::SYS_quotactl,
+            libc::SYS_quotactl_fd,
+            libc::SYS_syslog,
+            libc::SYS_iopl,
+            libc::SYS_ioperm,
+            libc::SYS_vhangup,
+        ],
+    ),
+    // Files by handle instead of by path: past every mount (the "shocker" escape). A file system
+    // without handles answers EOPNOTSUPP, which their users know.
+    (EPERM, &[libc::SYS_open_by_handle_at]),
+    (EOPNOTSUPP, &[libc::SYS_name_to_handle_at]),
+    // Watching whole file systems.
+    (EPERM, &[libc::SYS_fanotify_init, libc::SYS_fanotify_mark]),
+    // What the host has in its page cache, a side channel.
+    (ENOSYS, &[SYS_CACHESTAT]),
+    // Memory placement tells and changes what belongs to the machine.
+    (
+        ENOSYS,
+        &[
+            libc::SYS_mbind,
+            libc::SYS_set_mempolicy,
+            libc::SYS_get_mempolicy,
+            libc::SYS_set_mempolicy_home_node,
+            libc::SYS_migrate_pages,
+            libc::SYS_move_pages,
+        ],
+    ),
+    // Memory that even the host's kernel cannot see, and 16-bit segments.
+    (ENOSYS, &[libc::SYS_memfd_secret, libc::SYS_modify_ldt]),
+    // Remains of old kernels that nothing needs.
+    (
+        ENOSYS,
+        &[
+            libc::SYS_uselib,
+            libc::SYS_ustat,
+            libc::SYS_sysfs,
+            libc::SYS__sysctl,
+            libc::SYS_nfsservctl,
+            libc::SYS_lookup_dcookie,
+        ],
+    ),
+];
+
+type Judge = fn() -> Block;
+
+/// Calls that are judged by an argument.
+const JUDGED: &[(c_long, Judge)] = &[
+    (libc::SYS_clone, clone),
+    (libc::SYS_ioctl, ioctl),
+    (libc::SYS_socket, socket),
+    (libc::SYS_socketpair, socketpair),
+    (libc::SYS_personality, personality),
+    (libc::SYS_mknod, || make_node(1)),
+    (libc::SYS_mknodat, || make_node(2)),
+];
+
+/// Every flag that makes a namespace. `CLONE_NEWTIME` lies in the bits that clone takes for the
+/// exit signal, where no valid signal has it.
+const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWTIME)
+    .cast_unsigned();
+
+fn clone() -> Block {
+    [load(low_half_of_argument(0)), when(Is::AnyBitOf, NAMESPACE_FLAGS, refuse(EPERM), allow())]
+        .concat()
+}
+
+/// Requests that put input into a terminal, where the user's shell would read it after us
+/// (CVE-2017-5226; TIOCLINUX pastes on consoles: CVE-2023-28100), or change its line discipline,
+/// which loads kernel modules of poor repute.
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541c;
+const TIOCSETD: u32 = 0x5423;
+
+fn ioctl() -> Block {
+    [load(low_half_of_argument(1)), refuse_only(&[TIOCSTI, TIOCLINUX, TIOCSETD], EPERM)].concat()
+}
+
+const PROTOCOL_TCP: u32 = 6;
+const PROTOCOL_UDP: u32 = 17;
+const PROTOCOL_ROUTE_NETLINK: u32 = 0;
+/// The bits of a socket's type beside SOCK_CLOEXEC and SOCK_NONBLOCK.
+const SOCKET_TYPE_MASK: u32 = 0xf;
+
+/// Only families that network namespaces isolate and that programs need: AF_VSOCK talks to the
+/// hypervisor from any namespace, the others are rarely reviewed kernel code loaded on demand.
+/// Over the internet only TCP and UDP (Go falls back from MPTCP); of netlink only routes, which
+/// getifaddrs reads.
+fn socket() -> Block {
+    let internet = [
+        load(low_half_of_argument(2)),
+        when(
+            Is::Equal,
+            0,
+            socket_type(),
+            when(
+                Is::Equal,
+                PROTOCOL_TCP,
+                socket_type(),
+                when(Is::Equal, PROTOCOL_UDP, socket_type(), refuse(EPROTONOSUPPORT)),
+            ),
+        ),
+    ]
+    .concat();
+    let netlink =
+        [load(low_half_of_argument(2)), allow_only(&[PROTOCOL_ROUTE_NETLINK], EPROTONOSUPPORT)]
+            .concat();
+    let families = [
+        (AF_NETLINK, netlink),
+        (AF_INET6, internet.clone()),
+        (AF_INET, internet),
+        (AF_UNIX, allow()),
+    ];
+    let judge = families.into_iter().fold(refuse(EAFNOSUPPORT), |rest, (family, block)| {
+        when(Is::Equal, family.unsigned_abs(), block, rest)
+    });
+    [load(low_half_of_argument(0)), judge].concat()
+}
+
+fn socket_type() -> Block {
+    [
+        load(low_half_of_argument(1)),
+        keep(SOCKET_TYPE_MASK),
+        allow_only(&[libc::SOCK_STREAM.unsigned_abs(), libc::SOCK_DGRAM.unsigned_abs()], EPERM),
+    ]
+    .concat()
+}
+
+/// The kernel makes both sockets before it asks their family whether it can pair them.
+fn socketpair() -> Block {
+    [load(low_half_of_argument(0)), allow_only(&[AF_UNIX.unsigned_abs()], EAFNOSUPPORT)].concat()
+}
+
+/// The native personality, and the question which one it is. The others switch off address
+/// randomisation or make memory executable behind a program's back.
+fn personality() -> Block {
+    [load(low_half_of_argument(0)), allow_only(&[0, 0xffff_ffff], EPERM)].concat()
+}
+
+/// No device files, not even the 0:0 one that anybody may make: it means a deletion to overlays.
+fn make_node(mode_argument: u32) -> Block {
+    [
+        load(low_half_of_argument(mode_argument)),
+        keep(libc::S_IFMT),
+        refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM),
+    ]
+    .concat()
+}
+
+/// What happens to every number from 0 up, as sorted ranges without a gap.
+pub(super) fn ranges() -> Vec<Range> {
+    let refused = REFUSED
+        .iter()
+        .flat_map(|(errno, numbers)| numbers.iter().map(|number| (*number, refuse(*errno))));
+    let judged = JUDGED.iter().map(|(number, judge)| (*number, judge()));
+    let mut named: Vec<(u32, Block)> = refused
+        .chain(judged)
+        // No number is negative or large; one that were would be refused as unknown.
+        .filter_map(|(number, block)| Some((u32::try_from(number).ok()?, block)))
+        .collect();
+    named.sort_unstable_by_key(|(number, _)| *number);
+
+    let mut ranges = vec![Range { first: 0, block: allow() }];
+    let mut next = 0;
+    for (number, block) in named {
+        if number > next {
+            append(&mut ranges, next, allow());
+        }
+        append(&mut ranges, number, block);
+        next = number + 1;
+    }
+    if next <= HIGHEST_KNOWN {
+        append(&mut ranges, next, allow());
+    }
+    append(&mut ranges, HIGHEST_KNOWN + 1, refuse(ENOSYS));
+    ranges
+}
+
+/// Starts a new range unless the last one has the same answer.
+fn append(ranges: &mut Vec<Range>, first: u32, block: Block) {
+    let fields = |i: &libc::sock_filter| (i.code, i.jt, i.jf, i.k);
+    let same = ranges
+        .last()
+        .is_some_and(|last| last.block.iter().map(fields).eq(block.iter().map(fields)));
+    if !same {
+        ranges.push(Range { first, block });
+    }
+}

@@ -1,0 +1,178 @@
+//! Everything that a jail is made from, complete before the first system call.
+//!
+//! Only data. Who decides what belongs in a spec (projects, limits, policy)
+//! lives outside this room.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use crate::identity::Identity;
+
+/// One jail: its identity, what it sees of the file system, its limits and its command.
+#[derive(Debug)]
+pub struct JailSpec {
+    /// Which host ids stand behind the ids inside.
+    pub identity: Identity,
+    /// The root of the file system.
+    pub root: Source,
+    /// What is mounted below the root, in order; a later mount may lie in an earlier one.
+    pub mounts: Vec<(PathBuf, Mount)>,
+    /// The name that the machine has inside.
+    pub hostname: String,
+    /// What runs.
+    pub command: Command,
+    /// How the command's streams are made.
+    pub streams: Streams,
+    /// Resource limits of each process.
+    pub rlimits: crate::rlimits::ResourceLimits,
+    /// The jail's control groups, already made; the jail joins them before its walls go up.
+    pub cgroup: Option<crate::cgroup::Group>,
+    /// Descriptors that init keeps open: locks that are to be held as long as the jail lives.
+    pub kept: Vec<OwnedFd>,
+    /// Whether a kernel without Landlock is accepted. Every other wall is always required.
+    pub landlock_optional: bool,
+}
+
+/// Where the content of a mount or of the root comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// An empty file system in memory.
+    Empty,
+    /// A directory tree or file of the host.
+    Host {
+        /// Which.
+        tree: HostTree,
+        /// Whether it may be written.
+        access: Access,
+        /// Who its owners are inside, where the jail has a range of ids.
+        owners: Owners,
+    },
+    /// A copy-on-write view.
+    Overlay(Overlay),
+}
+
+/// Who the owners of a host's tree are inside a jail that has a range of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// Nobody: what only its owner may do, nobody may. For what everybody may read.
+    Nobody,
+    /// On-disk id `n` is inside id `n`.
+    OnDisk,
+    /// The tree belongs to the jail's own range already.
+    Range,
+}
+
+/// A tree or file of the host.
+#[derive(Debug)]
+pub struct HostTree {
+    /// Its path.
+    pub path: PathBuf,
+    /// What the path led to when the spec was made; it must still do so at the launch.
+    pub file: OwnedFd,
+}
+
+impl HostTree {
+    /// Opens a path, following links.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        use rustix::fs::{Mode, OFlags};
+        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+}
+
+/// A copy-on-write view of a directory. Where the jail has a range of ids, the directory's
+/// owners are mapped.
+#[derive(Debug)]
+pub struct Overlay {
+    /// The directory that is read through.
+    pub lower: HostTree,
+    /// A directory that holds `upper` and `work`, where changes go. In memory when absent, and
+    /// then gone with the jail.
+    pub view: Option<HostTree>,
+    /// The size of an upper layer in memory.
+    pub size_bytes: u64,
+}
+
+/// Whether a mount may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It may not.
+    Read,
+    /// It may.
+    Write,
+}
+
+/// One thing that is put below the root.
+#[derive(Debug)]
+pub enum Mount {
+    /// A tree or file.
+    Tree(Source),
+    /// A file system in memory that the command may write.
+    Scratch(Scratch),
+    /// A file with this content, read-only.
+    File(Vec<u8>),
+    /// A symbolic link to this target.
+    Link(PathBuf),
+    /// An empty directory, read-only.
+    Directory,
+}
+
+/// A writable file system in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Scratch {
+    /// The mode of its root, such as 0o1777.
+    pub mode: u32,
+    /// Its size in bytes at most.
+    pub size_bytes: u64,
+    /// Whose it is, inside.
+    pub user: u32,
+    /// See `user`.
+    pub group: u32,
+}
+
+/// The command and what it starts with.
+#[derive(Debug)]
+pub struct Command {
+    /// What runs.
+    pub payload: Payload,
+    /// The environment, whole: nothing is inherited.
+    pub environment: Vec<CString>,
+    /// The directory that the command starts in, inside.
+    pub working_directory: CString,
+    /// The user and group id inside.
+    pub user: u32,
+    /// See `user`.
+    pub group: u32,
+    /// A time of the coarse clock (seconds and nanoseconds) that must have passed before the
+    /// command starts, so that what it sees is older than any change stamped later.
+    pub not_before: Option<(i64, u32)>,
+}
+
+/// What the command process does once all walls stand.
+#[derive(Debug)]
+pub enum Payload {
+    /// Runs a program, found as `execvp(3)` does, with these arguments (the first is its name).
+    Program(Vec<CString>),
+    /// Runs this function and exits with what it returns: how `doctor` proves walls.
+    Function(fn() -> u8),
+}
+
+/// How the command's standard streams are made. They are never the caller's own descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// A pipe for each stream.
+    Pipes,
+    /// A terminal of the jail's own for all three.
+    Terminal(WindowSize),
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub columns: u16,
+}

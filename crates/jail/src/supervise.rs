@@ -1,0 +1,443 @@
+//! The loop around a running jail: relays its streams, passes signals on, keeps
+//! its deadlines and tells how it ended.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::channel::{FromInit, ToInit};
+use crate::launch::{self, Error, Jail, OuterStreams};
+use crate::pty;
+use crate::relay::{self, Captured, Pump, Sink};
+use crate::spec::WindowSize;
+use crate::sys;
+
+/// Signals that are passed on to the command.
+const PASSED_ON: [i32; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+/// Those of them that ask for the end.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// The signals of this process, held back from now on so that [`supervise`] passes them on.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Holds them. Called before the launch, none is lost; the command itself starts with none
+    /// held back.
+    pub fn hold() -> io::Result<Self> {
+        sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat()).map(Self)
+    }
+}
+
+/// What is to be done around the command.
+#[derive(Debug)]
+pub struct Supervision {
+    /// What the command reads; nothing when absent.
+    pub input: Option<OwnedFd>,
+    /// Where its output goes; with a terminal, both streams.
+    pub output: Sink,
+    /// Where its errors go.
+    pub error: Sink,
+    /// The wall-clock time that it may take, start included.
+    pub timeout: Option<Duration>,
+    /// How many bytes it may write to both streams together.
+    pub output_limit_bytes: Option<u64>,
+    /// How long a command that was asked to end by a signal may take to do so.
+    pub grace: Duration,
+    /// The caller's terminal, whose size the jail's follows.
+    pub terminal: Option<OwnedFd>,
+    /// Looks at the jail from outside now and then.
+    pub watches: Vec<Watch>,
+}
+
+/// Something that is looked at now and then, and may end the jail.
+pub struct Watch {
+    /// The name of the limit that it watches.
+    pub limit: &'static str,
+    /// How often to look.
+    pub interval: Duration,
+    /// True once the limit is exceeded.
+    pub exceeded: Box<dyn FnMut() -> bool>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal.
+    Signaled(i32),
+    /// It was killed when its time was up.
+    TimedOut,
+    /// It was killed for want of memory.
+    OutOfMemory,
+    /// It was killed for writing too much output.
+    OutputExceeded,
+    /// It was killed because a watched limit was exceeded.
+    LimitExceeded(&'static str),
+    /// It was killed after this signal, which it had not followed in time.
+    Stopped(i32),
+    /// The program could not be run, for this error number.
+    NotRun(i32),
+}
+
+/// How a command ended, and what was kept of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended. No process of the jail is alive any more.
+    pub ending: Ending,
+    /// What was captured of its output.
+    pub output: Captured,
+    /// What was captured of its errors.
+    pub error: Captured,
+    /// The most memory that it used, where its control group tells.
+    pub memory_peak_bytes: Option<u64>,
+}
+
+/// Stays with the jail until nothing in it is alive.
+///
+/// # Errors
+/// [`Error::Wall`] when the command's own process could not raise its walls: nothing of the
+/// command has run then.
+pub fn supervise(
+    mut jail: Jail,
+    supervision: Supervision,
+    signals: Signals,
+) -> Result<Outcome, Error> {
+    let Signals(signals) = signals;
+    let mut session = Session::new(&mut jail, supervision).map_err(Error::Pipe)?;
+    session.follow_window_size();
+    while session.ending.is_none() {
+        session.turn(&jail, Some(signals.as_fd()))?;
+    }
+    // Init has seen everything else die, or must be made to.
+    if session.killed {
+        launch::end(&jail.init);
+    }
+    jail.ended = true;
+    session.drain(signals.as_fd())?;
+    let mut ending = session.ending.unwrap_or(Ending::Signaled(libc::SIGKILL));
+    let mut memory_peak_bytes = None;
+    if let Some(group) = jail.cgroup.take() {
+        memory_peak_bytes = group.memory_peak().ok();
+        let killed = matches!(ending, Ending::Signaled(libc::SIGKILL) | Ending::Exited(137));
+        if killed && group.oom_kills().is_ok_and(|kills| kills > 0) {
+            ending = Ending::OutOfMemory;
+        }
+        // A group can be removed once init has left it. What cannot be removed now is swept
+        // later.
+        launch::end(&jail.init);
+        let _ = group.remove();
+    }
+    let Session { output, error, .. } = session;
+    Ok(Outcome {
+        ending,
+        output: output.into_captured(),
+        error: error.map(Pump::into_captured).unwrap_or_default(),
+        memory_peak_bytes,
+    })
+}
+
+/// The state of the loop.
+struct Session {
+    input: Pump,
+    output: Pump,
+    error: Option<Pump>,
+    /// The jail's terminal, for its size.
+    master: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
+    deadlines: Deadlines,
+    watches: Vec<(Instant, Watch)>,
+    output_limit_bytes: u64,
+    grace: Duration,
+    stopping: Option<i32>,
+    not_run: Option<i32>,
+    ending: Option<Ending>,
+    killed: bool,
+    to_send: VecDeque<i32>,
+}
+
+struct Deadlines {
+    timeout: Option<Instant>,
+    grace: Option<Instant>,
+}
+
+impl Session {
+    fn new(jail: &mut Jail, supervision: Supervision) -> io::Result<Self> {
+        let Supervision {
+            input,
+            output,
+            error,
+            timeout,
+            output_limit_bytes,
+            grace,
+            terminal,
+            watches,
+        } = supervision;
+        let now = Instant::now();
+        let input_source = match input {
+            Some(input) => input,
+            None => std::fs::File::open("/dev/null")?.into(),
+        };
+        let streams = jail.streams.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let (input, output, error, master) = match streams {
+            OuterStreams::Pipes { input: to, output: from, error: errors } => {
+                for end in [&to, &from, &errors] {
+                    relay::set_nonblocking(end)?;
+                }
+                (
+                    Pump::new(input_source, Sink::Descriptor(to)),
+                    Pump::new(from, output),
+                    Some(Pump::new(errors, error)),
+                    None,
+                )
+            }
+            OuterStreams::Terminal(master) => {
+                relay::set_nonblocking(&master)?;
+                (
+                    Pump::new(input_source, Sink::Descriptor(master.try_clone()?)),
+                    Pump::new(master.try_clone()?, output),
+                    None,
+                    Some(master),
+                )
+            }
+        };
+        Ok(Self {
+            input,
+            output,
+            error,
+            master,
+            terminal,
+            deadlines: Deadlines { timeout: timeout.map(|t| now + t), grace: None },
+            watches: watches.into_iter().map(|watch| (now + watch.interval, watch)).collect(),
+            output_limit_bytes: output_limit_bytes.unwrap_or(u64::MAX),
+            grace,
+            stopping: None,
+            not_run: None,
+            ending: None,
+            killed: false,
+            to_send: VecDeque::new(),
+        })
+    }
+
+    /// Waits for the next thing to happen and does what it asks for.
+    fn turn(&mut self, jail: &Jail, signals: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        let timeout = self.next_deadline().map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
+        });
+        let ready = {
+            let sources = [
+                Some((Event::Init, jail.channel.as_fd(), PollFlags::IN)),
+                signals.map(|signals| (Event::Signal, signals, PollFlags::IN)),
+            ];
+            self.poll(sources.into_iter().flatten().collect(), timeout)?
+        };
+        for event in ready {
+            match event {
+                Event::Init => self.hear(jail)?,
+                Event::Signal => self.take_signals(jail, signals),
+                Event::Read(stream) => self.pump(stream).read(),
+                Event::Write(stream) => self.pump(stream).write(),
+            }
+        }
+        if self.master.is_none() {
+            self.input.close_sink_when_done();
+        }
+        self.keep_deadlines();
+        Ok(())
+    }
+
+    /// Passes on what is still in the streams once nothing writes to them any more.
+    fn drain(&mut self, signals: BorrowedFd<'_>) -> Result<(), Error> {
+        self.input.end();
+        self.master = None;
+        // A process that is stuck in the kernel could hold a stream open for ever.
+        let mut give_up = Instant::now() + Duration::from_secs(2);
+        while !(self.output.is_done() && self.error.as_ref().is_none_or(Pump::is_done)) {
+            let before = self.output.total_bytes + self.error.as_ref().map_or(0, |e| e.total_bytes);
+            let left = give_up.saturating_duration_since(Instant::now());
+            let waiting_for_reader = self.output.wants_write().is_some()
+                || self.error.as_ref().is_some_and(|error| error.wants_write().is_some());
+            if left.is_zero() && !waiting_for_reader {
+                break;
+            }
+            let timeout = if waiting_for_reader { None } else { Timespec::try_from(left).ok() };
+            let events = self.poll(vec![(Event::Signal, signals, PollFlags::IN)], timeout)?;
+            for event in events {
+                match event {
+                    Event::Init => {}
+                    // Whoever does not read and then asks for the end, gets the end.
+                    Event::Signal => match sys::next_signal(signals) {
+                        Ok(Some(signal)) if ENDING.contains(&signal) => return Ok(()),
+                        _ => {}
+                    },
+                    Event::Read(stream) => self.pump(stream).read(),
+                    Event::Write(stream) => self.pump(stream).write(),
+                }
+            }
+            if self.output.total_bytes + self.error.as_ref().map_or(0, |e| e.total_bytes) > before {
+                give_up = Instant::now() + Duration::from_secs(2);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll<'a>(
+        &'a self,
+        mut sources: Vec<(Event, BorrowedFd<'a>, PollFlags)>,
+        timeout: Option<Timespec>,
+    ) -> Result<Vec<Event>, Error> {
+        let pumps = [
+            Some((Stream::Input, &self.input)),
+            Some((Stream::Output, &self.output)),
+            self.error.as_ref().map(|error| (Stream::Error, error)),
+        ];
+        for (stream, pump) in pumps.into_iter().flatten() {
+            sources.extend(pump.wants_read().map(|fd| (Event::Read(stream), fd, PollFlags::IN)));
+            sources.extend(pump.wants_write().map(|fd| (Event::Write(stream), fd, PollFlags::OUT)));
+        }
+        let mut waiting: Vec<_> =
+            sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        match poll(&mut waiting, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::Pipe(e.into())),
+        }
+        Ok(sources
+            .iter()
+            .zip(&waiting)
+            .filter(|(_, waited)| !waited.revents().is_empty())
+            .map(|((event, ..), _)| *event)
+            .collect())
+    }
+
+    fn pump(&mut self, stream: Stream) -> &mut Pump {
+        match (stream, &mut self.error) {
+            (Stream::Input, _) => &mut self.input,
+            (Stream::Error, Some(error)) => error,
+            (Stream::Output | Stream::Error, _) => &mut self.output,
+        }
+    }
+
+    /// Takes init's word.
+    fn hear(&mut self, jail: &Jail) -> Result<(), Error> {
+        let Some((bytes, _)) = jail.channel.receive().map_err(Error::Pipe)? else {
+            // Init is gone without a word: it was killed, and with it everything else.
+            self.end_by(self.not_run.map_or(Ending::Signaled(libc::SIGKILL), Ending::NotRun));
+            return Ok(());
+        };
+        match FromInit::decode(&bytes) {
+            Some(FromInit::Failed { wall, errno, step }) => Err(launch::failed(wall, step, errno)),
+            Some(FromInit::ExecFailed { errno }) => {
+                self.not_run = Some(errno);
+                Ok(())
+            }
+            Some(FromInit::Ended { status }) => {
+                self.ending = Some(match self.not_run {
+                    Some(errno) => Ending::NotRun(errno),
+                    None if libc::WIFSIGNALED(status) => Ending::Signaled(libc::WTERMSIG(status)),
+                    None => Ending::Exited(libc::WEXITSTATUS(status).try_into().unwrap_or(u8::MAX)),
+                });
+                Ok(())
+            }
+            Some(FromInit::Ready { .. }) | None => Err(Error::Lost),
+        }
+    }
+
+    fn take_signals(&mut self, jail: &Jail, signals: Option<BorrowedFd<'_>>) {
+        let Some(signals) = signals else { return };
+        while let Ok(Some(signal)) = sys::next_signal(signals) {
+            if signal == libc::SIGWINCH {
+                self.follow_window_size();
+                continue;
+            }
+            if ENDING.contains(&signal) {
+                if self.stopping.is_some() {
+                    self.end_by(Ending::Stopped(signal));
+                    return;
+                }
+                self.stopping = Some(signal);
+                self.deadlines.grace = Some(Instant::now() + self.grace);
+            }
+            self.to_send.push_back(signal);
+        }
+        while let Some(signal) = self.to_send.pop_front() {
+            // When init is gone, the loop is about to learn it.
+            let _ = jail.channel.send(&ToInit::Signal(signal).encode(), &[]);
+        }
+    }
+
+    fn follow_window_size(&self) {
+        let (Some(master), Some(terminal)) = (&self.master, &self.terminal) else { return };
+        if let Ok(size) = rustix::termios::tcgetwinsize(terminal) {
+            let size = WindowSize { rows: size.ws_row, columns: size.ws_col };
+            // The size is a courtesy; a terminal that is just closing has none.
+            let _ = pty::resize(master, size);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        [self.deadlines.timeout, self.deadlines.grace]
+            .into_iter()
+            .flatten()
+            .chain(self.watches.iter().map(|(next, _)| *next))
+            .min()
+    }
+
+    fn keep_deadlines(&mut self) {
+        if self.ending.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let written = self.output.total_bytes + self.error.as_ref().map_or(0, |e| e.total_bytes);
+        if written > self.output_limit_bytes {
+            self.end_by(Ending::OutputExceeded);
+        } else if self.deadlines.timeout.is_some_and(|at| at <= now) {
+            self.end_by(Ending::TimedOut);
+        } else if let (Some(at), Some(signal)) = (self.deadlines.grace, self.stopping)
+            && at <= now
+        {
+            self.end_by(Ending::Stopped(signal));
+        }
+        for (next, watch) in &mut self.watches {
+            if *next > now {
+                continue;
+            }
+            *next = now + watch.interval;
+            if (watch.exceeded)() && self.ending.is_none() {
+                self.ending = Some(Ending::LimitExceeded(watch.limit));
+                self.killed = true;
+            }
+        }
+    }
+
+    fn end_by(&mut self, ending: Ending) {
+        self.ending = Some(ending);
+        self.killed = true;
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Init,
+    Signal,
+    Read(Stream),
+    Write(Stream),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stream {
+    Input,
+    Output,
+    Error,
+}

@@ -1,0 +1,280 @@
+//! The kernel calls that `rustix` does not have, each as one small function.
+//!
+//! Nothing here decides anything.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+
+/// The namespaces of every jail.
+pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// Which side of a [`clone_process`] this is.
+#[derive(Debug)]
+pub(crate) enum Side {
+    /// The child.
+    Child,
+    /// The parent, with the child's pid and a descriptor of it.
+    Parent(libc::pid_t, OwnedFd),
+}
+
+/// `clone3(2)` without shared memory: a fork into new namespaces.
+///
+/// # Safety
+/// The calling process must have a single thread: the child goes on with a copy of that one only.
+pub(crate) unsafe fn clone_process(namespaces: i32) -> io::Result<Side> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct CloneArgs {
+        flags: u64,
+        pidfd: u64,
+        child_tid: u64,
+        parent_tid: u64,
+        exit_signal: u64,
+        stack: u64,
+        stack_size: u64,
+        tls: u64,
+    }
+    let mut pidfd: RawFd = -1;
+    let mut arguments = CloneArgs {
+        flags: u64::from((namespaces | libc::CLONE_PIDFD).cast_unsigned()),
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
+        ..CloneArgs::default()
+    };
+    // SAFETY: the arguments are valid for the call and the kernel writes only `pidfd`; no stack
+    // is given and no memory is shared, so that the child goes on as after fork(2).
+    let result = unsafe {
+        libc::syscall(libc::SYS_clone3, std::ptr::from_mut(&mut arguments), size_of::<CloneArgs>())
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Side::Child),
+        pid => {
+            let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+            // SAFETY: the kernel has just opened this descriptor for us.
+            Ok(Side::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+        }
+    }
+}
+
+/// Starts a child that shares this process's memory and runs `child`, and waits until the child
+/// has become another program or ended (`vfork(2)`): nothing is copied for it. Its descriptors,
+/// ids, signals, limits and directory are its own.
+///
+/// # Safety
+/// The calling process must have a single thread. `child` may not free, close or give away what
+/// this process goes on to use; it never returns.
+pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
+    const STACK_BYTES: usize = 256 * 1024;
+    extern "C" fn enter<F: Fn()>(argument: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the argument is the closure below, which the waiting parent keeps alive.
+        unsafe { (*argument.cast::<F>().cast_const())() };
+        exit_now(125)
+    }
+    let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
+    // SAFETY: the stack is 16-byte aligned, grows down from its end and outlives the child's use
+    // of it, as does the closure: this process does not run until the child has left its memory.
+    let pid = unsafe {
+        libc::clone(
+            enter::<F>,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            std::ptr::from_ref(child).cast_mut().cast(),
+        )
+    };
+    if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+}
+
+/// `mount_setattr(2)` on the mount behind a descriptor.
+pub(crate) fn mount_setattr(
+    mount: BorrowedFd<'_>,
+    recursive: bool,
+    set: u64,
+    user_namespace: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set | if user_namespace.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: user_namespace.map_or(0, |fd| u64::from(fd.as_raw_fd().cast_unsigned())),
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is empty and terminated, and the structure is valid for its stated size.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            std::ptr::from_ref(&attributes),
+            size_of::<libc::mount_attr>(),
+        )
+    })
+}
+
+/// `signalfd(2)` for these signals, which are blocked in this process from now on.
+pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before use, and each call gets valid pointers.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(OwnedFd::from_raw_fd(descriptor)),
+        }
+    }
+}
+
+/// The next signal of a [`signal_descriptor`], if one is waiting.
+pub(crate) fn next_signal(descriptor: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(descriptor, &mut bytes) {
+        Ok(length) if length == bytes.len() => {
+            // `ssi_signo` is the structure's first field, 32 bits wide.
+            let number = [bytes[0], bytes[1], bytes[2], bytes[3]];
+            Ok(Some(i32::from_ne_bytes(number)))
+        }
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Gives each signal its default action and blocks none.
+pub(crate) fn reset_signals() {
+    // SAFETY: default actions run no code of ours; the set is initialised before use. Numbers
+    // that cannot be changed (SIGKILL, SIGSTOP, the C library's own) fail without effect.
+    unsafe {
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// `prctl(2)` with one argument.
+pub(crate) fn prctl(option: i32, argument: u64) -> io::Result<()> {
+    // SAFETY: only options whose arguments are plain numbers are used in this room.
+    check(i64::from(unsafe { libc::prctl(option, argument, 0, 0, 0) }))
+}
+
+/// Makes every descriptor from `first` on close at the next exec (`close_range(2)`).
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: sets a flag of descriptors and touches no memory.
+    check(unsafe {
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    })
+}
+
+/// Closes every descriptor but these. Whatever owned the others must not be dropped.
+pub(crate) fn close_all_but(mut kept: Vec<RawFd>) -> io::Result<()> {
+    kept.sort_unstable();
+    let mut first = 0;
+    for descriptor in kept {
+        let descriptor = descriptor.cast_unsigned();
+        if descriptor > first {
+            // SAFETY: closing descriptors touches no memory; the caller uses none of them again.
+            check(unsafe { libc::syscall(libc::SYS_close_range, first, descriptor - 1, 0) })?;
+        }
+        first = descriptor + 1;
+    }
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
+}
+
+/// `execve(2)`; returns only when it failed.
+pub(crate) fn exec(
+    program: &CStr,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+) -> io::Error {
+    debug_assert!(arguments.last().is_some_and(|p| p.is_null()));
+    debug_assert!(environment.last().is_some_and(|p| p.is_null()));
+    // SAFETY: the arrays end in null and their strings outlive the call.
+    unsafe {
+        libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    }
+    io::Error::last_os_error()
+}
+
+/// `kill(2)`.
+pub(crate) fn kill(pid: libc::pid_t, signal: i32) -> io::Result<()> {
+    // SAFETY: sends a signal and touches no memory.
+    check(i64::from(unsafe { libc::kill(pid, signal) }))
+}
+
+/// `waitpid(2)`: a child that ended, with its status.
+pub(crate) enum Waited {
+    /// This child ended with this status.
+    Child(libc::pid_t, i32),
+    /// There are children, and none has ended.
+    None,
+    /// There is no child.
+    NoChildren,
+}
+
+/// Reaps one child, waiting for it when `block` is set.
+pub(crate) fn reap(block: bool) -> io::Result<Waited> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the status is ours to write.
+        let pid = unsafe {
+            libc::waitpid(-1, &raw mut status, libc::__WALL | if block { 0 } else { libc::WNOHANG })
+        };
+        if pid > 0 {
+            return Ok(Waited::Child(pid, status));
+        }
+        if pid == 0 {
+            return Ok(Waited::None);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Ok(Waited::NoChildren),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Ends this process at once, without the C library's clean-up.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: nothing of this process is used again.
+    unsafe { libc::_exit(code) }
+}
+
+/// Sets all user and group ids of this process, and no supplementary group where that is allowed.
+pub(crate) fn become_ids(user: u32, group: u32, clear_groups: bool) -> io::Result<()> {
+    // SAFETY: changes the ids of the only thread and touches no memory.
+    unsafe {
+        if clear_groups {
+            check(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()))?;
+        }
+        check(libc::syscall(libc::SYS_setresgid, group, group, group))?;
+        check(libc::syscall(libc::SYS_setresuid, user, user, user))
+    }
+}
+
+/// Sets the machine's name in the current namespace.
+pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
+    // SAFETY: the kernel reads `name.len()` bytes from a valid pointer.
+    check(i64::from(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }))
+}
+
+fn check(result: i64) -> io::Result<()> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

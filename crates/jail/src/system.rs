@@ -1,0 +1,151 @@
+//! What of the host every jail may see: the system's own programs and the few
+//! files of `/etc` that they need. Nothing personal, nothing that names a user.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::spec::{Access, HostTree, Mount, Owners, Source};
+
+/// Directories of programs and libraries. On a system with merged `/usr` most are links.
+const PROGRAMS: [&str; 8] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
+
+/// Files and directories of `/etc` that programs need and that hold no secret, no user and no
+/// address. Links are copied, all else is mounted read-only.
+const ETC: [&str; 17] = [
+    "alternatives",
+    "bash.bashrc",
+    "debian_version",
+    "inputrc",
+    "ld.so.cache",
+    "ld.so.conf",
+    "localtime",
+    "mime.types",
+    "os-release",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+];
+
+/// A file up to this size is copied, which is cheaper than a mount.
+const COPIED_BYTES: u64 = 4096;
+
+/// Who the command is, for `/etc/passwd` and its kind.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// The user's name.
+    pub name: String,
+    /// The user's id inside.
+    pub user: u32,
+    /// The group's id inside.
+    pub group: u32,
+    /// The home directory inside.
+    pub home: PathBuf,
+}
+
+/// The system directories of the host, read-only.
+pub fn programs() -> io::Result<Vec<(PathBuf, Mount)>> {
+    let mut mounts = Vec::new();
+    for directory in PROGRAMS.map(Path::new) {
+        mounts.extend(visible(directory)?.map(|mount| (directory.to_owned(), mount)));
+    }
+    Ok(mounts)
+}
+
+/// The allowlisted `/etc`, with accounts and names of the jail's own.
+pub fn configuration(account: &Account, hostname: &str) -> io::Result<Vec<(PathBuf, Mount)>> {
+    let etc = Path::new("/etc");
+    let mut mounts = identity_files(account, hostname);
+    mounts.push((etc.join("nsswitch.conf"), text("passwd: files\ngroup: files\nhosts: files\n")));
+    for name in ETC {
+        let path = etc.join(name);
+        mounts.extend(visible(&path)?.map(|mount| (path, mount)));
+    }
+    Ok(mounts)
+}
+
+/// `/etc/passwd`, `group`, `hosts` and `hostname`, which no jail takes from anywhere else.
+pub fn identity_files(account: &Account, hostname: &str) -> Vec<(PathBuf, Mount)> {
+    let Account { name, user, group, home } = account;
+    let home = home.display();
+    let mut passwd = String::new();
+    let mut groups = String::new();
+    if *user != 0 {
+        passwd.push_str("root:x:0:0:root:/root:/usr/sbin/nologin\n");
+    }
+    if *group != 0 {
+        groups.push_str("root:x:0:\n");
+    }
+    passwd.push_str(&format!("{name}:x:{user}:{group}::{home}:/bin/sh\n"));
+    passwd.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+    groups.push_str(&format!("{name}:x:{group}:\nnogroup:x:65534:\n"));
+    let hosts = format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n");
+    let file = |name: &str, content: &str| (Path::new("/etc").join(name), text(content));
+    vec![
+        file("passwd", &passwd),
+        file("group", &groups),
+        file("hosts", &hosts),
+        file("hostname", &format!("{hostname}\n")),
+    ]
+}
+
+fn text(content: &str) -> Mount {
+    Mount::File(content.as_bytes().to_vec())
+}
+
+/// The mount that shows a path of the host; none where there is no such path.
+fn visible(path: &Path) -> io::Result<Option<Mount>> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(e) => return Err(e),
+    };
+    if metadata.is_symlink() {
+        return Ok(Some(Mount::Link(fs::read_link(path)?)));
+    }
+    if metadata.is_file() && metadata.size() <= COPIED_BYTES {
+        return Ok(Some(Mount::File(fs::read(path)?)));
+    }
+    Ok(Some(Mount::Tree(Source::Host {
+        tree: HostTree::open(path)?,
+        access: Access::Read,
+        owners: Owners::Nobody,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_name_nobody_of_the_host() {
+        let account = Account {
+            name: "user".into(),
+            user: 1000,
+            group: 1000,
+            home: PathBuf::from("/home/user"),
+        };
+        let files = identity_files(&account, "stockade");
+        let passwd = files.iter().find(|(path, _)| path.ends_with("passwd")).unwrap();
+        let Mount::File(content) = &passwd.1 else { panic!("{passwd:?}") };
+        let content = String::from_utf8(content.clone()).unwrap();
+        let names: Vec<_> = content.lines().map(|l| l.split(':').next().unwrap()).collect();
+        assert_eq!(names, ["root", "user", "nobody"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_mounted() {
+        assert!(visible(Path::new("/etc/no-such-file")).unwrap().is_none());
+        assert!(visible(Path::new("/etc/hostname/below")).unwrap().is_none());
+        assert!(!programs().unwrap().is_empty());
+    }
+}

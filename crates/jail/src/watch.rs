@@ -1,0 +1,138 @@
+//! Looking at what a process tree uses, for limits that no control group holds.
+//!
+//! A watched limit is weaker than an enforced one: a process can use more between two looks, and
+//! files in memory that nobody has mapped are not seen.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+
+/// Whether a process and all below it use more than so many bytes of memory together.
+///
+/// First by resident memory, which is cheap and counts shared pages once for each process; only
+/// when that is too much by each process's share of them (`Pss`), where the kernel tells it.
+///
+/// # Errors
+/// `Unsupported` where the kernel does not list children (CONFIG_PROC_CHILDREN): such a limit
+/// cannot be watched.
+pub fn uses_more_than(root: i32, bytes: u64) -> io::Result<bool> {
+    Ok(sum(root, resident)? > bytes && sum(root, share)? > bytes)
+}
+
+/// The resident memory of a process and all below it, in bytes; 0 when it has ended. Pages that
+/// several share count several times.
+///
+/// # Errors
+/// As [`uses_more_than`].
+pub fn memory_of_tree(root: i32) -> io::Result<u64> {
+    sum(root, resident)
+}
+
+fn sum(root: i32, measure: impl Fn(i32) -> u64) -> io::Result<u64> {
+    let mut total = 0_u64;
+    let mut seen = HashSet::new();
+    let mut waiting = vec![root];
+    while let Some(process) = waiting.pop() {
+        // One that is handed to a new parent meanwhile is found twice.
+        if seen.insert(process) {
+            total = total.saturating_add(measure(process));
+            waiting.extend(children(process)?);
+        }
+    }
+    Ok(total)
+}
+
+/// The children of every thread of a process; none when it has ended.
+fn children(process: i32) -> io::Result<Vec<i32>> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Ok(vec![]) };
+    let mut children = Vec::new();
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(text) => children.extend(numbers(&text)),
+            // The thread has ended, unless it is still there.
+            Err(_) if !thread.path().exists() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(children)
+}
+
+fn numbers(text: &str) -> impl Iterator<Item = i32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok())
+}
+
+fn resident(process: i32) -> u64 {
+    bytes_in(&format!("/proc/{process}/status"), "VmRSS:").unwrap_or(0)
+}
+
+fn share(process: i32) -> u64 {
+    // Not told of processes that we may not trace, such as a jail's init; those count in full.
+    bytes_in(&format!("/proc/{process}/smaps_rollup"), "Pss:").unwrap_or_else(|| resident(process))
+}
+
+/// The value of a `Key:   123 kB` line.
+fn bytes_in(file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+    use crate::testing::{fork_child, wait_for};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A child with this much memory of its own, whose child shares it and has 8 MiB more.
+    fn tree(bytes: u64, look: impl FnOnce(i32)) {
+        let (mut wait, mut ready) = std::io::pipe().unwrap();
+        let child = fork_child(|| {
+            let mut memory = vec![0_u8; usize::try_from(bytes).unwrap()];
+            memory.chunks_mut(4096).for_each(|page| page[0] = 1);
+            let own_child = fork_child(|| {
+                let more = std::hint::black_box(vec![1_u8; 8 << 20]);
+                // SAFETY: takes numbers; the parent lives at least until `ready` was written to.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                ready.write_all(&[0]).unwrap();
+                // SAFETY: waits for the signal that kills.
+                unsafe { libc::pause() };
+                drop(more);
+                0
+            });
+            std::hint::black_box(&memory);
+            wait_for(own_child);
+            0
+        });
+        wait.read_exact(&mut [0]).unwrap();
+        look(child);
+        // SAFETY: the child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        wait_for(child);
+        assert_eq!(memory_of_tree(child).unwrap(), 0);
+    }
+
+    #[test]
+    fn all_generations_count() {
+        tree(MIB, |child| {
+            let used = memory_of_tree(child).unwrap();
+            assert!(used >= 9 * MIB, "{used}");
+            assert!(uses_more_than(child, 8 * MIB).unwrap());
+            assert!(!uses_more_than(child, 1 << 40).unwrap());
+        });
+    }
+
+    #[test]
+    fn shared_memory_is_not_held_against_the_tree_twice() {
+        tree(64 * MIB, |child| {
+            assert!(memory_of_tree(child).unwrap() > 128 * MIB);
+            assert!(!uses_more_than(child, 100 * MIB).unwrap());
+            assert!(uses_more_than(child, 60 * MIB).unwrap());
+        });
+    }
+}

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Greets whoever is named.
+echo "Helo, ${1:-nobody}!"

@@ -1,0 +1,63 @@
+//! The parsers that are fuzzed. A target says whether the parser accepted the input, and panics
+//! when what it accepted breaks a promise.
+
+mod ignore;
+mod index;
+mod manifest;
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+
+/// One parser.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Its name, which is also that of its corpus.
+    pub(crate) name: &'static str,
+    /// Words of its format.
+    pub(crate) words: &'static [&'static str],
+    /// Reads one input; whether it was accepted.
+    pub(crate) run: fn(&[u8]) -> bool,
+}
+
+/// All parsers.
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "ignore", words: ignore::WORDS, run: ignore::run },
+    Target { name: "index", words: index::WORDS, run: index::run },
+    Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
+];
+
+/// The seeds of a target, in the order of their names.
+pub(crate) fn corpus(directory: &Path, target: &Target) -> anyhow::Result<Vec<Vec<u8>>> {
+    let directory = directory.join(target.name);
+    let list = std::fs::read_dir(&directory);
+    let list = list.with_context(|| format!("list {}", directory.display()))?;
+    let mut paths = list.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    paths.sort();
+    ensure!(!paths.is_empty(), "{} holds no seeds", directory.display());
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).with_context(|| format!("read {}", path.display())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name of a seed says whether it must be accepted.
+    #[test]
+    fn seeds_are_judged_as_their_names_say() {
+        for target in TARGETS {
+            let mut judged = [0; 2];
+            for entry in std::fs::read_dir(Path::new("corpus").join(target.name)).unwrap() {
+                let path = entry.unwrap().path();
+                let expected = path.file_name().unwrap().to_str().unwrap().starts_with("valid-");
+                let accepted = (target.run)(&std::fs::read(&path).unwrap());
+                assert_eq!(accepted, expected, "{}", path.display());
+                judged[usize::from(accepted)] += 1;
+            }
+            assert!(judged.iter().all(|count| *count > 0), "{}: {judged:?}", target.name);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Who the command is: nobody on the host, with no right to become anybody.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{Proof, is_held};
+use crate::harness::{Identity, World};
+use crate::host;
+
+/// The lowest host id that a sandbox started by root may use.
+const LOWEST_MAPPED_ID: u32 = 0x7000_0000;
+
+fn privileges(world: &World) {
+    is_held(world, Proof::Apart, &["privileges"]);
+}
+
+/// What the host's kernel says of a process in the sandbox.
+fn seen_from_the_host(world: &World) {
+    let (first, second) = host::token();
+    let word = format!("{first}{second}");
+    let running = world.stockade(&["run", "--discard", "--", "./probe", "linger", &word]).start();
+    let pid = host::wait_for_process(&word);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_start_matches(':').split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for name in ["Uid", "Gid"] {
+        for id in field(name) {
+            let id: u32 = id.parse().unwrap();
+            match world.identity {
+                Identity::Root => assert!(id >= LOWEST_MAPPED_ID, "{name}: {id}"),
+                Identity::User => assert_eq!(id, world.identity.uid(), "{name}"),
+            }
+        }
+    }
+    for id in field("Groups") {
+        let id: u32 = id.parse().unwrap();
+        assert!(id != 0 && (id >= LOWEST_MAPPED_ID || world.identity == Identity::User), "{id}");
+    }
+    for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(field(name), ["0000000000000000"], "{name}");
+    }
+    assert_eq!(field("NoNewPrivs"), ["1"]);
+    assert_eq!(field("Seccomp"), ["2"]);
+    for name in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let inside = fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap();
+        assert_ne!(inside.display().to_string(), host::namespace(name), "{name}");
+    }
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    drop(running);
+    host::assert_none_survives(&word);
+}
+
+fn gain_ids(world: &World) {
+    is_held(world, Proof::Root, &["gain-ids"]);
+}
+
+/// A set-user-id file in the project, of root where the tests can make one.
+fn set_user_id_file(world: &World) {
+    let path = world.project.join("set-id");
+    fs::copy(world.probe(), &path).unwrap();
+    world.own(&path);
+    // Who else owns it does not matter: that it is somebody else does.
+    if crate::harness::tests_run_as_root() {
+        std::os::unix::fs::chown(&path, Some(5), Some(5)).unwrap();
+    }
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).unwrap();
+    if crate::harness::tests_run_as_root() {
+        world.on_host(&path, &["effective-ids"]).finish().escaped();
+    }
+    world.run(&["--discard"], &["./set-id", "effective-ids"]).held();
+}
+
+/// CVE-2021-3493 and CVE-2023-0386: rights of a file that is copied up, or made, in the view.
+fn set_id_files_do_not_leave(world: &World) {
+    let path = world.write("tool", "#!/bin/sh\n");
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
+    let script = "echo echo >> tool; chmod 6755 tool; cp /bin/sh shell; chmod 6777 shell; \
+                  mkdir bits; chmod 7777 bits; echo x > bits/x; ls -ld tool shell bits";
+    world.review(script);
+    let with_bits = |root: &std::path::Path| {
+        host::Tree::of(root)
+            .entries
+            .into_iter()
+            .filter(|(_, entry)| entry.mode & 0o6000 != 0)
+            .map(|(path, _)| path)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(with_bits(&world.data()), Vec::<std::path::PathBuf>::new(), "in the data directory");
+    world.stockade(&["apply", "latest", "--allow-executed"]).finish().succeeds();
+    let applied: Vec<_> = with_bits(&world.project);
+    let new: Vec<_> = applied.iter().filter(|path| !path.ends_with("tool")).collect();
+    assert!(new.is_empty(), "new set-id files were applied: {new:?}");
+    let entries = host::Tree::of(&world.project).entries;
+    for (path, entry) in entries {
+        assert_eq!(entry.uid, world.identity.uid(), "{} has another owner", path.display());
+    }
+}
+
+fn file_capabilities(world: &World) {
+    is_held(world, Proof::Root, &["file-capabilities"]);
+}
+
+fn hard_links_to_system_files(world: &World) {
+    world.attack(&["link-system-file"]).held();
+}
+
+fn host_name_is_hidden(world: &World) {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    world.attack_bare(&["host-identity", &name]).escaped();
+    world.attack(&["host-identity", &name, machine.trim()]).held();
+}
+
+/// A project of an ordinary user that root runs a command on: the command is neither.
+fn project_of_another_user(world: &World) {
+    if world.identity == Identity::User {
+        return;
+    }
+    for (path, _) in host::Tree::of(&world.project).entries {
+        std::os::unix::fs::lchown(&path, Some(1000), Some(1000)).unwrap();
+    }
+    let outcome =
+        world.run(&["--review"], &["sh", "-c", "id -u; echo new > new; ls -ln a.txt new"]);
+    outcome.succeeds();
+    assert_eq!(outcome.stdout.lines().next(), Some("1000"), "{outcome}");
+    world.stockade(&["apply", "latest"]).finish().succeeds();
+    let new = host::Tree::of(&world.project.join("new"));
+    assert_eq!(new.entries.values().next().map(|entry| (entry.uid, entry.gid)), Some((1000, 1000)));
+    world.attack(&["gain-ids"]).held();
+    world.attack(&["privileges"]).held();
+}
+
+as_root_and_as_user![
+    privileges,
+    seen_from_the_host,
+    gain_ids,
+    set_user_id_file,
+    set_id_files_do_not_leave,
+    file_capabilities,
+    hard_links_to_system_files,
+    host_name_is_hidden,
+    project_of_another_user,
+];

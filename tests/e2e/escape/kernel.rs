@@ -1,0 +1,110 @@
+//! Calls into the kernel that a sandboxed command has no business making.
+
+use super::{Proof, is_held};
+use crate::harness::World;
+
+/// One test for each named group of calls of the probe's table.
+macro_rules! calls_are_refused {
+    ($($name:ident: $proof:ident $calls:expr;)+) => {
+        $(
+            fn $name(world: &World) {
+                let mut words = vec!["syscall"];
+                words.extend($calls);
+                is_held(world, Proof::$proof, &words);
+            }
+        )+
+        as_root_and_as_user![$($name),+];
+    };
+}
+
+calls_are_refused! {
+    unshare_user_namespace: Anyone ["unshare-user"];
+    unshare_other_namespaces: Root
+        ["unshare-mount", "unshare-network", "unshare-pid"];
+    bpf: Root ["bpf"];
+    perf_event_open: Anyone ["perf_event_open"];
+    userfaultfd: Anyone ["userfaultfd"];
+    keyctl: Anyone ["keyctl"];
+    add_key_and_request_key: Anyone ["add_key", "request_key"];
+    ptrace_traceme: Anyone ["ptrace-traceme"];
+    process_vm: Anyone ["process_vm_readv", "process_vm_writev"];
+    kcmp: Anyone ["kcmp"];
+    kexec: Root ["kexec_load", "kexec_file_load"];
+    kernel_modules: Root ["init_module", "finit_module", "delete_module"];
+    reboot: Root ["reboot"];
+    swap: Root ["swapon", "swapoff"];
+    acct: Root ["acct"];
+    quotactl: Root ["quotactl"];
+    mount_by_old_calls: Root ["mount", "umount2", "pivot_root", "chroot"];
+    // CVE-2021-41133 and CVE-2022-0185: the calls that a list written for `mount` forgets.
+    mount_by_new_calls: Root
+        ["fsopen", "fspick", "fsconfig", "fsmount", "open_tree", "move_mount", "mount_setattr"];
+    mount_by_newest_call: Root ["open_tree_attr"];
+    open_by_handle_call: Root ["open_by_handle_at"];
+    kernel_log: Root ["syslog"];
+    io_ports: Root ["iopl", "ioperm"];
+    host_name_set: Root ["sethostname", "setdomainname"];
+    // As root it would hang up the terminal of whoever runs the tests.
+    vhangup: None ["vhangup"];
+    modify_ldt: Anyone ["modify_ldt"];
+    io_uring: Anyone ["io_uring_setup", "io_uring_enter", "io_uring_register"];
+}
+
+fn clone_with_user_namespace(world: &World) {
+    is_held(world, Proof::Anyone, &["clone-user-namespace"]);
+}
+
+/// `clone3` passes its flags by pointer, where a filter cannot see them.
+fn clone3(world: &World) {
+    is_held(world, Proof::Anyone, &["clone3"]);
+}
+
+fn setns(world: &World) {
+    is_held(world, Proof::Root, &["setns"]);
+}
+
+fn pidfd_getfd(world: &World) {
+    is_held(world, Proof::Anyone, &["pidfd-getfd"]);
+}
+
+fn int80(world: &World) {
+    // The answer of a filter is a kill or ENOSYS; neither gives the caller its pid.
+    is_held(world, Proof::Anyone, &["int80"]);
+}
+
+/// Most kernels have no x32 calls and answer ENOSYS by themselves: no proof without a sandbox.
+fn x32(world: &World) {
+    is_held(world, Proof::None, &["x32"]);
+}
+
+/// CVE-2017-5226, CVE-2019-10063 (high bits), CVE-2023-28100 (TIOCLINUX).
+fn terminal_ioctl(world: &World) {
+    is_held(world, Proof::Anyone, &["terminal-ioctl"]);
+}
+
+fn personality(world: &World) {
+    is_held(world, Proof::Anyone, &["personality"]);
+}
+
+/// Not proven without a sandbox: it would touch the machine's clock.
+fn clock_set(world: &World) {
+    is_held(world, Proof::None, &["clock-set"]);
+}
+
+/// CVE-2022-0847; fixed in every kernel that Stockade runs on, so it cannot be proven.
+fn dirty_pipe(world: &World) {
+    is_held(world, Proof::None, &["dirty-pipe", "/etc/passwd"]);
+}
+
+as_root_and_as_user![
+    clone_with_user_namespace,
+    clone3,
+    setns,
+    pidfd_getfd,
+    int80,
+    x32,
+    terminal_ioctl,
+    personality,
+    clock_set,
+    dirty_pipe,
+];

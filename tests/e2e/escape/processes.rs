@@ -1,0 +1,125 @@
+//! Other processes: the host's cannot be seen, signalled or read, nor can the
+//! sandbox's own init.
+
+use super::{Proof, is_held};
+use crate::harness::World;
+use crate::host;
+
+/// A process of the host, of the same user, that a test aims at.
+fn target(world: &World) -> (crate::call::Running, String, String) {
+    let (first, second) = host::token();
+    let word = format!("{first}{second}");
+    let running = world.on_host(&world.probe(), &["linger", &word]).start();
+    host::wait_for_process(&word);
+    (running, first, second)
+}
+
+fn host_process_is_invisible(world: &World) {
+    let (_target, first, second) = target(world);
+    world.attack_bare(&["see-process", &first, &second]).escaped();
+    world.attack(&["see-process", &first, &second]).held();
+    let count = world.shell("ls -d /proc/[0-9]* | wc -l");
+    let count: usize = count.stdout.trim().parse().unwrap();
+    assert!(count < 10, "{count} processes are seen inside");
+}
+
+fn host_process_cannot_be_signalled(world: &World) {
+    let (mut target, ..) = target(world);
+    let pid = target.pid().to_string();
+    world.attack(&["kill-host", &host::namespace("pid"), &pid]).held();
+    assert!(target.is_running(), "the host's process was killed from inside");
+}
+
+/// `kill(-1)` ends what is in the sandbox, and nothing else.
+fn kill_everything(world: &World) {
+    let (mut target, ..) = target(world);
+    world.attack(&["kill-all", &host::namespace("pid")]);
+    assert!(target.is_running(), "the host's process was killed from inside");
+    world.shell("true").succeeds();
+}
+
+fn kill_init(world: &World) {
+    world.attack(&["kill-init", &host::namespace("pid")]).held();
+}
+
+/// The files in /proc of pid 1 and of the parent: environment, memory, root, descriptors.
+fn init_files(world: &World) {
+    is_held(world, Proof::Root, &["init-files"]);
+}
+
+fn trace_init(world: &World) {
+    // Without a sandbox it would stop whoever runs the tests.
+    world.attack(&["trace"]).held();
+}
+
+/// The init is a fork of the caller's process: what that held in memory must not be readable.
+fn memory_of_init(world: &World) {
+    let (first, second) = host::token();
+    let outcome = world
+        .stockade(&["run", "--discard", "--", "./probe", "memory-of-init", &first, &second])
+        .env("STOCKADE_TEST_SECRET", format!("{first}{second}"))
+        .finish();
+    outcome.held();
+}
+
+/// CVE-2019-5736: the runtime's own binary, reached through the process that runs it. The
+/// binary here is a copy that belongs to the caller, so that permissions alone do not hold it.
+fn runtime_binary(world: &World) {
+    let own = world.path("own-stockade");
+    std::fs::copy(world.binary(), &own).unwrap();
+    world.own(&own);
+    let before = host::Tree::of(&own);
+    let bytes = std::fs::read(&own).unwrap();
+    let commands = [
+        vec!["./probe", "init-executable"],
+        vec!["./probe", "own-executable"],
+        vec!["/proc/self/exe", "--version"],
+        vec!["/proc/1/exe", "--version"],
+        vec!["sh", "-c", "printf '#!/proc/1/exe\n' > x; chmod +x x; ./x; chmod 777 /proc/1/exe"],
+        vec!["sh", "-c", "exec 3< /proc/1/exe; chmod 777 /proc/self/fd/3; : > /proc/self/fd/3"],
+        vec!["sh", "-c", "ln /proc/1/exe here; ln -L /proc/1/exe here; ls here"],
+    ];
+    for (index, command) in commands.iter().enumerate() {
+        let mut arguments = vec!["run", "--discard", "--"];
+        arguments.extend(command);
+        let outcome = world.on_host(&own, &arguments).finish();
+        match index {
+            0 => drop(outcome.held()),
+            // Its own executable is the project's copy-on-write one: free to be changed.
+            1 => {}
+            _ => assert_ne!(outcome.code(), 0, "{outcome}"),
+        }
+        before.assert_same(&host::Tree::of(&own), "the runtime's binary");
+    }
+    assert_eq!(std::fs::read(&own).unwrap(), bytes);
+}
+
+/// Two sandboxes of the same user at the same time.
+fn sandboxes_are_apart(world: &World) {
+    let (first, second) = host::token();
+    let word = format!("{first}{second}");
+    let script = format!(
+        "echo secret > /tmp/{word}; echo secret > $HOME/{word}; echo secret > {word}; \
+         mkdir -p /dev/shm && echo secret > /dev/shm/{word}; exec ./probe linger {word}"
+    );
+    let other = world.stockade(&["run", "--discard", "--", "sh", "-c", &script]).start();
+    let pid = host::wait_for_process(&word).to_string();
+    world.attack(&["see-process", &first, &second]).held();
+    world.attack(&["find", &word]).held();
+    world.attack(&["kill-host", &host::namespace("pid"), &pid]).held();
+    assert!(!host::processes_with(&word).is_empty(), "the other sandbox still runs");
+    drop(other);
+    host::assert_none_survives(&word);
+}
+
+as_root_and_as_user![
+    host_process_is_invisible,
+    host_process_cannot_be_signalled,
+    kill_everything,
+    kill_init,
+    init_files,
+    trace_init,
+    memory_of_init,
+    runtime_binary,
+    sandboxes_are_apart,
+];

@@ -1,0 +1,219 @@
+//! What the caller has and the command may not: files, environment, keys.
+
+use std::fs;
+use std::path::Path;
+
+use crate::harness::World;
+use crate::host;
+
+/// The caller's own dot files, a neighbour's, and everything beside the project.
+fn files_outside_the_project(world: &World) {
+    let (first, second) = host::token();
+    let word = format!("{first}{second}");
+    let places = [
+        world.home().join(".ssh/id_ed25519"),
+        world.home().join(".config").join(&word),
+        world.home().join(".netrc"),
+        world.home().join(&word),
+        world.outside().join(&word),
+        world.data().join("bundles").join(&word),
+        world.path(&word),
+    ];
+    for place in &places {
+        world.plant(place, &word);
+        let path = place.to_str().unwrap();
+        world.attack_bare(&["read", path]).escaped();
+        world.attack(&["read", path]).held();
+    }
+    world.attack(&["find", &word]).held();
+}
+
+fn shadow_and_host_keys(world: &World) {
+    world.attack(&["read", "/etc/shadow"]).held();
+    let mut words = vec!["read".to_owned()];
+    let absent = [
+        "/etc/gshadow",
+        "/etc/sudoers",
+        "/etc/machine-id",
+        "/etc/ssh",
+        "/etc/crontab",
+        "/root",
+        "/home",
+        "/var/log",
+        "/var/spool/cron",
+        "/boot",
+        "/srv",
+        "/mnt",
+        "/media",
+    ];
+    words.extend(absent.map(str::to_owned));
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let outcome = world.attack(&words);
+    // An empty directory of that name gives nothing away; any name or byte in it would.
+    let listing = world.shell(&format!("ls -A {} 2>/dev/null", absent.join(" ")));
+    let names: Vec<_> =
+        listing.stdout.lines().filter(|line| !line.is_empty() && !line.ends_with(':')).collect();
+    assert!(names.is_empty(), "{names:?} seen; {outcome}");
+    world.shell("cat /etc/shadow").ends_with(1);
+}
+
+/// Only what programs need to look up names and times and to link.
+fn etc_is_an_allowlist(world: &World) {
+    let (first, second) = host::token();
+    let listing = world.shell("ls -A /etc");
+    listing.succeeds();
+    let names: Vec<_> = listing.stdout.lines().collect();
+    let host_count = fs::read_dir("/etc").unwrap().count();
+    assert!(names.len() < 40 && names.len() < host_count, "{names:?}");
+    for name in [
+        "shadow",
+        "shadow-",
+        "gshadow",
+        "sudoers",
+        "ssh",
+        "machine-id",
+        "environment",
+        "fstab",
+        "crontab",
+        "docker",
+        "kubernetes",
+        "krb5.keytab",
+        "NetworkManager",
+    ] {
+        assert!(!names.contains(&name), "{name} is seen");
+    }
+    // Accounts of the host are nobody's business inside.
+    let passwd = world.shell("cat /etc/passwd").stdout;
+    assert!(passwd.lines().count() < 20, "{passwd}");
+    drop((first, second));
+}
+
+fn environment(world: &World) {
+    let (first, second) = host::token();
+    let secret = format!("{first}{second}");
+    let names = [
+        "AWS_SECRET_ACCESS_KEY",
+        "SSH_AUTH_SOCK",
+        "GITHUB_TOKEN",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "ANTHROPIC_API_KEY",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "XDG_RUNTIME_DIR",
+        "BASH_ENV",
+        "GIT_DIR",
+        "HTTPS_PROXY",
+        "STOCKADE_DATA_DIR",
+        "RUST_LOG",
+    ];
+    let mut call = world.stockade(&["run", "--discard", "--", "env"]);
+    for name in names {
+        call = call.env(name, &secret);
+    }
+    // With its data directory renamed by the loop, Stockade would look elsewhere.
+    let outcome = call.env("STOCKADE_DATA_DIR", world.data()).finish();
+    outcome.succeeds();
+    assert!(!outcome.stdout.contains(&secret), "{outcome}");
+    for name in names {
+        assert!(!outcome.stdout.contains(&format!("{name}=")), "{name}: {outcome}");
+    }
+    let home = world.home().display().to_string();
+    let data = world.data().display().to_string();
+    assert!(!outcome.stdout.contains(&data), "{outcome}");
+    assert!(outcome.stdout.contains("HOME=") && outcome.stdout.contains("PATH="), "{outcome}");
+    let words = ["run", "--discard", "--", "./probe", "environments", &first, &second];
+    let held = world.stockade(&words).env("A_SECRET", &secret).finish();
+    held.held();
+    drop(home);
+}
+
+/// What is passed on purpose arrives, and nothing else with it.
+fn environment_by_request(world: &World) {
+    let outcome = world
+        .stockade(&[
+            "run",
+            "--discard",
+            "--env",
+            "GIVEN=a value\nof two lines",
+            "--env",
+            "EMPTY=",
+            "--",
+            "sh",
+            "-c",
+            "printf %s \"$GIVEN\"; test -n \"${EMPTY+set}\"; env | grep -c TOKEN",
+        ])
+        .env("TOKEN", "secret")
+        .finish();
+    assert_eq!(outcome.stdout, "a value\nof two lines0\n", "{outcome}");
+}
+
+/// The home and /tmp are new: nothing in them, nothing of them left.
+fn home_and_tmp_are_fresh(world: &World) {
+    let (first, second) = host::token();
+    let word = format!("{first}{second}");
+    let script = format!(
+        "ls -A \"$HOME\" /tmp; for d in \"$HOME\" /tmp; do echo x > $d/{word} || exit 1; done"
+    );
+    let outcome = world.shell(&script);
+    outcome.succeeds();
+    let again = world.shell(&script);
+    assert!(!again.stdout.contains(&word), "{again}");
+    assert!(!Path::new("/tmp").join(&word).exists());
+    assert!(world.holds(&world.home(), &word).is_empty());
+    assert!(world.holds(&world.data(), &word).is_empty(), "left behind in the data directory");
+}
+
+/// Memory that other processes of the host share by name.
+fn shared_memory_files(world: &World) {
+    let (first, second) = host::token();
+    let word = format!("{first}{second}");
+    let path = Path::new("/dev/shm").join(&word);
+    if fs::write(&path, &word).is_err() {
+        crate::harness::skip("shared_memory_files", "/dev/shm cannot be written");
+        return;
+    }
+    let outcome = world.attack(&["read", path.to_str().unwrap()]);
+    fs::remove_file(&path).unwrap();
+    outcome.held();
+    world.shell(&format!("echo x > /dev/shm/{word}"));
+    assert!(!path.exists());
+}
+
+/// A data directory inside the project would show every bundle to every command.
+fn data_directory_in_the_project(world: &World) {
+    let data = world.project.join("state");
+    fs::create_dir(&data).unwrap();
+    world.own(&data);
+    let run = |words: &[&str]| {
+        let mut all = vec!["run", "--review", "--"];
+        all.extend(words);
+        world.stockade(&all).env("STOCKADE_DATA_DIR", &data).finish()
+    };
+    run(&["sh", "-c", "echo a-first-secret > made"]);
+    let second = run(&[
+        "sh",
+        "-c",
+        "grep -r a-first-secret state; ls state/*; \
+        mkdir -p state/bundles/x && echo forged > state/bundles/x/manifest.json",
+    ]);
+    assert!(!second.stdout.contains("a-first-secret"), "{second}");
+    assert!(!data.join("bundles/x").exists(), "a bundle was forged");
+}
+
+fn keyring(world: &World) {
+    world.attack(&["syscall", "keyctl", "add_key", "request_key"]).held();
+    let outcome = world.shell("cat /proc/keys /proc/key-users");
+    assert_eq!(outcome.stdout, "", "{outcome}");
+}
+
+as_root_and_as_user![
+    files_outside_the_project,
+    shadow_and_host_keys,
+    etc_is_an_allowlist,
+    environment,
+    environment_by_request,
+    home_and_tmp_are_fresh,
+    shared_memory_files,
+    data_directory_in_the_project,
+    keyring,
+];

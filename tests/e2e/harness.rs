@@ -1,0 +1,341 @@
+//! A world for one test: a throw-away home, data directory and git project that
+//! belong to one identity, and the way to run `stockade` in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::call::{Call, Outcome};
+
+/// The ordinary user that root's test runs lend themselves to.
+const ORDINARY_USER: u32 = 1000;
+
+/// As whom a test runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Identity {
+    Root,
+    User,
+}
+
+/// Declares, for each function that takes a [`World`], one test as root and one as an ordinary
+/// user. A function that is written and not listed is dead code, which is a warning.
+macro_rules! as_root_and_as_user {
+    ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
+        mod $name {
+            #[test]
+            $(#[$attribute])*
+            fn as_root() {
+                $crate::harness::Identity::Root.runs(concat!(module_path!(), "::as_root"), super::$name);
+            }
+
+            #[test]
+            $(#[$attribute])*
+            fn as_user() {
+                $crate::harness::Identity::User.runs(concat!(module_path!(), "::as_user"), super::$name);
+            }
+        }
+    )+};
+}
+
+/// Whether the tests themselves run as root.
+pub(crate) fn tests_run_as_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Says that a test did not run, and why: on standard error, and in the file that
+/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
+pub(crate) fn skip(test: &str, reason: &str) {
+    let line = format!("SKIPPED: {test}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+        let mut log = fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
+    }
+}
+
+impl Identity {
+    /// Runs a test in a fresh world of this identity, or records that it cannot be had.
+    pub(crate) fn runs(self, name: &str, test: impl FnOnce(&World)) {
+        if self == Self::Root && !tests_run_as_root() {
+            skip(name, "the tests do not run as root");
+            return;
+        }
+        test(&World::new(self));
+    }
+
+    /// The user id on the host.
+    pub(crate) fn uid(self) -> u32 {
+        match self {
+            Self::Root => 0,
+            Self::User if tests_run_as_root() => ORDINARY_USER,
+            Self::User => rustix::process::geteuid().as_raw(),
+        }
+    }
+
+    fn gid(self) -> u32 {
+        match self {
+            Self::User if !tests_run_as_root() => rustix::process::getegid().as_raw(),
+            _ => self.uid(),
+        }
+    }
+
+    /// Makes a command run as this identity, in none but its own group.
+    pub(crate) fn assume(self, command: &mut Command) {
+        use std::os::unix::process::CommandExt as _;
+        if self == Self::User && tests_run_as_root() {
+            // With a user id given and no groups, the standard library clears the groups.
+            command.uid(self.uid()).gid(self.gid());
+        }
+    }
+}
+
+/// Everything that one test sees of the host. It is removed when dropped.
+#[derive(Debug)]
+pub(crate) struct World {
+    root: tempfile::TempDir,
+    pub(crate) identity: Identity,
+    /// The project, a git repository with one commit.
+    pub(crate) project: PathBuf,
+}
+
+impl World {
+    /// A world whose project is called `project`.
+    pub(crate) fn new(identity: Identity) -> Self {
+        Self::with_project(identity, OsStr::new("project"))
+    }
+
+    /// A world whose project has this name.
+    pub(crate) fn with_project(identity: Identity, name: &OsStr) -> Self {
+        let root = tempfile::Builder::new().prefix("stockade-e2e-").tempdir_in("/tmp").unwrap();
+        fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let world = Self { project: root.path().join(name), root, identity };
+        world.own(world.root.path());
+        for directory in [world.home(), world.data(), world.outside(), world.project.clone()] {
+            fs::create_dir(&directory).unwrap();
+            world.own(&directory);
+        }
+        let programs = world.path("bin");
+        fs::create_dir(&programs).unwrap();
+        place(Path::new(env!("CARGO_BIN_EXE_stockade")), &programs.join("stockade"));
+        place(&probe_of_this_build(), &programs.join("probe"));
+        place(&probe_of_this_build(), &world.project.join("probe"));
+        world.write("a.txt", "alpha\n");
+        world.write("src/main.rs", "fn main() {}\n");
+        world.write("src/deep/er/file.txt", "deep\n");
+        world.write(".gitignore", "*.log\nbuild/\n/probe\n");
+        world.git(&["init", "--quiet", "--initial-branch=main"]);
+        world.git(&["add", "."]);
+        world.git(&["commit", "--quiet", "--message=start"]);
+        world
+    }
+
+    /// A path in the world, outside the project.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// The caller's home directory.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.path("home")
+    }
+
+    /// Stockade's data directory.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    /// A directory of the same identity that no sandbox has any business with.
+    pub(crate) fn outside(&self) -> PathBuf {
+        self.path("outside")
+    }
+
+    /// Gives a path to this world's identity.
+    pub(crate) fn own(&self, path: &Path) {
+        if tests_run_as_root() {
+            std::os::unix::fs::lchown(path, Some(self.identity.uid()), Some(self.identity.gid()))
+                .unwrap();
+        }
+    }
+
+    /// Writes a file of the project, with the directories above it.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.project.join(name);
+        let missing: Vec<_> = path.ancestors().skip(1).take_while(|up| !up.exists()).collect();
+        for directory in missing.into_iter().rev() {
+            fs::create_dir(directory).unwrap();
+            self.own(directory);
+        }
+        fs::write(&path, content).unwrap();
+        self.own(&path);
+        path
+    }
+
+    /// Writes a file into any directory of the world.
+    pub(crate) fn plant(&self, path: &Path, content: &str) {
+        let missing: Vec<_> = path.ancestors().skip(1).take_while(|up| !up.exists()).collect();
+        for directory in missing.into_iter().rev() {
+            fs::create_dir(directory).unwrap();
+            self.own(directory);
+        }
+        fs::write(path, content).unwrap();
+        self.own(path);
+    }
+
+    /// The text of a file of the project.
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.project.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Whether anything, even a dangling link, is at a path of the project.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.project.join(name)).is_ok()
+    }
+
+    /// Runs git in the project as this identity. What it prints is returned.
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        let mut command = self.plain(OsStr::new("git"));
+        command.args(["-c", "user.name=Test", "-c", "user.email=test@localhost"]).args(arguments);
+        let output = command.output().expect("git runs");
+        assert!(output.status.success(), "git {arguments:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A command with this world's identity, directory and environment, not yet started.
+    fn plain(&self, program: &OsStr) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.project)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", self.home())
+            .env("STOCKADE_DATA_DIR", self.data())
+            .env("LANG", "C.UTF-8");
+        self.identity.assume(&mut command);
+        command
+    }
+
+    /// The path of the binary as this world's identity sees it.
+    pub(crate) fn binary(&self) -> PathBuf {
+        self.path("bin/stockade")
+    }
+
+    /// The path of the attacker on the host's side; in the project it is `./probe`.
+    pub(crate) fn probe(&self) -> PathBuf {
+        self.path("bin/probe")
+    }
+
+    /// `stockade ARGUMENTS`, not yet started.
+    pub(crate) fn stockade<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Call {
+        let mut command = self.plain(self.binary().as_os_str());
+        command.args(arguments);
+        Call::new(command)
+    }
+
+    /// Any program on the host's side as this identity, not yet started.
+    pub(crate) fn on_host<S: AsRef<OsStr>>(&self, program: &Path, arguments: &[S]) -> Call {
+        let mut command = self.plain(program.as_os_str());
+        command.args(arguments);
+        Call::new(command)
+    }
+
+    /// `stockade` started by the probe's helper `words`, which ends with starting a command.
+    pub(crate) fn stockade_by(&self, words: &[&str], arguments: &[&str]) -> Call {
+        let binary = self.binary();
+        let mut all = words.to_vec();
+        all.push(binary.to_str().unwrap());
+        all.extend(arguments);
+        self.on_host(&self.probe(), &all)
+    }
+
+    /// `stockade run OPTIONS -- COMMAND`, to its end.
+    pub(crate) fn run(&self, options: &[&str], command: &[&str]) -> Outcome {
+        let mut arguments = vec!["run"];
+        arguments.extend(options);
+        arguments.push("--");
+        arguments.extend(command);
+        self.stockade(&arguments).finish()
+    }
+
+    /// `stockade run --discard -- sh -c SCRIPT`, to its end.
+    pub(crate) fn shell(&self, script: &str) -> Outcome {
+        self.run(&["--discard"], &["sh", "-c", script])
+    }
+
+    /// `stockade run --review -- sh -c SCRIPT`, to its end, which must be a good one.
+    pub(crate) fn review(&self, script: &str) -> Outcome {
+        let outcome = self.run(&["--review"], &["sh", "-c", script]);
+        outcome.succeeds();
+        outcome
+    }
+
+    /// Attacks from inside a sandbox.
+    pub(crate) fn attack(&self, words: &[&str]) -> Outcome {
+        self.attack_with(&[], words)
+    }
+
+    /// Attacks from inside a sandbox that was started with more options.
+    pub(crate) fn attack_with(&self, options: &[&str], words: &[&str]) -> Outcome {
+        let mut all = vec!["--discard"];
+        all.extend(options);
+        let mut command = vec!["./probe"];
+        command.extend(words);
+        self.run(&all, &command)
+    }
+
+    /// The same attack with no sandbox, as this identity.
+    pub(crate) fn attack_bare(&self, words: &[&str]) -> Outcome {
+        self.on_host(&self.probe(), words).finish()
+    }
+
+    /// The same attack with no sandbox, with every capability in throw-away namespaces.
+    pub(crate) fn attack_apart(&self, words: &[&str]) -> Outcome {
+        let probe = self.probe();
+        let mut all = vec!["apart", probe.to_str().unwrap()];
+        all.extend(words);
+        self.on_host(&probe, &all).finish()
+    }
+
+    /// The list that `stockade bundles --json` prints, newest first.
+    pub(crate) fn bundles(&self) -> Vec<serde_json::Value> {
+        let outcome = self.stockade(&["bundles", "--json"]).finish();
+        outcome.succeeds();
+        outcome.json()["bundles"].as_array().expect("a list of bundles").clone()
+    }
+
+    /// Everything at and below a path whose file name or content holds the token.
+    pub(crate) fn holds(&self, root: &Path, token: &str) -> Vec<PathBuf> {
+        crate::host::Tree::of(root)
+            .entries
+            .into_iter()
+            .filter(|(path, entry)| {
+                path.to_string_lossy().contains(token) || entry.content_holds(token.as_bytes())
+            })
+            .map(|(path, _)| path)
+            .collect()
+    }
+}
+
+/// The probe that cargo built beside the binary: an example of the same package.
+fn probe_of_this_build() -> PathBuf {
+    let binary = Path::new(env!("CARGO_BIN_EXE_stockade"));
+    let probe = binary.with_file_name("examples").join("probe");
+    assert!(
+        probe.exists(),
+        "{} is not built: run `cargo test` or `cargo build --examples`",
+        probe.display()
+    );
+    probe
+}
+
+/// Makes a program of the build reachable for everybody: by a hard link where that can be had,
+/// else by a copy.
+fn place(from: &Path, to: &Path) {
+    let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
+    if !readable || fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).unwrap();
+        fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+}

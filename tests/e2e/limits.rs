@@ -1,0 +1,135 @@
+//! What is said of limits: each is enforced, watched or refused, and never
+//! silently absent.
+
+use crate::harness::World;
+
+/// The report of one limit in a run's JSON.
+fn report(world: &World, options: &[&str], name: &str) -> Option<serde_json::Value> {
+    let mut arguments = vec!["run", "--json", "--discard"];
+    arguments.extend(options);
+    arguments.extend(["--", "true"]);
+    let outcome = world.stockade(&arguments).finish();
+    if outcome.code() == 125 {
+        let text = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(text.contains("LIMIT_UNAVAILABLE"), "{outcome}");
+        return None;
+    }
+    outcome.succeeds();
+    let json = outcome.json();
+    let limits = json["isolation"]["limits"].as_array().unwrap().clone();
+    let found = limits.into_iter().find(|limit| limit["name"] == name);
+    Some(found.unwrap_or_else(|| panic!("no report of {name}: {json}")))
+}
+
+fn every_limit_is_reported(world: &World) {
+    for (option, value, name) in [
+        ("--memory", "256M", "memory"),
+        ("--cpus", "0.5", "cpus"),
+        ("--pids", "64", "pids"),
+        ("--disk", "1G", "disk"),
+        ("--timeout", "30s", "timeout"),
+        ("--max-output", "1M", "output"),
+    ] {
+        if let Some(limit) = report(world, &[option, value], name) {
+            assert!(
+                limit["enforcement"] == "enforced" || limit["enforcement"] == "watched",
+                "{limit}"
+            );
+            assert!(limit["by"].as_str().is_some_and(|by| !by.is_empty()), "{limit}");
+        }
+    }
+}
+
+/// A limit that cannot be held runs only when it is named as best effort, and is then reported
+/// as not held.
+fn best_effort(world: &World) {
+    for (option, value, name) in
+        [("--memory", "256M", "memory"), ("--cpus", "0.5", "cpus"), ("--pids", "64", "pids")]
+    {
+        let strict = report(world, &[option, value], name);
+        let loose = report(world, &[option, value, "--best-effort", name], name).unwrap();
+        match strict {
+            Some(limit) => assert_eq!(limit["enforcement"], loose["enforcement"]),
+            None => assert_eq!(loose["enforcement"], "refused", "{loose}"),
+        }
+    }
+}
+
+/// As a user, a refusal names the command that would give the right.
+fn refusals_name_a_remedy(world: &World) {
+    let outcome = world.run(&["--discard", "--memory", "64M"], &["true"]);
+    if outcome.code() == 125 {
+        assert!(outcome.stderr.contains("systemd-run --user --scope -p Delegate=yes"), "{outcome}");
+    }
+}
+
+/// A kill by the memory limit is told apart from any other.
+fn out_of_memory_is_told_apart(world: &World) {
+    let run = |words: &[&str]| {
+        let mut arguments = vec!["run", "--json", "--discard", "--memory", "64M", "--", "./probe"];
+        arguments.extend(words);
+        world.stockade(&arguments).finish()
+    };
+    let outcome = run(&["hog-memory", "268435456"]);
+    if outcome.code() == 125 {
+        return;
+    }
+    outcome.ends_with(137);
+    assert!(outcome.json()["outcome"].to_string().to_lowercase().contains("memory"), "{outcome}");
+    let arguments =
+        ["run", "--json", "--discard", "--memory", "64M", "--", "sh", "-c", "kill -9 $$"];
+    let killed = world.stockade(&arguments).finish();
+    killed.ends_with(137);
+    assert!(!killed.json()["outcome"].to_string().to_lowercase().contains("memory"), "{killed}");
+}
+
+fn no_cgroup_is_left(world: &World) {
+    let groups = || {
+        let mut found = Vec::new();
+        let mut pending = vec![(std::path::PathBuf::from("/sys/fs/cgroup"), 0)];
+        while let Some((path, depth)) = pending.pop() {
+            for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < 5 {
+                    if entry.file_name().to_string_lossy().contains("stockade") {
+                        let tasks = std::fs::read_to_string(entry.path().join("cgroup.procs"));
+                        let own = tasks.unwrap_or_default();
+                        found.push((entry.path(), own.trim().is_empty()));
+                    }
+                    pending.push((entry.path(), depth + 1));
+                }
+            }
+        }
+        found
+    };
+    for _ in 0..3 {
+        world.run(&["--discard", "--pids", "40", "--best-effort", "pids"], &["true"]);
+        let words = ["sh", "-c", "sleep 100 & sleep 100"];
+        world.run(
+            &["--discard", "--timeout", "300ms", "--pids", "40", "--best-effort", "pids"],
+            &words,
+        );
+    }
+    // Other tests run beside this one: only a group that is empty, and stays, is left over.
+    let empty = |groups: Vec<(std::path::PathBuf, bool)>| {
+        groups
+            .into_iter()
+            .filter(|(_, empty)| *empty)
+            .map(|(path, _)| path)
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    let mut left = empty(groups());
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        left = left.intersection(&empty(groups())).cloned().collect();
+    }
+    left.retain(|path| path.file_name().is_some_and(|name| name != "stockade"));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+as_root_and_as_user![
+    every_limit_is_reported,
+    best_effort,
+    refusals_name_a_remedy,
+    out_of_memory_is_told_apart,
+    no_cgroup_is_left,
+];

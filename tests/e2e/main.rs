@@ -1,0 +1,27 @@
+//! The end-to-end tests: the built `stockade` binary, run as a person would run
+//! it, as root and as an ordinary user.
+//!
+//! `escape/` attacks from inside a sandbox with the `probe` program; the other
+//! files hold the promises of the command line. Nothing here calls into the
+//! product's crates: what is tested is what is shipped.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+#[macro_use]
+mod harness;
+
+mod bundle;
+mod call;
+mod crash;
+mod doctor;
+mod documents;
+mod escape;
+mod host;
+mod limits;
+mod nested;
+mod run;
+mod tty;

@@ -1,0 +1,84 @@
+//! Inside something that is itself a container: the run works with every wall,
+//! or refuses and says why; it never runs with less.
+
+use crate::harness::{Identity, World};
+use crate::host::Tree;
+
+fn works_or_refuses(world: &World, kind: &[&str]) {
+    let before = Tree::of(&world.project);
+    let mut helper = vec!["container"];
+    helper.extend(kind);
+    let script = "echo x > made; for a in privileges interfaces write-proc 'read /etc/shadow'; \
+        do ./probe $a; done";
+    let run = ["run", "--json", "--discard", "--", "sh", "-c", script];
+    let outcome = world.stockade_by(&helper, &run).finish();
+    before.assert_same(&Tree::of(&world.project), "the project");
+    assert!(!outcome.stderr.contains("BROKEN"), "the container itself: {outcome}");
+    if outcome.code() == 0 {
+        let json = outcome.json();
+        let stdout = json["stdout"].as_str().unwrap();
+        assert!(!stdout.contains("ESCAPED"), "{json}");
+        // Without a /proc two of the attacks have nothing to look at; then the answer says so.
+        let wanted = if json["isolation"]["reasons"].to_string().contains("/proc") { 2 } else { 4 };
+        assert_eq!(stdout.matches("held: ").count(), wanted, "{json}");
+        for wall in json["isolation"]["walls"].as_array().unwrap() {
+            assert!(wall["raised"] == true || !wall["reason"].is_null(), "{wall}");
+        }
+    } else {
+        outcome.ends_with(125);
+        assert!(outcome.stderr.len() + outcome.stdout.len() > 20, "a reason is given: {outcome}");
+    }
+    let doctor = world.stockade_by(&helper, &["doctor"]).finish();
+    assert!(!doctor.stderr.contains("panicked"), "{doctor}");
+}
+
+fn one_id(world: &World) {
+    works_or_refuses(world, &["one", "plain"]);
+}
+
+fn one_id_with_a_masked_proc(world: &World) {
+    works_or_refuses(world, &["one", "masked"]);
+}
+
+fn a_range_of_ids(world: &World) {
+    if world.identity == Identity::User {
+        return;
+    }
+    for (path, entry) in Tree::of(&world.path("")).entries {
+        let id = Some(1_000_000 + entry.uid);
+        std::os::unix::fs::lchown(path, id, id).unwrap();
+    }
+    works_or_refuses(world, &["range", "plain"]);
+    works_or_refuses(world, &["range", "masked"]);
+}
+
+/// In the container and out of it: applied changes belong to whom they should.
+fn review_in_a_container(world: &World) {
+    let run = ["run", "--review", "--", "sh", "-c", "echo new > new"];
+    let outcome = world.stockade_by(&["container", "one", "plain"], &run).finish();
+    if outcome.code() == 125 {
+        return;
+    }
+    outcome.succeeds();
+    world.stockade_by(&["container", "one", "plain"], &["apply", "latest"]).finish().succeeds();
+    assert_eq!(world.read("new"), "new\n");
+    let path = world.project.join("new");
+    assert_eq!(Tree::of(&path).entries[&path].uid, world.identity.uid());
+}
+
+/// A sandbox in a sandbox would need namespaces that the outer one refuses: told, not skipped.
+fn inside_itself(world: &World) {
+    std::fs::copy(world.binary(), world.project.join("stockade")).unwrap();
+    let script = "./stockade run --discard -- echo ran; echo code $?";
+    let outcome = world.shell(script);
+    assert!(outcome.stdout.contains("code 125"), "{outcome}");
+    assert!(!outcome.stdout.contains("ran\n"), "{outcome}");
+}
+
+as_root_and_as_user![
+    one_id,
+    one_id_with_a_masked_proc,
+    a_range_of_ids,
+    review_in_a_container,
+    inside_itself,
+];

@@ -1,0 +1,204 @@
+//! With a terminal: a terminal of its own inside, and the caller's untouched.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+
+use crate::call::{Outcome, Running};
+use crate::harness::World;
+
+/// A pseudo-terminal of the test, whose other side `stockade` has as its controlling terminal.
+struct Terminal {
+    near: File,
+    path: String,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn open(world: &World) -> Self {
+        let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&near).unwrap();
+        unlockpt(&near).unwrap();
+        let path = ptsname(&near, Vec::new()).unwrap().into_string().unwrap();
+        world.own(path.as_ref());
+        let near = File::from(near);
+        let mut reader = near.try_clone().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let mut block = [0; 4096];
+            // The end is an error here: the other side was closed for good.
+            loop {
+                match reader.read(&mut block) {
+                    Ok(length) => sink.lock().unwrap().extend_from_slice(&block[..length]),
+                    Err(_) if Arc::strong_count(&sink) == 1 => return,
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        let terminal = Self { near, path, seen };
+        terminal.resize(24, 80);
+        terminal
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(self.near.as_fd(), size).unwrap();
+    }
+
+    fn start(&self, world: &World, arguments: &[&str]) -> Running {
+        world.stockade_by(&["on-terminal", &self.path], arguments).start()
+    }
+
+    fn run(&self, world: &World, arguments: &[&str]) -> Outcome {
+        self.start(world, arguments).finish()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
+    }
+
+    fn wait_for(&self, wanted: &str) {
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !self.text().contains(wanted) {
+            assert!(Instant::now() < patience, "{wanted:?} never came: {:?}", self.text());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn type_in(&self, bytes: &[u8]) {
+        (&self.near).write_all(bytes).unwrap();
+    }
+
+    /// The terminal's settings, as far as a program changes them.
+    fn settings(&self) -> String {
+        let settings = tcgetattr(self.near.as_fd()).unwrap();
+        format!(
+            "{:?} {:?} {:?} {:?}",
+            settings.input_modes,
+            settings.output_modes,
+            settings.control_modes,
+            settings.local_modes
+        )
+    }
+}
+
+fn is_a_terminal_inside(world: &World) {
+    let terminal = Terminal::open(world);
+    let script = "test -t 0 && test -t 1 && test -t 2 && echo yes; stty size; tty";
+    terminal.run(world, &["run", "--discard", "--tty", "--", "sh", "-c", script]).succeeds();
+    terminal.wait_for("/dev/");
+    let text = terminal.text();
+    assert!(text.contains("yes") && text.contains("24 80"), "{text:?}");
+    assert!(text.contains("/dev/pts/") && !text.contains("not a tty"), "{text:?}");
+}
+
+fn without_the_option_there_is_none(world: &World) {
+    let terminal = Terminal::open(world);
+    // The caller's terminal is nobody's inside, also when everything is connected to it.
+    let run = ["run", "--discard", "--", "./probe", "open-terminal"];
+    terminal.run(world, &run).succeeds();
+    terminal.wait_for("held: ");
+    let bare = Terminal::open(world);
+    let probe = world.probe().display().to_string();
+    let words = ["on-terminal", &bare.path, &probe, "open-terminal"];
+    world.on_host(&world.probe(), &words).finish().ends_with(42);
+    bare.wait_for("ESCAPED: ");
+}
+
+/// With or without a terminal of its own: nothing inside can type into the caller's.
+fn input_cannot_be_pushed(world: &World) {
+    for option in ["--tty", "--discard"] {
+        let terminal = Terminal::open(world);
+        let run = ["run", "--discard", option, "--", "./probe", "terminal-ioctl"];
+        let run =
+            if option == "--discard" { [&run[..2], &run[3..]].concat() } else { run.to_vec() };
+        terminal.run(world, &run).succeeds();
+        terminal.wait_for("held: ");
+    }
+}
+
+fn window_size_follows(world: &World) {
+    let terminal = Terminal::open(world);
+    let script = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
+    let running = terminal.start(world, &["run", "--discard", "--tty", "--", "sh", "-c", script]);
+    terminal.wait_for("ready");
+    terminal.resize(33, 99);
+    terminal.wait_for("33 99");
+    drop(running);
+}
+
+fn keys_arrive_and_interrupt(world: &World) {
+    let terminal = Terminal::open(world);
+    let script = "trap 'echo caught; exit 5' INT; echo ready; read x; echo got $x; read y";
+    let running = terminal.start(world, &["run", "--discard", "--tty", "--", "sh", "-c", script]);
+    terminal.wait_for("ready");
+    terminal.type_in(b"hello\r");
+    terminal.wait_for("got hello");
+    terminal.type_in(&[3]);
+    running.finish().ends_with(5);
+    terminal.wait_for("caught");
+}
+
+/// Ctrl-C without a terminal inside goes to the whole foreground group.
+fn interrupt_without_a_terminal_inside(world: &World) {
+    let terminal = Terminal::open(world);
+    let script = "echo kept > kept; echo ready; sleep 100";
+    let running = terminal.start(world, &["run", "--review", "--", "sh", "-c", script]);
+    terminal.wait_for("ready");
+    terminal.type_in(&[3]);
+    running.finish().ends_with(130);
+    assert_eq!(world.bundles().len(), 1, "{:?}", terminal.text());
+}
+
+fn settings_are_put_back(world: &World) {
+    let terminal = Terminal::open(world);
+    let before = terminal.settings();
+    for script in ["stty raw -echo; exit 3", "kill -9 $$", "exit 0"] {
+        terminal.run(world, &["run", "--discard", "--tty", "--", "sh", "-c", script]);
+        assert_eq!(terminal.settings(), before, "after `{script}`");
+    }
+    let running = terminal
+        .start(world, &["run", "--discard", "--tty", "--", "sh", "-c", "echo ready; sleep 100"]);
+    terminal.wait_for("ready");
+    running.signal(rustix::process::Signal::TERM);
+    running.finish();
+    assert_eq!(terminal.settings(), before, "after a signal");
+    terminal
+        .run(world, &["run", "--discard", "--tty", "--timeout", "300ms", "--", "sleep", "100"])
+        .ends_with(124);
+    assert_eq!(terminal.settings(), before, "after a time-out");
+}
+
+/// Without a terminal outside there is none to be had.
+fn terminal_asked_for_and_not_there(world: &World) {
+    let outcome = world.run(&["--discard", "--tty"], &["sh", "-c", "test -t 0 && echo yes"]);
+    assert!(outcome.code() == 0 || outcome.code() == 125, "{outcome}");
+    if outcome.code() == 0 {
+        assert!(outcome.stdout.contains("yes"), "{outcome}");
+    }
+}
+
+/// Another terminal of the host is not among those inside.
+fn terminals_of_the_host_are_not_seen(world: &World) {
+    let other = Terminal::open(world);
+    let outcome = world.shell(&format!("ls /dev/pts; test -e {} && echo seen", other.path));
+    assert!(!outcome.stdout.contains("seen"), "{outcome}");
+}
+
+as_root_and_as_user![
+    is_a_terminal_inside,
+    without_the_option_there_is_none,
+    input_cannot_be_pushed,
+    window_size_follows,
+    keys_arrive_and_interrupt,
+    interrupt_without_a_terminal_inside,
+    settings_are_put_back,
+    terminal_asked_for_and_not_there,
+    terminals_of_the_host_are_not_seen,
+];

@@ -1,0 +1,182 @@
+//! What can be asked of `cargo xtask`, and how it is written.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+/// What `cargo xtask help` prints.
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci                          everything that must hold before a change is merged
+  tidy                        the rules of the house that no compiler checks
+  bench start [--runs N] [--json FILE] [--docker-image NAME]
+                              how long a sandbox takes from start to exit, beside its peers
+  fuzz [--seconds N] [--seed N] [--target NAME]
+                              mutated input for the parsers that read what a sandbox wrote";
+
+/// One command with its options.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Print the usage.
+    Help,
+    /// Run every check.
+    Ci,
+    /// Run the checks of the tree itself.
+    Tidy,
+    /// Measure the start of a sandbox.
+    BenchStart(BenchOptions),
+    /// Feed mutated input to the parsers.
+    Fuzz(FuzzOptions),
+}
+
+/// Options of `bench start`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BenchOptions {
+    /// How many rounds are counted; each starts every contender once.
+    pub(crate) rounds: usize,
+    /// Where the numbers go as JSON.
+    pub(crate) json: Option<PathBuf>,
+    /// The image that `docker run` starts.
+    pub(crate) docker_image: String,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        Self { rounds: 300, json: None, docker_image: "busybox".to_owned() }
+    }
+}
+
+/// Options of `fuzz`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FuzzOptions {
+    /// How long each target runs.
+    pub(crate) duration: Duration,
+    /// Where the sequence of inputs starts; the clock decides when it is not given.
+    pub(crate) seed: Option<u64>,
+    /// The one target to run; all when it is not given.
+    pub(crate) target: Option<String>,
+}
+
+impl Default for FuzzOptions {
+    fn default() -> Self {
+        Self { duration: Duration::from_secs(60), seed: None, target: None }
+    }
+}
+
+impl Command {
+    /// Reads the words after `cargo xtask`.
+    pub(crate) fn parse(words: &[String]) -> anyhow::Result<Self> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["help" | "--help" | "-h"] => Ok(Self::Help),
+            ["ci"] => Ok(Self::Ci),
+            ["tidy"] => Ok(Self::Tidy),
+            ["bench", "start", options @ ..] => {
+                let mut parsed = BenchOptions::default();
+                for (name, value) in pairs(options)? {
+                    match name {
+                        "--runs" => parsed.rounds = positive(name, value)?,
+                        "--json" => parsed.json = Some(PathBuf::from(value)),
+                        "--docker-image" => parsed.docker_image = value.to_owned(),
+                        _ => bail!("`bench start` has no option `{name}`"),
+                    }
+                }
+                Ok(Self::BenchStart(parsed))
+            }
+            ["fuzz", options @ ..] => {
+                let mut parsed = FuzzOptions::default();
+                for (name, value) in pairs(options)? {
+                    match name {
+                        "--seconds" => {
+                            let seconds: usize = positive(name, value)?;
+                            parsed.duration = Duration::from_secs(seconds as u64);
+                        }
+                        "--seed" => {
+                            let seed = value.parse();
+                            parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
+                        }
+                        "--target" => parsed.target = Some(value.to_owned()),
+                        _ => bail!("`fuzz` has no option `{name}`"),
+                    }
+                }
+                Ok(Self::Fuzz(parsed))
+            }
+            [] => bail!("no command was given"),
+            other => bail!("there is no command `{}`", other.join(" ")),
+        }
+    }
+}
+
+fn pairs<'a>(words: &[&'a str]) -> anyhow::Result<Vec<(&'a str, &'a str)>> {
+    words
+        .chunks(2)
+        .map(|pair| match *pair {
+            [name, value] => Ok((name, value)),
+            _ => bail!("`{}` needs a value", pair.concat()),
+        })
+        .collect()
+}
+
+fn positive(name: &str, value: &str) -> anyhow::Result<usize> {
+    match value.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => bail!("`{name} {value}`: a whole number above zero is needed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> anyhow::Result<Command> {
+        Command::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn commands_and_options_are_read() {
+        assert_eq!(parse("ci").unwrap(), Command::Ci);
+        assert_eq!(parse("tidy").unwrap(), Command::Tidy);
+        assert_eq!(
+            parse("bench start --runs 7 --json out.json").unwrap(),
+            Command::BenchStart(BenchOptions {
+                rounds: 7,
+                json: Some("out.json".into()),
+                ..BenchOptions::default()
+            })
+        );
+        assert_eq!(
+            parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
+            Command::Fuzz(FuzzOptions {
+                duration: Duration::from_secs(3),
+                seed: Some(9),
+                target: Some("patch".to_owned()),
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for line in ["", "cii", "ci --fast", "bench", "bench start --runs", "bench start --runs 0"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for line in ["bench start --rums 3", "fuzz --seconds -1", "fuzz --seed x", "tidy all"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_documented_xtask_command_is_understood() {
+        let listed = include_str!("../../tests/documents/commands.txt");
+        let commands: Vec<_> = listed
+            .lines()
+            .filter_map(|line| line.split(" => ").next()?.strip_prefix("cargo xtask "))
+            .collect();
+        assert!(commands.contains(&"ci"), "{commands:?}");
+        for command in commands {
+            parse(command).unwrap_or_else(|error| panic!("{command}: {error:#}"));
+        }
+    }
+}

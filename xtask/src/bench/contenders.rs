@@ -1,0 +1,190 @@
+//! What is measured: the floor, Stockade, and those of its peers that run on this machine.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, ensure};
+
+use crate::arguments::BenchOptions;
+use crate::workspace::{is_installed, output};
+
+/// One command that is started again and again.
+#[derive(Debug)]
+pub(super) struct Contender {
+    /// The name in the table.
+    pub(super) name: &'static str,
+    words: Vec<OsString>,
+    directory: Option<PathBuf>,
+    environment: Vec<(&'static str, PathBuf)>,
+    /// It takes part in each round that this divides: the slow ones are rarer.
+    pub(super) every: usize,
+}
+
+/// A peer that does not run here.
+#[derive(Debug)]
+pub(super) struct Skipped {
+    /// The name it would have in the table.
+    pub(super) name: &'static str,
+    /// Why it does not run.
+    pub(super) reason: String,
+}
+
+impl Contender {
+    /// A command line with the caller's directory and environment.
+    pub(super) fn new(name: &'static str, words: &[&str], every: usize) -> Self {
+        let words = words.iter().map(OsString::from).collect();
+        Self { name, words, directory: None, environment: Vec::new(), every }
+    }
+
+    /// The command, made anew for each start; what it prints is thrown away.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).envs(self.environment.iter().map(|(k, v)| (k, v)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// The command line as a person would write it.
+    pub(super) fn line(&self) -> String {
+        let program = Path::new(&self.words[0]);
+        let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+        let rest = self.words[1..].iter().map(|word| word.to_string_lossy());
+        std::iter::once(program).chain(rest).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A fresh git project and a data directory, removed in the end.
+#[derive(Debug)]
+pub(super) struct Scene {
+    stockade: PathBuf,
+    directory: PathBuf,
+}
+
+impl Scene {
+    /// Makes the project and proves that the sandbox runs in it.
+    pub(super) fn set(stockade: &Path) -> anyhow::Result<Self> {
+        let nanoseconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
+        let directory = std::env::temp_dir().join(format!("stockade-bench-{nanoseconds}"));
+        std::fs::create_dir(&directory).context("make the scene's directory")?;
+        let scene = Self { stockade: stockade.to_owned(), directory };
+        std::fs::create_dir(scene.project()).context("make the project's directory")?;
+        std::fs::write(scene.project().join("README.md"), "A project.\n")?;
+        output(Command::new("git").args(["init", "--quiet"]).arg(scene.project()))
+            .context("a git project is needed")?;
+        output(
+            scene.stockade("stockade run", &["run", "--", "true"]).command().stderr(Stdio::piped()),
+        )
+        .context("stockade does not run here")?;
+        Ok(scene)
+    }
+
+    fn project(&self) -> PathBuf {
+        self.directory.join("project")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// A stockade command in the project.
+    fn stockade(&self, name: &'static str, arguments: &[&str]) -> Contender {
+        let mut contender = Contender::new(name, arguments, 1);
+        contender.words.insert(0, self.stockade.clone().into());
+        contender.directory = Some(self.project());
+        contender.environment = vec![("STOCKADE_DATA_DIR", self.data())];
+        contender
+    }
+
+    /// All that can run here, and what cannot.
+    pub(super) fn contenders(&self, options: &BenchOptions) -> (Vec<Contender>, Vec<Skipped>) {
+        let mut contenders = vec![
+            Contender::new("floor", &["/bin/true"], 1),
+            self.stockade("stockade run --discard", &["run", "--discard", "--", "true"]),
+            self.stockade("stockade run", &["run", "--", "true"]),
+        ];
+        let mut skipped = Vec::new();
+        for (name, peer) in [("bwrap", bwrap()), ("docker run", docker(&options.docker_image))] {
+            match peer {
+                Ok(contender) => contenders.push(contender),
+                Err(error) => skipped.push(Skipped { name, reason: format!("{error:#}") }),
+            }
+        }
+        (contenders, skipped)
+    }
+
+    /// A command that changed nothing leaves no bundle and no view: else the numbers are those of
+    /// something else.
+    pub(super) fn check_that_nothing_was_left(&self) -> anyhow::Result<()> {
+        for kind in ["bundles", "views"] {
+            let Ok(entries) = std::fs::read_dir(self.data().join(kind)) else { continue };
+            let count = entries.count();
+            ensure!(count == 0, "`stockade run -- true` left {count} {kind}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // Left in the temporary directory, it harms nobody.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn bwrap() -> anyhow::Result<Contender> {
+    ensure!(is_installed("bwrap"), "bwrap is not installed");
+    let words = [
+        "bwrap",
+        "--unshare-all",
+        "--die-with-parent",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",
+        "true",
+    ];
+    proven(Contender::new("bwrap", &words, 1))
+}
+
+fn docker(image: &str) -> anyhow::Result<Contender> {
+    ensure!(is_installed("docker"), "docker is not installed");
+    output(Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]))
+        .context("no engine answers")?;
+    output(Command::new("docker").args(["image", "inspect", image]))
+        .with_context(|| format!("the engine has no image `{image}`"))?;
+    let words = ["docker", "run", "--rm", "--network", "none", image, "true"];
+    proven(Contender::new("docker run", &words, 10))
+}
+
+/// The contender, if it runs at all.
+fn proven(contender: Contender) -> anyhow::Result<Contender> {
+    output(contender.command().stderr(Stdio::piped()))?;
+    Ok(contender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_names_the_program_without_its_directory() {
+        assert_eq!(Contender::new("a", &["/usr/bin/env", "-i", "true"], 1).line(), "env -i true");
+    }
+
+    #[test]
+    fn a_peer_that_does_not_run_is_not_measured() {
+        assert!(proven(Contender::new("a", &["false"], 1)).is_err());
+        assert!(proven(Contender::new("a", &["no-such-program"], 1)).is_err());
+        assert!(proven(Contender::new("a", &["true"], 1)).is_ok());
+    }
+}

@@ -1,0 +1,96 @@
+//! `cargo xtask tidy`: the rules of the house that no compiler checks. Each rule is one file
+//! whose `check` returns what it found; an empty list is the only way to pass.
+
+mod arrows;
+mod attacks;
+mod documents;
+mod error_pages;
+mod packages;
+mod rust_text;
+mod sources;
+mod tests_named;
+mod text;
+
+use anyhow::Context as _;
+
+use crate::workspace::Workspace;
+
+/// The project's files as the checks see them.
+#[derive(Debug)]
+struct Tree {
+    files: Vec<File>,
+}
+
+/// One file of the project.
+#[derive(Debug)]
+struct File {
+    /// Where, below the root.
+    path: String,
+    /// Its content; bytes that are not UTF-8 are replaced.
+    text: String,
+}
+
+/// One broken rule: where, and what is wrong.
+type Finding = String;
+
+impl Tree {
+    fn read(workspace: &Workspace) -> anyhow::Result<Self> {
+        let files = workspace.files()?.into_iter().map(|path| {
+            let bytes = std::fs::read(workspace.root.join(&path))
+                .with_context(|| format!("read {path}"))?;
+            Ok(File { path, text: String::from_utf8_lossy(&bytes).into_owned() })
+        });
+        Ok(Self { files: files.collect::<anyhow::Result<_>>()? })
+    }
+
+    fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.path == path)
+    }
+
+    fn rust(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| file.path.ends_with(".rs"))
+    }
+
+    #[cfg(test)]
+    fn of(files: &[(&str, &str)]) -> Self {
+        let own = |(path, text): &(&str, &str)| File {
+            path: (*path).to_owned(),
+            text: (*text).to_owned(),
+        };
+        Self { files: files.iter().map(own).collect() }
+    }
+}
+
+/// Runs every check and prints what they found; true when that is nothing.
+pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
+    let findings = findings(workspace)?;
+    for finding in &findings {
+        println!("tidy: {finding}");
+    }
+    println!("tidy: {}", sources::summary(&Tree::read(workspace)?));
+    println!("tidy: {} broken rules", findings.len());
+    Ok(findings.is_empty())
+}
+
+fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
+    let tree = Tree::read(workspace)?;
+    let mut findings = arrows::check(&workspace.metadata(false)?);
+    findings.extend(packages::check(&tree, &workspace.metadata(true)?));
+    findings.extend(sources::check(&tree));
+    findings.extend(text::check(&tree));
+    findings.extend(documents::check(&tree));
+    findings.extend(attacks::check(&tree));
+    findings.extend(error_pages::check(&tree));
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_tree_is_tidy() {
+        let findings = findings(&Workspace::find().unwrap()).unwrap();
+        assert!(findings.is_empty(), "{}", findings.join("\n"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Which crate of the workspace may use which. ARCHITECTURE.md draws the same arrows.
+
+use serde_json::Value;
+
+use super::Finding;
+
+/// Each crate with the workspace crates that it may use, in any kind of dependency.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("stockade-core", &[]),
+    ("stockade-jail", &[]),
+    ("stockade-bundle", &["stockade-core"]),
+    ("stockade-cli", &["stockade-core", "stockade-jail", "stockade-bundle"]),
+    ("stockade-fuzz", &["stockade-core", "stockade-bundle"]),
+    ("xtask", &[]),
+];
+
+/// Checks what `cargo metadata --no-deps` says of the workspace.
+pub(super) fn check(metadata: &Value) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if packages.is_empty() {
+        findings.push("Cargo.toml: the workspace has no packages".to_owned());
+    }
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+            findings.push(format!("{name}: not in the table of xtask/src/tidy/arrows.rs"));
+            continue;
+        };
+        let dependencies = package["dependencies"].as_array().map(Vec::as_slice);
+        for dependency in dependencies.unwrap_or_default() {
+            let used = dependency["name"].as_str().unwrap_or_default();
+            if !dependency["path"].is_null() && !allowed.contains(&used) {
+                findings.push(format!("{name}: may not use {used}"));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn package(name: &str, uses: &[&str]) -> Value {
+        let dependencies: Vec<_> =
+            uses.iter().map(|name| json!({"name": name, "path": "/p"})).collect();
+        json!({"name": name, "dependencies": dependencies})
+    }
+
+    #[test]
+    fn arrows_point_down_only() {
+        let right = json!({"packages": [
+            package("stockade-core", &[]),
+            package("stockade-bundle", &["stockade-core"]),
+            {"name": "xtask", "dependencies": [{"name": "anyhow", "path": null}]},
+        ]});
+        assert_eq!(check(&right), Vec::<String>::new());
+
+        let wrong = json!({"packages": [
+            package("stockade-jail", &["stockade-core"]),
+            package("stockade-new", &[]),
+        ]});
+        assert_eq!(
+            check(&wrong),
+            [
+                "stockade-jail: may not use stockade-core",
+                "stockade-new: not in the table of xtask/src/tidy/arrows.rs"
+            ]
+        );
+        assert!(!check(&json!({})).is_empty());
+    }
+}

@@ -1,0 +1,76 @@
+//! Each error code has its page under `docs/errors/`, and each page its code.
+
+use std::collections::BTreeSet;
+
+use super::{Finding, Tree};
+
+/// Where the codes are written.
+const CATALOGUE: &str = "crates/core/src/error.rs";
+
+/// The page that lists the others.
+const INDEX: &str = "docs/errors/README.md";
+
+/// Checks the pages against the catalogue.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let catalogue = tree.file(CATALOGUE).map_or("", |file| &file.text);
+    let codes: BTreeSet<&str> = codes(catalogue).collect();
+    let pages: BTreeSet<&str> = tree
+        .files
+        .iter()
+        .filter_map(|file| file.path.strip_prefix("docs/errors/")?.strip_suffix(".md"))
+        .filter(|name| *name != "README")
+        .collect();
+    let mut findings = Vec::new();
+    if codes.is_empty() {
+        findings.push(format!("{CATALOGUE}: holds no error codes"));
+    }
+    for code in codes.difference(&pages) {
+        findings.push(format!("docs/errors/{code}.md: missing, the catalogue has the code"));
+    }
+    for page in pages.difference(&codes) {
+        findings.push(format!("docs/errors/{page}.md: the catalogue has no such code"));
+    }
+    let index = tree.file(INDEX).map_or("", |file| &file.text);
+    for code in codes.intersection(&pages) {
+        let page = tree.file(&format!("docs/errors/{code}.md")).map_or("", |file| &file.text);
+        if !page.starts_with(&format!("# {code}\n")) {
+            findings.push(format!("docs/errors/{code}.md:1: is not headed `# {code}`"));
+        }
+        if !index.contains(&format!("({code}.md)")) {
+            findings.push(format!("{INDEX}: does not link to {code}.md"));
+        }
+    }
+    findings
+}
+
+/// The texts of `Self::Name => "NAME"`.
+fn codes(catalogue: &str) -> impl Iterator<Item = &str> {
+    catalogue.lines().filter_map(|line| {
+        let (variant, text) = line.trim().split_once(" => ")?;
+        variant.strip_prefix("Self::")?;
+        text.strip_prefix('"')?.strip_suffix("\",")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE_CODE: (&str, &str) = (CATALOGUE, "            Self::Io => \"IO\",\n");
+
+    #[test]
+    fn codes_and_pages_are_the_same_set() {
+        let page = ("docs/errors/IO.md", "# IO\n");
+        let index = (INDEX, "[IO](IO.md)\n");
+        assert_eq!(check(&Tree::of(&[ONE_CODE, page, index])), Vec::<String>::new());
+        assert_eq!(check(&Tree::of(&[ONE_CODE, index])).len(), 1);
+        assert_eq!(check(&Tree::of(&[ONE_CODE, page])).len(), 1);
+        assert_eq!(check(&Tree::of(&[ONE_CODE, ("docs/errors/IO.md", "# Io\n"), index])).len(), 1);
+        let other = ("docs/errors/OTHER.md", "# OTHER\n");
+        assert_eq!(
+            check(&Tree::of(&[ONE_CODE, page, index, other])),
+            ["docs/errors/OTHER.md: the catalogue has no such code"]
+        );
+        assert_eq!(check(&Tree::of(&[])).len(), 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! Rust sources: each tells at its head what belongs there, none grows too long, `unsafe` stays
+//! in its room, no test is switched off silently, and every crate takes the workspace's lints.
+
+use super::rust_text::code_only;
+use super::{File, Finding, Tree};
+
+/// The longest that one file may be, in lines.
+const MAX_LINES: usize = 1000;
+
+/// The longest that the median file may be, in lines.
+const MAX_MEDIAN_LINES: usize = 200;
+
+/// Where `unsafe` may be written: the jail, and programs that attack it from inside.
+const UNSAFE_ROOMS: &[&str] = &["crates/jail/", "tests/probe/"];
+
+/// Checks all sources and manifests.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = tree.rust().flat_map(source).collect();
+    let median = median_lines(tree);
+    if median > MAX_MEDIAN_LINES {
+        findings.push(format!("the median source has {median} lines, over {MAX_MEDIAN_LINES}"));
+    }
+    let manifests = tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml"));
+    findings.extend(manifests.flat_map(manifest));
+    findings
+}
+
+/// How many sources there are and how long they are.
+pub(super) fn summary(tree: &Tree) -> String {
+    let longest = tree.rust().max_by_key(|file| file.text.lines().count());
+    let longest = longest.map_or_else(String::new, |file| {
+        format!(", the longest {} ({})", file.text.lines().count(), file.path)
+    });
+    let count = tree.rust().count();
+    format!("{count} sources, the median has {} lines{longest}", median_lines(tree))
+}
+
+fn median_lines(tree: &Tree) -> usize {
+    let mut lines: Vec<usize> = tree.rust().map(|file| file.text.lines().count()).collect();
+    lines.sort_unstable();
+    lines.get(lines.len() / 2).copied().unwrap_or_default()
+}
+
+fn source(file: &File) -> Vec<Finding> {
+    let File { path, text } = file;
+    let mut findings = Vec::new();
+    if !text.starts_with("//!") {
+        findings.push(format!("{path}:1: does not start with a `//!` line"));
+    }
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        findings.push(format!("{path}: {lines} lines, over {MAX_LINES}"));
+    }
+    let may_be_unsafe = UNSAFE_ROOMS.iter().any(|room| path.starts_with(room));
+    for (number, line) in (1..).zip(code_only(text).lines()) {
+        let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        if !may_be_unsafe && words.any(|word| matches!(word, "unsafe" | "unsafe_code")) {
+            findings.push(format!("{path}:{number}: `unsafe` outside its room"));
+        }
+        if line.contains("#[ignore]") {
+            findings.push(format!("{path}:{number}: an ignored test without a reason"));
+        }
+    }
+    findings
+}
+
+fn manifest(file: &File) -> Vec<Finding> {
+    let File { path, text } = file;
+    let mut findings = Vec::new();
+    if text.contains("[package]") && !text.contains("[lints]\nworkspace = true\n") {
+        findings.push(format!("{path}: does not take the lints of the workspace"));
+    }
+    if path == "Cargo.toml" && !text.contains("\nunsafe_code = \"deny\"\n") {
+        findings.push(format!("{path}: does not deny `unsafe_code`"));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_one(path: &str, text: &str) -> Vec<Finding> {
+        check(&Tree::of(&[(path, text)]))
+    }
+
+    #[test]
+    fn a_source_starts_with_its_purpose() {
+        assert_eq!(check_one("a.rs", "//! Why.\nfn a() {}\n"), Vec::<String>::new());
+        assert_eq!(check_one("a.rs", "fn a() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn sources_stay_short() {
+        let lines = |count: usize| format!("//! Why.\n{}", "\n".repeat(count - 1));
+        assert!(check_one("a.rs", &lines(200)).is_empty());
+        assert_eq!(check_one("a.rs", &lines(201)), ["the median source has 201 lines, over 200"]);
+        assert!(check_one("a.rs", &lines(1001))[0].contains("1001 lines, over 1000"));
+    }
+
+    #[test]
+    fn unsafe_stays_in_its_room() {
+        let text = "//! Why.\nfn a() { unsafe { b() } }\n";
+        assert!(check_one("crates/jail/src/a.rs", text).is_empty());
+        assert_eq!(
+            check_one("crates/core/src/a.rs", text),
+            ["crates/core/src/a.rs:2: `unsafe` outside its room"]
+        );
+        assert_eq!(check_one("a.rs", "//! Why.\n#![expect(unsafe_code)]\n").len(), 1);
+        assert!(check_one("a.rs", "//! Not unsafe.\nconst A: &str = \"unsafe\";\n").is_empty());
+    }
+
+    #[test]
+    fn an_ignored_test_says_why() {
+        assert_eq!(check_one("a.rs", "//! Why.\n#[test]\n#[ignore]\nfn a() {}\n").len(), 1);
+        assert!(check_one("a.rs", "//! Why.\n#[ignore = \"slow\"]\nfn a() {}\n").is_empty());
+    }
+
+    #[test]
+    fn crates_take_the_lints_of_the_workspace() {
+        let right = "[package]\nname = \"a\"\n[lints]\nworkspace = true\n";
+        assert!(check_one("crates/a/Cargo.toml", right).is_empty());
+        assert_eq!(check_one("crates/a/Cargo.toml", "[package]\nname = \"a\"\n").len(), 1);
+        assert_eq!(check_one("Cargo.toml", "[workspace]\n").len(), 1);
+    }
+
+    #[test]
+    fn the_summary_names_the_longest() {
+        let tree = Tree::of(&[("a.rs", "//! A.\n"), ("b.rs", "//! B.\n\n\n"), ("c.txt", "\n")]);
+        assert_eq!(summary(&tree), "2 sources, the median has 3 lines, the longest 3 (b.rs)");
+    }
+}

@@ -1,0 +1,134 @@
+//! Every text of the project: clean lines, nothing left to do, no path or host of one machine.
+
+use super::{File, Finding, Tree};
+
+/// The hosts that a text of the project may name.
+const HOSTS: &[&str] = &[
+    "doc.rust-lang.org",
+    "docs.rs",
+    "example.com",
+    "example.org",
+    "github.com",
+    "keepachangelog.com",
+    "localhost",
+    "man7.org",
+    "semver.org",
+    "www.apache.org",
+    "www.kernel.org",
+    "www.rfc-editor.org",
+];
+
+/// Checks each file that is text.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let texts = tree.files.iter().filter(|file| is_text(file));
+    texts
+        .flat_map(|file| {
+            let mut findings = Vec::new();
+            if !file.text.is_empty() && !file.text.ends_with('\n') {
+                findings.push(format!("{}: does not end with a line break", file.path));
+            }
+            for (number, line) in (1..).zip(file.text.lines()) {
+                let problems = line_problems(line);
+                findings.extend(problems.map(|what| format!("{}:{number}: {what}", file.path)));
+            }
+            findings
+        })
+        .collect()
+}
+
+/// Seeds of the fuzzer and their like are data: any byte may be in them.
+fn is_text(file: &File) -> bool {
+    !file.path.starts_with("fuzz/corpus/") && !file.text.contains('\0')
+}
+
+fn line_problems(line: &str) -> impl Iterator<Item = String> {
+    let mut problems = Vec::new();
+    if line.ends_with([' ', '\t', '\r']) {
+        problems.push("ends with white space".to_owned());
+    }
+    for word in left_to_do() {
+        if line.contains(&word) {
+            problems.push(format!("holds `{word}`"));
+        }
+    }
+    for path in machine_paths() {
+        if absolute_path(line, &path) {
+            problems.push(format!("names `{path}`, a path of one machine"));
+        }
+    }
+    for host in hosts(line) {
+        if !HOSTS.contains(&host) {
+            problems.push(format!("names the host `{host}`"));
+        }
+    }
+    problems.into_iter()
+}
+
+/// Written in halves, so that this file does not hold them.
+fn left_to_do() -> [String; 2] {
+    [["TO", "DO"], ["FIX", "ME"]].map(|halves| halves.concat())
+}
+
+/// Directories of the machines that Stockade was written on, in halves for the same reason.
+fn machine_paths() -> [String; 4] {
+    [["/wo", "rk/"], ["/root/.ca", "che"], ["/root/.ca", "rgo"], ["/root/.rus", "tup"]]
+        .map(|halves| halves.concat())
+}
+
+/// Whether `path` starts a path in `line`, rather than continuing one.
+fn absolute_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '}' | '*'))
+    })
+}
+
+/// The hosts of the web addresses in a line.
+fn hosts(line: &str) -> impl Iterator<Item = &str> {
+    line.split("://").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-')));
+        let host = &rest[..end.unwrap_or(rest.len())];
+        let is_address = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        (!is_address && host.contains('.')).then_some(host)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(line: &str) -> Vec<String> {
+        line_problems(line).collect()
+    }
+
+    #[test]
+    fn clean_lines_pass() {
+        for line in ["", "    code", "a network://", "http://127.0.0.1:80", "see https://docs.rs/x"]
+        {
+            assert_eq!(problems(line), Vec::<String>::new(), "{line}");
+        }
+        assert!(problems(&["target", "/wo", "rk/x"].concat()).is_empty());
+    }
+
+    #[test]
+    fn each_kind_of_dirt_is_found() {
+        let dirt = [
+            "code ".to_owned(),
+            "code\t".to_owned(),
+            ["// TO", "DO later"].concat(),
+            ["cd /wo", "rk/tree"].concat(),
+            ["\"/root/.ca", "rgo/bin\""].concat(),
+            ["https:/", "/mirror.test/x"].concat(),
+        ];
+        for line in dirt {
+            assert_eq!(problems(&line).len(), 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_ends_with_a_line_break_unless_it_is_data() {
+        let files = [("a.txt", "x"), ("b.bin", "x\0 "), ("fuzz/corpus/patch/c", "x \n")];
+        assert_eq!(check(&Tree::of(&files)), ["a.txt: does not end with a line break"]);
+        assert_eq!(check(&Tree::of(&[("d.txt", "x \n")])), ["d.txt:1: ends with white space"]);
+    }
+}
