@@ -50,7 +50,7 @@ fn best_effort(world: &World) {
         let loose = report(world, &[option, value, "--best-effort", name], name).unwrap();
         match strict {
             Some(limit) => assert_eq!(limit["enforcement"], loose["enforcement"]),
-            None => assert_eq!(loose["enforcement"], "refused", "{loose}"),
+            None => assert_ne!(loose["enforcement"], "enforced", "{loose}"),
         }
     }
 }
@@ -59,7 +59,10 @@ fn best_effort(world: &World) {
 fn refusals_name_a_remedy(world: &World) {
     let outcome = world.run(&["--discard", "--memory", "64M"], &["true"]);
     if outcome.code() == 125 {
-        assert!(outcome.stderr.contains("systemd-run --user --scope -p Delegate=yes"), "{outcome}");
+        let systemd = std::path::Path::new("/run/systemd/system").exists();
+        let remedy =
+            if systemd { "systemd-run --user --scope -p Delegate=yes" } else { "as root: mkdir" };
+        assert!(outcome.stderr.contains(remedy), "{outcome}");
     }
 }
 
