@@ -11,6 +11,7 @@ pub mod data;
 pub mod ignore;
 pub mod index;
 pub mod manifest;
+pub mod patch;
 pub mod path;
 pub mod policy;
 pub mod project;

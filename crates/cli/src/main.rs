@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod doctor;
 mod problem;
+mod review;
 mod run;
 mod terminal;
 

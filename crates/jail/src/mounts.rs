@@ -50,7 +50,7 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
 /// open are not named: host root does not exist inside.
-const MASKED: [&str; 17] = [
+const MASKED: [&str; 19] = [
     "acpi",
     "asound",
     "bus",
@@ -60,6 +60,8 @@ const MASKED: [&str; 17] = [
     "dynamic_debug",
     "fs",
     "interrupts",
+    "iomem",
+    "ioports",
     "irq",
     "kallsyms",
     "key-users",
@@ -385,7 +387,7 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
         }
         Piece::Held(mut held) => {
             let mount = held.mount()?;
-            let kind = rustix::fs::fstat(&*mount).at(Wall::Root, step("look at a tree"))?;
+            let kind = rustix::fs::fstat(mount).at(Wall::Root, step("look at a tree"))?;
             if FileType::from_raw_mode(kind.st_mode).is_dir() {
                 make_directory(target).at(Wall::Root, step("make a mount point"))?;
             } else {

@@ -23,8 +23,8 @@ pub enum Error {
     /// with the rest in one go.
     #[error("on another file system than the project's root: {}", listed(.0))]
     OtherFileSystem(Vec<RelativePath>),
-    /// Directories may not be changed by this user.
-    #[error("no permission to change the directory: {}", listed(.0))]
+    /// These paths lie in directories that this user may not change.
+    #[error("no permission to change the directory of: {}", listed(.0))]
     NotWritable(Vec<RelativePath>),
     /// Another application to the same project is running.
     #[error("another apply to this project is running")]

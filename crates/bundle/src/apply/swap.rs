@@ -100,10 +100,7 @@ fn do_step(
             Some(Errno::EXIST | Errno::NOTEMPTY) => conflict(Difference::Exists),
             Some(Errno::NOENT | Errno::NOTDIR) => conflict(Difference::Meanwhile),
             Some(Errno::XDEV) => Error::OtherFileSystem(vec![step.path().clone()]),
-            Some(Errno::ACCESS) => {
-                let path = step.path();
-                Error::NotWritable(vec![path.parent().unwrap_or_else(|| path.clone())])
-            }
+            Some(Errno::ACCESS) => Error::NotWritable(vec![step.path().clone()]),
             _ => error.into(),
         },
     })

@@ -283,10 +283,8 @@ impl<'a> Verifier<'a, '_> {
         } else if !parent.is_writable {
             let touched =
                 parent_path.as_ref().is_some_and(|path| self.touched_directories.contains(path));
-            // The root itself is told by its own name in the file system.
-            let named = parent_path.unwrap_or_else(|| path.clone());
-            if !touched && !self.locked.contains(&named) {
-                self.locked.push(named);
+            if !touched {
+                self.locked.push(path.clone());
             }
         }
         Ok(())

@@ -8,16 +8,17 @@ use crate::path::RelativePath;
 /// How many deletions of the same content are looked at for one addition.
 const CANDIDATES: usize = 64;
 
-/// What has to be the same on both sides. Empty files are too much alike to tell.
+/// What has to be the same on both sides, the mode included. Empty files are too much alike to
+/// tell.
 #[derive(PartialEq, Eq, Hash)]
 enum Content {
-    File(ContentHash),
+    File(ContentHash, u32),
     Symlink(Vec<u8>),
 }
 
 fn content(node: &Node) -> Option<Content> {
     match node {
-        Node::File { hash, size, .. } if *size > 0 => Some(Content::File(*hash)),
+        Node::File { hash, size, mode } if *size > 0 => Some(Content::File(*hash, *mode)),
         Node::Symlink { target } => Some(Content::Symlink(target.clone())),
         Node::File { .. } | Node::Directory { .. } => None,
     }

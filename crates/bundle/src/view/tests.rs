@@ -41,7 +41,7 @@ fn a_killed_run_leaves_a_view_that_is_found() {
     chmod(&scratch.root, 0o2751);
     let view = scratch.view(ViewKind::Overlay);
     let at = scratch.data.path().join("views").join(view.id());
-    assert_eq!((mode(&at), mode(&at.join("upper"))), (0o700, 0o2751));
+    assert_eq!((mode(&at), mode(&at.join("upper"))), (0o711, 0o2751));
     assert!(view.work().is_some() && view.copy().is_none());
 
     let listed = View::list(&scratch.data).unwrap();

@@ -1,6 +1,10 @@
 //! One file for each command: what it prints and how it exits.
 
+mod apply;
+mod bundles;
+mod diff;
 mod doctor;
+mod reject;
 mod run;
 
 use crate::args::Command;
@@ -10,10 +14,10 @@ use crate::problem::Failure;
 pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::of_run),
+        Command::Bundles(arguments) => Ok(bundles::run(&arguments)?),
+        Command::Diff(arguments) => Ok(diff::run(&arguments)?),
+        Command::Apply(arguments) => Ok(apply::run(&arguments)?),
+        Command::Reject(arguments) => Ok(reject::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        _ => Err(Failure::from(stockade_core::Problem::new(
-            stockade_core::Code::InvalidInput,
-            "not yet",
-        ))),
     }
 }

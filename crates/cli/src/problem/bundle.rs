@@ -5,6 +5,7 @@ use stockade_bundle::{scan, store};
 use stockade_core::{Code, Problem};
 
 use super::caused;
+use crate::review::words;
 
 /// How many paths a message names.
 const NAMED: usize = 20;
@@ -51,35 +52,46 @@ pub(crate) fn of_apply(error: &apply::Error, id: &str) -> Problem {
         Error::Conflicts(conflicts) => caused(Code::BundleConflict, error)
             .because(lines(conflicts.iter().map(|c| format!("{} {}", c.path, c.difference))))
             .remedied_by(format!(
-                "stockade diff {id}, then run the command again on the new state"
+                "stockade diff {id} {}",
+                words::arguments(conflicts.iter().map(|conflict| &conflict.path), 5)
             )),
         Error::Executed(paths) => caused(Code::ExecutedFile, error)
-            .because(lines(paths.iter().map(|(path, _)| path.to_string())))
-            .remedied_by(format!("look at them, then: stockade apply {id} --allow-executed")),
+            .because(lines(
+                paths.iter().map(|(path, by)| format!("{path} is {}", words::executed(*by))),
+            ))
+            .remedied_by(format!("stockade apply {id} --allow-executed")),
         Error::Refused(paths) => caused(Code::PathRefused, error)
-            .because(lines(paths.iter().map(|(path, _)| path.to_string())))
+            .because(lines(
+                paths.iter().map(|(path, why)| format!("{path} {}", words::refusal(*why))),
+            ))
             .remedied_by(format!("stockade apply {id}")),
         Error::NotInBundle(_) => {
-            caused(Code::InvalidInput, error).remedied_by(format!("stockade diff {id} --stat"))
+            caused(Code::PathRefused, error).remedied_by(format!("stockade diff {id} --stat"))
         }
-        Error::Blob { .. } | Error::JournalDamaged { .. } => caused(Code::BundleInvalid, error),
-        Error::Left { left, .. } => caused(Code::BundleConflict, error)
-            .because(lines(left.iter().map(|left| format!("{left:?}")))),
-        Error::OtherFileSystem(_)
+        Error::OtherFileSystem(_) => {
+            caused(Code::PathRefused, error).remedied_by(format!("stockade diff {id}"))
+        }
+        Error::Blob { .. } => {
+            caused(Code::BundleInvalid, error).remedied_by(format!("stockade reject {id}"))
+        }
+        Error::Left { left, cause } => caused(Code::BundleConflict, error)
+            .because(lines(std::iter::once(cause.to_string()).chain(left.iter().map(words::left)))),
+        Error::Stuck { .. } => caused(Code::Io, error).remedied_by("stockade bundles"),
+        Error::Busy
+        | Error::JournalDamaged { .. }
         | Error::NotWritable(_)
-        | Error::Busy
-        | Error::Stuck { .. }
         | Error::Beneath(_)
         | Error::Io { .. } => caused(Code::Io, error),
     }
 }
 
 /// A list for a message, cut where it is long.
-fn lines(items: impl ExactSizeIterator<Item = String>) -> String {
-    let more = items.len().saturating_sub(NAMED);
-    let mut text: Vec<_> = items.take(NAMED).collect();
+fn lines(items: impl Iterator<Item = String>) -> String {
+    let mut text: Vec<_> = items.collect();
+    let more = text.len().saturating_sub(NAMED);
     if more > 0 {
+        text.truncate(NAMED);
         text.push(format!("and {more} more"));
     }
-    text.join(", ")
+    text.join("; ")
 }

@@ -300,7 +300,7 @@ fn a_user_is_told_of_directories_it_may_not_change() {
     new.insert(path("locked/a"), Item::File(b"2".to_vec(), 0o644));
     let fixture = Fixture::new(&old, &new);
     let error = fixture.apply().unwrap_err();
-    assert!(matches!(&error, Error::NotWritable(at) if *at == [path("locked")]), "{error:?}");
+    assert!(matches!(&error, Error::NotWritable(at) if *at == [path("locked/a")]), "{error:?}");
     assert_eq!(fixture.tree(), old);
     fixture.assert_clean();
 

@@ -1,0 +1,380 @@
+//! Taking apart a unified diff that a stranger wrote, and refusing one that means different
+//! things to different readers.
+//!
+//! Never panics; memory and time are in proportion to the input, whose size is limited. That the
+//! paths are not `.git` or the like is for [`crate::policy`] to say.
+
+use stockade_core::BundleLimits;
+
+use super::header::{Header, side};
+use super::hunk::{self, Hunk, Open, Side};
+use crate::path::{self, RelativePath};
+use crate::policy::link_leaves;
+use crate::validate::{Exceeded, within};
+
+/// What a patch does to one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePatch<'a> {
+    /// The path before; `None` for an addition.
+    pub old_path: Option<RelativePath>,
+    /// The path afterwards; `None` for a deletion.
+    pub new_path: Option<RelativePath>,
+    /// What is done.
+    pub operation: Operation,
+    /// The mode before, type included, where the patch says it.
+    pub old_mode: Option<u32>,
+    /// The mode afterwards, where the patch says it.
+    pub new_mode: Option<u32>,
+    /// Whether the content is binary; there are no hunks then.
+    pub binary: bool,
+    /// The changed lines.
+    pub hunks: Vec<Hunk<'a>>,
+}
+
+/// What a patch does to one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// It is made.
+    Add,
+    /// It is removed.
+    Delete,
+    /// Its content or mode is changed.
+    Modify,
+    /// It is moved, and maybe changed.
+    Rename,
+    /// It is copied, and the copy maybe changed.
+    Copy,
+}
+
+/// A patch that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the patch: {fault}")]
+pub struct Error {
+    /// The line, counted from one, at which it was noticed.
+    pub line: usize,
+    /// What is wrong.
+    #[source]
+    pub fault: Fault,
+}
+
+/// What is wrong with a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is larger than allowed.
+    #[error(transparent)]
+    Limit(#[from] Exceeded),
+    /// A path is none that stays below.
+    #[error(transparent)]
+    Path(path::Error),
+    /// A path does not begin with `a/` or `b/`.
+    #[error("a path does not begin with `a/` or `b/`")]
+    Prefix,
+    /// A quoted path is not closed or has an unknown escape.
+    #[error("a quoted path cannot be read")]
+    Quoting,
+    /// The lines of the header name different paths.
+    #[error("the lines of the header do not name the same paths")]
+    Names,
+    /// Header lines contradict each other.
+    #[error("the lines of the header contradict each other")]
+    Contradiction,
+    /// A header line is there twice.
+    #[error("a line of the header is repeated")]
+    Repeated,
+    /// A mode is not that of a file or link.
+    #[error("a mode is not that of a file or a symbolic link")]
+    Mode,
+    /// A symbolic link leaves the project, or its target is not in the patch.
+    #[error("a symbolic link leaves the project, or its target cannot be told")]
+    Link,
+    /// A `---` line has no `+++` line after it.
+    #[error("`---` and `+++` lines do not come together")]
+    Sides,
+    /// A hunk's header cannot be read.
+    #[error("the header of a hunk cannot be read")]
+    HunkHeader,
+    /// A hunk's lines are not as many as its header says.
+    #[error("a hunk does not have as many lines as its header says")]
+    HunkLength,
+    /// Hunks are out of order or overlap.
+    #[error("the hunks of a file overlap or are not in order")]
+    HunkOrder,
+    /// `\ No newline` is not about the last line of a file.
+    #[error("`No newline at end of file` is not at the end of the file")]
+    NoNewline,
+    /// Lines of a diff stand where none belong.
+    #[error("lines of a diff stand outside of one")]
+    Stray,
+    /// Binary data cannot be read.
+    #[error("binary data cannot be read")]
+    Binary,
+    /// A change changes nothing.
+    #[error("a file is named but nothing is done to it")]
+    Nothing,
+}
+
+/// Reads a patch of any number of files, in git's form or as `diff -u` writes it (with `a/` and
+/// `b/` before the paths). Text around the diffs, as mail has it, is passed over.
+pub fn parse<'a>(bytes: &'a [u8], limits: &BundleLimits) -> Result<Vec<FilePatch<'a>>, Error> {
+    let whole = within(bytes.len() as u64, "total_bytes", limits.total_bytes, limits);
+    whole.map_err(|exceeded| Error { line: 0, fault: exceeded.into() })?;
+    let mut reader = Reader { lines: bytes.split(|b| *b == b'\n').peekable(), number: 0, limits };
+    let mut files = Vec::new();
+    loop {
+        let file = reader.next_file();
+        match file.map_err(|fault| Error { line: reader.number, fault })? {
+            Some(file) => files.push(file),
+            None => return Ok(files),
+        }
+        let count = within(files.len() as u64, "entries", limits.entries, limits);
+        count.map_err(|exceeded| Error { line: reader.number, fault: exceeded.into() })?;
+    }
+}
+
+struct Reader<'a, 'l, I: Iterator<Item = &'a [u8]>> {
+    lines: std::iter::Peekable<I>,
+    number: usize,
+    limits: &'l BundleLimits,
+}
+
+impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
+    fn take(&mut self) -> Option<&'a [u8]> {
+        self.number += 1;
+        self.lines.next()
+    }
+
+    /// Takes the next line where it begins with `label`; gives what follows.
+    fn take_after(&mut self, label: &[u8]) -> Option<&'a [u8]> {
+        let rest = self.lines.peek()?.strip_prefix(label)?;
+        self.take();
+        Some(rest)
+    }
+
+    fn next_file(&mut self) -> Result<Option<FilePatch<'a>>, Fault> {
+        while let Some(line) = self.lines.peek() {
+            if line.starts_with(b"diff --git ") || line.starts_with(b"--- ") {
+                return self.file().map(Some);
+            }
+            // A hunk without a file.
+            if line.starts_with(b"@@ -") || line.starts_with(b"+++ ") {
+                return Err(Fault::Stray);
+            }
+            self.take();
+        }
+        Ok(None)
+    }
+
+    fn file(&mut self) -> Result<FilePatch<'a>, Fault> {
+        let mut header = Header { git: self.take_after(b"diff --git "), ..Header::default() };
+        if header.git.is_some() {
+            while let Some(line) = self.lines.peek().copied() {
+                if !header.extended(line)? {
+                    break;
+                }
+                self.take();
+            }
+        }
+        let binary = header.git.is_some() && self.binary()?;
+        if !binary && let Some(old) = self.take_after(b"--- ") {
+            header.old = Some(side(old, b"a/")?);
+            let new = self.take_after(b"+++ ").ok_or(Fault::Sides)?;
+            header.new = Some(side(new, b"b/")?);
+        }
+        let mut hunks = Vec::new();
+        if header.new.is_some() {
+            while let Some(line) =
+                self.lines.peek().filter(|line| line.starts_with(b"@@ -")).copied()
+            {
+                self.take();
+                hunks.push(self.hunk(line)?);
+            }
+            self.after_hunks()?;
+            hunk::check_order(&hunks)?;
+            if hunks.is_empty() {
+                return Err(Fault::Nothing);
+            }
+        }
+        self.finish(header, hunks, binary)
+    }
+
+    fn hunk(&mut self, header: &[u8]) -> Result<Hunk<'a>, Fault> {
+        let mut open = Open::new(header)?;
+        while !open.is_full() {
+            match self.take().ok_or(Fault::HunkLength)? {
+                line if line.starts_with(b"\\ ") => open.no_newline()?,
+                line => open.push(line)?,
+            }
+        }
+        if self.take_after(b"\\ ").is_some() {
+            open.no_newline()?;
+        }
+        Ok(open.hunk)
+    }
+
+    /// Lines that look like more of a hunk than its header promised are not mail text.
+    fn after_hunks(&mut self) -> Result<(), Fault> {
+        match self.lines.peek() {
+            // How mail ends.
+            Some(&b"-- ") => Ok(()),
+            Some(line) if line.starts_with(b"--- ") => Ok(()),
+            Some([b' ' | b'+' | b'-' | b'\\', ..]) => Err(Fault::HunkLength),
+            _ => Ok(()),
+        }
+    }
+
+    /// Passes over binary data; `false` where there is none.
+    fn binary(&mut self) -> Result<bool, Fault> {
+        if let Some(line) = self.take_after(b"Binary files ") {
+            return if line.ends_with(b" differ") { Ok(true) } else { Err(Fault::Binary) };
+        }
+        if self.take_after(b"GIT binary patch").is_none() {
+            return Ok(false);
+        }
+        let mut blocks = 0;
+        loop {
+            let literal = self.take_after(b"literal ");
+            let Some(size) = literal.or_else(|| self.take_after(b"delta ")) else { break };
+            let size: u64 = std::str::from_utf8(size)
+                .ok()
+                .and_then(|size| size.parse().ok())
+                .ok_or(Fault::Binary)?;
+            within(size, "total_bytes", self.limits.total_bytes, self.limits)?;
+            while let Some(line) = self.take().filter(|line| !line.is_empty()) {
+                if !is_base85(line) {
+                    return Err(Fault::Binary);
+                }
+            }
+            blocks += 1;
+        }
+        if (1..=2).contains(&blocks) { Ok(true) } else { Err(Fault::Binary) }
+    }
+
+    fn finish(
+        &self,
+        header: Header<'a>,
+        hunks: Vec<Hunk<'a>>,
+        binary: bool,
+    ) -> Result<FilePatch<'a>, Fault> {
+        let operation = operation(&header)?;
+        let (old, new) = paths(&header, operation)?;
+        if !header.agrees(&old, &new) {
+            return Err(Fault::Names);
+        }
+        for path in [&old, &new] {
+            let length = path.as_bytes().len() as u64;
+            within(length, "path_bytes", self.limits.path_bytes, self.limits)?;
+        }
+        let one_sided = |wanted: Side| {
+            hunks.len() <= 1 && hunks.iter().flat_map(|h| &h.lines).all(|line| line.side == wanted)
+        };
+        let fits = match operation {
+            Operation::Add => one_sided(Side::New),
+            Operation::Delete => one_sided(Side::Old),
+            Operation::Modify => {
+                if hunks.is_empty() && !binary && header.new_mode.is_none() {
+                    return Err(Fault::Nothing);
+                }
+                true
+            }
+            Operation::Rename | Operation::Copy => true,
+        };
+        if !fits {
+            return Err(Fault::Contradiction);
+        }
+        let kept = header.index_mode;
+        let file = FilePatch {
+            old_mode: header.old_mode.or(header.deleted_file).or(kept),
+            new_mode: header.new_mode.or(header.new_file).or(kept),
+            old_path: (operation != Operation::Add).then_some(old),
+            new_path: (operation != Operation::Delete).then_some(new),
+            operation,
+            binary,
+            hunks,
+        };
+        check_link(&file)?;
+        Ok(file)
+    }
+}
+
+fn operation(header: &Header<'_>) -> Result<Operation, Fault> {
+    let has_both = |pair: &(Option<RelativePath>, Option<RelativePath>)| match pair {
+        (Some(_), Some(_)) => Ok(true),
+        (None, None) => Ok(false),
+        _ => Err(Fault::Contradiction),
+    };
+    let old_is_null = header.old == Some(None);
+    let new_is_null = header.new == Some(None);
+    let is_foreign = header.git.is_none();
+    let adds = header.new_file.is_some() || (is_foreign && old_is_null);
+    let deletes = header.deleted_file.is_some() || (is_foreign && new_is_null);
+    let (renames, copies) = (has_both(&header.rename)?, has_both(&header.copy)?);
+    let changes_mode = header.old_mode.is_some();
+    let contradicts = [adds, deletes, renames, copies].iter().filter(|is| **is).count() > 1
+        || changes_mode != header.new_mode.is_some()
+        || (changes_mode && (adds || deletes || header.index_mode.is_some()))
+        // Git tells what is on each side twice, and both must be the same.
+        || (header.old.is_some() && old_is_null != adds)
+        || (header.new.is_some() && new_is_null != deletes)
+        || (is_foreign && header.old.is_none());
+    match (adds, deletes, renames, copies) {
+        _ if contradicts => Err(Fault::Contradiction),
+        (true, ..) => Ok(Operation::Add),
+        (_, true, ..) => Ok(Operation::Delete),
+        (_, _, true, _) => Ok(Operation::Rename),
+        (.., true) => Ok(Operation::Copy),
+        _ => Ok(Operation::Modify),
+    }
+}
+
+/// The paths of both sides; the same where only one side exists.
+fn paths(header: &Header<'_>, operation: Operation) -> Result<(RelativePath, RelativePath), Fault> {
+    let moved = match operation {
+        Operation::Rename => header.rename.clone(),
+        Operation::Copy => header.copy.clone(),
+        Operation::Add | Operation::Delete | Operation::Modify => (None, None),
+    };
+    let sides = (header.old.clone().flatten(), header.new.clone().flatten());
+    let (old, new) = match (moved, sides.clone()) {
+        ((Some(old), Some(new)), _) | (_, (Some(old), Some(new))) => (old, new),
+        (_, (Some(only), None) | (None, Some(only))) => (only.clone(), only),
+        _ => {
+            let path = header.path_of_git_line()?;
+            (path.clone(), path)
+        }
+    };
+    let disagrees =
+        |side: Option<RelativePath>, path: &RelativePath| side.is_some_and(|s| s != *path);
+    let is_moved = matches!(operation, Operation::Rename | Operation::Copy);
+    if disagrees(sides.0, &old) || disagrees(sides.1, &new) || (old == new) == is_moved {
+        return Err(Fault::Names);
+    }
+    Ok((old, new))
+}
+
+/// A link that the patch makes must stay inside, and its target be in the patch.
+fn check_link(file: &FilePatch<'_>) -> Result<(), Fault> {
+    const LINK: u32 = 0o120_000;
+    let Some(path) = file.new_path.as_ref().filter(|_| file.new_mode == Some(LINK)) else {
+        return Ok(());
+    };
+    let lines = file.hunks.iter().flat_map(|hunk| &hunk.lines);
+    let mut target = lines.filter(|line| line.side != Side::Old);
+    match (target.next(), target.next()) {
+        (Some(line), None) if !line.newline && !link_leaves(path, line.text) => Ok(()),
+        _ => Err(Fault::Link),
+    }
+}
+
+/// Whether a line is a count and base 85 digits, as git writes binary data.
+fn is_base85(line: &[u8]) -> bool {
+    let Some((count, digits)) = line.split_first() else { return false };
+    let bytes = match count {
+        b'A'..=b'Z' => usize::from(count - b'A') + 1,
+        b'a'..=b'z' => usize::from(count - b'a') + 27,
+        _ => return false,
+    };
+    digits.len() == bytes.div_ceil(4) * 5
+        && digits
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&()*+-;<=>?@^_`{|}~".contains(b))
+}

@@ -1,0 +1,152 @@
+use std::io::Write as _;
+
+use super::git;
+use crate::manifest::{Change, ContentHash, Entry, Node};
+use crate::patch::{Content, Sides, parse, render};
+use crate::path::RelativePath;
+use crate::testing::Random;
+use stockade_core::BundleLimits;
+
+fn node(content: &[u8], mode: u32) -> Node {
+    Node::File { hash: ContentHash::of(content), size: content.len() as u64, mode }
+}
+
+fn entry(path: &[u8], change: Change) -> Entry {
+    Entry {
+        path: RelativePath::new(path).unwrap(),
+        change,
+        renamed_from: None,
+        ignored: false,
+        refused: None,
+        executed_by: None,
+        conflict: false,
+    }
+}
+
+fn rendered(entry: &Entry, old: Option<&[u8]>, new: Option<&[u8]>) -> String {
+    let side = |bytes: Option<&[u8]>| bytes.map(|bytes| Content::of(bytes.to_vec()));
+    let sides = Sides { old: side(old), new: side(new) };
+    String::from_utf8(render(entry, &sides, None).text).unwrap()
+}
+
+#[test]
+fn each_kind_of_change_is_written_as_git_does() {
+    let change = Change::Modify { old: node(b"a\nb\n", 0o644), new: node(b"a\nc", 0o755) };
+    assert_eq!(
+        rendered(&entry(b"a b", change), Some(b"a\nb\n"), Some(b"a\nc")),
+        "diff --git a/a b b/a b\nold mode 100644\nnew mode 100755\n--- a/a b\t\n+++ b/a b\t\n\
+         @@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n"
+    );
+    let change = Change::Add { new: node(b"x\n", 0o644) };
+    assert_eq!(
+        rendered(&entry(b"n\n\xff", change), None, Some(b"x\n")),
+        "diff --git \"a/n\\n\\377\" \"b/n\\n\\377\"\nnew file mode 100644\n--- /dev/null\n\
+         +++ \"b/n\\n\\377\"\n@@ -0,0 +1 @@\n+x\n"
+    );
+    let change = Change::Delete { old: Node::Symlink { target: b"to".to_vec() } };
+    assert_eq!(
+        rendered(&entry("\u{e9}".as_bytes(), change), Some(b"to"), None),
+        "diff --git a/é b/é\ndeleted file mode 120000\n--- a/é\n+++ /dev/null\n@@ -1 +0,0 @@\n\
+         -to\n\\ No newline at end of file\n"
+    );
+    let change = Change::Modify { old: node(b"\0\0", 0o644), new: node(b"\0", 0o644) };
+    assert_eq!(
+        rendered(&entry(b"bin", change), Some(b"\0\0"), Some(b"\0")),
+        "diff --git a/bin b/bin\nBinary files a/bin (2 bytes) and b/bin (1 bytes) differ\n"
+    );
+    let mut renamed = entry(b"new", Change::Add { new: node(b"x", 0o644) });
+    renamed.renamed_from = Some(RelativePath::new("old").unwrap());
+    assert_eq!(
+        rendered(&renamed, None, Some(b"x")),
+        "diff --git a/old b/new\nsimilarity index 100%\nrename from old\nrename to new\n"
+    );
+    let change = Change::Add { new: Node::Directory { mode: 0o755 } };
+    assert_eq!(rendered(&entry(b"d", change), None, None), "new directory d mode 755\n");
+    let change = Change::Modify { old: node(b"x", 0o644), new: node(b"x", 0o600) };
+    assert_eq!(
+        rendered(&entry(b"m", change), Some(b"x"), Some(b"x")),
+        "diff --git a/m b/m\nold mode 100644\nnew mode 100600\n"
+    );
+    // What would turn the text around, or not be seen, is written out.
+    let change = Change::Add { new: node(b"", 0o644) };
+    assert_eq!(
+        rendered(&entry("a\u{202e}b".as_bytes(), change), None, Some(b"")),
+        "diff --git \"a/a\\342\\200\\256b\" \"b/a\\342\\200\\256b\"\nnew file mode 100644\n"
+    );
+}
+
+/// A text of a few kinds of lines, so that many of them are equal.
+fn text(random: &mut Random) -> Vec<u8> {
+    let mut text = Vec::new();
+    for _ in 0..random.below(30) {
+        text.extend([&b"one"[..], b"two", b"", b"\xff", b"-- x", b"@@ -1 +1 @@"][random.below(6)]);
+        text.push(b'\n');
+    }
+    if random.below(3) == 0 {
+        text.pop();
+    }
+    text
+}
+
+/// `git apply` takes what is rendered, and makes of the old content the new one.
+#[test]
+fn git_applies_what_is_rendered() {
+    let mut random = Random::new(11);
+    for round in 0..40 {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        let mut patch = Vec::new();
+        let mut wanted = Vec::new();
+        for number in 0..8 {
+            let name = [&b"plain"[..], b"a b", b"n\nl", b"\xff\"\\", "é".as_bytes(), b"t\tt"]
+                [random.below(6)];
+            let name = [name, number.to_string().as_bytes()].concat();
+            let path = RelativePath::new(name.clone()).unwrap();
+            let (old, new) = (text(&mut random), text(&mut random));
+            let exists = |random: &mut Random| random.below(4) != 0;
+            let (had, has) = (exists(&mut random), exists(&mut random));
+            let old_node = node(&old, 0o644);
+            let new_node = node(&new, if random.below(2) == 0 { 0o644 } else { 0o755 });
+            let change = match (had, has) {
+                (true, true) if old_node == new_node => continue,
+                (true, true) => Change::Modify { old: old_node, new: new_node },
+                (true, false) => Change::Delete { old: old_node },
+                (false, true) => Change::Add { new: new_node },
+                (false, false) => continue,
+            };
+            if had {
+                std::fs::write(root.join(path.as_os_str()), &old).unwrap();
+            }
+            let sides = Sides {
+                old: had.then(|| Content::of(old.clone())),
+                new: has.then(|| Content::of(new.clone())),
+            };
+            let one = render(&entry(&name, change), &sides, None);
+            let parsed = parse(&one.text, &BundleLimits::RUN).unwrap();
+            assert_eq!(parsed.len(), 1);
+            patch.extend(one.text);
+            wanted.push((path, has.then_some(new)));
+        }
+        std::fs::File::create(root.join(".patch")).unwrap().write_all(&patch).unwrap();
+        let check = ["apply", "--check", "--unidiff-zero", ".patch"];
+        let Some(checked) = git(root, &check) else { return };
+        let shown = String::from_utf8_lossy(&patch);
+        assert!(checked.status.success(), "{round}: {checked:?}\n{shown}");
+        assert!(git(root, &["apply", ".patch"]).unwrap().status.success(), "{round}\n{shown}");
+        for (path, content) in wanted {
+            let found = std::fs::read(root.join(path.as_os_str())).ok();
+            assert_eq!(found, content, "{round}: {path}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn added_and_removed_lines_are_counted() {
+    let change = Change::Modify { old: node(b"x", 0o644), new: node(b"y", 0o644) };
+    let sides = Sides {
+        old: Some(Content::of(b"1\n2\n3\n".to_vec())),
+        new: Some(Content::of(b"1\n3\n4\n5\n".to_vec())),
+    };
+    let rendered = render(&entry(b"f", change), &sides, None);
+    assert_eq!((rendered.added, rendered.removed, rendered.binary), (2, 1, false));
+}
