@@ -16,7 +16,8 @@ use crate::identity::Identity;
 use crate::init;
 use crate::mounts::{self, At as _, Failure};
 use crate::pty;
-use crate::spec::{Access, JailSpec, Mount, Source, Streams};
+use crate::seccomp::SetIdBits;
+use crate::spec::{Access, JailSpec, Mount, Owners, Source, Streams};
 use crate::walls::Wall;
 use crate::{argv, capabilities, landlock, network, seccomp, sys};
 
@@ -59,6 +60,7 @@ fn start(
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
 
     let writable = writable_places(&spec).at(Wall::Landlock, words("name the writable places"))?;
+    let set_id_bits = set_id_bits(&spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
     let by_range = spec.identity.range().is_some();
@@ -108,7 +110,8 @@ fn start(
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    seccomp::install(&seccomp::program()).at(Wall::Seccomp, words("install the filter"))?;
+    seccomp::install(&seccomp::program(set_id_bits))
+        .at(Wall::Seccomp, words("install the filter"))?;
 
     let child = || command::run(&spec, channel, &streams, &writable, landlock > 0);
     // SAFETY: this process has had a single thread since it was made, and the command's process
@@ -179,4 +182,14 @@ fn writable_places(spec: &JailSpec) -> io::Result<Vec<CString>> {
         .map(|(target, _)| mounts::c_path(target))
         .chain([Ok(c"/dev/shm".to_owned())])
         .collect()
+}
+
+/// Whether files may become set-id programs: not where they would be the host's.
+fn set_id_bits(spec: &JailSpec) -> SetIdBits {
+    let of_host = |source: &Source| matches!(source, Source::Host { access: Access::Write, owners, .. } if *owners != Owners::Range);
+    let mounted = spec.mounts.iter().any(|(_, mount)| match mount {
+        Mount::Tree(source) => of_host(source),
+        _ => false,
+    });
+    if mounted || of_host(&spec.root) { SetIdBits::Refused } else { SetIdBits::Allowed }
 }

@@ -2,7 +2,7 @@
 
 use libc::{c_long, sock_filter};
 
-use super::{program, rules};
+use super::{SetIdBits, program, rules};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
@@ -56,7 +56,20 @@ fn run(program: &[sock_filter], call: &Call) -> (u32, usize) {
 }
 
 fn decide_number(number: u32, arguments: [u64; 6]) -> u32 {
-    run(&program(), &Call { architecture: 0xc000_003e, number, arguments }).0
+    let call = Call { architecture: 0xc000_003e, number, arguments };
+    let [lenient, strict] = [SetIdBits::Allowed, SetIdBits::Refused]
+        .map(|set_id_bits| run(&program(set_id_bits), &call).0);
+    // What one refuses the other refuses as well.
+    assert!(lenient == ALLOW || strict == lenient, "{number}");
+    lenient
+}
+
+fn decide_strictly(number: c_long, arguments: &[u64]) -> u32 {
+    let number = u32::try_from(number).unwrap();
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    let call = Call { architecture: 0xc000_003e, number, arguments: all };
+    run(&program(SetIdBits::Refused), &call).0
 }
 
 fn decide(number: c_long, arguments: &[u64]) -> u32 {
@@ -71,7 +84,11 @@ fn other_architectures_end_the_process() {
     for architecture in [0x4000_0003, 0xc000_00b7, 0x8000_003e, 0] {
         for number in [0, 1, 59, 0x4000_0000] {
             let call = Call { architecture, number, arguments: [0; 6] };
-            assert_eq!(run(&program(), &call).0, KILL, "{architecture:#x} {number}");
+            assert_eq!(
+                run(&program(SetIdBits::Refused), &call).0,
+                KILL,
+                "{architecture:#x} {number}"
+            );
         }
     }
 }
@@ -226,11 +243,53 @@ fn device_files_cannot_be_made_but_files_and_fifos_can() {
     }
 }
 
+#[test]
+fn set_id_bits_are_refused_where_host_files_can_be_written() {
+    const CREATE: u64 = 0o100;
+    const TEMPORARY: u64 = 0o20_200_000;
+    const DIRECTORY: u64 = 0o200_000;
+    let refused = errno(libc::EPERM);
+    for (mode, expected) in [
+        (0o755, ALLOW),
+        (0o1777, ALLOW),
+        (0o4755, refused),
+        (0o2755, refused),
+        (0o6000, refused),
+        (0o4000 | 1 << 32, refused),
+        (1 << 32, ALLOW),
+    ] {
+        for (number, arguments) in [
+            (libc::SYS_chmod, vec![0, mode]),
+            (libc::SYS_fchmod, vec![0, mode]),
+            (libc::SYS_fchmodat, vec![0, 0, mode]),
+            (libc::SYS_fchmodat2, vec![0, 0, mode]),
+            (libc::SYS_creat, vec![0, mode]),
+            (libc::SYS_mknod, vec![0, mode]),
+            (libc::SYS_mknodat, vec![0, 0, mode]),
+            (libc::SYS_open, vec![0, CREATE, mode]),
+            (libc::SYS_openat, vec![0, 0, CREATE | 2, mode]),
+            (libc::SYS_open, vec![0, TEMPORARY, mode]),
+            (libc::SYS_openat, vec![0, 0, TEMPORARY, mode]),
+        ] {
+            assert_eq!(decide_strictly(number, &arguments), expected, "{number} {mode:#o}");
+            assert_eq!(decide(number, &arguments), ALLOW, "{number} {mode:#o}");
+        }
+        // What lies behind the flags is noise where no file is made.
+        for flags in [0, 2, DIRECTORY] {
+            assert_eq!(decide_strictly(libc::SYS_openat, &[0, 0, flags, mode]), ALLOW);
+        }
+    }
+    assert_eq!(decide_strictly(libc::SYS_openat2, &[]), errno(libc::ENOSYS));
+    assert_eq!(decide(libc::SYS_openat2, &[]), ALLOW);
+    let device = u64::from(libc::S_IFCHR);
+    assert_eq!(decide_strictly(libc::SYS_mknod, &[0, device]), refused);
+}
+
 /// What every system call pays that the kernel cannot decide once for all, and what installing
 /// costs: the kernel runs the program for each number.
 #[test]
 fn few_instructions_are_run_for_each_call() {
-    let program = program();
+    let program = program(SetIdBits::Refused);
     assert!(program.len() < 400, "{} instructions", program.len());
     for number in 0..=rules::HIGHEST_KNOWN + 1 {
         let call = Call { architecture: 0xc000_003e, number, arguments: [u64::MAX; 6] };

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use libc::{EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, c_long};
 
-use super::{install, program};
+use super::{SetIdBits, install, program};
 use crate::testing::{Ended, errno_of, in_child, note, set_no_new_privs};
 
 fn confined(body: impl FnOnce() -> i32) -> Ended {
-    let program = program();
+    let program = program(SetIdBits::Refused);
     in_child(|| {
         set_no_new_privs();
         install(&program).unwrap();
@@ -220,9 +220,31 @@ fn threads_start_without_clone3() {
     assert_eq!(ended, Ended::Exited(6));
 }
 
+#[test]
+fn no_set_id_program_can_be_left_behind() {
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("program");
+    std::fs::write(&file, "").unwrap();
+    let ended = confined(|| {
+        let chmod =
+            |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).is_ok();
+        let make = |name: &str, mode| {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(mode).open(place.path().join(name)).is_ok()
+        };
+        assert!(chmod(0o755) && make("plain", 0o777));
+        i32::from(chmod(0o4755) || chmod(0o2755) || make("user", 0o4755) || make("group", 0o2755))
+    });
+    assert_eq!(ended, Ended::Exited(0));
+    for entry in std::fs::read_dir(place.path()).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o6000, 0);
+    }
+}
+
 /// The output of a program that was started under the filter.
 fn output_of(program_name: &str, arguments: &[&str]) -> Option<String> {
-    let filter = program();
+    let filter = program(SetIdBits::Refused);
     let mut command = Command::new(program_name);
     command.args(arguments);
     // SAFETY: both calls are async-signal-safe and allocate nothing.
@@ -288,7 +310,7 @@ fs.promises.readFile('/proc/self/stat').then(() =>
 #[test]
 fn seccomp_cost_is_small() {
     let built = Instant::now();
-    let filter = program();
+    let filter = program(SetIdBits::Refused);
     let built = built.elapsed();
     let mut times: Vec<u64> = (0..21)
         .map(|_| {

@@ -18,6 +18,19 @@ use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
 /// `AUDIT_ARCH_X86_64` of linux/audit.h: machine 62, 64-bit, little-endian.
 const ARCHITECTURE_X86_64: u32 = 0xc000_003e;
 
+/// Whether a command may put set-user-id and set-group-id bits on files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetIdBits {
+    /// It may: all it can write is in places that no other user of the host reaches, and nothing
+    /// leaves them with these bits. Opening files then costs nothing, for the kernel need not run
+    /// the filter for it.
+    Allowed,
+    /// It may not. For jails that write to files of the host: as the owner of the directory,
+    /// which may be host root, the command would leave a program there that makes anybody its
+    /// owner.
+    Refused,
+}
+
 /// The filter for a confined command, ready for [`install`].
 ///
 /// Pure: the same program each time. Build it before the fork; it allocates.
@@ -27,9 +40,9 @@ const ARCHITECTURE_X86_64: u32 = 0xc000_003e;
 /// - What `rules` names is refused with an errno that lets programs fall back.
 /// - Numbers above the highest known one, x32 calls (bit 30) among them, answer ENOSYS: a call
 ///   that did not exist when the rules were written was never judged.
-pub fn program() -> Vec<sock_filter> {
+pub fn program(set_id_bits: SetIdBits) -> Vec<sock_filter> {
     let foreign = tree::answer(libc::SECCOMP_RET_KILL_PROCESS);
-    let native = [tree::load(tree::NUMBER), tree::search(&rules::ranges())].concat();
+    let native = [tree::load(tree::NUMBER), tree::search(&rules::ranges(set_id_bits))].concat();
     [
         tree::load(tree::ARCHITECTURE),
         tree::when(tree::Is::Equal, ARCHITECTURE_X86_64, native, foreign),

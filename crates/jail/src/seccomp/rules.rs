@@ -4,16 +4,17 @@
 //! was built or configured without the feature, where there is such a kernel: programs know them
 //! and fall back (libuv and tokio without io_uring, glibc without clone3, libnuma without NUMA).
 //!
-//! Allowed on purpose: `landlock_*` and `seccomp`, which can only take more away; the set-uid and
-//! set-gid bits in modes, since no_new_privs and nosuid mounts make them void inside and the
-//! files' owner is never a host user's id but the caller's own (tools set set-gid on directories);
-//! `pidfd_open` and `pidfd_send_signal`, which reach what `kill` reaches.
+//! Allowed on purpose: `landlock_*` and `seccomp`, which can only take more away; set-user-id and
+//! set-group-id bits where nothing of the host can be written, since no_new_privs and nosuid
+//! mounts make them void inside; `pidfd_open` and `pidfd_send_signal`, which reach what `kill`
+//! reaches.
 
 use libc::{
     AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM,
     EPROTONOSUPPORT, c_long,
 };
 
+use super::SetIdBits;
 use super::tree::{
     Block, Is, Range, allow, allow_only, keep, load, low_half_of_argument, refuse, refuse_only,
     when,
@@ -155,8 +156,23 @@ const JUDGED: &[(c_long, Judge)] = &[
     (libc::SYS_socket, socket),
     (libc::SYS_socketpair, socketpair),
     (libc::SYS_personality, personality),
-    (libc::SYS_mknod, || make_node(1)),
-    (libc::SYS_mknodat, || make_node(2)),
+    (libc::SYS_mknod, || make_node(1, SetIdBits::Allowed)),
+    (libc::SYS_mknodat, || make_node(2, SetIdBits::Allowed)),
+];
+
+/// Calls that are judged by an argument where set-id bits are refused; they come before
+/// [`JUDGED`]. openat2's mode lies in memory, where a filter cannot look; its users fall back.
+const JUDGED_FOR_SET_ID: &[(c_long, Judge)] = &[
+    (libc::SYS_chmod, || plain_mode(1)),
+    (libc::SYS_fchmod, || plain_mode(1)),
+    (libc::SYS_fchmodat, || plain_mode(2)),
+    (libc::SYS_fchmodat2, || plain_mode(2)),
+    (libc::SYS_creat, || plain_mode(1)),
+    (libc::SYS_open, || open(1)),
+    (libc::SYS_openat, || open(2)),
+    (libc::SYS_openat2, || refuse(ENOSYS)),
+    (libc::SYS_mknod, || make_node(1, SetIdBits::Refused)),
+    (libc::SYS_mknodat, || make_node(2, SetIdBits::Refused)),
 ];
 
 /// Every flag that makes a namespace. `CLONE_NEWTIME` lies in the bits that clone takes for the
@@ -249,27 +265,51 @@ fn personality() -> Block {
 }
 
 /// No device files, not even the 0:0 one that anybody may make: it means a deletion to overlays.
-fn make_node(mode_argument: u32) -> Block {
+fn make_node(mode_argument: u32, set_id_bits: SetIdBits) -> Block {
+    let judge = [keep(libc::S_IFMT), refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM)].concat();
+    let judge = match set_id_bits {
+        SetIdBits::Allowed => judge,
+        SetIdBits::Refused => when(Is::AnyBitOf, SET_ID, refuse(EPERM), judge),
+    };
+    [load(low_half_of_argument(mode_argument)), judge].concat()
+}
+
+const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// A mode without set-id bits.
+fn plain_mode(mode_argument: u32) -> Block {
+    [load(low_half_of_argument(mode_argument)), when(Is::AnyBitOf, SET_ID, refuse(EPERM), allow())]
+        .concat()
+}
+
+/// Opening; the mode, which follows the flags, means something only where a file may be made.
+fn open(flags_argument: u32) -> Block {
+    // O_TMPFILE is two bits, of which O_DIRECTORY is one.
+    let makes = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).cast_unsigned();
     [
-        load(low_half_of_argument(mode_argument)),
-        keep(libc::S_IFMT),
-        refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM),
+        load(low_half_of_argument(flags_argument)),
+        when(Is::AnyBitOf, makes, plain_mode(flags_argument + 1), allow()),
     ]
     .concat()
 }
 
 /// What happens to every number from 0 up, as sorted ranges without a gap.
-pub(super) fn ranges() -> Vec<Range> {
+pub(super) fn ranges(set_id_bits: SetIdBits) -> Vec<Range> {
     let refused = REFUSED
         .iter()
         .flat_map(|(errno, numbers)| numbers.iter().map(|number| (*number, refuse(*errno))));
-    let judged = JUDGED.iter().map(|(number, judge)| (*number, judge()));
+    let for_set_id = match set_id_bits {
+        SetIdBits::Allowed => &[],
+        SetIdBits::Refused => JUDGED_FOR_SET_ID,
+    };
+    let judged = for_set_id.iter().chain(JUDGED).map(|(number, judge)| (*number, judge()));
     let mut named: Vec<(u32, Block)> = refused
         .chain(judged)
         // No number is negative or large; one that were would be refused as unknown.
         .filter_map(|(number, block)| Some((u32::try_from(number).ok()?, block)))
         .collect();
-    named.sort_unstable_by_key(|(number, _)| *number);
+    named.sort_by_key(|(number, _)| *number);
+    named.dedup_by_key(|(number, _)| *number);
 
     let mut ranges = vec![Range { first: 0, block: allow() }];
     let mut next = 0;
