@@ -112,7 +112,31 @@ fn sandboxes_are_apart(world: &World) {
     host::assert_none_survives(&word);
 }
 
+/// As root, each sandbox has host ids that no other one has.
+fn sandboxes_share_no_id(world: &World) {
+    let started: Vec<_> = (0..3)
+        .map(|_| {
+            let (first, second) = host::token();
+            let word = first + &second;
+            let run = ["run", "--discard", "--", "./probe", "linger", &word];
+            (world.stockade(&run).start(), word)
+        })
+        .collect();
+    let ids: std::collections::BTreeSet<_> = started
+        .iter()
+        .map(|(_, word)| {
+            let status = format!("/proc/{}/status", host::wait_for_process(word));
+            let status = std::fs::read_to_string(status).unwrap();
+            let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        })
+        .collect();
+    let wanted = if world.identity == crate::harness::Identity::Root { 3 } else { 1 };
+    assert_eq!(ids.len(), wanted, "{ids:?}");
+}
+
 as_root_and_as_user![
+    sandboxes_share_no_id,
     host_process_is_invisible,
     host_process_cannot_be_signalled,
     kill_everything,
