@@ -59,6 +59,9 @@ pub enum Error {
     },
 }
 
+/// A name in a directory, with what it names.
+pub type Named = (Vec<u8>, FileKind);
+
 /// What a rename does when something is at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
@@ -227,7 +230,12 @@ impl Dir {
     }
 
     /// The names in this directory with what each is, in no order; without `.` and `..`.
-    pub fn entries(&self) -> Result<Vec<(Vec<u8>, FileKind)>, Error> {
+    pub fn entries(&self) -> Result<Vec<Named>, Error> {
+        Ok(self.entries_up_to(u64::MAX)?.unwrap_or_default())
+    }
+
+    /// The same, but `None` where there are more than `limit`; no more than that are held.
+    pub fn entries_up_to(&self, limit: u64) -> Result<Option<Vec<Named>>, Error> {
         let failure = |errno| itself("list", errno);
         let mut entries = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0).map_err(failure)? {
@@ -235,6 +243,9 @@ impl Dir {
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
                 continue;
+            }
+            if entries.len() as u64 == limit {
+                return Ok(None);
             }
             let kind = match entry.file_type() {
                 // Some file systems do not say.
@@ -249,7 +260,7 @@ impl Dir {
             };
             entries.push((name.to_vec(), kind));
         }
-        Ok(entries)
+        Ok(Some(entries))
     }
 
     /// Whether this process may make, rename and remove entries of this directory.

@@ -14,6 +14,7 @@ pub mod manifest;
 pub mod path;
 pub mod policy;
 pub mod project;
+pub mod sandbox;
 pub mod scan;
 pub mod store;
 #[cfg(test)]

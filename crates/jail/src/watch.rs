@@ -48,9 +48,7 @@ fn children(process: i32) -> io::Result<Vec<i32>> {
     let mut children = Vec::new();
     for thread in threads.flatten() {
         match fs::read_to_string(thread.path().join("children")) {
-            Ok(text) => {
-                children.extend(text.split_whitespace().filter_map(|w| w.parse::<i32>().ok()))
-            }
+            Ok(text) => children.extend(numbers(&text)),
             // The thread has ended, unless it is still there.
             Err(_) if !thread.path().exists() => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -60,6 +58,10 @@ fn children(process: i32) -> io::Result<Vec<i32>> {
         }
     }
     Ok(children)
+}
+
+fn numbers(text: &str) -> impl Iterator<Item = i32> {
+    text.split_whitespace().filter_map(|word| word.parse().ok())
 }
 
 fn resident(process: i32) -> u64 {
@@ -95,12 +97,11 @@ mod tests {
             memory.chunks_mut(4096).for_each(|page| page[0] = 1);
             let own_child = fork_child(|| {
                 let more = std::hint::black_box(vec![1_u8; 8 << 20]);
+                // SAFETY: takes numbers; the parent lives at least until `ready` was written to.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 ready.write_all(&[0]).unwrap();
-                // SAFETY: waits for the signal that kills, with its parent or after it.
-                unsafe {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    libc::pause();
-                }
+                // SAFETY: waits for the signal that kills.
+                unsafe { libc::pause() };
                 drop(more);
                 0
             });

@@ -1,5 +1,6 @@
 //! One file for each command: what it prints and how it exits.
 
+mod doctor;
 mod run;
 
 use crate::args::Command;
@@ -9,6 +10,7 @@ use crate::problem::Failure;
 pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::of_run),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         _ => Err(Failure::from(stockade_core::Problem::new(
             stockade_core::Code::InvalidInput,
             "not yet",

@@ -11,7 +11,7 @@ use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::view::{self, Ownership, View};
 use stockade_core::{Code, Isolation, Problem};
 use stockade_jail::{
-    self as jail, Captured, Ending, Identity, Jail, Signals, Sink, Supervision, Wall,
+    self as jail, Captured, Ending, Identity, Jail, Payload, Signals, Sink, Supervision, Wall,
 };
 
 use super::plan::{self, Shown, Surroundings};
@@ -28,9 +28,9 @@ const CAPTURE_BYTES: usize = 5 << 20;
 /// A running jail and its view.
 #[derive(Debug)]
 pub(super) struct Launched {
-    jail: Jail,
-    view: View,
-    isolation: Isolation,
+    pub(super) jail: Jail,
+    pub(super) view: View,
+    pub(super) isolation: Isolation,
     /// A bound on memory that is only looked at, in bytes.
     watched_memory: Option<u64>,
 }
@@ -53,8 +53,14 @@ pub(super) fn launch(
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
-) -> Result<Launched, Problem> {
-    match attempt(arguments, around, data, identity, started, ViewKind::Overlay) {
+    payload: Option<Payload>,
+) -> Result<Launched, Refused> {
+    let function = match &payload {
+        Some(Payload::Function(function)) => Some(*function),
+        _ => None,
+    };
+    let again = || function.map(Payload::Function);
+    match attempt(arguments, around, data, identity, started, (ViewKind::Overlay, payload)) {
         Err(Attempt::NoOverlay(reason)) => {
             if arguments.disk.is_some() {
                 return Err(Problem::new(
@@ -62,42 +68,66 @@ pub(super) fn launch(
                     "--disk needs an overlay, which cannot be had here",
                 )
                 .because(reason)
-                .remedied_by("leave --disk out: the project is then copied"));
+                .remedied_by("leave --disk out: the project is then copied")
+                .into());
             }
             let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
-            let mut launched = attempt(arguments, around, data, identity, started, ViewKind::Copy)
-                .map_err(Attempt::into_problem)?;
+            let mut launched =
+                attempt(arguments, around, data, identity, started, (ViewKind::Copy, again()))
+                    .map_err(Attempt::into_refused)?;
             launched
                 .isolation
                 .reasons
                 .push(format!("the project was copied, for no overlay can be had: {reason}"));
             Ok(launched)
         }
-        other => other.map_err(Attempt::into_problem),
+        other => other.map_err(Attempt::into_refused),
+    }
+}
+
+/// Why there is no jail.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The wall that could not be raised, where it was one.
+    pub(super) wall: Option<Wall>,
+    /// What is wrong.
+    pub(super) problem: Problem,
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self { wall: None, problem }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        refused.problem
     }
 }
 
 enum Attempt {
     /// There can be no overlay here, for this reason.
     NoOverlay(String),
-    Failed(Problem),
+    Failed(Refused),
 }
 
 impl Attempt {
-    fn into_problem(self) -> Problem {
+    fn into_refused(self) -> Refused {
         match self {
-            Self::Failed(problem) => problem,
-            Self::NoOverlay(reason) => {
-                Problem::new(Code::WallUnavailable, "the wall `view` cannot be raised")
-                    .because(reason)
-            }
+            Self::Failed(refused) => refused,
+            Self::NoOverlay(reason) => Refused {
+                wall: Some(Wall::View),
+                problem: Problem::new(Code::WallUnavailable, "the wall `view` cannot be raised")
+                    .because(reason),
+            },
         }
     }
 }
 
 impl From<Problem> for Attempt {
     fn from(problem: Problem) -> Self {
-        Self::Failed(problem)
+        Self::Failed(problem.into())
     }
 }
 
@@ -107,7 +137,7 @@ fn attempt(
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
-    kind: ViewKind,
+    (kind, payload): (ViewKind, Option<Payload>),
 ) -> Result<Launched, Attempt> {
     let limits::Held { group, reports, watched_memory } = limits::hold(arguments)?;
     let ownership =
@@ -131,9 +161,12 @@ fn attempt(
         (seen.seconds, seen.nanoseconds),
         view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     )
-    .map_err(Attempt::Failed)
+    .map_err(Attempt::from)
     .and_then(|mut spec| {
         spec.cgroup = group;
+        if let Some(payload) = payload {
+            spec.command.payload = payload;
+        }
         jail::launch(spec).map_err(|e| refused(&e, around))
     });
     match launched {
@@ -166,12 +199,14 @@ fn refused(error: &jail::Error, around: &Surroundings<'_>) -> Attempt {
         }
         jail::Error::Wall { wall: Wall::View, .. } => Attempt::NoOverlay(reason()),
         jail::Error::Wall { wall, step, source } => {
-            Attempt::Failed(limits::wall_refused(*wall, step, source))
+            let problem = limits::wall_refused(*wall, step, source);
+            Attempt::Failed(Refused { wall: Some(*wall), problem })
         }
         jail::Error::Namespaces(source) => {
-            Attempt::Failed(limits::wall_refused(Wall::User, "make new namespaces", source))
+            let problem = limits::wall_refused(Wall::User, "make new namespaces", source);
+            Attempt::Failed(Refused { wall: Some(Wall::User), problem })
         }
-        _ => Attempt::Failed(problem),
+        _ => problem.into(),
     }
 }
 

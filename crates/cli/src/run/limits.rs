@@ -156,14 +156,14 @@ pub(crate) fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> P
         format!("the wall `{wall}` cannot be raised on this host, so nothing was run"),
     )
     .because(format!("{step}: {source}"));
-    match remedy(wall, source.raw_os_error()) {
+    match wall_remedy(wall) {
         Some(remedy) => problem.remedied_by(remedy),
         None => problem.remedied_by("stockade doctor"),
     }
 }
 
 /// The command that lets this host raise a wall.
-pub(crate) fn remedy(wall: Wall, _errno: Option<i32>) -> Option<&'static str> {
+pub(crate) fn wall_remedy(wall: Wall) -> Option<&'static str> {
     match wall {
         Wall::User => Some(
             "sudo sysctl -w user.max_user_namespaces=65536 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0",

@@ -5,9 +5,11 @@ mod account;
 mod ending;
 mod environment;
 mod launch;
+mod leftover;
 mod limits;
 mod mounts;
 mod plan;
+mod probe;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -19,7 +21,10 @@ use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_jail::{Captured, Identity, Signals};
 
-pub(crate) use ending::Conclusion;
+pub(crate) use ending::{Conclusion, bundle_limits};
+pub(crate) use leftover::{Kept, discard, finish};
+pub(crate) use limits::wall_remedy;
+pub(crate) use probe::{ProbeRefused, probe};
 pub(crate) use report::{Report, outcome};
 
 use crate::args::Run;
@@ -51,7 +56,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         account: &account,
         image: arguments.image.as_deref(),
     };
-    let launched = launch::launch(arguments, &around, &data, identity, started)?;
+    let launched = launch::launch(arguments, &around, &data, identity, started, None)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
     let conclusion = ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
     Ok(Report {

@@ -1,0 +1,211 @@
+//! The result bundle of a `<Sandbox>`: a directory that a sandbox wrote, with a `README.md`
+//! manifest, `patches/`, `artifacts/` and `logs/stream.ndjson`. Validated as a whole, within
+//! limits, before anything of it is used.
+//!
+//! Never follows a link, never waits for a pipe, never reads a manifest that is too large, and
+//! applies nothing.
+
+mod manifest;
+mod tree;
+
+use std::io::Read as _;
+
+use stockade_core::BundleLimits;
+
+use crate::beneath::{self, Dir};
+use crate::path::RelativePath;
+
+pub use manifest::{DiffBundle, DiffPatch, Operation, SandboxManifest, Status};
+
+/// A result bundle that passed validation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxBundle {
+    /// What `README.md` says.
+    pub manifest: SandboxManifest,
+    /// The files below `patches/`, sorted.
+    pub patches: Vec<RelativePath>,
+    /// The files below `artifacts/`, sorted.
+    pub artifacts: Vec<RelativePath>,
+    /// `logs/stream.ndjson`, where there is one.
+    pub stream_log: Option<RelativePath>,
+    /// The length of all files together, in bytes.
+    pub total_bytes: u64,
+}
+
+/// A limit of the profile that a bundle is held to (seed 000, "Bundle limits").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The length of all files together, in bytes.
+    TotalBytes,
+    /// The length of `README.md`, in bytes.
+    ManifestBytes,
+    /// The number of files below `patches/`, and of patches that the manifest holds.
+    Patches,
+    /// The number of files below `artifacts/`.
+    Artifacts,
+    /// The number of files and directories of any kind.
+    Entries,
+    /// The length of a path, in bytes.
+    PathBytes,
+    /// The length of `runId`, in characters.
+    RunIdCharacters,
+    /// How deep arrays and objects lie in each other in `outputs`.
+    OutputDepth,
+    /// The number of items of an array in `outputs`.
+    OutputArrayItems,
+    /// The length of a string in `outputs`, in bytes.
+    OutputStringBytes,
+}
+
+/// Why a bundle is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A path, as it is or as the manifest names it, leaves the bundle or its own part of it.
+    #[error("`{path}` does not stay inside {inside}")]
+    Escape {
+        /// The path, printable.
+        path: String,
+        /// Where it should be.
+        inside: &'static str,
+    },
+    /// A symbolic link is in the bundle.
+    #[error("Sandbox bundle may not contain symlinks: {path}")]
+    Symlink {
+        /// Where, printable.
+        path: String,
+    },
+    /// A socket, pipe or device is in the bundle, or a directory where a file should be.
+    #[error("Sandbox bundle may only contain files and directories: {path}")]
+    Special {
+        /// Where, printable.
+        path: String,
+    },
+    /// A limit is exceeded.
+    #[error("{limit} exceeds the limit of {at_most} (profile {profile})")]
+    TooLarge {
+        /// Which.
+        limit: Limit,
+        /// Its value.
+        at_most: u64,
+        /// Whose limit it is.
+        profile: &'static str,
+    },
+    /// `README.md` is missing.
+    #[error("Sandbox bundle has no README.md")]
+    NoManifest,
+    /// `README.md` is not a manifest.
+    #[error("README.md is not a bundle manifest: {reason}")]
+    Manifest {
+        /// Why not.
+        reason: String,
+    },
+    /// The manifest names a patch that is not there.
+    #[error("the manifest lists {path}, which is not in the bundle")]
+    NoSuchPatch {
+        /// The path, printable.
+        path: String,
+    },
+    /// A file operation failed.
+    #[error("cannot read the sandbox bundle")]
+    Read(#[source] beneath::Error),
+    /// Reading the open manifest failed.
+    #[error("cannot read README.md")]
+    ReadManifest(#[source] std::io::Error),
+}
+
+impl Error {
+    /// The code that the seeds give this refusal.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Escape { .. } | Self::Symlink { .. } | Self::Special { .. } => "TOOL_PATH_ESCAPE",
+            Self::TooLarge { .. }
+            | Self::NoManifest
+            | Self::Manifest { .. }
+            | Self::NoSuchPatch { .. } => "INVALID_INPUT",
+            Self::Read(_) | Self::ReadManifest(_) => "SANDBOX_EXECUTION_FAILED",
+        }
+    }
+
+    /// The limit that was exceeded, where that is the reason.
+    pub fn limit(&self) -> Option<Limit> {
+        match self {
+            Self::TooLarge { limit, .. } => Some(*limit),
+            _ => None,
+        }
+    }
+
+    fn from_beneath(error: beneath::Error) -> Self {
+        match error {
+            beneath::Error::ThroughLink { path, .. } => Self::Symlink { path },
+            beneath::Error::NotRegular { path, .. } => Self::Special { path },
+            error => Self::Read(error),
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::TotalBytes => "the size of the bundle in bytes",
+            Self::ManifestBytes => "the size of README.md in bytes",
+            Self::Patches => "the number of patches",
+            Self::Artifacts => "the number of artifacts",
+            Self::Entries => "the number of files and directories",
+            Self::PathBytes => "the length of a path in bytes",
+            Self::RunIdCharacters => "the length of runId in characters",
+            Self::OutputDepth => "the depth of outputs",
+            Self::OutputArrayItems => "the number of items of an array in outputs",
+            Self::OutputStringBytes => "the length of a string in outputs in bytes",
+        })
+    }
+}
+
+/// Reads and validates the result bundle in a directory, within [`BundleLimits::SANDBOX`].
+pub fn read(dir: &Dir) -> Result<SandboxBundle, Error> {
+    read_within(dir, &BundleLimits::SANDBOX)
+}
+
+/// Reads and validates the result bundle in a directory.
+pub fn read_within(dir: &Dir, limits: &BundleLimits) -> Result<SandboxBundle, Error> {
+    let tree = tree::walk(dir, limits)?;
+    let manifest = manifest::parse(&manifest_bytes(dir, limits)?, limits)?;
+    for patch in &manifest.patches {
+        if tree.patches.binary_search(patch).is_err() {
+            return Err(Error::NoSuchPatch { path: patch.quoted() });
+        }
+    }
+    Ok(SandboxBundle {
+        manifest,
+        patches: tree.patches,
+        artifacts: tree.artifacts,
+        stream_log: tree.stream_log,
+        total_bytes: tree.total_bytes,
+    })
+}
+
+/// Nothing is parsed, and no more than the limit is read, of a manifest that is too large, also
+/// when it grows while it is read.
+fn manifest_bytes(dir: &Dir, limits: &BundleLimits) -> Result<Vec<u8>, Error> {
+    let path = RelativePath::new("README.md")
+        .map_err(|error| Error::Manifest { reason: error.to_string() })?;
+    let file = match dir.open_file(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {
+            return Err(Error::NoManifest);
+        }
+        Err(error) => return Err(Error::from_beneath(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(limits.manifest_bytes + 1).read_to_end(&mut bytes).map_err(Error::ReadManifest)?;
+    if bytes.len() as u64 > limits.manifest_bytes {
+        return Err(too_large(Limit::ManifestBytes, limits.manifest_bytes, limits));
+    }
+    Ok(bytes)
+}
+
+fn too_large(limit: Limit, at_most: u64, limits: &BundleLimits) -> Error {
+    Error::TooLarge { limit, at_most, profile: limits.profile }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! `stockade doctor`: which walls and limits this host can raise.
+
+use stockade_core::Enforcement;
+
+use crate::args::Doctor;
+use crate::doctor::{self, Diagnosis};
+use crate::problem::Failure;
+
+/// Prints the diagnosis; the exit code is 0 when every wall stands, else 1.
+#[expect(clippy::print_stdout, reason = "the answer is data")]
+pub(crate) fn run(arguments: &Doctor) -> Result<u8, Failure> {
+    let diagnosis = doctor::diagnose()?;
+    if arguments.json {
+        println!("{:#}", diagnosis.to_json());
+    } else {
+        print!("{}", text(&diagnosis));
+    }
+    Ok(u8::from(!diagnosis.is_whole()))
+}
+
+fn text(diagnosis: &Diagnosis) -> String {
+    let mut lines = vec![
+        format!("kernel    {}", diagnosis.kernel),
+        format!("user      {}, inside ids: {}", diagnosis.user, diagnosis.identity),
+        format!("view      {}", diagnosis.view.unwrap_or("none: there can be no jail")),
+        String::new(),
+        "walls, each proved by an attempt from inside:".to_owned(),
+    ];
+    for proof in &diagnosis.walls {
+        let mark = if proof.held { "ok     " } else { "MISSING" };
+        lines.push(format!("  {mark} {:<13} {}", proof.wall.as_str(), proof.detail));
+        lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
+    }
+    lines.push(String::new());
+    lines.push("limits:".to_owned());
+    for proof in &diagnosis.limits {
+        let mark = match proof.enforcement {
+            Enforcement::Enforced => "enforced",
+            Enforcement::Watched => "watched ",
+            Enforcement::Refused => "refused ",
+        };
+        lines.push(format!("  {mark} {:<8} {}", proof.name, proof.by));
+        lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
+    }
+    lines.extend(diagnosis.notes.iter().map(|note| format!("note: {note}")));
+    lines.push(String::new());
+    lines.push(if diagnosis.is_whole() {
+        "every wall stands: `stockade run` works here".to_owned()
+    } else {
+        "`stockade run` refuses to run here until every wall stands".to_owned()
+    });
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,249 @@
+//! What this host can raise: each wall is proved by an attempt to get through
+//! it from inside a real jail, each limit by making what would hold it.
+
+mod inside;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_core::{Code, Enforcement, Problem};
+use stockade_jail::cgroup::{self, Group, Limit, Limits};
+use stockade_jail::{Identity, Payload, Signals, Sink, Supervision, Wall};
+
+use crate::problem::caused;
+use crate::run;
+
+/// How long the probe may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// What the probe may write.
+const CAPTURE_BYTES: usize = 64 << 10;
+
+/// One wall, and what became of the attempt on it.
+#[derive(Debug)]
+pub(crate) struct WallProof {
+    pub(crate) wall: Wall,
+    pub(crate) held: bool,
+    /// What was seen.
+    pub(crate) detail: String,
+    pub(crate) remedy: Option<String>,
+}
+
+/// One limit, and how it would be held.
+#[derive(Debug)]
+pub(crate) struct LimitProof {
+    pub(crate) name: &'static str,
+    pub(crate) enforcement: Enforcement,
+    pub(crate) by: String,
+    pub(crate) remedy: Option<String>,
+}
+
+/// What this host can raise.
+#[derive(Debug)]
+pub(crate) struct Diagnosis {
+    pub(crate) kernel: String,
+    pub(crate) user: u32,
+    pub(crate) identity: String,
+    /// `overlay` or `copy`; none where there can be no jail.
+    pub(crate) view: Option<&'static str>,
+    pub(crate) walls: Vec<WallProof>,
+    pub(crate) limits: Vec<LimitProof>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Diagnosis {
+    /// Whether every wall stands.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.walls.iter().all(|wall| wall.held)
+    }
+
+    /// The diagnosis as JSON.
+    pub(crate) fn to_json(&self) -> Value {
+        let walls: Vec<_> = self
+            .walls
+            .iter()
+            .map(|proof| {
+                json!({
+                    "name": proof.wall.as_str(),
+                    "raised": proof.held,
+                    "proof": proof.detail,
+                    "remediation": proof.remedy,
+                })
+            })
+            .collect();
+        let limits: Vec<_> = self
+            .limits
+            .iter()
+            .map(|proof| {
+                json!({
+                    "name": proof.name,
+                    "enforcement": proof.enforcement,
+                    "by": proof.by,
+                    "remediation": proof.remedy,
+                })
+            })
+            .collect();
+        json!({
+            "ok": self.is_whole(),
+            "kernel": self.kernel,
+            "user": self.user,
+            "identity": self.identity,
+            "view": self.view,
+            "walls": walls,
+            "limits": limits,
+            "notes": self.notes,
+        })
+    }
+}
+
+/// Tries everything.
+pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
+    let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
+    let described = match &identity {
+        Identity::Own { user, .. } => format!("your own id: {user} inside is {user} outside"),
+        Identity::Range(range) => {
+            format!("{} ids from host id {}", range.count, range.start)
+        }
+    };
+    let uname = rustix::system::uname();
+    let mut diagnosis = Diagnosis {
+        kernel: uname.release().to_string_lossy().into_owned(),
+        user: rustix::process::getuid().as_raw(),
+        identity: described,
+        view: None,
+        walls: Vec::new(),
+        limits: limits(),
+        notes: Vec::new(),
+    };
+    let place = Temporary::new()?;
+    match run::probe(&place.0, identity, Payload::Function(inside::probe)) {
+        Ok(probed) => {
+            diagnosis.view = Some(probed.view);
+            diagnosis.notes = probed.notes;
+            let text = String::from_utf8_lossy(&probed.output.bytes).into_owned();
+            let untouched = std::fs::read(place.0.join("canary")).is_ok_and(|now| now == CANARY);
+            diagnosis.walls = Wall::ALL.iter().map(|wall| proof(*wall, &text, untouched)).collect();
+        }
+        Err(refused) => {
+            diagnosis.walls = Wall::ALL.iter().map(|wall| unraised(*wall, &refused)).collect();
+            if refused.wall.is_none() {
+                diagnosis.notes.push(refused.problem.message.clone());
+            }
+        }
+    }
+    Ok(diagnosis)
+}
+
+/// How a probe is supervised.
+pub(crate) fn supervision() -> Supervision {
+    Supervision {
+        input: None,
+        output: Sink::Capture(CAPTURE_BYTES),
+        error: Sink::Capture(CAPTURE_BYTES),
+        timeout: Some(DEADLINE),
+        output_limit_bytes: None,
+        grace: DEADLINE,
+        terminal: None,
+        watches: Vec::new(),
+    }
+}
+
+/// Holds the signals back for a probe.
+pub(crate) fn signals() -> Result<Signals, Problem> {
+    Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))
+}
+
+const CANARY: &[u8] = b"as the host wrote it";
+
+fn proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
+    let line = text.lines().find_map(|line| {
+        let (name, rest) = line.split_once(' ')?;
+        let (verdict, detail) = rest.split_once(' ')?;
+        (name == wall.as_str()).then(|| (verdict == "held", detail.to_owned()))
+    });
+    let (held, detail) = match line {
+        Some((true, _)) if wall == Wall::View && !untouched => {
+            (false, "a file of the host was changed".to_owned())
+        }
+        Some(line) => line,
+        None => (false, "the probe did not come to it".to_owned()),
+    };
+    let remedy = if held { None } else { run::wall_remedy(wall).map(str::to_owned) };
+    WallProof { wall, held, detail, remedy }
+}
+
+fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
+    let detail = if refused.wall == Some(wall) {
+        refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message.clone())
+    } else {
+        "not tried: the jail could not be launched".to_owned()
+    };
+    let remedy =
+        (refused.wall == Some(wall)).then(|| refused.problem.remediation.clone()).flatten();
+    WallProof { wall, held: false, detail, remedy }
+}
+
+/// Makes a group for each limit, and takes it away again.
+fn limits() -> Vec<LimitProof> {
+    let mut proofs: Vec<_> = [
+        (Limit::Memory, Limits { memory_bytes: Some(64 << 20), ..Limits::default() }),
+        (Limit::Cpus, Limits { cpu_millis: Some(1000), ..Limits::default() }),
+    ]
+    .into_iter()
+    .map(|(limit, limits)| match Group::create(&cgroup::fresh_name(), &limits) {
+        Ok(group) => {
+            let by = group.held_by(limit).unwrap_or("control group").to_owned();
+            let _ = group.remove();
+            LimitProof { name: limit.name(), enforcement: Enforcement::Enforced, by, remedy: None }
+        }
+        Err(unavailable) => {
+            let refusal = unavailable.refusals.into_iter().next();
+            let (by, remedy) = refusal.map(|r| (r.reason, r.remedy)).unzip();
+            LimitProof {
+                name: limit.name(),
+                enforcement: Enforcement::Refused,
+                by: by.unwrap_or_default(),
+                remedy,
+            }
+        }
+    })
+    .collect();
+    let always = |name, enforcement, by: &str| LimitProof {
+        name,
+        enforcement,
+        by: by.to_owned(),
+        remedy: None,
+    };
+    proofs.extend([
+        always("pids", Enforcement::Enforced, "rlimit of the user namespace"),
+        always("disk", Enforcement::Enforced, "file system in memory (--disk), else watched"),
+        always("timeout", Enforcement::Enforced, "stockade"),
+        always("output", Enforcement::Enforced, "stockade"),
+    ]);
+    proofs
+}
+
+/// A project of the probe's own.
+struct Temporary(std::path::PathBuf);
+
+impl Temporary {
+    fn new() -> Result<Self, Problem> {
+        let failed = |e: std::io::Error| {
+            Problem::new(Code::Io, "cannot make a directory to try things in")
+                .because(e.to_string())
+        };
+        let base = std::fs::canonicalize(std::env::temp_dir()).map_err(failed)?;
+        let path = base.join(format!("stockade-doctor-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(failed)?;
+        let place = Self(path);
+        std::fs::write(place.0.join("canary"), CANARY).map_err(failed)?;
+        Ok(place)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It holds one file of ours; what cannot be removed is only clutter.
+        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+    }
+}

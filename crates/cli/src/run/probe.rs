@@ -1,0 +1,94 @@
+//! A run that attacks its own jail, for `doctor`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
+use stockade_core::{Code, Problem};
+use stockade_jail::{self as jail, Captured, Ending, Identity, Payload, Wall};
+
+use super::launch::{self, Refused};
+use super::{account, coarse_now, data_path, plan};
+use crate::args::{Arguments, Command};
+use crate::doctor;
+use crate::problem::caused;
+
+/// What came of a probe.
+#[derive(Debug)]
+pub(crate) struct Probed {
+    /// `overlay` or `copy`.
+    pub(crate) view: &'static str,
+    /// What it wrote.
+    pub(crate) output: Captured,
+    /// Fallbacks that were taken.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Why there could be no probe.
+#[derive(Debug)]
+pub(crate) struct ProbeRefused {
+    /// The wall that could not be raised, where it was one.
+    pub(crate) wall: Option<Wall>,
+    /// What is wrong.
+    pub(crate) problem: Problem,
+}
+
+impl From<Problem> for ProbeRefused {
+    fn from(problem: Problem) -> Self {
+        Self { wall: None, problem }
+    }
+}
+
+impl From<Refused> for ProbeRefused {
+    fn from(Refused { wall, problem }: Refused) -> Self {
+        Self { wall, problem }
+    }
+}
+
+/// Runs `payload` in a jail with everything that `stockade run` raises, on the project at `place`.
+pub(crate) fn probe(
+    place: &Path,
+    identity: Identity,
+    payload: Payload,
+) -> Result<Probed, ProbeRefused> {
+    let parsed = Arguments::try_parse_from(["stockade", "run", "--discard", "--", "true"])
+        .map_err(|e| Problem::new(Code::InvalidInput, e.to_string()))?;
+    let Command::Run(arguments) = parsed.command else {
+        return Err(Problem::new(Code::InvalidInput, "no run was parsed").into());
+    };
+    let signals = doctor::signals()?;
+    let data = DataDir::open(&data_path()?).map_err(|e| caused(Code::Io, &e))?;
+    let project = Project::open(place, None).map_err(|e| caused(Code::ProjectRefused, &e))?;
+    let account = account::choose(&identity, (project.stat.uid, project.stat.gid), None, "");
+    let current = PathBuf::from(place);
+    let around = plan::Surroundings {
+        project: &project,
+        data: data.path(),
+        current: &current,
+        account: &account,
+        image: None,
+    };
+    let launched =
+        launch::launch(&arguments, &around, &data, identity, coarse_now(), Some(payload))?;
+    let launch::Launched { jail, view, isolation, .. } = launched;
+    let kind = match view.record().kind {
+        stockade_bundle::manifest::ViewKind::Overlay => "overlay",
+        stockade_bundle::manifest::ViewKind::Copy => "copy",
+    };
+    let outcome = jail::supervise(jail, doctor::supervision(), signals);
+    // It holds nothing but the probe's own file.
+    let _ = view.remove();
+    let outcome = outcome.map_err(|e| match &e {
+        jail::Error::Wall { wall, step, source } => {
+            let problem = super::limits::wall_refused(*wall, step, source);
+            ProbeRefused { wall: Some(*wall), problem }
+        }
+        _ => caused(Code::LaunchFailed, &e).into(),
+    })?;
+    if outcome.ending != Ending::Exited(0) {
+        let told = format!("it ended as {:?}", outcome.ending);
+        return Err(Problem::new(Code::LaunchFailed, "the probe did not end").because(told).into());
+    }
+    Ok(Probed { view: kind, output: outcome.output, notes: isolation.reasons })
+}
