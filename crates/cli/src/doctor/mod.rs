@@ -127,7 +127,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         Err(refused) => {
             diagnosis.walls = Wall::ALL.iter().map(|wall| unraised(*wall, &refused)).collect();
             if refused.wall.is_none() {
-                diagnosis.notes.push(refused.problem.message.clone());
+                diagnosis.notes.push(refused.problem.message);
             }
         }
     }
@@ -174,7 +174,7 @@ fn proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
 
 fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
     let detail = if refused.wall == Some(wall) {
-        refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message.clone())
+        refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message)
     } else {
         "not tried: the jail could not be launched".to_owned()
     };
