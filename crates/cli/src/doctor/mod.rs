@@ -174,7 +174,7 @@ fn proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
 
 fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
     let detail = if refused.wall == Some(wall) {
-        refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message)
+        refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message.clone())
     } else {
         "not tried: the jail could not be launched".to_owned()
     };
