@@ -61,7 +61,7 @@ fn print(report: &Report) {
         "hint": report.hint,
         "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
     });
-    println!("{answer:#}");
+    println!("{}", crate::json::text(&answer));
 }
 
 #[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]

@@ -32,6 +32,12 @@ pub(super) fn directory(path: &Path, data: &DataDir) -> Result<PathBuf, Problem>
         }
         return Ok(real);
     }
+    if !metadata.is_file() {
+        return Err(Problem::new(
+            Code::InvalidInput,
+            format!("the image {shown} is neither a directory nor an archive"),
+        ));
+    }
     // What tells this archive from another of the same path, without reading all of it.
     let identity = format!(
         "{}:{}:{}:{}:{}",

@@ -41,11 +41,15 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     })?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let caller = rustix::process::geteuid().as_raw();
+    if let Some((_, home)) = account::listed(&passwd, caller) {
+        project.refuse_home(&home).map_err(project_refused)?;
+    }
     let data = open_data(&project)?;
     crate::review::recover(&data)?;
     let image = arguments.image.as_deref().map(|path| image::directory(path, &data)).transpose()?;
     let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
-    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let account = account::choose(
         &identity,
         (project.stat.uid, project.stat.gid),
