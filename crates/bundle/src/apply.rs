@@ -38,7 +38,8 @@ pub struct Request<'a> {
     pub manifest: &'a Manifest,
     /// The directory that holds the bundle's file contents, each named by its hash.
     pub blobs: &'a Dir,
-    /// The project's root on the host.
+    /// The project's root on the host; a link in it is refused, since others may have put it
+    /// there since the bundle was made.
     pub project: &'a Path,
     /// Where journals are kept; outlives this process.
     pub journals: &'a Dir,
@@ -97,7 +98,7 @@ pub fn apply(request: &Request<'_>) -> Result<Applied, Error> {
 
 /// [`apply`], telling each step to `observe` once it is done.
 fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Result<Applied, Error> {
-    let project = Dir::open(request.project)?;
+    let project = Dir::open_recorded(request.project)?;
     let lock = Lock::take(&project)?;
     recover::recover_locked(request.journals, &lock, observe)?;
 

@@ -87,6 +87,23 @@ impl Dir {
         })
     }
 
+    /// Opens a directory by a path of the host, none of whose components may be a link: one that
+    /// was recorded earlier, and that others may have replaced since.
+    pub fn open_recorded(path: &Path) -> Result<Self, Error> {
+        const OPERATION: &str = "open directory";
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve).map(Self).map_err(
+            |errno| {
+                let path = printable(path.as_os_str());
+                match errno {
+                    Errno::LOOP => Error::ThroughLink { operation: OPERATION, path },
+                    errno => Error::Io { operation: OPERATION, path, source: errno.into() },
+                }
+            },
+        )
+    }
+
     /// Takes a descriptor that is known to be a directory opened for reading.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)

@@ -3,12 +3,18 @@
 //!
 //! Works on directory descriptors (`beneath`), never on a path that came from
 //! inside a sandbox. Knows no process, namespace or network.
+//!
+//! The way of a run through this crate: [`project::Project::find`], [`data::DataDir::open`],
+//! [`view::View::create`]; the command runs elsewhere; [`scan::scan`], [`store::Store::create`],
+//! [`view::View::remove`]. Later: [`store::Store::find`], [`patch::render`], [`apply::apply`],
+//! [`store::Bundle::mark_applied`], [`store::Bundle::remove`].
 
 pub mod apply;
 pub mod beneath;
 mod claim;
 pub mod data;
 pub mod ignore;
+pub mod image;
 pub mod index;
 pub mod manifest;
 pub mod patch;

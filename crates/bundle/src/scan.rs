@@ -54,6 +54,9 @@ pub enum Error {
 /// error but an entry that is refused.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
     let mut entries = walk::walk(view, project, limits)?;
+    if entries.is_empty() {
+        return Ok(Changes::default());
+    }
     // Only the order makes the same changes the same bundle.
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let mut notes = Vec::new();

@@ -157,8 +157,8 @@ impl View {
                 own("give away", dir.chown(&work, uid, gid))?;
             }
         }
-        own("set the mode of", dir.chmod(&root, project.stat.mode))?;
         let layer = own("open", dir.open_dir(&root))?;
+        set_mode(&layer, project.stat.mode)?;
         let mut record = Record::new(project, kind, command, started);
         // The clock that the file system stamps changes with can run a little ahead of the one
         // that the caller read. What has an earlier stamp than this directory was there before.
@@ -170,7 +170,7 @@ impl View {
             }
             ViewKind::Copy => {
                 copy::copy_tree(&project.dir, &layer, ownership)?;
-                own("set the mode of", dir.chmod(&root, project.stat.mode))?;
+                set_mode(&layer, project.stat.mode)?;
                 record.copied = Some(copy::stamp(dir)?);
                 Layers::Copy { copy: layer }
             }
@@ -304,6 +304,17 @@ impl View {
 /// Locks a view's directory; `false` where another process has it.
 fn lock(dir: &Dir) -> Result<bool, Error> {
     own("lock", claim::try_lock(dir))
+}
+
+/// Gives an open directory its mode, whatever the umask was.
+fn set_mode(dir: &Dir, mode: u32) -> Result<(), Error> {
+    let set = rustix::fs::fchmod(dir.as_fd(), rustix::fs::Mode::from_bits_truncate(mode));
+    let failed = |errno: Errno| beneath::Error::Io {
+        operation: "change the mode of",
+        path: ".".to_owned(),
+        source: errno.into(),
+    };
+    own("set the mode of", set.map_err(failed))
 }
 
 fn own<T>(operation: &'static str, result: Result<T, beneath::Error>) -> Result<T, Error> {

@@ -111,6 +111,9 @@ pub(crate) enum BestEffort {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bundles {
+    /// How large the changes that killed runs left may be to become bundles [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_bundle: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -170,7 +173,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Run(run) => run.json,
-            Self::Bundles(Bundles { json })
+            Self::Bundles(Bundles { json, .. })
             | Self::Diff(Diff { json, .. })
             | Self::Apply(Apply { json, .. })
             | Self::Reject(Reject { json, .. })

@@ -35,6 +35,7 @@ extern "C" fn note(
     }
 }
 
+#[cfg(target_env = "gnu")]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn(libc::c_int, *const *const libc::c_char, *const *const libc::c_char) =

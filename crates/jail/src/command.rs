@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -13,7 +13,7 @@ use crate::landlock::{Access, Place};
 use crate::mounts::{At as _, Failure};
 use crate::spec::{JailSpec, Payload};
 use crate::walls::Wall;
-use crate::{capabilities, landlock, pty, sys};
+use crate::{landlock, pty, sys};
 
 /// Where programs are looked for when the environment has no `PATH`, as `execvp(3)` does.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
@@ -25,6 +25,16 @@ pub(crate) enum Streams {
     Pipes([OwnedFd; 3]),
     /// One terminal for all three.
     Terminal(OwnedFd),
+}
+
+impl Streams {
+    /// The numbers of the descriptors.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        match self {
+            Self::Pipes(pipes) => pipes.iter().map(AsRawFd::as_raw_fd).collect(),
+            Self::Terminal(terminal) => vec![terminal.as_raw_fd()],
+        }
+    }
 }
 
 /// Raises the last walls and becomes the program. The exit code on failure is a shell's:
@@ -61,7 +71,6 @@ fn confine(
     install_streams(streams).at(Wall::Inheritance, words("install the streams"))?;
     sys::close_on_exec_from(3).at(Wall::Inheritance, words("close the descriptors"))?;
     spec.rlimits.apply().at(Wall::ResourceLimits, words("set the limits of the process"))?;
-    assume_command_ids(spec)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     rustix::process::chdir(spec.command.working_directory.as_c_str())
         .at(Wall::Root, || format!("enter {}", spec.command.working_directory.to_string_lossy()))?;
@@ -73,16 +82,6 @@ fn confine(
         wait_until_after(instant);
     }
     Ok(())
-}
-
-/// Takes on the command's ids and gives up every capability.
-pub(crate) fn assume_command_ids(spec: &JailSpec) -> Result<(), Failure> {
-    let words = |text: &'static str| move || text.to_owned();
-    if spec.identity.range().is_some() {
-        sys::become_ids(spec.command.user, spec.command.group, false)
-            .at(Wall::User, words("take on the command's ids"))?;
-    }
-    capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))
 }
 
 fn restrict(writable: &[CString]) -> Result<(), Failure> {

@@ -13,8 +13,9 @@ use std::path::Path;
 const FIRST: u32 = 0x7000_0000;
 /// How many ids one jail has, as a container has by custom.
 const COUNT: u32 = 65_536;
-/// How many jails can hold a range at once.
-const SLOTS: u32 = 4_096;
+/// How many jails can hold a range at once: up to the last range below 2^31, which systemd uses
+/// for files of foreign users.
+const SLOTS: u32 = 4_094;
 /// Where slots are locked. One directory for the whole host, for the ids are the host's.
 const LOCKS: &str = "/run/stockade/ids";
 
@@ -69,9 +70,10 @@ impl Identity {
             .map_err(|e| Error::ReadMap("/proc/self/uid_map", e))?;
         match visible_ids(&map) {
             u32::MAX => Ok(Self::Range(Range::acquire()?)),
-            // In a container the upper half of its ids stands in for the host's spare ranges.
+            // In a container the upper half of its ids, but for its own nobody, stands in for the
+            // host's spare ranges.
             visible if visible >= COUNT => {
-                Ok(Self::Range(Range { start: COUNT / 2, count: COUNT / 2, _lock: None }))
+                Ok(Self::Range(Range { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }))
             }
             _ => Ok(Self::Own { user, group }),
         }

@@ -4,30 +4,12 @@
 //! It shares the supervisor's memory image, so it is undumpable and its
 //! arguments are erased; it has no capability and no descriptor but its socket.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::command;
-use crate::mounts::{At as _, Failure};
-use crate::spec::JailSpec;
 use crate::sys::{self, Waited};
-use crate::walls::Wall;
-
-/// Gives up all that init does not need.
-pub(crate) fn settle(channel: &Channel, spec: &JailSpec) -> Result<(), Failure> {
-    let words = |text: &'static str| move || text.to_owned();
-    let mut kept: Vec<_> = spec.kept.iter().map(|fd| fd.as_raw_fd()).collect();
-    kept.push(channel.as_fd().as_raw_fd());
-    sys::close_all_but(kept).at(Wall::Inheritance, words("close init's descriptors"))?;
-    // The command's own ids are enough to end it.
-    command::assume_command_ids(spec)?;
-    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
-    // Changing ids clears it.
-    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
-        .at(Wall::Pid, words("bind this life to the supervisor's"))
-}
 
 /// Stays until the command has ended and nothing else is alive; returns the exit code of init.
 pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {

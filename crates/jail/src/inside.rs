@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -55,10 +55,7 @@ fn start(
 ) -> Result<libc::pid_t, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     let handed = assume_identity(&spec, channel)?;
-    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
-        .at(Wall::Pid, words("bind this life to the supervisor's"))?;
-    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
-
+    bind_to_supervisor()?;
     let writable = writable_places(&spec).at(Wall::Landlock, words("name the writable places"))?;
     let set_id_bits = set_id_bits(&spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
@@ -83,7 +80,9 @@ fn start(
     let (streams, master) = match (streams, spec.streams) {
         (InnerStreams::Pipes(pipes), _) => (command::Streams::Pipes(pipes), None),
         (InnerStreams::Terminal, Streams::Terminal(size)) => {
-            let (master, slave) = pty::open(size).at(Wall::Devices, words("open a terminal"))?;
+            let (user, group) = (spec.command.user, spec.command.group);
+            let (master, slave) =
+                pty::open(size, user, group).at(Wall::Devices, words("open a terminal"))?;
             (command::Streams::Terminal(slave), Some(master))
         }
         (InnerStreams::Terminal, Streams::Pipes) => {
@@ -106,23 +105,51 @@ fn start(
     drop(master);
     drop(upper);
 
-    // What init and the command have in common is done once, before they part.
+    give_up(&spec, channel, &streams, set_id_bits)?;
+    let child = || command::run(&spec, channel, &streams, &writable, landlock > 0);
+    // SAFETY: this process has had a single thread since it was made, and the command's process
+    // only borrows what is here.
+    let pid = unsafe { sys::spawn_sharing_memory(&child) };
+    drop(streams);
+    // What it owned is closed already; dropping it would close numbers that are in use.
+    std::mem::forget(spec);
+    pid.at(Wall::Pid, words("start the command"))
+}
+
+/// Gives up everything that neither init nor the command needs, once for both: the descriptors,
+/// the caller's session, the ids that built the jail, every capability.
+fn give_up(
+    spec: &JailSpec,
+    channel: &Channel,
+    streams: &command::Streams,
+    set_id_bits: SetIdBits,
+) -> Result<(), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
+    if spec.identity.range().is_some() {
+        // The command's own ids are enough for init to end it.
+        sys::become_ids(spec.command.user, spec.command.group, false)
+            .at(Wall::User, words("take on the command's ids"))?;
+    }
+    capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
+    // A change of ids undoes both (`prctl(2)`).
+    bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
     seccomp::install(&seccomp::program(set_id_bits))
         .at(Wall::Seccomp, words("install the filter"))?;
+    let kept = spec.kept.iter().map(AsRawFd::as_raw_fd);
+    let kept = kept.chain(streams.descriptors()).chain([channel.as_fd().as_raw_fd()]).collect();
+    sys::close_all_but(kept).at(Wall::Inheritance, words("close the descriptors"))
+}
 
-    let child = || command::run(&spec, channel, &streams, &writable, landlock > 0);
-    // SAFETY: this process has had a single thread since it was made, and the command's process
-    // only borrows what is here.
-    let pid =
-        unsafe { sys::spawn_sharing_memory(&child) }.at(Wall::Pid, words("start the command"))?;
-    drop(streams);
-    init::settle(channel, &spec)?;
-    // What it owned is closed already; dropping it would close numbers that are in use.
-    std::mem::forget(spec);
-    Ok(pid)
+/// Ends this process with its supervisor, and keeps its memory from everybody else.
+fn bind_to_supervisor() -> Result<(), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
+        .at(Wall::Pid, words("bind this life to the supervisor's"))?;
+    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))
 }
 
 /// Maps the ids, or waits until the supervisor has, and takes them on.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Gid, Uid};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
@@ -124,6 +125,14 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         }
         Streams::Terminal(_) => (InnerStreams::Terminal, None),
     };
+    if let (InnerStreams::Pipes(pipes), Some(range)) = (&inner, spec.identity.range()) {
+        // A pipe's owner may open it again, as programs do through /dev/stdout.
+        let user = Uid::from_raw(range.start + spec.command.user);
+        let group = Gid::from_raw(range.start + spec.command.group);
+        for pipe in pipes {
+            rustix::fs::fchown(pipe, Some(user), Some(group)).map_err(|e| Error::Pipe(e.into()))?;
+        }
+    }
     let cgroup = spec.cgroup.take();
     // SAFETY: this process has a single thread, checked above.
     let side = unsafe { sys::clone_process(sys::NAMESPACES) }.map_err(Error::Namespaces)?;

@@ -50,9 +50,10 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
 /// open are not named: host root does not exist inside.
-const MASKED: [&str; 19] = [
+const MASKED: [&str; 20] = [
     "acpi",
     "asound",
+    "bootconfig",
     "bus",
     "cmdline",
     "config.gz",

@@ -3,14 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::spec::WindowSize;
 
-/// Opens a terminal of the jail's own `/dev/pts`: the master and the slave.
-pub(crate) fn open(size: WindowSize) -> io::Result<(OwnedFd, OwnedFd)> {
+/// Opens a terminal of the jail's own `/dev/pts`, which belongs to the given inside ids: the
+/// master and the slave.
+pub(crate) fn open(size: WindowSize, user: u32, group: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let master = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
     rustix::pty::unlockpt(&master)?;
@@ -18,6 +19,7 @@ pub(crate) fn open(size: WindowSize) -> io::Result<(OwnedFd, OwnedFd)> {
         &master,
         OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
     )?;
+    rustix::fs::fchown(&slave, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
     resize(&master, size)?;
     Ok((master, slave))
 }

@@ -122,6 +122,11 @@ impl Pump {
         }
     }
 
+    /// Adds bytes of our own at the end.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
     /// Closes the sink once everything has been passed on: the reader sees the end.
     pub(crate) fn close_sink_when_done(&mut self) {
         if self.is_done() {

@@ -21,6 +21,9 @@ const PASSED_ON: [i32; 6] =
 /// Those of them that ask for the end.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// What a person types to end the input of a terminal (`VEOF`, `termios(3)`).
+const END_OF_INPUT: u8 = 4;
+
 /// The signals of this process, held back from now on so that [`supervise`] passes them on.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
@@ -42,7 +45,7 @@ pub struct Supervision {
     pub output: Sink,
     /// Where its errors go.
     pub error: Sink,
-    /// The wall-clock time that it may take, start included.
+    /// The wall-clock time that it may take, counted from here.
     pub timeout: Option<Duration>,
     /// How many bytes it may write to both streams together.
     pub output_limit_bytes: Option<u64>,
@@ -102,6 +105,8 @@ pub struct Outcome {
     pub error: Captured,
     /// The most memory that it used, where its control group tells.
     pub memory_peak_bytes: Option<u64>,
+    /// How many processes the kernel killed for want of memory, the command itself or others.
+    pub out_of_memory_kills: u64,
 }
 
 /// Stays with the jail until nothing in it is alive.
@@ -127,11 +132,12 @@ pub fn supervise(
     jail.ended = true;
     session.drain(signals.as_fd())?;
     let mut ending = session.ending.unwrap_or(Ending::Signaled(libc::SIGKILL));
-    let mut memory_peak_bytes = None;
+    let (mut memory_peak_bytes, mut out_of_memory_kills) = (None, 0);
     if let Some(group) = jail.cgroup.take() {
         memory_peak_bytes = group.memory_peak().ok();
+        out_of_memory_kills = group.oom_kills().unwrap_or(0);
         let killed = matches!(ending, Ending::Signaled(libc::SIGKILL) | Ending::Exited(137));
-        if killed && group.oom_kills().is_ok_and(|kills| kills > 0) {
+        if killed && out_of_memory_kills > 0 {
             ending = Ending::OutOfMemory;
         }
         // A group can be removed once init has left it. What cannot be removed now is swept
@@ -145,6 +151,7 @@ pub fn supervise(
         output: output.into_captured(),
         error: error.map(Pump::into_captured).unwrap_or_default(),
         memory_peak_bytes,
+        out_of_memory_kills,
     })
 }
 
@@ -164,6 +171,7 @@ struct Session {
     not_run: Option<i32>,
     ending: Option<Ending>,
     killed: bool,
+    end_typed: bool,
     to_send: VecDeque<i32>,
 }
 
@@ -226,6 +234,7 @@ impl Session {
             not_run: None,
             ending: None,
             killed: false,
+            end_typed: false,
             to_send: VecDeque::new(),
         })
     }
@@ -253,6 +262,10 @@ impl Session {
         }
         if self.master.is_none() {
             self.input.close_sink_when_done();
+        } else if self.input.is_done() && !self.end_typed {
+            // A terminal has no end of input but the one that is typed.
+            self.input.append(&[END_OF_INPUT]);
+            self.end_typed = true;
         }
         self.keep_deadlines();
         Ok(())

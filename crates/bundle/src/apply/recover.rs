@@ -10,7 +10,7 @@ use super::Step;
 use super::error::Error;
 use super::journal::{Journal, Lock, State};
 use super::swap::{self, Left};
-use crate::beneath::{Dir, FileKind};
+use crate::beneath::{self, Dir, FileKind};
 use crate::path::RelativePath;
 
 /// An application that did not end by itself.
@@ -81,7 +81,7 @@ pub(super) fn recover_locked(
     let root = lock.project().stat_self()?;
     for id in Journal::ids(journals)? {
         let Some(journal) = Journal::read(journals, &id)? else { continue };
-        let is_its_path = Dir::open(&project_path(&journal))
+        let is_its_path = Dir::open_recorded(&project_path(&journal))
             .and_then(|dir| dir.stat_self())
             .is_ok_and(|stat| (stat.device, stat.inode) == (root.device, root.inode));
         if is_its_path || lock.project().stat(journal.stage())?.is_some() {
@@ -98,8 +98,9 @@ fn end_where_it_was(
     path: &Path,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Option<Outcome>, Error> {
-    let project = match Dir::open(path) {
+    let project = match Dir::open_recorded(path) {
         Ok(project) => project,
+        Err(beneath::Error::ThroughLink { .. }) => return Ok(Some(Outcome::ProjectGone)),
         Err(error) if super::journal::is_missing(&error) => {
             return Ok(Some(Outcome::ProjectGone));
         }

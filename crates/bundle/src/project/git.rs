@@ -83,10 +83,12 @@ impl Git {
             if name.components().next() != Some(b"refs") {
                 return None;
             }
+            if let Some(next) = read(&own, &name, MAX_POINTER_BYTES) {
+                content = next;
+                continue;
+            }
             let common = self.common_directory(project)?;
-            let loose = read(&own, &name, MAX_POINTER_BYTES)
-                .or_else(|| read(&common, &name, MAX_POINTER_BYTES));
-            match loose {
+            match read(&common, &name, MAX_POINTER_BYTES) {
                 Some(next) => content = next,
                 None => return packed(&common, &name),
             }

@@ -1,17 +1,20 @@
-//! `stockade bundles`: the bundles that wait for a decision, newest first.
+//! `stockade bundles`: the bundles that wait for a decision, newest first, with
+//! what killed runs left.
 
 use serde_json::{Value, json};
 use stockade_bundle::Entry;
 use stockade_bundle::store::{Bundle, Listed, State};
-use stockade_core::Problem;
+use stockade_core::{Code, Problem};
 
 use crate::args::Bundles;
 use crate::problem::{caused, of_store, short};
 use crate::review::{READING, Review, output, pending, words};
+use crate::run;
 
 /// Lists; bundles that cannot be read come last, with the reason.
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     let review = Review::open()?;
+    let kept = run::finish(&review.data, &run::bundle_limits(arguments.max_bundle))?;
     let listed = review.store.list(&READING).map_err(|e| of_store(&e))?;
     let mut waiting = Vec::new();
     for listed in listed {
@@ -21,11 +24,31 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     }
     if arguments.json {
         let bundles: Vec<Value> = waiting.iter().map(as_json).collect();
-        output::print_json(&json!({ "bundles": bundles }))?;
+        let views: Vec<Value> = kept
+            .iter()
+            .map(|kept| json!({ "id": kept.id, "path": kept.path, "error": kept.problem }))
+            .collect();
+        output::print_json(&json!({ "bundles": bundles, "views": views }))?;
     } else {
         tell(&waiting)?;
     }
+    for kept in &kept {
+        tell_kept(kept);
+    }
     Ok(0)
+}
+
+/// A view that could not become a bundle, and what can be done about it.
+#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
+fn tell_kept(kept: &run::Kept) {
+    let problem = &kept.problem;
+    let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    eprintln!("stockade: a killed run left its view: {}{cause}", problem.message);
+    eprintln!("  it is in {}", kept.path.display());
+    if problem.code == Code::BundleTooLarge {
+        eprintln!("  to make a bundle of it: stockade bundles --max-bundle SIZE");
+    }
+    eprintln!("  to drop it: stockade reject {}", kept.id);
 }
 
 /// Whether nothing of it is left to decide.

@@ -1,4 +1,5 @@
-//! `stockade reject`: a bundle is thrown away, also one that is damaged.
+//! `stockade reject`: a bundle is thrown away, also one that is damaged, or the
+//! view that a killed run left.
 
 use serde_json::json;
 use stockade_bundle::RelativePath;
@@ -8,6 +9,7 @@ use stockade_core::{Code, Problem};
 use crate::args::Reject;
 use crate::problem::{caused, of_store, short};
 use crate::review::{READING, Review, output};
+use crate::run;
 
 /// Removes the bundle.
 #[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
@@ -21,6 +23,9 @@ pub(crate) fn run(arguments: &Reject) -> Result<u8, Problem> {
         }
         Err(error @ (Error::Altered(_) | Error::Invalid(_))) => {
             remove_damaged(&review, &arguments.id, &error)?
+        }
+        Err(Error::NotFound(_)) if run::discard(&review.data, &arguments.id)? => {
+            arguments.id.clone()
         }
         Err(error) => return Err(of_store(&error)),
     };

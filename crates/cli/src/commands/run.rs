@@ -52,6 +52,7 @@ fn print(report: &Report) {
         "error": problem,
         "isolation": report.isolation,
         "memoryPeakBytes": report.memory_peak_bytes,
+        "outOfMemoryKills": report.out_of_memory_kills,
         "hint": report.hint,
         "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
     });
@@ -65,6 +66,10 @@ fn tell(arguments: &Run, report: &Report) {
     }
     if let Some(ending) = ending(arguments, report.ending) {
         eprintln!("stockade: {ending}");
+    }
+    if report.out_of_memory_kills > 0 && report.ending != Ending::OutOfMemory {
+        let kills = report.out_of_memory_kills;
+        eprintln!("stockade: {kills} of its processes were killed for want of memory");
     }
     if let Some(hint) = &report.hint {
         eprintln!("  hint: {hint}");

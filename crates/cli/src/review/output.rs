@@ -108,8 +108,14 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Problem> {
 
 /// Starts the pager; none where the user wants none or has none.
 fn start_pager() -> Option<Child> {
-    let named = std::env::var_os("PAGER");
-    let program = named.unwrap_or_else(|| "less".into());
+    let program = match std::env::var_os("PAGER") {
+        Some(named) => named,
+        None => {
+            let path = std::env::var_os("PATH")?;
+            std::env::split_paths(&path).map(|dir| dir.join("less")).find(|less| less.is_file())?;
+            "less".into()
+        }
+    };
     if program.is_empty() || program == "cat" {
         return None;
     }

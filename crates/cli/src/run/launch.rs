@@ -42,6 +42,7 @@ pub(super) struct Ended {
     pub(super) output: Captured,
     pub(super) error: Captured,
     pub(super) memory_peak_bytes: Option<u64>,
+    pub(super) out_of_memory_kills: u64,
     pub(super) view: View,
     pub(super) isolation: Isolation,
 }
@@ -254,6 +255,7 @@ pub(super) fn supervise(
             output: outcome.output,
             error: outcome.error,
             memory_peak_bytes: outcome.memory_peak_bytes,
+            out_of_memory_kills: outcome.out_of_memory_kills,
             view,
             isolation,
         }),

@@ -29,6 +29,7 @@ pub(crate) struct Kept {
 pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<Kept>, Problem> {
     let io = |e: stockade_bundle::view::Error| caused(Code::Io, &e);
     View::sweep(data).map_err(io)?;
+    stockade_jail::cgroup::sweep();
     let mut kept = Vec::new();
     for summary in View::list(data).map_err(io)? {
         if summary.live {

@@ -146,6 +146,9 @@ fn free_bytes(data: &DataDir) -> Option<u64> {
 
 fn free_at(path: &std::path::Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
+    if stat.f_files > 0 && stat.f_favail == 0 {
+        return Some(0);
+    }
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         conclusion,
         isolation: ended.isolation,
         memory_peak_bytes: ended.memory_peak_bytes,
+        out_of_memory_kills: ended.out_of_memory_kills,
         duration: begun.elapsed(),
     })
 }

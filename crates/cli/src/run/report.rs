@@ -19,6 +19,7 @@ pub(crate) struct Report {
     pub(crate) conclusion: Conclusion,
     pub(crate) isolation: Isolation,
     pub(crate) memory_peak_bytes: Option<u64>,
+    pub(crate) out_of_memory_kills: u64,
     pub(crate) duration: Duration,
 }
 

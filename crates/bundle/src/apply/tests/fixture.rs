@@ -51,7 +51,9 @@ pub(super) fn tree(items: &[(&str, &str)]) -> Tree {
 impl Fixture {
     /// A project that holds `old`, and the bundle that makes it `new`.
     pub(super) fn new(old: &Tree, new: &Tree) -> Self {
-        let root = tempfile::tempdir().unwrap();
+        // Projects are known by their real path.
+        let place = std::fs::canonicalize(std::env::temp_dir()).unwrap();
+        let root = tempfile::tempdir_in(place).unwrap();
         let mut dirs = ["project", "blobs", "journals"].into_iter().map(|name| {
             std::fs::create_dir(root.path().join(name)).unwrap();
             Dir::open(&root.path().join(name)).unwrap()

@@ -278,6 +278,19 @@ fn a_parent_that_becomes_a_link_meanwhile_leads_nowhere() {
 }
 
 #[test]
+fn a_project_that_became_a_link_is_refused() {
+    let fixture = Fixture::new(&tree(&[]), &tree(&[("a", "1")]));
+    std::fs::rename(fixture.at("project"), fixture.at("elsewhere")).unwrap();
+    symlink(fixture.at("elsewhere"), fixture.at("project")).unwrap();
+    let error = fixture.apply().unwrap_err();
+    assert!(
+        matches!(error, Error::Beneath(crate::beneath::Error::ThroughLink { .. })),
+        "{error:?}"
+    );
+    assert_eq!(fixture.tree(), tree(&[]));
+}
+
+#[test]
 fn one_apply_at_a_time() {
     let fixture = Fixture::new(&tree(&[]), &tree(&[("a", "1")]));
     let lock = Lock::take(&fixture.project).unwrap();
