@@ -295,12 +295,13 @@ fn one_gigabyte(world: &World) {
     assert_eq!(sum.stdout, outcome.stdout);
 }
 
-/// A bundle that was altered on disk is not applied.
+/// A bundle that was altered on disk is neither applied nor shown as if it had not been.
 fn altered_bundles(world: &World) {
     world.review("echo inside > new; echo more >> a.txt");
     let before = Tree::of(&world.project);
-    let bundle =
-        fs::read_dir(world.data().join("bundles")).unwrap().next().unwrap().unwrap().path();
+    let list = |path: &Path| fs::read_dir(path).unwrap().next().unwrap().unwrap().path();
+    let bundle = list(&world.data().join("bundles"));
+    let (mut refused_to_apply, mut refused_to_show) = (0, 0);
     for (path, entry) in Tree::of(&bundle).entries {
         if entry.mode & 0o170_000 != 0o100_000 {
             continue;
@@ -313,14 +314,24 @@ fn altered_bundles(world: &World) {
         altered[middle] ^= 1;
         for content in [altered, original[..original.len() - 1].to_vec(), Vec::new()] {
             fs::write(&path, content).unwrap();
+            let diff = world.stockade(&["diff", "latest"]).finish();
+            refused_to_show += u32::from(diff.code() != 0);
+            // The content before the change is there to be shown only, and then not as text.
+            if path.parent().is_some_and(|parent| parent.ends_with("base")) {
+                let shown = diff.code() == 0 && diff.stdout.contains("+more");
+                assert!(!shown, "{}: {diff}", path.display());
+                continue;
+            }
             let outcome = world.stockade(&["apply", "latest"]).finish();
             assert_ne!(outcome.code(), 0, "{}: {outcome}", path.display());
             assert!(!outcome.stderr.contains("panicked"), "{outcome}");
             before.assert_same(&Tree::of(&world.project), "the project");
+            refused_to_apply += 1;
         }
         fs::write(&path, original).unwrap();
         fs::set_permissions(&path, permissions).unwrap();
     }
+    assert!(refused_to_apply >= 9 && refused_to_show >= 3, "{refused_to_apply} {refused_to_show}");
     apply_latest(world);
     assert_eq!(world.read("new"), "inside\n");
 }

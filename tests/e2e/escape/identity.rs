@@ -95,8 +95,7 @@ fn set_id_files_do_not_leave(world: &World) {
     let applied: Vec<_> = with_bits(&world.project);
     let new: Vec<_> = applied.iter().filter(|path| !path.ends_with("tool")).collect();
     assert!(new.is_empty(), "new set-id files were applied: {new:?}");
-    let entries = host::Tree::of(&world.project).entries;
-    for (path, entry) in entries {
+    for (path, entry) in host::Tree::of(&world.project).entries {
         assert_eq!(entry.uid, world.identity.uid(), "{} has another owner", path.display());
     }
 }
@@ -121,9 +120,7 @@ fn project_of_another_user(world: &World) {
     if world.identity == Identity::User {
         return;
     }
-    for (path, _) in host::Tree::of(&world.project).entries {
-        std::os::unix::fs::lchown(&path, Some(1000), Some(1000)).unwrap();
-    }
+    world.give(&world.project, |_| 1000);
     let outcome =
         world.run(&["--review"], &["sh", "-c", "id -u; echo new > new; ls -ln a.txt new"]);
     outcome.succeeds();

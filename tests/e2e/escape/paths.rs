@@ -14,8 +14,8 @@ const PROJECT_NAMES: [&[u8]; 14] = [
     b"..a",
     b"with:colon",
     b"with,comma",
-    b"x,upperdir=/tmp",
-    b"x:/etc",
+    b"x,upperdir=y",
+    b"x:y::z",
     b"with space",
     b"with\nnewline",
     b"with\\backslash",
@@ -90,11 +90,14 @@ fn names_cannot_write_to_the_terminal(world: &World) {
     ] {
         let outcome = world.stockade(arguments).finish();
         outcome.succeeds();
+        // JSON is for programs: what it leaves as it is are the controls above 0x7e.
+        let is_json = arguments.contains(&"--json");
         let controls: Vec<_> = outcome
             .stdout
             .chars()
             .chain(outcome.stderr.chars())
-            .filter(|c| c.is_control() && *c != '\n' && *c != '\t')
+            .filter(|c| c.is_control() && !matches!(c, '\n' | '\t'))
+            .filter(|c| !is_json || *c < ' ')
             .collect();
         assert!(controls.is_empty(), "{arguments:?} prints {controls:?}: {outcome}");
     }

@@ -131,8 +131,6 @@ fn git_directory_is_never_applied(world: &World) {
         echo x > 'c/git~1'; echo x > \"$(printf 'c/.g\\342\\200\\214it')\"; \
         mkdir -p bare/objects bare/refs bare/hooks; echo 'ref: refs/heads/x' > bare/HEAD; \
         printf '[core]\\n\\tfsmonitor = touch /tmp/owned\\n' > bare/config; \
-        mkdir objects refs; echo 'ref: refs/heads/x' > HEAD; \
-        printf '[core]\\n\\tbare = true\\n\\tfsmonitor = touch /tmp/owned\\n' > config; \
         ln -s .git/hooks hooks-link; echo fine > fine; true";
     apply_all(world, script);
     git.assert_same(&Tree::of(&world.project.join(".git")), "the repository");
@@ -155,6 +153,19 @@ fn git_directory_is_never_applied(world: &World) {
         }
     }
     // Git on the host sees a sane repository and runs nothing.
+    world.git(&["status"]);
+    assert!(!std::path::Path::new("/tmp/owned").exists());
+}
+
+/// The project's root itself made into a bare repository, beside the `.git` that it has.
+fn root_as_bare_repository(world: &World) {
+    apply_all(
+        world,
+        "mkdir objects refs; echo 'ref: refs/heads/x' > HEAD; \
+        printf '[core]\\n\\tbare = true\\n\\tfsmonitor = touch /tmp/owned\\n' > config; true",
+    );
+    let bare = ["HEAD", "objects", "refs", "config"].map(|name| world.has(name));
+    assert!(bare.contains(&false), "the root is a bare repository");
     world.git(&["status"]);
     assert!(!std::path::Path::new("/tmp/owned").exists());
 }
@@ -258,6 +269,7 @@ as_root_and_as_user![
     hard_links,
     hard_link_of_the_host,
     git_directory_is_never_applied,
+    root_as_bare_repository,
     deleting_the_repository,
     overlay_attributes,
     whiteout_names,
