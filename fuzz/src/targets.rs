@@ -4,6 +4,8 @@
 mod ignore;
 mod index;
 mod manifest;
+mod patch;
+mod sandbox;
 
 use std::path::Path;
 
@@ -25,6 +27,8 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "ignore", words: ignore::WORDS, run: ignore::run },
     Target { name: "index", words: index::WORDS, run: index::run },
     Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
+    Target { name: "patch", words: patch::WORDS, run: patch::run },
+    Target { name: "sandbox", words: sandbox::WORDS, run: sandbox::run },
 ];
 
 /// The seeds of a target, in the order of their names.

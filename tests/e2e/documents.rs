@@ -93,7 +93,8 @@ fn commands_below(heading: &str) -> Vec<&'static str> {
 /// Runs a command line of a document with the binary that was built already. None of them needs
 /// a shell.
 fn documented(world: &World, line: &str) -> Outcome {
-    let rest = line.strip_prefix("cargo run --release -- ").or(line.strip_prefix("stockade "));
+    let rest =
+        line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("stockade "));
     let words: Vec<&str> = rest.expect("a command of stockade").split_whitespace().collect();
     assert!(!line.contains(['"', '\'', '$', '|', '>', '&', ';']), "{line} needs a shell");
     world.stockade(&words).finish()

@@ -4,6 +4,7 @@
 //! Whatever would leave the machine takes the host's network namespace as its
 //! first argument and sends nothing when it finds itself in it.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixStream};
@@ -187,7 +188,7 @@ fn sysv_hold(arguments: &[String]) -> Verdict {
             std::ptr::null::<libc::mq_attr>(),
         )
     };
-    println!("ready {memory} {semaphores} {messages} {queue}");
+    let _ = writeln!(std::io::stdout(), "ready {memory} {semaphores} {messages} {queue}");
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     // SAFETY: removes what was made above; a null pointer is allowed with IPC_RMID.
     unsafe {

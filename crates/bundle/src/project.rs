@@ -103,12 +103,24 @@ impl Project {
         if root.parent().is_none() || same(Path::new("/")) {
             return Err(Error::Root);
         }
-        if home.is_some_and(|home| home.ancestors().any(|above| above == root) || same(home)) {
-            return Err(Error::Home(root.to_owned()));
-        }
         let git = Git::of(root, &dir, git);
         let base_ref = git.head_commit(&dir);
-        Ok(Self { root: root.to_owned(), dir, stat, git, base_ref })
+        let project = Self { root: root.to_owned(), dir, stat, git, base_ref };
+        if let Some(home) = home {
+            project.refuse_home(home)?;
+        }
+        Ok(project)
+    }
+
+    /// Refuses where the project is, or holds, this home directory too.
+    pub fn refuse_home(&self, home: &Path) -> Result<(), Error> {
+        let is_home = Dir::open(home)
+            .and_then(|home| home.stat_self())
+            .is_ok_and(|home| (home.device, home.inode) == (self.stat.device, self.stat.inode));
+        if is_home || home.ancestors().any(|above| above == self.root) {
+            return Err(Error::Home(self.root.clone()));
+        }
+        Ok(())
     }
 
     /// The content of a file in the git directory (such as `index`), where git keeps the project

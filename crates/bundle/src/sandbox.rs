@@ -168,7 +168,7 @@ pub fn read(dir: &Dir) -> Result<SandboxBundle, Error> {
 /// Reads and validates the result bundle in a directory.
 pub fn read_within(dir: &Dir, limits: &BundleLimits) -> Result<SandboxBundle, Error> {
     let tree = tree::walk(dir, limits)?;
-    let manifest = manifest::parse(&manifest_bytes(dir, limits)?, limits)?;
+    let manifest = SandboxManifest::parse(&manifest_bytes(dir, limits)?, limits)?;
     for patch in &manifest.patches {
         if tree.patches.binary_search(patch).is_err() {
             return Err(Error::NoSuchPatch { path: patch.quoted() });

@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod doctor;
+mod json;
 mod problem;
 mod review;
 mod run;

@@ -32,7 +32,7 @@ impl Failure {
         let Problem { code, message, cause, remediation, .. } = &self.problem;
         if json {
             let answer = serde_json::json!({ "error": self.problem });
-            println!("{answer:#}");
+            println!("{}", crate::json::text(&answer));
         }
         eprintln!("stockade: {message} [{code}]");
         if let Some(cause) = cause {

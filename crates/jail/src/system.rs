@@ -14,7 +14,7 @@ const PROGRAMS: [&str; 8] =
 
 /// Files and directories of `/etc` that programs need and that hold no secret, no user and no
 /// address. Links are copied, all else is mounted read-only.
-const ETC: [&str; 17] = [
+const ETC: [&str; 16] = [
     "alternatives",
     "bash.bashrc",
     "debian_version",
@@ -30,12 +30,11 @@ const ETC: [&str; 17] = [
     "services",
     "ssl/certs",
     "ssl/openssl.cnf",
-    "terminfo",
     "timezone",
 ];
 
 /// A file up to this size is copied, which is cheaper than a mount.
-const COPIED_BYTES: u64 = 4096;
+const COPIED_BYTES: u64 = 16 << 10;
 
 /// Who the command is, for `/etc/passwd` and its kind.
 #[derive(Debug, Clone)]

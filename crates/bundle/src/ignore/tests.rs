@@ -1,3 +1,5 @@
+//! Git's rules: the whole oracle, and random trees against git itself.
+
 use std::convert::Infallible;
 use std::io::Write as _;
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! Archives: what is unpacked, and what is refused.
+
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
+//! Git's index: against git itself, and damaged in every place.
+
 use std::path::Path;
 use std::process::Command;
 

@@ -1,3 +1,5 @@
+//! Which paths are refused or executed by the host.
+
 use std::convert::Infallible;
 
 use super::*;

@@ -127,6 +127,13 @@ fn worktree(root: &Path, dir: &Dir) -> Option<Git> {
         None => git_dir.clone(),
     };
     let root = root.canonicalize().ok()?;
+    // A directory that only says of itself that it is a repository, and would show what lies
+    // around the project, is none.
+    let is_repository =
+        ["HEAD", "objects", "refs"].iter().all(|part| common_dir.join(part).exists());
+    if !is_repository || root.starts_with(&common_dir) || git_dir.starts_with(&root) {
+        return None;
+    }
     let points_back = || {
         let back = git_dir.join(pointer(&git, RelativePath::literal("gitdir"), b"")?);
         Some(back.canonicalize().ok()? == root.join(".git"))

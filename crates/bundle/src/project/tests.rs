@@ -1,3 +1,5 @@
+//! Finding projects, their git directories and commits.
+
 use std::process::Command;
 
 use super::*;

@@ -77,8 +77,15 @@ pub enum Operation {
     Delete,
 }
 
-/// Reads a manifest whose size was checked.
-pub(super) fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<SandboxManifest, Error> {
+impl SandboxManifest {
+    /// Reads the bytes of a `README.md`, whose size the caller has checked. Any bytes give a
+    /// manifest within the limits, or an error that says what is wrong.
+    pub fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<Self, Error> {
+        parse(bytes, limits)
+    }
+}
+
+fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<SandboxManifest, Error> {
     let value: Value = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
     let Value::Object(mut object) = value else { return Err(invalid("not a JSON object")) };
     let status = match object.get("status").and_then(Value::as_str) {

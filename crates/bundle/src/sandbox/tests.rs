@@ -278,7 +278,7 @@ fn arbitrary_manifests_are_read_or_refused() {
                 _ => bytes.truncate(at.max(1)),
             }
         }
-        match manifest::parse(&bytes, &BundleLimits::SANDBOX) {
+        match SandboxManifest::parse(&bytes, &BundleLimits::SANDBOX) {
             Ok(manifest) => {
                 accepted += 1;
                 assert!(manifest.patches.iter().all(|patch| patch.is_within(&path("patches"))));
@@ -291,5 +291,5 @@ fn arbitrary_manifests_are_read_or_refused() {
     }
     assert!(accepted > 100 && refused > 1000, "{accepted} accepted, {refused} refused");
     let deep = [b"{\"status\":\"finished\",\"outputs\":".to_vec(), vec![b'['; 1 << 20]].concat();
-    assert!(manifest::parse(&deep, &BundleLimits::SANDBOX).is_err());
+    assert!(SandboxManifest::parse(&deep, &BundleLimits::SANDBOX).is_err());
 }

@@ -1,3 +1,5 @@
+//! Telling changes, from real overlays and made-up layers.
+
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

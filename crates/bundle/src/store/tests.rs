@@ -1,3 +1,5 @@
+//! Bundles on disk: made, found, altered, killed half-way.
+
 use std::path::PathBuf;
 
 use super::*;

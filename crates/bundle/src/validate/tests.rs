@@ -1,3 +1,5 @@
+//! Manifests that are not accepted.
+
 use super::*;
 use crate::manifest::{ContentHash, ExecutedBy, ViewKind};
 use crate::testing::Random;

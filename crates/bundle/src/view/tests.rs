@@ -1,3 +1,5 @@
+//! Views: made, left behind, found again.
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 

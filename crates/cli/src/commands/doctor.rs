@@ -11,7 +11,7 @@ use crate::problem::Failure;
 pub(crate) fn run(arguments: &Doctor) -> Result<u8, Failure> {
     let diagnosis = doctor::diagnose()?;
     if arguments.json {
-        println!("{:#}", diagnosis.to_json());
+        println!("{}", crate::json::text(&diagnosis.to_json()));
     } else {
         print!("{}", text(&diagnosis));
     }

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     }
     Ok(match &report.conclusion {
         Conclusion::NotApplied(..) | Conclusion::ViewKept(..) => 125,
-        Conclusion::Nothing | Conclusion::Kept(_) | Conclusion::Applied(..) => report.exit_code,
+        Conclusion::Nothing | Conclusion::Kept(_) | Conclusion::Applied { .. } => report.exit_code,
     })
 }
 
@@ -28,12 +28,20 @@ fn print(report: &Report) {
         Ending::Signaled(signal) | Ending::Stopped(signal) => Value::from(signal),
         _ => Value::Null,
     };
-    let (bundle, applied, view, problem) = match &report.conclusion {
-        Conclusion::Nothing => (None, false, None, None),
-        Conclusion::Kept(bundle) => (Some(bundle), false, None, None),
-        Conclusion::Applied(bundle, _) => (Some(bundle), true, None, None),
-        Conclusion::NotApplied(bundle, problem) => (Some(bundle), false, None, Some(problem)),
-        Conclusion::ViewKept(view, problem) => (None, false, Some(view), Some(problem)),
+    let kept = |bundle: &Bundle| {
+        let entries = bundle.manifest.entries.len();
+        json!({ "id": bundle.id(), "entries": entries, "applied": false })
+    };
+    let (bundle, view, problem) = match &report.conclusion {
+        Conclusion::Nothing => (Value::Null, None, None),
+        Conclusion::Kept(bundle) => (kept(bundle), None, None),
+        Conclusion::Applied { id, applied, left } => {
+            let entries = applied.changed.len() + applied.already.len() + applied.skipped.len();
+            let answer = json!({ "id": id, "entries": entries, "applied": true, "left": left });
+            (answer, None, None)
+        }
+        Conclusion::NotApplied(bundle, problem) => (kept(bundle), None, Some(problem)),
+        Conclusion::ViewKept(view, problem) => (Value::Null, Some(view), Some(problem)),
     };
     let answer = json!({
         "exitCode": report.exit_code,
@@ -43,25 +51,22 @@ fn print(report: &Report) {
         "stdoutTruncated": report.output.truncated,
         "stderr": run::lossy(&report.error),
         "stderrTruncated": report.error.truncated,
-        "bundle": bundle.map(|bundle| json!({
-            "id": bundle.id(),
-            "entries": bundle.manifest.entries.len(),
-            "applied": applied,
-        })),
+        "bundle": bundle,
         "view": view,
         "error": problem,
+        "notes": report.notes,
         "isolation": report.isolation,
         "memoryPeakBytes": report.memory_peak_bytes,
         "outOfMemoryKills": report.out_of_memory_kills,
         "hint": report.hint,
         "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
     });
-    println!("{answer:#}");
+    println!("{}", crate::json::text(&answer));
 }
 
 #[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell(arguments: &Run, report: &Report) {
-    for reason in &report.isolation.reasons {
+    for reason in report.isolation.reasons.iter().chain(&report.notes) {
         eprintln!("stockade: note: {reason}");
     }
     if let Some(ending) = ending(arguments, report.ending) {
@@ -77,14 +82,14 @@ fn tell(arguments: &Run, report: &Report) {
     match &report.conclusion {
         Conclusion::Nothing => {}
         Conclusion::Kept(bundle) => eprintln!("stockade: {}", next(bundle)),
-        Conclusion::Applied(bundle, applied) => {
-            let (changed, skipped) = (applied.changed.len(), applied.skipped.len());
-            let id = short(bundle.id());
-            let rest = match skipped {
-                0 => String::new(),
-                skipped => format!(", {skipped} left out"),
-            };
-            eprintln!("stockade: {changed} applied{rest}; see `stockade diff {id}`");
+        Conclusion::Applied { id, applied, left } => {
+            let (changed, id) = (paths(applied.changed.len()), short(id));
+            if *left {
+                let skipped = paths(applied.skipped.len());
+                eprintln!("stockade: {changed} applied, {skipped} left out: `stockade diff {id}`");
+            } else {
+                eprintln!("stockade: {changed} applied");
+            }
         }
         Conclusion::NotApplied(bundle, problem) => {
             Failure::from(problem.clone()).present(false);
@@ -116,12 +121,15 @@ fn ending(arguments: &Run, ending: Ending) -> Option<String> {
     })
 }
 
+fn paths(count: usize) -> String {
+    if count == 1 { "1 path".to_owned() } else { format!("{count} paths") }
+}
+
 /// How many paths changed, and what can be done with them.
 fn next(bundle: &Bundle) -> String {
-    let count = bundle.manifest.entries.len();
-    let paths = if count == 1 { "path" } else { "paths" };
+    let paths = paths(bundle.manifest.entries.len());
     let id = short(bundle.id());
     format!(
-        "{count} {paths} changed: `stockade diff {id}` shows, `stockade apply {id}` takes, `stockade reject {id}` drops"
+        "{paths} changed: `stockade diff {id}` shows, `stockade apply {id}` takes, `stockade reject {id}` drops"
     )
 }

@@ -127,7 +127,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         Err(refused) => {
             diagnosis.walls = Wall::ALL.iter().map(|wall| unraised(*wall, &refused)).collect();
             if refused.wall.is_none() {
-                diagnosis.notes.push(refused.problem.message.clone());
+                diagnosis.notes.push(refused.problem.message);
             }
         }
     }

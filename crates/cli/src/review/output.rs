@@ -103,7 +103,7 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
 
 /// Prints JSON to standard output.
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Problem> {
-    print(&format!("{value:#}"))
+    print(&crate::json::text(value))
 }
 
 /// Starts the pager; none where the user wants none or has none.

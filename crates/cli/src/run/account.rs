@@ -25,12 +25,7 @@ pub(super) fn choose(
             (inside(owner.0), inside(owner.1), home)
         }
     };
-    let listed = passwd.lines().find_map(|line| {
-        let fields: Vec<_> = line.split(':').collect();
-        let matches = fields.get(2)?.parse() == Ok(user);
-        matches.then(|| Some(((*fields.first()?).to_owned(), PathBuf::from(fields.get(5)?))))?
-    });
-    let (name, listed_home) = match listed {
+    let (name, listed_home) = match listed(passwd, user) {
         Some((name, home)) if !name.is_empty() => (name, Some(home)),
         _ => ("user".to_owned(), None),
     };
@@ -41,6 +36,15 @@ pub(super) fn choose(
         .find(|home| is_possible_home(home))
         .unwrap_or_else(|| Path::new("/home").join(&name));
     Account { name, user, group, home }
+}
+
+/// The name and the home that `passwd(5)` lists for a user id.
+pub(super) fn listed(passwd: &str, user: u32) -> Option<(String, PathBuf)> {
+    passwd.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        let matches = fields.get(2)?.parse() == Ok(user);
+        matches.then(|| Some(((*fields.first()?).to_owned(), PathBuf::from(fields.get(5)?))))?
+    })
 }
 
 fn is_possible_home(home: &Path) -> bool {

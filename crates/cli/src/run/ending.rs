@@ -22,8 +22,8 @@ pub(crate) enum Conclusion {
     Nothing,
     /// They wait for a decision.
     Kept(Box<Bundle>),
-    /// They are in the project.
-    Applied(Box<Bundle>, apply::Applied),
+    /// They are in the project, but for those that were left out; these wait for a decision.
+    Applied { id: String, applied: apply::Applied, left: bool },
     /// They were to be applied and could not be; they wait for a decision.
     NotApplied(Box<Bundle>, Problem),
     /// They could not become a bundle. The view is kept at this place.
@@ -60,40 +60,52 @@ pub(super) fn conclude(
     project: &Project,
     view: View,
     ending: Ending,
-) -> Result<Conclusion, Problem> {
+) -> Result<(Conclusion, Vec<String>), Problem> {
+    let mut notes = Vec::new();
     if arguments.discard {
         view.remove().map_err(|e| caused(Code::Io, &e))?;
-        return Ok(Conclusion::Nothing);
+        return Ok((Conclusion::Nothing, notes));
     }
     let place = data.path().join("views").join(view.id());
     let limits = bundle_limits(arguments.max_bundle);
-    let bundle = match bundle(data, project, &view, exit_code(ending), &limits) {
+    let bundle = match bundle(data, project, &view, exit_code(ending), &limits, &mut notes) {
         Ok(bundle) => bundle,
         // The view has what the command wrote; it stays for whoever wants to look.
-        Err(problem) => return Ok(Conclusion::ViewKept(place, problem)),
+        Err(problem) => return Ok((Conclusion::ViewKept(place, problem), notes)),
     };
     // The bundle is on disk, or there is nothing to keep.
     view.remove().map_err(|e| caused(Code::Io, &e))?;
-    let Some(bundle) = bundle else { return Ok(Conclusion::Nothing) };
+    let Some(bundle) = bundle else { return Ok((Conclusion::Nothing, notes)) };
     let bundle = Box::new(bundle);
     if !arguments.apply || ending != Ending::Exited(0) {
-        return Ok(Conclusion::Kept(bundle));
+        return Ok((Conclusion::Kept(bundle), notes));
     }
-    match apply_all(data, project, &bundle) {
-        Ok(applied) => Ok(Conclusion::Applied(bundle, applied)),
-        Err(problem) => Ok(Conclusion::NotApplied(bundle, problem)),
-    }
+    let conclusion = match apply_all(data, project, &bundle) {
+        Ok(applied) => {
+            let id = bundle.id().to_owned();
+            let left = !crate::review::pending(&bundle)?.is_empty();
+            if !left {
+                bundle.remove().map_err(|e| of_store(&e))?;
+            }
+            Conclusion::Applied { id, applied, left }
+        }
+        Err(problem) => Conclusion::NotApplied(bundle, problem),
+    };
+    Ok((conclusion, notes))
 }
 
-/// The bundle of what changed in a view; none where nothing did.
+/// The bundle of what changed in a view; none where nothing did. `notes` takes what could not be
+/// taken into account, in words.
 pub(crate) fn bundle(
     data: &DataDir,
     project: &Project,
     view: &View,
     exit_code: u8,
     limits: &BundleLimits,
+    notes: &mut Vec<String>,
 ) -> Result<Option<Bundle>, Problem> {
     let changes = scan::scan(view, project, limits).map_err(|e| of_scan(&e))?;
+    notes.extend(changes.notes);
     if changes.entries.is_empty() {
         return Ok(None);
     }

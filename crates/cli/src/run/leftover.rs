@@ -60,7 +60,7 @@ pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<Kept>,
 fn finish_one(data: &DataDir, view: &View, limits: &BundleLimits) -> Result<(), Problem> {
     let project = Project::open(view.record().project(), None)
         .map_err(|e| caused(Code::ProjectRefused, &e))?;
-    ending::bundle(data, &project, view, UNSEEN_EXIT_CODE, limits).map(drop)
+    ending::bundle(data, &project, view, UNSEEN_EXIT_CODE, limits, &mut Vec::new()).map(drop)
 }
 
 /// Throws a kept view away. True when there was one of this name.

@@ -4,6 +4,7 @@
 mod account;
 mod ending;
 mod environment;
+mod image;
 mod launch;
 mod leftover;
 mod limits;
@@ -40,9 +41,15 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     })?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
-    let data = open_data(&project)?;
-    let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let caller = rustix::process::geteuid().as_raw();
+    if let Some((_, home)) = account::listed(&passwd, caller) {
+        project.refuse_home(&home).map_err(project_refused)?;
+    }
+    let data = open_data(&project)?;
+    crate::review::recover(&data)?;
+    let image = arguments.image.as_deref().map(|path| image::directory(path, &data)).transpose()?;
+    let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
     let account = account::choose(
         &identity,
         (project.stat.uid, project.stat.gid),
@@ -54,11 +61,12 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         data: data.path(),
         current: &current,
         account: &account,
-        image: arguments.image.as_deref(),
+        image: image.as_deref(),
     };
     let launched = launch::launch(arguments, &around, &data, identity, started, None)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
-    let conclusion = ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
+    let (conclusion, notes) =
+        ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
     Ok(Report {
         ending: ended.ending,
         exit_code: ending::exit_code(ended.ending),
@@ -66,6 +74,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         output: ended.output,
         error: ended.error,
         conclusion,
+        notes,
         isolation: ended.isolation,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
@@ -84,7 +93,7 @@ fn open_data(project: &Project) -> Result<DataDir, Problem> {
         }
     })?;
     // Neither path may hide the other behind a link.
-    let real = std::fs::canonicalize(data.path()).unwrap_or(path.clone());
+    let real = std::fs::canonicalize(data.path()).unwrap_or_else(|_| path.clone());
     if real.starts_with(&project.root) {
         return Err(Problem::new(
             Code::ProjectRefused,

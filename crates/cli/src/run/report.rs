@@ -17,6 +17,8 @@ pub(crate) struct Report {
     pub(crate) output: Captured,
     pub(crate) error: Captured,
     pub(crate) conclusion: Conclusion,
+    /// What could not be taken into account when the changes were told.
+    pub(crate) notes: Vec<String>,
     pub(crate) isolation: Isolation,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,

@@ -1,3 +1,5 @@
+//! Reading patches: the usual forms, those that could be misread, git's own, and mutated ones.
+
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 

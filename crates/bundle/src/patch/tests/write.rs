@@ -1,3 +1,5 @@
+//! Writing patches: `git apply` makes of them what the bundle says.
+
 use std::io::Write as _;
 
 use super::git;

@@ -1,0 +1,40 @@
+//! JSON as it is printed: indented, and with nothing in it that steers a
+//! terminal.
+
+use serde_json::Value;
+
+/// The text of a value. JSON escapes the control characters of ASCII itself; those beyond
+/// (U+0080 to U+009F, which terminals obey too) are escaped here.
+pub(crate) fn text(value: &Value) -> String {
+    let text = format!("{value:#}");
+    if !text.chars().any(is_control_beyond_ascii) {
+        return text;
+    }
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_control_beyond_ascii(c) {
+            safe.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+fn is_control_beyond_ascii(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_control_character_is_printed_and_none_is_lost() {
+        let value = serde_json::json!({ "name": "a\u{1b}b\u{9b}c\u{7f}d\né" });
+        let text = text(&value);
+        assert!(text.contains('é'));
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
+}
