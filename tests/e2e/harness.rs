@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -164,15 +164,18 @@ impl World {
         }
     }
 
-    /// Gives everything below a path to other ids, but for the programs, which are links to files
-    /// that all tests share.
+    /// Gives everything below a path to other ids. The programs there, which are links to files
+    /// that all tests share, become files of their own.
     pub(crate) fn give(&self, root: &Path, uid: impl Fn(u32) -> u32) {
         for (path, entry) in crate::host::Tree::of(root).entries {
-            let is_program = path.ends_with("probe") || path.starts_with(self.path("bin"));
-            if !is_program {
-                let id = Some(uid(entry.uid));
-                std::os::unix::fs::lchown(path, id, id).unwrap();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if metadata.is_file() && metadata.nlink() > 1 {
+                let copy = path.with_extension("copy");
+                fs::copy(&path, &copy).unwrap();
+                fs::rename(&copy, &path).unwrap();
             }
+            let id = Some(uid(entry.uid));
+            std::os::unix::fs::lchown(path, id, id).unwrap();
         }
     }
 

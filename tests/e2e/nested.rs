@@ -63,6 +63,21 @@ fn review_in_a_container(world: &World) {
     assert_eq!(Tree::of(&path).entries[&path].uid, world.identity.uid());
 }
 
+/// Where the project has to be copied, a file that is all hole stays one.
+fn a_copy_keeps_holes(world: &World) {
+    if world.identity == Identity::User {
+        return;
+    }
+    let hole = std::fs::File::create(world.project.join("hole")).unwrap();
+    hole.set_len(1 << 30).unwrap();
+    world.give(&world.path(""), |uid| 1_000_000 + uid);
+    let run = ["run", "--discard", "--", "sh", "-c", "du -k hole"];
+    let outcome = world.stockade_by(&["container", "range", "plain"], &run).finish();
+    outcome.succeeds();
+    let kib: u64 = outcome.stdout.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(kib < 1024, "{kib} KiB are used: {outcome}");
+}
+
 /// A sandbox in a sandbox would need namespaces that the outer one refuses: told, not skipped.
 fn inside_itself(world: &World) {
     std::fs::copy(world.binary(), world.project.join("stockade")).unwrap();
@@ -77,5 +92,6 @@ as_root_and_as_user![
     one_id_with_a_masked_proc,
     a_range_of_ids,
     review_in_a_container,
+    a_copy_keeps_holes,
     inside_itself,
 ];

@@ -184,6 +184,42 @@ fn terminal_asked_for_and_not_there(world: &World) {
     }
 }
 
+/// What the command wrote into its files is shown on the reviewer's terminal: it must not be
+/// able to say anything to that terminal, nor to hide behind a carriage return.
+fn a_diff_cannot_write_to_the_terminal(world: &World) {
+    world.write("plain", "before\n");
+    world.review(
+        "printf 'x\\033]52;c;b3duZWQ=\\007\\033[2J\\033[8mhidden\\n' > plain; \
+        printf 'evil command\\rharmless    \\n' > returns; printf 'a\\302\\2332Jb\\n' > single; \
+        printf 'new\\n' > \"$(printf 'na\\033]0;owned\\007me')\"; ln -s \"$(printf 't\\033[2J')\" link",
+    );
+    for arguments in [
+        &["diff", "latest"][..],
+        &["diff", "latest", "--stat"],
+        &["bundles"],
+        &["apply", "latest", "--allow-executed"],
+    ] {
+        let terminal = Terminal::open(world);
+        let words = ["on-terminal", &terminal.path];
+        world.stockade_by(&words, arguments).env("PAGER", "cat").finish();
+        std::thread::sleep(Duration::from_millis(100));
+        let text = terminal.text();
+        // Colours are Stockade's own.
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find('\u{1b}') {
+            rest = &rest[at + 1..];
+            let end = rest.find(|c: char| !matches!(c, '[' | ';' | '0'..='9'));
+            let is_colour =
+                rest.starts_with('[') && end.is_some_and(|end| rest[end..].starts_with('m'));
+            let is_erase_to_end = rest.starts_with("[K");
+            assert!(is_colour || is_erase_to_end, "{arguments:?}: {text:?}");
+        }
+        assert!(!text.contains("\u{1b}[8m"), "{arguments:?} hides text: {text:?}");
+        assert!(!text.contains(['\u{7}', '\u{9b}']), "{arguments:?}: {text:?}");
+        assert!(!text.replace("\r\n", "\n").contains('\r'), "{arguments:?}: {text:?}");
+    }
+}
+
 /// Another terminal of the host is not among those inside.
 fn terminals_of_the_host_are_not_seen(world: &World) {
     let other = Terminal::open(world);
@@ -200,5 +236,6 @@ as_root_and_as_user![
     interrupt_without_a_terminal_inside,
     settings_are_put_back,
     terminal_asked_for_and_not_there,
+    a_diff_cannot_write_to_the_terminal,
     terminals_of_the_host_are_not_seen,
 ];

@@ -19,6 +19,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("mknod", mknod),
     ("open-by-handle", open_by_handle),
     ("file-capabilities", file_capabilities),
+    ("set-id-files", set_id_files),
     ("link-system-file", link_system_file),
     ("overlay-attributes", overlay_attributes),
 ];
@@ -276,6 +277,60 @@ fn file_capabilities(_: &[String]) -> Verdict {
     let attempt = set_attribute(path, c"security.capability", &value);
     let _ = std::fs::remove_file(path);
     all_refused(&[("security.capability".into(), attempt)])
+}
+
+/// `set-id-files DIRECTORY`: makes files with the set-user-id and set-group-id bits by every
+/// call that takes a mode.
+fn set_id_files(arguments: &[String]) -> Verdict {
+    const MODE: usize = 0o6755;
+    let here = libc::AT_FDCWD as usize;
+    let create = (libc::O_CREAT | libc::O_WRONLY) as usize;
+    let mut escapes = Vec::new();
+    let mut check = |name: &str, make: &dyn Fn(usize)| {
+        let path = Path::new(&arguments[0]).join(name);
+        let c_path = c_path(path.clone());
+        make(c_path.as_ptr().addr());
+        if std::fs::metadata(&path).is_ok_and(|metadata| metadata.mode() & 0o6000 != 0) {
+            escapes.push(format!("{name} made {}", path.display()));
+        }
+    };
+    let made = |path: usize| {
+        call(libc::SYS_openat, [here, path, create, 0o755, 0, 0]);
+    };
+    check("open", &|path| drop(call(libc::SYS_open, [path, create, MODE, 0, 0, 0])));
+    check("creat", &|path| drop(call(libc::SYS_creat, [path, MODE, 0, 0, 0, 0])));
+    check("openat", &|path| drop(call(libc::SYS_openat, [here, path, create, MODE, 0, 0])));
+    check("openat2", &|path| {
+        let how = [create as u64, MODE as u64, 0];
+        call(libc::SYS_openat2, [here, path, how.as_ptr().addr(), size_of_val(&how), 0, 0]);
+    });
+    check("mknod", &|path| {
+        call(libc::SYS_mknod, [path, libc::S_IFREG as usize | MODE, 0, 0, 0, 0]);
+    });
+    check("mknodat", &|path| {
+        call(libc::SYS_mknodat, [here, path, libc::S_IFREG as usize | MODE, 0, 0, 0]);
+    });
+    check("chmod", &|path| {
+        made(path);
+        call(libc::SYS_chmod, [path, MODE, 0, 0, 0, 0]);
+    });
+    check("fchmodat", &|path| {
+        made(path);
+        call(libc::SYS_fchmodat, [here, path, MODE, 0, 0, 0]);
+    });
+    check("fchmodat2", &|path| {
+        made(path);
+        call(libc::SYS_fchmodat2, [here, path, MODE, 0, 0, 0]);
+    });
+    check("there", &|path| {
+        in_child(|| {
+            // SAFETY: the path outlives the call; the descriptor ends with the child.
+            let descriptor =
+                unsafe { libc::open(std::ptr::with_exposed_provenance(path), libc::O_RDONLY) };
+            crate::attempt::raw(libc::SYS_fchmod, [descriptor as usize, MODE, 0, 0, 0, 0])
+        });
+    });
+    Verdict::unless(&escapes, "no set-id bit could be set")
 }
 
 /// Hard links to files that are not one's own.

@@ -101,6 +101,25 @@ fn set_id_files_do_not_leave(world: &World) {
     }
 }
 
+/// A directory that was mounted writable can be written, but not with files that would give
+/// their owner's rights to whoever runs them on the host. As root that owner would be root.
+fn set_id_files_in_a_writable_mount(world: &World) {
+    let given = world.path("given");
+    world.plant(&given.join("there"), "#!/bin/sh\n");
+    let option = format!("{}:/given", given.display());
+    let words = ["set-id-files", "/given"];
+    world.attack_bare(&["set-id-files", given.to_str().unwrap()]).escaped();
+    for entry in fs::read_dir(&given).unwrap().flatten() {
+        fs::remove_file(entry.path()).unwrap();
+    }
+    world.plant(&given.join("there"), "#!/bin/sh\n");
+    let outcome = world.attack_with(&["--mount", &option], &words);
+    for (path, entry) in host::Tree::of(&given).entries {
+        assert_eq!(entry.mode & 0o6000, 0, "{} has set-id bits: {outcome}", path.display());
+    }
+    outcome.held();
+}
+
 fn file_capabilities(world: &World) {
     is_held(world, Proof::Root, &["file-capabilities"]);
 }
@@ -139,6 +158,7 @@ as_root_and_as_user![
     gain_ids,
     set_user_id_file,
     set_id_files_do_not_leave,
+    set_id_files_in_a_writable_mount,
     file_capabilities,
     hard_links_to_system_files,
     host_name_is_hidden,

@@ -104,6 +104,19 @@ fn directory_as_image(world: &World) {
     json.succeeds();
 }
 
+/// The proof that archives are unpacked at all, and run.
+fn archive_as_image(world: &World) {
+    let image = image(world);
+    let tar = world.path("image.tar");
+    let words = ["-C".as_ref(), image.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
+    world.on_host("/bin/tar".as_ref(), &words).finish().succeeds();
+    let outcome = run_in(world, &tar, "cat /etc/name a.txt; echo x > /etc/name; echo end");
+    assert_eq!(outcome.stdout, "of-the-image\nalpha\nend\n", "{outcome}");
+    let left = Tree::of(&world.data()).entries;
+    let kept = left.keys().filter(|path| path.ends_with("etc/name")).count();
+    assert!(kept <= 1, "unpacked {kept} times");
+}
+
 /// The image has links where the sandbox puts its own files and mounts. The files of `/etc` are
 /// written by a process that still has the caller's descriptors: a link into `/proc/self/fd`
 /// would lead to the caller's own standard output (the class of CVE-2025-31133).
@@ -267,6 +280,7 @@ fn archives_that_lie(world: &World) {
 
 as_root_and_as_user![
     directory_as_image,
+    archive_as_image,
     links_where_the_sandbox_mounts,
     mount_points_are_links,
     archives_that_leave,
