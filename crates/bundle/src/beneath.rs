@@ -166,6 +166,20 @@ impl Dir {
         Ok(File::from(fd))
     }
 
+    /// Opens a regular file beneath for writing over what is there.
+    pub fn open_file_to_write(&self, path: &RelativePath) -> Result<File, Error> {
+        const OPERATION: &str = "open file";
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self
+            .confined(path, flags | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| failed(OPERATION, path, errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(OPERATION, path, errno))?;
+        if FileKind::from_mode(stat.st_mode) != FileKind::File {
+            return Err(Error::NotRegular { operation: OPERATION, path: path.quoted() });
+        }
+        Ok(File::from(fd))
+    }
+
     /// Makes a new file and opens it for writing; fails with `EEXIST` where anything is. The
     /// permission bits are subject to the umask.
     pub fn create_file(&self, path: &RelativePath, mode: u32) -> Result<File, Error> {

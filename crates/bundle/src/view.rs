@@ -6,6 +6,7 @@
 
 mod copy;
 mod record;
+mod spare;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -119,7 +120,7 @@ impl View {
     ) -> Result<Self, Error> {
         let views = data.views()?;
         let prefix = format!("{:010x}{:08x}-", started.seconds, started.nanoseconds);
-        let (name, dir) = own("create", claim::claim(&views, &prefix))?;
+        let (name, dir) = claimed(&views, &prefix, kind)?;
         let view = Self::fill(project, kind, ownership, command, started, &dir);
         match view {
             Ok((layers, record)) => Ok(Self { name, views, dir, layers, record }),
@@ -145,9 +146,9 @@ impl View {
             ViewKind::Copy => "copy",
         });
         let work = RelativePath::literal("work");
-        own("create", dir.mkdir(&root, 0o700))?;
+        make(dir, &root)?;
         if kind == ViewKind::Overlay {
-            own("create", dir.mkdir(&work, 0o700))?;
+            make(dir, &work)?;
         }
         if let Some(ownership) = ownership {
             let uid = ownership.host_id(project.stat.uid)?;
@@ -292,6 +293,12 @@ impl View {
         }
     }
 
+    /// Ends a view whose command has changed nothing; keeps its directories for another one where
+    /// nothing is left of its use.
+    pub fn release(self) -> Result<(), Error> {
+        spare::keep(self)
+    }
+
     /// Removes the view and everything that was written to it.
     pub fn remove(self) -> Result<(), Error> {
         drop(self.layers);
@@ -304,6 +311,27 @@ impl View {
 /// Locks a view's directory; `false` where another process has it.
 fn lock(dir: &Dir) -> Result<bool, Error> {
     own("lock", claim::try_lock(dir))
+}
+
+/// A view's directory, locked: a spare one, else a new one.
+fn claimed(views: &Dir, prefix: &str, kind: ViewKind) -> Result<(RelativePath, Dir), Error> {
+    if kind == ViewKind::Overlay {
+        let process = rustix::process::getpid().as_raw_nonzero();
+        if let Ok(name) = RelativePath::new(format!("{prefix}{process}"))
+            && let Some(dir) = spare::take(views, &name)?
+        {
+            return Ok((name, dir));
+        }
+    }
+    own("create", claim::claim(views, prefix))
+}
+
+/// Makes a layer, which a spare view has already.
+fn make(dir: &Dir, layer: &RelativePath) -> Result<(), Error> {
+    match dir.mkdir(layer, 0o700) {
+        Err(error) if error.errno() == Some(Errno::EXIST) => Ok(()),
+        other => own("create", other),
+    }
 }
 
 /// Gives an open directory its mode, whatever the umask was.

@@ -77,7 +77,14 @@ impl Record {
 
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Error> {
         let failed = |source| Error::Own { operation: "describe", source };
-        let mut file = dir.create_file(&name(), 0o600).map_err(failed)?;
+        // A spare view has an empty one.
+        let mut file = match dir.create_file(&name(), 0o600) {
+            Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {
+                dir.open_file_to_write(&name())
+            }
+            other => other,
+        }
+        .map_err(failed)?;
         let content = serde_json::to_vec(self).map_err(std::io::Error::from);
         content.and_then(|content| file.write_all(&content)).map_err(|source| {
             failed(beneath::Error::Io { operation: "write", path: name().quoted(), source })
@@ -94,6 +101,16 @@ impl Record {
     /// Whether the view's process ended before it had described it.
     pub(super) fn is_absent(dir: &Dir) -> bool {
         dir.stat(&name()).is_ok_and(|stat| stat.is_none_or(|stat| stat.size == 0))
+    }
+
+    /// Makes the view one without a description.
+    pub(super) fn clear(dir: &Dir) -> Result<(), Error> {
+        let failed = |source| Error::Own { operation: "clear", source };
+        let file = dir.open_file_to_write(&name()).map_err(failed)?;
+        file.set_len(0).map_err(|source| {
+            let path = name().quoted();
+            failed(beneath::Error::Io { operation: "truncate", path, source })
+        })
     }
 
     pub(super) fn remove(dir: &Dir) -> Result<(), Error> {

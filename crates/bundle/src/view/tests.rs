@@ -164,3 +164,45 @@ fn layers_belong_to_the_ids_inside() {
     assert!(matches!(refused, Err(Error::Unmapped { owner: 1000, count: 10 })), "{refused:?}");
     assert!(View::list(&scratch.data).unwrap().iter().all(|view| view.record.is_some()));
 }
+
+/// What a run has not touched is used again; what it left anything in is not.
+#[test]
+fn an_untouched_view_is_used_again_and_no_other() {
+    let scratch = scratch();
+    let inode = |view: &View| view.upper().unwrap().stat_self().unwrap().inode;
+    let first = scratch.view(ViewKind::Overlay);
+    let kept = inode(&first);
+    first.release().unwrap();
+    chmod(&scratch.root, 0o755);
+    let second = scratch.view(ViewKind::Overlay);
+    assert_eq!(inode(&second), kept);
+    assert_ne!(second.id(), "spare-0");
+    let at = scratch.data.path().join("views").join(second.id());
+    assert_eq!(mode(&at.join("upper")), 0o755);
+    assert!(View::list(&scratch.data).unwrap()[0].record.is_some());
+
+    std::fs::write(at.join("upper/left"), "by the command").unwrap();
+    second.release().unwrap();
+    assert!(!at.exists());
+    let third = scratch.view(ViewKind::Overlay);
+    let at = scratch.data.path().join("views").join(third.id());
+    rustix::fs::setxattr(at.join("upper"), "user.note", b"x", rustix::fs::XattrFlags::empty())
+        .unwrap();
+    third.release().unwrap();
+    assert!(!at.exists(), "an attribute is a trace too");
+    assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 0);
+}
+
+/// Spares are nobody's views: not listed as such, swept away, and not too many.
+#[test]
+fn spares_are_few_and_swept() {
+    let scratch = scratch();
+    let views: Vec<_> = (0..6).map(|_| scratch.view(ViewKind::Overlay)).collect();
+    for view in views {
+        view.release().unwrap();
+    }
+    assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 4);
+    assert!(View::list(&scratch.data).unwrap().iter().all(|view| view.record.is_none()));
+    assert_eq!(View::sweep(&scratch.data).unwrap(), 4);
+    assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 0);
+}

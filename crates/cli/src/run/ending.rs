@@ -63,7 +63,7 @@ pub(super) fn conclude(
 ) -> Result<(Conclusion, Vec<String>), Problem> {
     let mut notes = Vec::new();
     if arguments.discard {
-        view.remove().map_err(|e| caused(Code::Io, &e))?;
+        view.release().map_err(|e| caused(Code::Io, &e))?;
         return Ok((Conclusion::Nothing, notes));
     }
     let place = data.path().join("views").join(view.id());
@@ -74,7 +74,7 @@ pub(super) fn conclude(
         Err(problem) => return Ok((Conclusion::ViewKept(place, problem), notes)),
     };
     // The bundle is on disk, or there is nothing to keep.
-    view.remove().map_err(|e| caused(Code::Io, &e))?;
+    view.release().map_err(|e| caused(Code::Io, &e))?;
     let Some(bundle) = bundle else { return Ok((Conclusion::Nothing, notes)) };
     let bundle = Box::new(bundle);
     if !arguments.apply || ending != Ending::Exited(0) {

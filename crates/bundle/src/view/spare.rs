@@ -1,0 +1,86 @@
+//! Views that were used and not written to, kept for the next run.
+//!
+//! Making and removing directories is the slowest part of a short run: file
+//! systems avoid the inodes that were given up last. A spare is a view without
+//! a description, as `sweep` takes it away, under one of a few fixed names.
+
+use rustix::fs::{IFlags, ioctl_getflags};
+use rustix::io::Errno;
+
+use super::{Error, Layers, View, lock, own, record::Record};
+use crate::beneath::{Dir, Rename};
+use crate::path::RelativePath;
+
+/// How many spares are kept: as many as runs are likely to follow each other at once.
+const KEPT: u32 = 4;
+
+/// What an overlay itself leaves on its upper layer's root, and only there.
+const OWN_ATTRIBUTE: &[u8] = b"user.overlay.uuid";
+
+fn name(number: u32) -> RelativePath {
+    RelativePath::literal(match number {
+        0 => "spare-0",
+        1 => "spare-1",
+        2 => "spare-2",
+        _ => "spare-3",
+    })
+}
+
+/// Takes a spare and gives it a new name; `None` where there is none.
+pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<Dir>, Error> {
+    for number in 0..KEPT {
+        let from = name(number);
+        let dir = match views.open_dir(&from) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => continue,
+            other => own("open", other)?,
+        };
+        if !lock(&dir)? || !is_still(views, &from, &dir)? {
+            continue;
+        }
+        own("take", views.rename(&from, views, to, Rename::NoReplace))?;
+        return Ok(Some(dir));
+    }
+    Ok(None)
+}
+
+/// Whether the name still leads to the directory: it may have been taken before it was locked.
+fn is_still(views: &Dir, name: &RelativePath, dir: &Dir) -> Result<bool, Error> {
+    let own_stat = own("inspect", dir.stat_self())?;
+    let named = own("inspect", views.stat(name))?;
+    Ok(named.is_some_and(|named| (named.device, named.inode) == (own_stat.device, own_stat.inode)))
+}
+
+/// Keeps a view that nothing was written to, or removes it: where anything is left of its use,
+/// and where there are enough.
+pub(super) fn keep(view: View) -> Result<(), Error> {
+    if !is_untouched(&view) {
+        return view.remove();
+    }
+    Record::clear(&view.dir)?;
+    for number in 0..KEPT {
+        match view.views.rename(&view.name, &view.views, &name(number), Rename::NoReplace) {
+            Err(error) if error.errno() == Some(Errno::EXIST) => {}
+            other => return own("keep", other),
+        }
+    }
+    view.remove()
+}
+
+/// Whether the next sandbox could see nothing of this one in the layers.
+fn is_untouched(view: &View) -> bool {
+    let Layers::Overlay { upper, .. } = &view.layers else { return false };
+    let is_empty = upper.entries_up_to(1).is_ok_and(|found| found.is_some_and(|e| e.is_empty()));
+    // The command may set both on the root of its view.
+    let mut names = [0_u8; 256];
+    let attributes = rustix::fs::flistxattr(upper, &mut names[..]);
+    let is_plain = attributes.is_ok_and(|length| {
+        names[..length].split(|b| *b == 0).all(|name| name.is_empty() || name == OWN_ATTRIBUTE)
+    });
+    let flags = ioctl_getflags(upper);
+    is_empty && is_plain && flags.map_or(true, |flags| flags.difference(USUAL).is_empty())
+}
+
+/// How ext4 keeps a directory; others have no flag or none of these.
+const USUAL: IFlags = IFlags::from_bits_retain(EXTENTS | HASHED);
+const EXTENTS: u32 = 0x0008_0000;
+const HASHED: u32 = 0x0000_1000;
