@@ -34,6 +34,12 @@ impl Signals {
     pub fn hold() -> io::Result<Self> {
         sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat()).map(Self)
     }
+
+    /// Holds only those that keys of a terminal send to end a program, for as long as another
+    /// program has the terminal.
+    pub fn hold_keys() -> io::Result<Self> {
+        sys::signal_descriptor(&[libc::SIGINT, libc::SIGQUIT]).map(Self)
+    }
 }
 
 /// What is to be done around the command.
