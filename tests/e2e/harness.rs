@@ -167,7 +167,7 @@ impl World {
             let metadata = fs::symlink_metadata(&path).unwrap();
             if metadata.is_file() && metadata.nlink() > 1 {
                 let copy = path.with_extension("copy");
-                fs::copy(&path, &copy).unwrap();
+                copy_program(&path, &copy);
                 fs::rename(&copy, &path).unwrap();
             }
             let id = Some(uid(entry.uid));
@@ -350,7 +350,13 @@ fn probe_of_this_build() -> PathBuf {
 fn place(from: &Path, to: &Path) {
     let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || fs::hard_link(from, to).is_err() {
-        fs::copy(from, to).unwrap();
+        copy_program(from, to);
         fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
     }
+}
+
+/// Copies a program in a process of its own: a descriptor of ours that another test's fork held
+/// open for a moment would make the copy too busy to be run.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
