@@ -121,11 +121,7 @@ impl World {
         fs::create_dir(&programs).unwrap();
         place(Path::new(env!("CARGO_BIN_EXE_stockade")), &programs.join("stockade"));
         place(&probe_of_this_build(), &programs.join("probe"));
-        // Not a link: tests give the project's files to others, which changes all names of one.
-        let attacker = world.project.join("probe");
-        fs::copy(probe_of_this_build(), &attacker).unwrap();
-        fs::set_permissions(&attacker, PermissionsExt::from_mode(0o755)).unwrap();
-        world.own(&attacker);
+        place(&probe_of_this_build(), &world.project.join("probe"));
         world.write("a.txt", "alpha\n");
         world.write("src/main.rs", "fn main() {}\n");
         world.write("src/deep/er/file.txt", "deep\n");
@@ -171,7 +167,7 @@ impl World {
             let metadata = fs::symlink_metadata(&path).unwrap();
             if metadata.is_file() && metadata.nlink() > 1 {
                 let copy = path.with_extension("copy");
-                fs::copy(&path, &copy).unwrap();
+                copy_program(&path, &copy);
                 fs::rename(&copy, &path).unwrap();
             }
             let id = Some(uid(entry.uid));
@@ -350,13 +346,19 @@ fn probe_of_this_build() -> PathBuf {
 }
 
 /// Makes a program of the build reachable for everybody: by a hard link where that can be had,
-/// else by a copy. Other worlds have the same link, so no test may change it.
+/// else by a copy.
 fn place(from: &Path, to: &Path) {
     let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || fs::hard_link(from, to).is_err() {
-        fs::copy(from, to).unwrap();
+        copy_program(from, to);
         fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
     }
+}
+
+/// Copies a program in a process of its own: a descriptor of ours that another test's fork held
+/// open for a moment would make the copy too busy to be run.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
 /// What one test does to its project's files is seen by no other.

@@ -80,7 +80,7 @@ fn a_copy_keeps_holes(world: &World) {
 
 /// A sandbox in a sandbox would need namespaces that the outer one refuses: told, not skipped.
 fn inside_itself(world: &World) {
-    std::fs::copy(world.binary(), world.project.join("stockade")).unwrap();
+    crate::harness::copy_program(&world.binary(), &world.project.join("stockade"));
     let script = "./stockade run --discard -- echo ran; echo code $?";
     let outcome = world.shell(script);
     assert!(outcome.stdout.contains("code 125"), "{outcome}");

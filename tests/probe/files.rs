@@ -297,9 +297,15 @@ fn set_id_files(arguments: &[String]) -> Verdict {
     let made = |path: usize| {
         call(libc::SYS_openat, [here, path, create, 0o755, 0, 0]);
     };
-    check("open", &|path| drop(call(libc::SYS_open, [path, create, MODE, 0, 0, 0])));
-    check("creat", &|path| drop(call(libc::SYS_creat, [path, MODE, 0, 0, 0, 0])));
-    check("openat", &|path| drop(call(libc::SYS_openat, [here, path, create, MODE, 0, 0])));
+    check("open", &|path| {
+        call(libc::SYS_open, [path, create, MODE, 0, 0, 0]);
+    });
+    check("creat", &|path| {
+        call(libc::SYS_creat, [path, MODE, 0, 0, 0, 0]);
+    });
+    check("openat", &|path| {
+        call(libc::SYS_openat, [here, path, create, MODE, 0, 0]);
+    });
     check("openat2", &|path| {
         let how = [create as u64, MODE as u64, 0];
         call(libc::SYS_openat2, [here, path, how.as_ptr().addr(), size_of_val(&how), 0, 0]);

@@ -62,7 +62,7 @@ fn gain_ids(world: &World) {
 /// A set-user-id file in the project, of root where the tests can make one.
 fn set_user_id_file(world: &World) {
     let path = world.project.join("set-id");
-    fs::copy(world.probe(), &path).unwrap();
+    crate::harness::copy_program(&world.probe(), &path);
     world.own(&path);
     // Who else owns it does not matter: that it is somebody else does.
     if crate::harness::tests_run_as_root() {

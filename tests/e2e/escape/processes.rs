@@ -66,7 +66,7 @@ fn memory_of_init(world: &World) {
 /// binary here is a copy that belongs to the caller, so that permissions alone do not hold it.
 fn runtime_binary(world: &World) {
     let own = world.path("own-stockade");
-    std::fs::copy(world.binary(), &own).unwrap();
+    crate::harness::copy_program(&world.binary(), &own);
     world.own(&own);
     let before = host::Tree::of(&own);
     let bytes = std::fs::read(&own).unwrap();
