@@ -361,19 +361,17 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
-/// What one test does to its project's files is seen by no other.
+/// What is given to somebody else in one world stays as it is in all others.
 #[test]
-fn projects_share_no_files() {
-    use std::os::unix::fs::MetadataExt as _;
-    let world = World::new(Identity::User);
-    let mut pending = vec![world.path("project")];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(directory).unwrap().flatten() {
-            if entry.file_type().unwrap().is_dir() {
-                pending.push(entry.path());
-            } else {
-                assert_eq!(entry.metadata().unwrap().nlink(), 1, "{}", entry.path().display());
-            }
-        }
+fn worlds_are_given_away_one_by_one() {
+    if !tests_run_as_root() {
+        skip("harness::worlds_are_given_away_one_by_one", "the tests do not run as root");
+        return;
     }
+    let (given, other) = (World::new(Identity::Root), World::new(Identity::Root));
+    let before = crate::host::Tree::of(&other.path(""));
+    given.give(&given.path(""), |_| 1000);
+    before.assert_same(&crate::host::Tree::of(&other.path("")), "the other world");
+    let probe = crate::host::Tree::of(&given.project.join("probe"));
+    assert!(probe.entries.values().all(|entry| entry.uid == 1000));
 }
