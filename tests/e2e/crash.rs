@@ -70,6 +70,7 @@ fn put_back(world: &World) {
     prepare(world);
 }
 
+#[expect(clippy::print_stdout, reason = "how many kills met what is the test's result")]
 fn killed_apply(world: &World) {
     let (longest, old, new) = rehearse(world);
     assert_ne!(old, new);
@@ -80,16 +81,22 @@ fn killed_apply(world: &World) {
         let running = world.stockade(&["apply", "latest"]).start();
         std::thread::sleep(moment(round, longest));
         running.signal(Signal::KILL);
-        running.finish();
+        let killed = running.finish();
         // Any command will do to finish or to undo it.
-        world.stockade(&["bundles"]).finish().succeeds();
+        let recovery = world.stockade(&["bundles"]).finish();
+        recovery.succeeds();
         let state = settled(world);
         if state == old {
             all_old += 1;
             world.stockade(&["apply", "latest"]).finish().succeeds();
             new.assert_same(&settled(world), "applied after an undo");
         } else {
-            new.assert_same(&state, &format!("round {round}"));
+            assert!(
+                state == new,
+                "round {round}: neither old nor new\n{killed}\n{recovery}\nthan old: {:#?}\nthan new: {:#?}",
+                old.differences(&state),
+                new.differences(&state),
+            );
             all_new += 1;
         }
         for bundle in world.bundles() {
@@ -100,6 +107,7 @@ fn killed_apply(world: &World) {
         assert!(left.is_empty(), "journals are left: {left:?}");
     }
     assert!(all_old + all_new == rounds());
+    println!("{} kills: {all_old} undone, {all_new} finished", rounds());
     assert!(all_old > 0 || rounds() < 10, "no kill came early enough to mean anything");
 }
 

@@ -121,7 +121,11 @@ impl World {
         fs::create_dir(&programs).unwrap();
         place(Path::new(env!("CARGO_BIN_EXE_stockade")), &programs.join("stockade"));
         place(&probe_of_this_build(), &programs.join("probe"));
-        place(&probe_of_this_build(), &world.project.join("probe"));
+        // Not a link: tests give the project's files to others, which changes all names of one.
+        let attacker = world.project.join("probe");
+        copy_program(&probe_of_this_build(), &attacker);
+        fs::set_permissions(&attacker, PermissionsExt::from_mode(0o755)).unwrap();
+        world.own(&attacker);
         world.write("a.txt", "alpha\n");
         world.write("src/main.rs", "fn main() {}\n");
         world.write("src/deep/er/file.txt", "deep\n");
@@ -333,6 +337,23 @@ impl World {
     }
 }
 
+impl Drop for World {
+    /// An ordinary user cannot remove what is in a directory that he may not enter, such as an
+    /// overlay's `work`; root can.
+    fn drop(&mut self) {
+        let mut pending =
+            if tests_run_as_root() { Vec::new() } else { vec![self.root.path().to_owned()] };
+        while let Some(directory) = pending.pop() {
+            let _ = fs::set_permissions(&directory, PermissionsExt::from_mode(0o700));
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    pending.push(entry.path());
+                }
+            }
+        }
+    }
+}
+
 /// The probe that cargo built beside the binary: an example of the same package.
 fn probe_of_this_build() -> PathBuf {
     let binary = Path::new(env!("CARGO_BIN_EXE_stockade"));
@@ -346,7 +367,7 @@ fn probe_of_this_build() -> PathBuf {
 }
 
 /// Makes a program of the build reachable for everybody: by a hard link where that can be had,
-/// else by a copy.
+/// else by a copy. Other worlds have the same link, so no test may change it.
 fn place(from: &Path, to: &Path) {
     let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || fs::hard_link(from, to).is_err() {
@@ -359,4 +380,21 @@ fn place(from: &Path, to: &Path) {
 /// open for a moment would make the copy too busy to be run.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+}
+
+/// What one test does to its project's files is seen by no other.
+#[test]
+fn projects_share_no_files() {
+    use std::os::unix::fs::MetadataExt as _;
+    let world = World::new(Identity::User);
+    let mut pending = vec![world.path("project")];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(entry.path());
+            } else {
+                assert_eq!(entry.metadata().unwrap().nlink(), 1, "{}", entry.path().display());
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What the host sees: its processes, and trees of files to compare.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -90,6 +90,13 @@ impl Entry {
     pub(crate) fn content_holds(&self, token: &[u8]) -> bool {
         self.content.windows(token.len()).any(|window| window == token)
     }
+
+    fn told(&self) -> String {
+        const SHOWN: usize = 40;
+        let content = self.content[..self.content.len().min(SHOWN)].escape_ascii();
+        let Self { mode, uid, gid, size, .. } = self;
+        format!("{mode:o} {uid}:{gid} {size} bytes {content}")
+    }
 }
 
 /// Everything at and below a path.
@@ -130,15 +137,25 @@ impl Tree {
         Self { entries }
     }
 
-    /// Fails with the paths that differ.
+    /// Fails with what differs.
     #[track_caller]
     pub(crate) fn assert_same(&self, other: &Self, what: &str) {
-        let differences: Vec<_> = self
-            .entries
-            .keys()
-            .chain(other.entries.keys())
-            .filter(|path| self.entries.get(*path) != other.entries.get(*path))
-            .collect();
-        assert!(differences.is_empty(), "{what}: {differences:?} changed");
+        let differences = self.differences(other);
+        assert!(differences.is_empty(), "{what}: {differences:#?}");
+    }
+
+    /// One line for each path at which the other tree is different, with what it has there.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        let paths: BTreeSet<_> = self.entries.keys().chain(other.entries.keys()).collect();
+        paths
+            .into_iter()
+            .filter_map(|path| {
+                let (here, there) = (self.entries.get(path), other.entries.get(path));
+                let told =
+                    |entry: Option<&Entry>| entry.map_or_else(|| "nothing".to_owned(), Entry::told);
+                (here != there)
+                    .then(|| format!("{}: {} became {}", path.display(), told(here), told(there)))
+            })
+            .collect()
     }
 }

@@ -31,7 +31,8 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
         let arguments = ["--workspace", "--all-targets", "--", "-D", "warnings"];
         component(workspace, "clippy", "clippy", &arguments)
     });
-    report.step("tests", || tests(workspace, &skips));
+    report.step("tests", || tests(workspace, &skips, Marked::Usual));
+    report.step("slow", || tests(workspace, &skips, Marked::Slow));
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
     report.step("deny", || deny(workspace));
     report.step("fuzz", || {
@@ -58,13 +59,28 @@ fn component(
     run_visibly(workspace.cargo().arg(name).args(arguments))
 }
 
-/// Runs all tests, with nextest where it is installed: it ends a test that hangs.
-fn tests(workspace: &Workspace, skips: &SkipLog) -> anyhow::Result<Outcome> {
+/// Which tests, by their marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Marked {
+    /// Those that `cargo test` runs.
+    Usual,
+    /// Those with `#[ignore]`, which fill a gigabyte and would hold up everyday work.
+    Slow,
+}
+
+/// Runs tests, with nextest where it is installed: it ends a test that hangs.
+fn tests(workspace: &Workspace, skips: &SkipLog, marked: Marked) -> anyhow::Result<Outcome> {
     let mut cargo = workspace.cargo();
     if output(workspace.cargo().args(["nextest", "--version"])).is_ok() {
         cargo.args(["nextest", "run", "--workspace"]);
+        if marked == Marked::Slow {
+            cargo.args(["--run-ignored", "only"]);
+        }
     } else {
         cargo.args(["test", "--workspace", "--no-fail-fast"]);
+        if marked == Marked::Slow {
+            cargo.args(["--", "--ignored"]);
+        }
     }
     run_visibly(cargo.env(skip_log::VARIABLE, skips.path()))
 }

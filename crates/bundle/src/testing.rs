@@ -25,10 +25,17 @@ impl Random {
     }
 }
 
-/// Says on stderr why a test did nothing.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+/// Says that the running test did not run, or not in full, and why: on standard error, and in the
+/// file that `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
 pub(crate) fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
+    use std::io::Write as _;
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
+    }
 }
 
 /// Sets permission bits.

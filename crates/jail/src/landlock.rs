@@ -259,7 +259,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::testing::{Ended, errno_of, in_child, note, set_no_new_privs};
+    use crate::testing::{Ended, errno_of, in_child, set_no_new_privs, skipped};
 
     fn c(path: &Path) -> CString {
         CString::new(path.to_str().unwrap()).unwrap()
@@ -288,7 +288,7 @@ mod tests {
         /// Runs `body` behind rules on these trees and the system; `None` without Landlock.
         fn confined(&self, body: impl FnOnce() -> bool) -> Option<Ended> {
             if matches!(abi(), Err(Error::Unsupported)) {
-                note("skipped: this kernel has no Landlock");
+                skipped("this kernel has no Landlock");
                 return None;
             }
             let system: Vec<CString> = ["/usr", "/bin", "/lib", "/lib64", "/proc"]
@@ -430,6 +430,7 @@ mod tests {
     fn a_rule_can_name_one_file_or_an_open_one() {
         let trees = Trees::new();
         if abi().is_err() {
+            skipped("this kernel has no Landlock");
             return;
         }
         let open = fs::File::open(trees.path("read")).unwrap();
@@ -451,7 +452,7 @@ mod tests {
     #[test]
     fn signals_and_abstract_sockets_do_not_leave() {
         if abi().map_or(true, |abi| abi < 6) {
-            note("skipped: this kernel's Landlock has no scopes");
+            skipped("this kernel's Landlock has no scopes");
             return;
         }
         use std::os::linux::net::SocketAddrExt as _;
@@ -479,6 +480,7 @@ mod tests {
     #[test]
     fn a_place_that_is_not_there_is_named_and_restricts_nothing() {
         if abi().is_err() {
+            skipped("this kernel has no Landlock");
             return;
         }
         let ended = in_child(|| {

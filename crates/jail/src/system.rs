@@ -34,7 +34,7 @@ const ETC: [&str; 16] = [
 ];
 
 /// A file up to this size is copied, which is cheaper than a mount.
-const COPIED_BYTES: u64 = 16 << 10;
+const COPIED_BYTES: u64 = 64 << 10;
 
 /// Who the command is, for `/etc/passwd` and its kind.
 #[derive(Debug, Clone)]

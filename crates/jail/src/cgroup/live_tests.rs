@@ -6,20 +6,22 @@ use std::os::unix::fs::chown;
 use std::time::Instant;
 
 use super::*;
-use crate::testing::{Ended, become_other_user, fork_child, in_child, is_root, note, wait_for};
+use crate::testing::{
+    Ended, become_other_user, fork_child, in_child, is_root, note, skipped, wait_for,
+};
 
 const MIB: u64 = 1 << 20;
 
 /// A group with these limits, unless this host cannot hold them for us.
 fn group(limits: &Limits) -> Option<Group> {
     if !is_root() {
-        note("skipped: only root makes groups here");
+        skipped("only root makes groups here");
         return None;
     }
     match Group::create(&fresh_name(), limits) {
         Ok(group) => Some(group),
         Err(unavailable) => {
-            note(&format!("skipped: {unavailable}"));
+            skipped(&unavailable.to_string());
             None
         }
     }
@@ -209,7 +211,7 @@ fn an_ordinary_user_is_told_why_and_what_to_do() {
         become_other_user();
         let limits = Limits { memory_bytes: Some(64 * MIB), pids: Some(9), cpu_millis: None };
         let Err(unavailable) = Group::create(&fresh_name(), &limits) else {
-            note("skipped: this host lets ordinary users make groups");
+            skipped("this host lets ordinary users make groups");
             return 0;
         };
         let limits: Vec<_> = unavailable.refusals.iter().map(|refusal| refusal.limit).collect();
@@ -233,7 +235,7 @@ fn a_user_whom_root_gave_a_group_can_limit_memory() {
         return;
     };
     if given.held_by(Limit::Memory) != Some("cgroup v1") {
-        note("skipped: not a host of version 1");
+        skipped("not a host of version 1");
         return;
     }
     let directory = given.parts[0].directory.clone();
@@ -257,7 +259,7 @@ fn a_user_whom_root_gave_a_group_can_limit_memory() {
 #[test]
 fn a_group_of_version_2_is_killed_at_once() {
     let Some(unified) = hierarchies().v2.filter(|_| is_root()) else {
-        note("skipped: no hierarchy of version 2 that may be written");
+        skipped("no hierarchy of version 2 that may be written");
         return;
     };
     let directory = unified.own.join(fresh_name());
@@ -281,12 +283,12 @@ fn a_group_of_version_2_is_killed_at_once() {
 #[test]
 fn a_process_alone_in_its_group_of_version_2_makes_way() {
     let Some(unified) = hierarchies().v2.filter(|v2| is_root() && v2.own == v2.mount) else {
-        note("skipped: this is not the root of the hierarchy of version 2");
+        skipped("this is not the root of the hierarchy of version 2");
         return;
     };
     let spare = "hugetlb";
     if !files::words(&unified.mount, "cgroup.controllers").unwrap().contains(&spare.to_owned()) {
-        note("skipped: no controller to spare in the hierarchy of version 2");
+        skipped("no controller to spare in the hierarchy of version 2");
         return;
     }
     let given = files::words(&unified.mount, "cgroup.subtree_control").unwrap();

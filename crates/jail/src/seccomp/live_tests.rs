@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libc::{EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, c_long};
 
 use super::{SetIdBits, install, program};
-use crate::testing::{Ended, errno_of, in_child, note, set_no_new_privs};
+use crate::testing::{Ended, errno_of, in_child, note, set_no_new_privs, skipped};
 
 fn confined(body: impl FnOnce() -> i32) -> Ended {
     let program = program(SetIdBits::Refused);
@@ -128,7 +128,7 @@ fn a_call_of_another_architecture_kills() {
     }
     let unfiltered = in_child(|| i32::from(i386_getpid() <= 0));
     if unfiltered != Ended::Exited(0) {
-        note(&format!("skipped: this kernel has no 32-bit calls ({unfiltered:?})"));
+        skipped(&format!("this kernel has no 32-bit calls ({unfiltered:?})"));
         return;
     }
     assert_eq!(confined(|| i32::from(i386_getpid() <= 0)), Ended::Killed(libc::SIGSYS));
@@ -256,7 +256,7 @@ fn output_of(program_name: &str, arguments: &[&str]) -> Option<String> {
     }
     let output = match command.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            note(&format!("skipped: no {program_name}"));
+            skipped(&format!("no {program_name}"));
             return None;
         }
         output => output.unwrap(),

@@ -72,7 +72,7 @@ fn what_is_mounted_in_a_project_is_refused_before_anything_changes() {
         let output = match output {
             Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("unshare:") => output,
             other => {
-                eprintln!("skipped: no mount namespace here: {other:?}");
+                crate::testing::skipped(&format!("no mount namespace here: {other:?}"));
                 return;
             }
         };

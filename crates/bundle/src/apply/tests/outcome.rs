@@ -86,7 +86,7 @@ fn set_id_and_sticky_bits_of_a_directory_stay_and_its_group_bit_is_inherited() {
 #[test]
 fn owners_are_kept_and_inherited() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can give files away");
+        crate::testing::skipped("only root gives files away");
         return;
     }
     let fixture = Fixture::new(

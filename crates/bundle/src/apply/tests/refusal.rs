@@ -303,7 +303,7 @@ fn one_apply_at_a_time() {
 #[test]
 fn a_user_is_told_of_directories_it_may_not_change() {
     if rustix::process::geteuid().is_root() {
-        eprintln!("skipped: root may change any directory");
+        crate::testing::skipped("root may change any directory");
         return;
     }
     let mut old = tree(&[("free", "1"), ("locked/", ""), ("locked/a", "1")]);
