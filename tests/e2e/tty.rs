@@ -227,6 +227,24 @@ fn terminals_of_the_host_are_not_seen(world: &World) {
     assert!(!outcome.stdout.contains("seen"), "{outcome}");
 }
 
+/// Ctrl-C is the pager's: it ends neither the pager's input nor what waits for it.
+fn interrupt_in_the_pager(world: &World) {
+    world.review("echo new > new");
+    let terminal = Terminal::open(world);
+    let pager = "trap 'echo caught' INT; cat; echo shown; \
+        until read key < /dev/tty; do :; done; echo left with $key";
+    let running = world
+        .stockade_by(&["on-terminal", &terminal.path], &["diff", "latest"])
+        .env("PAGER", pager)
+        .start();
+    terminal.wait_for("shown");
+    terminal.type_in(b"\x03");
+    terminal.wait_for("caught");
+    terminal.type_in(b"q\n");
+    running.finish().succeeds();
+    terminal.wait_for("left with q");
+}
+
 as_root_and_as_user![
     is_a_terminal_inside,
     without_the_option_there_is_none,
@@ -234,6 +252,7 @@ as_root_and_as_user![
     window_size_follows,
     keys_arrive_and_interrupt,
     interrupt_without_a_terminal_inside,
+    interrupt_in_the_pager,
     settings_are_put_back,
     terminal_asked_for_and_not_there,
     a_diff_cannot_write_to_the_terminal,

@@ -2,7 +2,7 @@
 //! process is killed or the power fails at any instant.
 //!
 //! The order is: choose the entries (`plan`), compare every touched path with what the bundle
-//! was made from (`verify`), copy all new content into a private directory in the project's
+//! was made from (`verify`), bring all new content into a private directory in the project's
 //! root (`stage`), write down what will be swapped (`journal`), swap with single renames
 //! (`swap`), and commit by renaming the journal. `recover` ends what a killed process began.
 //! A reader may see the middle; recovery never leaves it.
@@ -10,6 +10,7 @@
 //! Never overwrites what somebody changed meanwhile, and never decides what is worth applying:
 //! that is in the manifest and in the caller's [`Selection`].
 
+mod attributes;
 mod error;
 mod journal;
 mod plan;
@@ -30,6 +31,7 @@ use crate::beneath::Dir;
 use crate::manifest::Manifest;
 use crate::path::RelativePath;
 use journal::Journal;
+use stage::Blobs;
 
 /// What is to be applied, and where.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +91,10 @@ pub struct Applied {
 
 /// Applies the selected entries of a bundle.
 ///
+/// Where that is all that the bundle has to give, its contents are taken rather than copied:
+/// once applied, it is the caller's to remove, since its contents are then those of the project
+/// and change with them.
+///
 /// # Errors
 /// Any error means that the project is as it was, except [`Error::Left`] (somebody changed
 /// files while they were being put back) and [`Error::Stuck`] (the next [`recover`] ends it).
@@ -110,13 +116,18 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
         skipped: chosen.skipped,
     };
     applied.skipped.extend(verified.kept);
+    // What is refused will never be applied.
+    let is_refused = |skipped: &Skipped| matches!(skipped.reason, Skip::Refused(_));
+    let is_whole = applied.skipped.iter().all(is_refused)
+        && chosen.entries.len() + applied.skipped.len() == request.manifest.entries.len();
+    let blobs = Blobs { dir: request.blobs, may_take: is_whole };
     if verified.changes.is_empty() {
         return Ok(applied);
     }
 
     let mut journal = Journal::begin(request.journals, request.project, &project)?;
     observe(Step::Begun);
-    let stage = match prepare(request, &project, &verified.changes, &mut journal, observe) {
+    let stage = match prepare(blobs, &project, &verified.changes, &mut journal, observe) {
         Ok(stage) => stage,
         Err(error) => {
             clean_up(&project, journal, observe);
@@ -150,7 +161,7 @@ fn clean_up(project: &Dir, journal: Journal, observe: &mut dyn FnMut(Step)) {
 
 /// Stages everything and arms the journal. Until this returns, the project itself is untouched.
 fn prepare(
-    request: &Request<'_>,
+    blobs: Blobs<'_>,
     project: &Dir,
     changes: &[verify::Verified<'_>],
     journal: &mut Journal,
@@ -159,7 +170,7 @@ fn prepare(
     project.mkdir(journal.stage(), 0o700)?;
     observe(Step::DirectoryMade);
     let stage = project.open_dir(journal.stage())?;
-    let steps = stage::stage(project, &stage, request.blobs, changes, observe)?;
+    let steps = stage::stage(project, &stage, blobs, changes, observe)?;
     observe(Step::StageSynced);
     journal.arm(steps)?;
     observe(Step::Armed);

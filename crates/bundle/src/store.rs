@@ -68,6 +68,9 @@ pub enum Error {
         /// The ids that begin so.
         ids: Vec<String>,
     },
+    /// Another command is deciding about the bundle.
+    #[error("another command is deciding about the bundle {0}")]
+    Busy(String),
     /// The manifest is not the one that the bundle was made with.
     #[error("the manifest of the bundle {0} was altered")]
     Altered(String),
@@ -192,6 +195,22 @@ impl Bundle {
     /// Its id: the hash of its manifest.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Keeps other commands from deciding about this bundle for as long as it is open.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] where one is, [`Error::NotFound`] where one has just removed it.
+    pub fn hold(&self) -> Result<(), Error> {
+        if !failing("lock", claim::try_lock(&self.dir))? {
+            return Err(Error::Busy(self.id.clone()));
+        }
+        let name =
+            RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
+        match failing("inspect", self.bundles.stat(&name))? {
+            Some(_) => Ok(()),
+            None => Err(Error::NotFound(self.id.clone())),
+        }
     }
 
     /// The directory of the new contents, each named by its hash.

@@ -52,6 +52,9 @@ pub enum Error {
     /// The locks of the ranges could not be reached.
     #[error("lock a range of ids under {LOCKS}")]
     Lock(#[source] io::Error),
+    /// The caller's own id may be root of the host, and there is no other id to take.
+    #[error("your id {0} here stands for id 0 outside, and no other can be had")]
+    HostRoot(u32),
     /// All ranges are in use.
     #[error("all {SLOTS} ranges of ids are in use")]
     Exhausted,
@@ -63,11 +66,11 @@ impl Identity {
     pub fn of_caller() -> Result<Self, Error> {
         let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
-        if user != 0 {
-            return Ok(Self::Own { user, group });
-        }
         let map = std::fs::read_to_string("/proc/self/uid_map")
             .map_err(|e| Error::ReadMap("/proc/self/uid_map", e))?;
+        if user != 0 {
+            return own(&map, user, group);
+        }
         match visible_ids(&map) {
             u32::MAX => Ok(Self::Range(Range::acquire()?)),
             // In a container the upper half of its ids, but for its own nobody, stands in for the
@@ -75,7 +78,7 @@ impl Identity {
             visible if visible >= COUNT => {
                 Ok(Self::Range(Range { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }))
             }
-            _ => Ok(Self::Own { user, group }),
+            _ => own(&map, user, group),
         }
     }
 
@@ -134,18 +137,40 @@ impl Range {
     }
 }
 
+/// The caller's own ids, unless they are those of the root outside: whether that is the host's own
+/// cannot be told from here.
+fn own(map: &str, user: u32, group: u32) -> Result<Identity, Error> {
+    if outside(map, user) == Some(0) {
+        return Err(Error::HostRoot(user));
+    }
+    Ok(Identity::Own { user, group })
+}
+
+/// The id outside that stands behind an id of the caller's namespace.
+fn outside(map: &str, id: u32) -> Option<u32> {
+    ranges(map).find_map(|(inside, outside, count)| {
+        let offset = id.checked_sub(inside)?;
+        (offset < count).then(|| outside.checked_add(offset)).flatten()
+    })
+}
+
+/// The lines of an id map: the first id inside, the first outside, and how many (`user_namespaces(7)`).
+fn ranges(map: &str) -> impl Iterator<Item = (u32, u32, u32)> {
+    map.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().map(str::parse);
+        match (words.next(), words.next(), words.next()) {
+            (Some(Ok(inside)), Some(Ok(outside)), Some(Ok(count))) => {
+                Some((inside, outside, count))
+            }
+            _ => None,
+        }
+    })
+}
+
 /// How many ids, counted from 0 without a gap, the caller's namespace has.
 fn visible_ids(map: &str) -> u32 {
-    let mut lines: Vec<(u32, u32)> = map
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace().map(str::parse);
-            match (words.next(), words.next(), words.next()) {
-                (Some(Ok(inside)), Some(Ok::<u32, _>(_)), Some(Ok(count))) => Some((inside, count)),
-                _ => None,
-            }
-        })
-        .collect();
+    let mut lines: Vec<(u32, u32)> =
+        ranges(map).map(|(inside, _, count)| (inside, count)).collect();
     lines.sort_unstable();
     lines.iter().fold(
         0,
@@ -167,6 +192,14 @@ mod tests {
         assert_eq!(visible_ids("0 1000 1\n"), 1);
         assert_eq!(visible_ids("1000 1000 1\n"), 0);
         assert_eq!(visible_ids("nonsense"), 0);
+    }
+
+    #[test]
+    fn an_own_id_that_is_root_outside_is_refused() {
+        assert!(matches!(own("0 0 1\n", 0, 0), Err(Error::HostRoot(0))));
+        assert!(matches!(own("5 0 1\n", 5, 5), Err(Error::HostRoot(5))));
+        assert!(matches!(own("0 1000 1\n", 0, 0), Ok(Identity::Own { user: 0, .. })));
+        assert!(matches!(own("0 0 4294967295\n", 1000, 1000), Ok(Identity::Own { .. })));
     }
 
     #[test]

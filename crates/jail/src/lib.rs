@@ -16,7 +16,7 @@ pub mod capabilities;
 pub mod cgroup;
 mod channel;
 mod command;
-mod identity;
+pub mod identity;
 mod init;
 mod inside;
 pub mod landlock;

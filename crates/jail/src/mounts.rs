@@ -50,10 +50,12 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
 /// open are not named: host root does not exist inside.
-const MASKED: [&str; 16] = [
+const MASKED: [&str; 18] = [
     "acpi",
     "asound",
     "bootconfig",
+    "bus",
+    "fs",
     "cmdline",
     "config.gz",
     "dynamic_debug",

@@ -80,15 +80,18 @@ impl Pump {
         self.source.is_none() && self.buffer.is_empty()
     }
 
-    /// Takes what the source has.
-    pub(crate) fn read(&mut self) {
+    /// Takes what the source has, but passes on `room_bytes` at most: one byte more is taken to
+    /// learn that there is more.
+    pub(crate) fn read(&mut self, room_bytes: u64) {
         let Some(source) = &self.source else { return };
-        self.buffer.resize(BUFFER_BYTES, 0);
+        let room = usize::try_from(room_bytes).unwrap_or(usize::MAX);
+        self.buffer.resize(BUFFER_BYTES.min(room.saturating_add(1)), 0);
         match rustix::io::read(source, &mut self.buffer) {
             Ok(0) => self.end_source(),
             Ok(length) => {
-                self.buffer.truncate(length);
                 self.total_bytes += length as u64;
+                let length = length.min(room);
+                self.buffer.truncate(length);
                 if let Some((limit, captured)) = &mut self.capture {
                     let room = limit.saturating_sub(captured.bytes.len()).min(length);
                     captured.bytes.extend_from_slice(&self.buffer[..room]);
@@ -134,6 +137,11 @@ impl Pump {
         }
     }
 
+    /// Takes nothing more; what is held is still passed on.
+    pub(crate) fn stop_reading(&mut self) {
+        self.source = None;
+    }
+
     /// Ends both sides; what was held is dropped.
     pub(crate) fn end(&mut self) {
         self.source = None;
@@ -174,10 +182,10 @@ mod tests {
         let mut pump = Pump::new(source, Sink::Descriptor(sink));
         rustix::io::write(&writer, b"hello").unwrap();
         drop(writer);
-        pump.read();
+        pump.read(u64::MAX);
         assert!(pump.wants_read().is_none(), "a full buffer is not read into");
         pump.write();
-        pump.read();
+        pump.read(u64::MAX);
         pump.close_sink_when_done();
         assert!(pump.is_done());
         let mut bytes = [0; 16];
@@ -190,7 +198,7 @@ mod tests {
         let (source, writer) = pipe();
         let mut pump = Pump::new(source, Sink::Capture(3));
         rustix::io::write(&writer, b"hello").unwrap();
-        pump.read();
+        pump.read(u64::MAX);
         assert_eq!(pump.total_bytes, 5);
         let captured = pump.into_captured();
         assert_eq!(captured, Captured { bytes: b"hel".to_vec(), truncated: true });
@@ -203,7 +211,7 @@ mod tests {
         drop(reader);
         let mut pump = Pump::new(source, Sink::Descriptor(sink));
         rustix::io::write(&writer, b"hello").unwrap();
-        pump.read();
+        pump.read(u64::MAX);
         pump.write();
         assert!(pump.is_done());
         assert_eq!(rustix::io::write(&writer, b"x"), Err(Errno::PIPE));

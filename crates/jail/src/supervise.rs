@@ -34,6 +34,12 @@ impl Signals {
     pub fn hold() -> io::Result<Self> {
         sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat()).map(Self)
     }
+
+    /// Holds only those that keys of a terminal send to end a program, for as long as another
+    /// program has the terminal.
+    pub fn hold_keys() -> io::Result<Self> {
+        sys::signal_descriptor(&[libc::SIGINT, libc::SIGQUIT]).map(Self)
+    }
 }
 
 /// What is to be done around the command.
@@ -256,7 +262,7 @@ impl Session {
             match event {
                 Event::Init => self.hear(jail)?,
                 Event::Signal => self.take_signals(jail, signals),
-                Event::Read(stream) => self.pump(stream).read(),
+                Event::Read(stream) => self.read(stream),
                 Event::Write(stream) => self.pump(stream).write(),
             }
         }
@@ -275,10 +281,14 @@ impl Session {
     fn drain(&mut self, signals: BorrowedFd<'_>) -> Result<(), Error> {
         self.input.end();
         self.master = None;
+        if self.ending == Some(Ending::OutputExceeded) {
+            self.output.stop_reading();
+            self.error.iter_mut().for_each(Pump::stop_reading);
+        }
         // A process that is stuck in the kernel could hold a stream open for ever.
         let mut give_up = Instant::now() + Duration::from_secs(2);
         while !(self.output.is_done() && self.error.as_ref().is_none_or(Pump::is_done)) {
-            let before = self.output.total_bytes + self.error.as_ref().map_or(0, |e| e.total_bytes);
+            let before = self.written();
             let left = give_up.saturating_duration_since(Instant::now());
             let waiting_for_reader = self.output.wants_write().is_some()
                 || self.error.as_ref().is_some_and(|error| error.wants_write().is_some());
@@ -295,11 +305,11 @@ impl Session {
                         Ok(Some(signal)) if ENDING.contains(&signal) => return Ok(()),
                         _ => {}
                     },
-                    Event::Read(stream) => self.pump(stream).read(),
+                    Event::Read(stream) => self.read(stream),
                     Event::Write(stream) => self.pump(stream).write(),
                 }
             }
-            if self.output.total_bytes + self.error.as_ref().map_or(0, |e| e.total_bytes) > before {
+            if self.written() > before {
                 give_up = Instant::now() + Duration::from_secs(2);
             }
         }
@@ -332,6 +342,21 @@ impl Session {
             .filter(|(_, waited)| !waited.revents().is_empty())
             .map(|((event, ..), _)| *event)
             .collect())
+    }
+
+    fn read(&mut self, stream: Stream) {
+        let room = match stream {
+            Stream::Input => u64::MAX,
+            Stream::Output | Stream::Error => {
+                self.output_limit_bytes.saturating_sub(self.written())
+            }
+        };
+        self.pump(stream).read(room);
+    }
+
+    /// How much the command has written to its output and errors.
+    fn written(&self) -> u64 {
+        self.output.total_bytes + self.error.as_ref().map_or(0, |error| error.total_bytes)
     }
 
     fn pump(&mut self, stream: Stream) -> &mut Pump {
@@ -412,8 +437,7 @@ impl Session {
             return;
         }
         let now = Instant::now();
-        let written = self.output.total_bytes + self.error.as_ref().map_or(0, |e| e.total_bytes);
-        if written > self.output_limit_bytes {
+        if self.written() > self.output_limit_bytes {
             self.end_by(Ending::OutputExceeded);
         } else if self.deadlines.timeout.is_some_and(|at| at <= now) {
             self.end_by(Ending::TimedOut);

@@ -1,7 +1,11 @@
 //! What each step of `ci` came to, and the table of them all.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
+
+/// How many tests that could not run for one reason are named.
+const NAMED: usize = 10;
 
 /// What one step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +62,27 @@ impl Report {
         let [passed, failed, skipped] = counts;
         let _ = write!(table, "{passed} passed, {failed} failed, {skipped} skipped; ");
         let _ = writeln!(table, "{} tests skipped", skipped_tests.len());
-        for line in skipped_tests {
+        for line in by_reason(skipped_tests) {
             let _ = writeln!(table, "  {line}");
         }
         table
     }
+}
+
+/// The lines `TEST: REASON`, with many that share a reason as one.
+fn by_reason(skipped_tests: &[String]) -> Vec<String> {
+    let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in skipped_tests {
+        let (name, reason) = line.split_once(": ").unwrap_or((line, "no reason was given"));
+        names.entry(reason).or_default().push(name);
+    }
+    let lines = names.into_iter().flat_map(|(reason, names)| {
+        if names.len() > NAMED {
+            return vec![format!("{} tests: {reason}", names.len())];
+        }
+        names.iter().map(|name| format!("{name}: {reason}")).collect()
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -90,6 +110,13 @@ mod tests {
         assert!(lines[3].contains("skipped") && lines[3].ends_with("not here"), "{table}");
         assert_eq!(lines[4], "1 passed, 1 failed, 1 skipped; 1 tests skipped");
         assert_eq!(lines[5], "  a: why");
+    }
+
+    #[test]
+    fn tests_that_share_a_reason_are_counted() {
+        let mut lines = vec!["e2e::a: no git".to_owned()];
+        lines.extend((0..=NAMED).map(|number| format!("e2e::t{number}: not as root: never")));
+        assert_eq!(by_reason(&lines), ["e2e::a: no git", "11 tests: not as root: never"]);
     }
 
     #[test]

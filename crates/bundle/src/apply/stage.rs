@@ -1,4 +1,4 @@
-//! Copying all new content into the private directory, complete with mode and owner, so that
+//! Bringing all new content into the private directory, complete with mode and owner, so that
 //! the swap is nothing but renames; and the list of those renames.
 
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
 use super::Step;
+use super::attributes;
 use super::error::{BlobFault, Error};
 use super::journal::{Action, Made, failed, name};
 use super::verify::Verified;
@@ -23,12 +24,20 @@ pub(super) const SYNC_EACH: usize = 64;
 /// The bits that a directory's owner needs to change what is in it and to rename it.
 const CHANGEABLE: u32 = 0o300;
 
+/// What new content is made from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Blobs<'b> {
+    pub(super) dir: &'b Dir,
+    /// Whether the bundle ends with this application, so that its files may be taken.
+    pub(super) may_take: bool,
+}
+
 /// Stages the new content of all changes, waits until it is on disk, and returns the steps of
 /// the swap in order.
 pub(super) fn stage(
     project: &Dir,
     stage: &Dir,
-    blobs: &Dir,
+    blobs: Blobs<'_>,
     changes: &[Verified<'_>],
     observe: &mut dyn FnMut(Step),
 ) -> Result<Vec<Action>, Error> {
@@ -105,7 +114,7 @@ pub(super) fn stage(
 struct Staging<'s> {
     project: &'s Dir,
     stage: &'s Dir,
-    blobs: &'s Dir,
+    blobs: Blobs<'s>,
     is_root: bool,
     sync_each: bool,
     /// The directories that were staged, by their later path.
@@ -141,12 +150,24 @@ impl Staging<'_> {
         let owner = change.host.map_or(parent, Owner::from);
         let node = match node {
             Node::File { hash, size, mode } => {
-                let file = self.stage.create_file(slot, 0o600)?;
-                self.fill(&file, change, *hash, *size)?;
+                let file = match self.take(change, slot, node)? {
+                    Some(file) => file,
+                    None => {
+                        let file = self.stage.create_file(slot, 0o600)?;
+                        self.fill(&file, change, *hash, *size)?;
+                        file
+                    }
+                };
                 let current = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
                 self.give(current, owner, path, |uid, gid| {
                     rustix::fs::fchown(file.as_fd(), uid, gid)
                 })?;
+                if change.host.is_some_and(|host| host.kind == FileKind::File) {
+                    // After the owner, whose change would drop some of them; before the mode,
+                    // which is a part of an access control list.
+                    let old = self.project.open_file(path)?;
+                    attributes::keep(&old, &file, self.is_unchanged(change, *hash));
+                }
                 rustix::fs::fchmod(file.as_fd(), Mode::from_bits_truncate(*mode & 0o777))
                     .map_err(|e| failed("change the mode of", path)(e.into()))?;
                 if self.sync_each {
@@ -172,6 +193,51 @@ impl Staging<'_> {
         Ok(Made { inode: self.stat(slot)?.inode, node })
     }
 
+    /// Gives a slot the bundle's own file where that can be had: without writing the content
+    /// again, and without freeing it when the bundle is removed. Until then the file has two
+    /// names, which is why it is only done to a bundle that ends. `None` where the content has
+    /// to be copied.
+    fn take(
+        &mut self,
+        change: &Verified<'_>,
+        slot: &RelativePath,
+        node: &Node,
+    ) -> Result<Option<File>, Error> {
+        let Node::File { hash, size, mode } = node else { return Ok(None) };
+        // Should it be undone, the bundle's file must still be readable.
+        if !self.blobs.may_take || self.is_unchanged(change, *hash) || mode & 0o400 == 0 {
+            return Ok(None);
+        }
+        let path = &change.entry.path;
+        let blob = name(&hash.to_hex())?;
+        let file = self.open_blob(path, *hash)?;
+        let stat = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
+        // More names than the bundle's: another slot has taken it already.
+        if stat.links != 1 || !attributes::clear(&file) {
+            return Ok(None);
+        }
+        self.read(&file, path, *hash, *size, |_| Ok(()))?;
+        let flags = rustix::fs::AtFlags::empty();
+        let (from, to) = (blob.as_os_str(), slot.as_os_str());
+        // Another file system, or one without links.
+        let linked = rustix::fs::linkat(self.blobs.dir, from, self.stage, to, flags);
+        Ok(linked.is_ok().then_some(file))
+    }
+
+    /// Whether only other things than the content change.
+    fn is_unchanged(&self, change: &Verified<'_>, hash: ContentHash) -> bool {
+        matches!(change.entry.change.old(), Some(Node::File { hash: old, .. }) if *old == hash)
+    }
+
+    fn open_blob(&self, path: &RelativePath, hash: ContentHash) -> Result<File, Error> {
+        match self.blobs.dir.open_file(&name(&hash.to_hex())?) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {
+                Err(Error::Blob { path: path.clone(), fault: BlobFault::Missing })
+            }
+            other => Ok(other?),
+        }
+    }
+
     fn fill(
         &mut self,
         mut to: &File,
@@ -180,20 +246,22 @@ impl Staging<'_> {
         size: u64,
     ) -> Result<(), Error> {
         let path = &change.entry.path;
-        let fault = |fault| Error::Blob { path: path.clone(), fault };
-        let unchanged = matches!(
-            change.entry.change.old(), Some(Node::File { hash: old, .. }) if *old == hash
-        );
-        let mut from = if unchanged {
-            self.project.open_file(path)?
-        } else {
-            match self.blobs.open_file(&name(&hash.to_hex())?) {
-                Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {
-                    return Err(fault(BlobFault::Missing));
-                }
-                other => other?,
-            }
+        let from = match self.is_unchanged(change, hash) {
+            true => self.project.open_file(path)?,
+            false => self.open_blob(path, hash)?,
         };
+        self.read(&from, path, hash, size, |bytes| to.write_all(bytes))
+    }
+
+    /// Reads a content to its end, which must be what its hash and size say.
+    fn read(
+        &mut self,
+        mut from: &File,
+        path: &RelativePath,
+        hash: ContentHash,
+        size: u64,
+        mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> Result<(), Error> {
         let mut hasher = blake3::Hasher::new();
         let mut copied = 0_u64;
         loop {
@@ -206,10 +274,10 @@ impl Staging<'_> {
                 break;
             }
             hasher.update(&self.buffer[..count]);
-            to.write_all(&self.buffer[..count]).map_err(failed("write content of", path))?;
+            write(&self.buffer[..count]).map_err(failed("write content of", path))?;
         }
         if copied != size || ContentHash::from(hasher.finalize()) != hash {
-            return Err(fault(BlobFault::Altered));
+            return Err(Error::Blob { path: path.clone(), fault: BlobFault::Altered });
         }
         Ok(())
     }

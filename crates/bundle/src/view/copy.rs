@@ -5,9 +5,10 @@
 //! is what this process may not read: the command could not read it either.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::AsFd as _;
 
-use rustix::fs::{AtFlags, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, SeekFrom, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::{Error, Ownership};
@@ -116,8 +117,34 @@ fn copy_content(mut from: &File, mut to: &File) -> Result<(), std::io::Error> {
     if rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }
+    let stat = rustix::fs::fstat(from)?;
+    let (length, blocks) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned());
+    if blocks.saturating_mul(512) < length {
+        return copy_around_holes(from, to, length);
+    }
     // The standard library tries copy_file_range and sendfile, then a buffer.
     std::io::copy(&mut from, &mut to).map(drop)
+}
+
+/// Copies only what is there of a file with holes (`lseek(2)`, `SEEK_DATA`).
+fn copy_around_holes(from: &File, mut to: &File, length: u64) -> Result<(), std::io::Error> {
+    let mut at = 0;
+    loop {
+        let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            // There is no more data.
+            Err(Errno::NXIO) => break,
+            other => other?,
+        };
+        let hole = rustix::fs::seek(from, SeekFrom::Hole(data))?;
+        rustix::fs::seek(from, SeekFrom::Start(data))?;
+        rustix::fs::seek(to, SeekFrom::Start(data))?;
+        let copied = std::io::copy(&mut from.take(hole - data), &mut to)?;
+        if copied < hole - data {
+            break;
+        }
+        at = hole;
+    }
+    to.set_len(length)
 }
 
 fn set_time(dir: &Dir, path: &RelativePath, stat: &Stat) -> Result<(), Cause> {

@@ -17,6 +17,7 @@ use crate::review::{self, Review, output, words};
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
     let review = Review::open()?;
     let bundle = review.find(&arguments.id)?;
+    bundle.hold().map_err(|e| of_store(&e))?;
     let selection = Selection {
         paths: review::paths(&bundle.manifest, &arguments.paths)?,
         include_ignored: arguments.include_ignored,

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Reject) -> Result<u8, Problem> {
     let id = match review.store.find(&arguments.id, &READING) {
         Ok(bundle) => {
             let id = bundle.id().to_owned();
-            bundle.remove().map_err(|e| of_store(&e))?;
+            bundle.hold().and_then(|()| bundle.remove()).map_err(|e| of_store(&e))?;
             id
         }
         Err(error @ (Error::Altered(_) | Error::Invalid(_))) => {

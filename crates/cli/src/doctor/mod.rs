@@ -98,7 +98,7 @@ impl Diagnosis {
 
 /// Tries everything.
 pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
-    let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
+    let identity = run::identity()?;
     let described = match &identity {
         Identity::Own { user, .. } => format!("your own id: {user} inside is {user} outside"),
         Identity::Range(range) => {

@@ -33,7 +33,10 @@ pub(crate) fn of_store(error: &store::Error) -> Problem {
         store::Error::Altered(_) | store::Error::Invalid(_) | store::Error::State(_) => {
             Code::BundleInvalid
         }
-        store::Error::Data(_) | store::Error::Changed(_) | store::Error::Io { .. } => Code::Io,
+        store::Error::Busy(_)
+        | store::Error::Data(_)
+        | store::Error::Changed(_)
+        | store::Error::Io { .. } => Code::Io,
     };
     let problem = caused(code, error);
     match error {

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::{Child, Command, Stdio};
 
 use stockade_core::{Code, Problem};
+use stockade_jail::Signals;
 
 /// How a line of a diff is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +126,12 @@ fn start_pager() -> Option<Child> {
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");
     }
-    command.spawn().ok()
+    let pager = command.spawn().ok()?;
+    // Ctrl-C is the pager's, which would lose its input and the terminal with this process. It
+    // is held only now, since a program begins with what its parent holds. Where it cannot be,
+    // Ctrl-C ends both.
+    let _ = Signals::hold_keys();
+    Some(pager)
 }
 
 /// Text with its control characters shown as `^X`, and those that reorder what is read as

@@ -72,7 +72,7 @@ pub(super) fn launch(
                 .remedied_by("leave --disk out: the project is then copied")
                 .into());
             }
-            let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
+            let identity = super::identity()?;
             let mut launched =
                 attempt(arguments, around, data, identity, started, (ViewKind::Copy, again()))
                     .map_err(Attempt::into_refused)?;

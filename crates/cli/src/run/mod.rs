@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let data = open_data(&project)?;
     crate::review::recover(&data)?;
     let image = arguments.image.as_deref().map(|path| image::directory(path, &data)).transpose()?;
-    let identity = Identity::of_caller().map_err(|e| caused(Code::LaunchFailed, &e))?;
+    let identity = identity()?;
     let account = account::choose(
         &identity,
         (project.stat.uid, project.stat.gid),
@@ -79,6 +79,15 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         duration: begun.elapsed(),
+    })
+}
+
+/// The identity of a jail for this caller.
+pub(crate) fn identity() -> Result<Identity, Problem> {
+    Identity::of_caller().map_err(|error| match &error {
+        stockade_jail::identity::Error::HostRoot(_) => caused(Code::WallUnavailable, &error)
+            .remedied_by("leave this user namespace, or enter it as a user that is not root"),
+        _ => caused(Code::LaunchFailed, &error),
     })
 }
 
