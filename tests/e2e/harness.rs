@@ -121,7 +121,11 @@ impl World {
         fs::create_dir(&programs).unwrap();
         place(Path::new(env!("CARGO_BIN_EXE_stockade")), &programs.join("stockade"));
         place(&probe_of_this_build(), &programs.join("probe"));
-        place(&probe_of_this_build(), &world.project.join("probe"));
+        // Not a link: tests give the project's files to others, which changes all names of one.
+        let attacker = world.project.join("probe");
+        copy_program(&probe_of_this_build(), &attacker);
+        fs::set_permissions(&attacker, PermissionsExt::from_mode(0o755)).unwrap();
+        world.own(&attacker);
         world.write("a.txt", "alpha\n");
         world.write("src/main.rs", "fn main() {}\n");
         world.write("src/deep/er/file.txt", "deep\n");
@@ -330,6 +334,23 @@ impl World {
             })
             .map(|(path, _)| path)
             .collect()
+    }
+}
+
+impl Drop for World {
+    /// An ordinary user cannot remove what is in a directory that he may not enter, such as an
+    /// overlay's `work`; root can.
+    fn drop(&mut self) {
+        let mut pending =
+            if tests_run_as_root() { Vec::new() } else { vec![self.root.path().to_owned()] };
+        while let Some(directory) = pending.pop() {
+            let _ = fs::set_permissions(&directory, PermissionsExt::from_mode(0o700));
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    pending.push(entry.path());
+                }
+            }
+        }
     }
 }
 
