@@ -65,7 +65,8 @@ fn agrees_with_run_where_a_wall_is_missing(world: &World) {
     run.ends_with(125);
     let doctor = call("doctor");
     assert_ne!(doctor.code(), 0, "{doctor}");
-    let named = doctor.stdout.contains("user") && run.stderr.contains("user");
+    let text = format!("{}{}", doctor.stdout, doctor.stderr);
+    let named = text.contains("user") && run.stderr.contains("user");
     assert!(named, "both name the wall: {run} {doctor}");
 }
 
