@@ -13,8 +13,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// A limit is never raised: where the caller has less, that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceLimits {
-    /// Bytes of a core dump. Default 0: dumps hold secrets, and the host's handler for them runs
-    /// as root outside the jail.
+    /// Bytes of a core dump. Default 1, which for the kernel means none at all (`core(5)`): 0 would
+    /// still start a handler that the host has set, and that runs as root outside the jail.
     pub core_bytes: Option<u64>,
     /// Open descriptors. Default 65 536: enough for servers, and cheap to close one by one.
     pub open_files: Option<u64>,
@@ -46,7 +46,7 @@ pub struct ResourceLimits {
 impl Default for ResourceLimits {
     fn default() -> Self {
         Self {
-            core_bytes: Some(0),
+            core_bytes: Some(1),
             open_files: Some(65_536),
             processes: None,
             file_bytes: None,

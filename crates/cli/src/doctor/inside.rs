@@ -172,7 +172,7 @@ fn proc() -> Result<String, String> {
 fn resource_limits() -> Result<String, String> {
     let core = rustix::process::getrlimit(rustix::process::Resource::Core);
     match core.maximum {
-        Some(0) => Ok("no core dumps".to_owned()),
+        Some(0 | 1) => Ok("no core dumps".to_owned()),
         other => Err(format!("core dumps of {other:?} bytes")),
     }
 }
