@@ -90,8 +90,8 @@ pub struct Jail {
     pub landlock: i32,
     /// The host's process id of the jail's init.
     pub init_process: i32,
-    /// Nothing but init was alive when it said so, and it is about to exit. What is left to it is
-    /// the kernel's taking down of the mounts, which nobody needs to wait for.
+    /// Nothing but init was alive when it said so, and it is about to exit: whoever supervised it
+    /// waits for that.
     pub(crate) ended: bool,
     _range: Option<Range>,
 }
@@ -272,9 +272,14 @@ impl Drop for Ended {
 
 /// Kills the init, and with it every process of the jail, and waits until they are gone.
 pub(crate) fn end(init: &OwnedFd) {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
     // It may have ended already.
     let _ = pidfd_send_signal(init, Signal::KILL);
+    wait(init);
+}
+
+/// Waits until the init is gone, and reaps it.
+pub(crate) fn wait(init: &OwnedFd) {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
     while let Err(rustix::io::Errno::INTR) =
         waitid(WaitId::PidFd(init.as_fd()), WaitIdOptions::EXITED)
     {}

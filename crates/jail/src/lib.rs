@@ -43,5 +43,5 @@ pub use spec::{
     Access, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Scratch, Source, Streams,
     WindowSize,
 };
-pub use supervise::{Ending, Outcome, Signals, Supervision, Watch, supervise};
+pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
 pub use walls::Wall;

@@ -100,6 +100,18 @@ pub enum Ending {
     NotRun(i32),
 }
 
+/// The end of a jail's init: the kernel takes down the mounts meanwhile. Dropping the value waits
+/// for it, so that no process is left to whoever inherits orphans; until then there is time for
+/// other work.
+#[derive(Debug)]
+pub struct Teardown(OwnedFd);
+
+impl Drop for Teardown {
+    fn drop(&mut self) {
+        launch::wait(&self.0);
+    }
+}
+
 /// How a command ended, and what was kept of it.
 #[derive(Debug)]
 pub struct Outcome {
@@ -113,6 +125,8 @@ pub struct Outcome {
     pub memory_peak_bytes: Option<u64>,
     /// How many processes the kernel killed for want of memory, the command itself or others.
     pub out_of_memory_kills: u64,
+    /// What is still to be waited for.
+    pub teardown: Teardown,
 }
 
 /// Stays with the jail until nothing in it is alive.
@@ -151,6 +165,7 @@ pub fn supervise(
         launch::end(&jail.init);
         let _ = group.remove();
     }
+    let teardown = Teardown(jail.init.try_clone().map_err(Error::Pipe)?);
     let Session { output, error, .. } = session;
     Ok(Outcome {
         ending,
@@ -158,6 +173,7 @@ pub fn supervise(
         error: error.map(Pump::into_captured).unwrap_or_default(),
         memory_peak_bytes,
         out_of_memory_kills,
+        teardown,
     })
 }
 

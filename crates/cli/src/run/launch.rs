@@ -11,7 +11,8 @@ use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::view::{self, Ownership, View};
 use stockade_core::{Code, Isolation, Problem};
 use stockade_jail::{
-    self as jail, Captured, Ending, Identity, Jail, Payload, Signals, Sink, Supervision, Wall,
+    self as jail, Captured, Ending, Identity, Jail, Payload, Signals, Sink, Supervision, Teardown,
+    Wall,
 };
 
 use super::plan::{self, Shown, Surroundings};
@@ -43,6 +44,7 @@ pub(super) struct Ended {
     pub(super) error: Captured,
     pub(super) memory_peak_bytes: Option<u64>,
     pub(super) out_of_memory_kills: u64,
+    pub(super) teardown: Teardown,
     pub(super) view: View,
     pub(super) isolation: Isolation,
 }
@@ -256,6 +258,7 @@ pub(super) fn supervise(
             error: outcome.error,
             memory_peak_bytes: outcome.memory_peak_bytes,
             out_of_memory_kills: outcome.out_of_memory_kills,
+            teardown: outcome.teardown,
             view,
             isolation,
         }),

@@ -78,6 +78,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         isolation: ended.isolation,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
+        _teardown: ended.teardown,
         duration: begun.elapsed(),
     })
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use stockade_core::{Isolation, Level, LimitReport, WallReport};
-use stockade_jail::{Captured, Ending, Jail, Wall};
+use stockade_jail::{Captured, Ending, Jail, Teardown, Wall};
 
 use super::ending::Conclusion;
 
@@ -22,6 +22,8 @@ pub(crate) struct Report {
     pub(crate) isolation: Isolation,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
+    /// Waited for when everything has been told.
+    pub(crate) _teardown: Teardown,
     pub(crate) duration: Duration,
 }
 
