@@ -2,7 +2,8 @@
 //! command has ended.
 //!
 //! It shares the supervisor's memory image, so it is undumpable and its
-//! arguments are erased; it has no capability and no descriptor but its socket.
+//! arguments are erased; it has no capability, and no descriptor but its socket
+//! and the locks that are to be held as long as the jail lives.
 
 use std::os::fd::AsFd as _;
 
