@@ -1,9 +1,11 @@
 //! What a sandbox stands behind: which walls were raised, which limits hold, and why not.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 /// How a limit is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enforcement {
     /// The kernel holds it: it cannot be exceeded.
@@ -15,10 +17,10 @@ pub enum Enforcement {
 }
 
 /// One limit and how it is held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitReport {
     /// `memory`, `cpus`, `pids`, `disk`, `timeout` or `output`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// How it is held.
     pub enforcement: Enforcement,
     /// What holds it (`cgroup v2`, `rlimit`, …) or why nothing does.
@@ -26,10 +28,10 @@ pub struct LimitReport {
 }
 
 /// One wall that stands, or the reason why it does not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WallReport {
     /// The wall's stable name, such as `network` or `seccomp`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Whether it was raised.
     pub raised: bool,
     /// What is different from the full wall, in words; empty when nothing is.
@@ -38,7 +40,7 @@ pub struct WallReport {
 }
 
 /// The isolation of one sandbox as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Every wall that Stockade knows stands.
@@ -48,7 +50,7 @@ pub enum Level {
 }
 
 /// What is in force around one sandbox; part of every answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     /// Whether all walls stand.
     pub level: Level,

@@ -5,11 +5,15 @@
 //! one; it uses none.
 
 mod error;
+pub mod id;
 mod isolation;
 mod limits;
 mod parse;
+pub mod sandbox;
 
 pub use error::{Code, Problem};
+pub use id::{ExecId, SandboxId, SnapshotId};
 pub use isolation::{Enforcement, Isolation, Level, LimitReport, WallReport};
 pub use limits::BundleLimits;
 pub use parse::{ParseError, parse_bytes, parse_cpus, parse_duration};
+pub use sandbox::SandboxSpec;

@@ -9,8 +9,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
-    ("stockade-cli", &["stockade-core", "stockade-jail", "stockade-bundle"]),
-    ("stockade-fuzz", &["stockade-core", "stockade-bundle"]),
+    ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
+    ("stockade-cli", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
+    ("stockade-fuzz", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
     ("xtask", &[]),
 ];
 

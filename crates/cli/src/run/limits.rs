@@ -35,7 +35,11 @@ pub(super) fn hold(arguments: &Run) -> Result<Held, Problem> {
         // The user namespace counts processes itself.
         pids: None,
     };
-    let report = |name, enforcement, by: &str| LimitReport { name, enforcement, by: by.to_owned() };
+    let report = |name: &'static str, enforcement, by: &str| LimitReport {
+        name: name.into(),
+        enforcement,
+        by: by.to_owned(),
+    };
     let mut reports = vec![report("pids", Enforcement::Enforced, "rlimit of the user namespace")];
     reports.push(if arguments.disk.is_some() {
         report("disk", Enforcement::Enforced, "file system in memory, which is volatile")

@@ -47,7 +47,7 @@ pub(super) fn isolation(jail: &Jail, limits: Vec<LimitReport>) -> Isolation {
                 _ => None,
             };
             let raised = !(*wall == Wall::Landlock && jail.landlock == 0);
-            WallReport { name: wall.as_str(), raised, reason }
+            WallReport { name: wall.as_str().into(), raised, reason }
         })
         .collect();
     reasons.extend(

@@ -1,0 +1,159 @@
+//! What a sandbox is made from: the request that every runtime understands.
+//!
+//! Only data. Which parts of it a runtime can give is said by that runtime; what it cannot give
+//! it refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::SnapshotId;
+
+/// Everything about a sandbox that is decided before it exists.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxSpec {
+    /// What its file system begins with.
+    pub root: Root,
+    /// A directory of the host that is shown copy-on-write.
+    pub workspace: Option<Workspace>,
+    /// Directories and files of the host that are shown as they are.
+    pub mounts: Vec<HostMount>,
+    /// What every command finds in its environment, before its own additions.
+    pub environment: BTreeMap<String, String>,
+    /// Whom commands run as when they do not say; the runtime's ordinary user when absent.
+    pub user: Option<User>,
+    /// Where commands start when they do not say; the user's home directory when absent.
+    pub working_directory: Option<PathBuf>,
+    /// What the processes may use together.
+    pub limits: Limits,
+    /// Limits without which the sandbox is wanted too, where they cannot be held.
+    pub best_effort: BTreeSet<LimitName>,
+    /// What it can be found by.
+    pub labels: BTreeMap<String, String>,
+    /// How long it lives unless the lease is renewed; without one, until it is destroyed.
+    pub lease: Option<Duration>,
+}
+
+/// What the file system of a sandbox begins with. It is writable in all cases, but for the
+/// system's own directories with [`Root::Host`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Root {
+    /// The host's own programs, read-only, and nothing else of the host.
+    #[default]
+    Host,
+    /// A directory of the host that holds the root of a system, copy-on-write.
+    Directory(PathBuf),
+    /// An image by its name, for runtimes that have a store of images.
+    Image(String),
+    /// What another sandbox's file system was when a snapshot was taken of it.
+    Snapshot(SnapshotId),
+}
+
+/// A directory of the host that is shown copy-on-write: what is changed in it is kept apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workspace {
+    /// The directory.
+    pub host: PathBuf,
+    /// Where it is inside.
+    pub inside: PathBuf,
+}
+
+/// A directory or file of the host that is shown as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostMount {
+    /// What is shown.
+    pub host: PathBuf,
+    /// Where it is inside.
+    pub inside: PathBuf,
+    /// Whether it may be changed, on the host itself.
+    pub writable: bool,
+}
+
+/// A user and a group inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct User {
+    /// The user id.
+    pub user: u32,
+    /// The group id.
+    pub group: u32,
+}
+
+/// What the processes of a sandbox may use together; `None` is the runtime's default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of memory, swap included.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a processor's time: 1000 is one processor.
+    pub cpu_millis: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u64>,
+    /// Bytes that its own files may take on disk.
+    pub disk_bytes: Option<u64>,
+}
+
+/// One of the limits, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitName {
+    /// [`Limits::memory_bytes`].
+    Memory,
+    /// [`Limits::cpu_millis`].
+    Cpus,
+    /// [`Limits::processes`].
+    Processes,
+    /// [`Limits::disk_bytes`].
+    Disk,
+}
+
+impl LimitName {
+    /// The name as people write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpus => "cpus",
+            Self::Processes => "processes",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+impl std::fmt::Display for LimitName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_request_is_whole_and_a_misspelt_one_is_refused() {
+        assert_eq!(serde_json::from_str::<SandboxSpec>("{}").unwrap(), SandboxSpec::default());
+        assert!(serde_json::from_str::<SandboxSpec>(r#"{"label":{}}"#).is_err());
+        assert!(serde_json::from_str::<SandboxSpec>(r#"{"limits":{"memory":1}}"#).is_err());
+    }
+
+    #[test]
+    fn a_request_survives_the_way() {
+        let spec = SandboxSpec {
+            root: Root::Directory("/images/base".into()),
+            workspace: Some(Workspace { host: "/home/me/project".into(), inside: "/work".into() }),
+            limits: Limits { memory_bytes: Some(1 << 30), ..Limits::default() },
+            best_effort: [LimitName::Memory].into(),
+            labels: [("owner".to_owned(), "me".to_owned())].into(),
+            lease: Some(Duration::from_secs(60)),
+            ..SandboxSpec::default()
+        };
+        let text = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<SandboxSpec>(&text).unwrap(), spec);
+    }
+}

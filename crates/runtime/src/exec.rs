@@ -1,0 +1,194 @@
+//! A command in a sandbox: what it is asked for with, and what is heard of it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stockade_core::ExecId;
+use stockade_core::sandbox::User;
+use tokio::sync::mpsc;
+
+use crate::error::{Error, Result};
+use crate::files::SandboxPath;
+
+/// A command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Command {
+    /// The program, found as `execvp(3)` does, and its arguments.
+    pub arguments: Vec<OsString>,
+    /// What is added to the sandbox's environment, or replaces it, name by name.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// Where it starts; the sandbox's own answer when absent.
+    pub working_directory: Option<SandboxPath>,
+    /// Whom it runs as; the sandbox's own answer when absent.
+    pub user: Option<User>,
+    /// A terminal of this size instead of three pipes.
+    pub terminal: Option<WindowSize>,
+    /// Whether something will be written to its standard input; without it that is at its end.
+    pub takes_input: bool,
+    /// How long it may take, by the wall clock, until it is killed with all that it started.
+    pub timeout: Option<Duration>,
+    /// How many bytes it may write to both streams together until it is killed.
+    pub output_limit_bytes: Option<u64>,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub columns: u16,
+}
+
+/// One of the two streams that a command writes to; with a terminal only the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// How far each stream has been read, in bytes since the command's start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offsets {
+    /// Of [`Stream::Output`].
+    pub output: u64,
+    /// Of [`Stream::Error`].
+    pub error: u64,
+}
+
+/// Something that is heard of a command, in the order in which it was heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Bytes that it wrote. `offset` is that of the first.
+    Output {
+        /// Where to.
+        stream: Stream,
+        /// How many bytes came before on this stream.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Bytes that it wrote and that are not kept any more: the reader came too late.
+    Lost {
+        /// Where to.
+        stream: Stream,
+        /// The offset of the first.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// The end. Nothing follows.
+    Ended(Ending),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal, which it was sent by somebody or sent itself.
+    Signaled(i32),
+    /// It was killed when its time was up.
+    TimedOut,
+    /// It was killed for want of memory.
+    OutOfMemory,
+    /// It was killed for writing more output than it may.
+    OutputExceeded,
+    /// It was killed because its sandbox used more than one of its limits.
+    LimitExceeded(String),
+    /// It was killed because somebody asked for it.
+    Killed,
+    /// It did not run: the program was not found or is none, by this error number of the kernel.
+    NotRun {
+        /// The number, such as 2 for a program that was not found.
+        errno: i32,
+        /// What was tried, in words.
+        step: String,
+    },
+    /// Its sandbox ended while it ran.
+    SandboxEnded,
+    /// It was started, and nobody is left who knows how it ended.
+    Unknown,
+}
+
+/// A command that runs or ran: what is heard of it, and the way to its standard input.
+#[derive(Debug)]
+pub struct Exec {
+    /// What is heard of it.
+    pub events: Events,
+    /// Its standard input, where it takes any.
+    pub input: Option<Input>,
+}
+
+/// What is heard of one command. The last event is always [`Event::Ended`].
+#[derive(Debug)]
+pub struct Events {
+    receiver: mpsc::Receiver<Event>,
+    ended: bool,
+}
+
+impl Events {
+    /// The events that come from a channel. When its senders go without having told the end, the
+    /// end is [`Ending::Unknown`].
+    pub const fn new(receiver: mpsc::Receiver<Event>) -> Self {
+        Self { receiver, ended: false }
+    }
+
+    /// The next event; `None` after the last. May be cancelled without losing one.
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        let event = self.receiver.recv().await.unwrap_or(Event::Ended(Ending::Unknown));
+        self.ended = matches!(event, Event::Ended(_));
+        Some(event)
+    }
+}
+
+/// The way to a command's standard input. Dropping it leaves the input open for others.
+#[derive(Debug, Clone)]
+pub struct Input(mpsc::Sender<Option<Vec<u8>>>);
+
+impl Input {
+    /// The input that is read from a channel: bytes, and `None` for its end.
+    pub const fn new(sender: mpsc::Sender<Option<Vec<u8>>>) -> Self {
+        Self(sender)
+    }
+
+    /// Writes all the bytes; waits while the command does not read.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the input was closed or the command has ended.
+    pub async fn write(&self, bytes: Vec<u8>) -> Result<()> {
+        self.0.send(Some(bytes)).await.map_err(|_| closed())
+    }
+
+    /// Ends the input: the command sees the end of its file.
+    ///
+    /// # Errors
+    /// As [`Input::write`].
+    pub async fn close(&self) -> Result<()> {
+        self.0.send(None).await.map_err(|_| closed())
+    }
+}
+
+fn closed() -> Error {
+    Error::Invalid("the command's input is closed".to_owned())
+}
+
+/// What is known of one command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecStatus {
+    /// Its id.
+    pub id: ExecId,
+    /// How it ended; absent while it runs.
+    pub ending: Option<Ending>,
+    /// How much it has written.
+    pub written: Offsets,
+}

@@ -1,0 +1,22 @@
+//! What a sandbox backend is: [`Runtime`], the one list of what can be done to a sandbox, its
+//! backends, and the suite that each of them must pass.
+//!
+//! Knows no owner, no policy, no database and no wire format of a server: whoever calls it has
+//! decided that the call is allowed. Ids come from the caller and are idempotency keys.
+//!
+//! Reading order: `runtime` (the trait), `exec` (a command and its events), `files` (what is read
+//! and written inside), `error`; then a backend.
+
+mod capability;
+mod error;
+mod exec;
+mod files;
+mod runtime;
+
+pub use capability::{Capability, Unsupported};
+pub use error::{Error, Result};
+pub use exec::{
+    Command, Ending, Event, Events, Exec, ExecStatus, Input, Offsets, Stream, WindowSize,
+};
+pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
+pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};
