@@ -6,17 +6,23 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    recvmsg, sendmsg, socketpair,
 };
 
 use crate::walls::Wall;
 
-const MESSAGE_BYTES: usize = 1024;
+/// What one message holds, in bytes.
+const MESSAGE_BYTES: usize = 64 * 1024;
+/// How long a step may be that init tells, in bytes.
+const STEP_BYTES: usize = 1024;
 const DESCRIPTORS: usize = 16;
+/// How many connections may wait for init.
+const BACKLOG: i32 = 16;
 
 /// One end of the socket.
 #[derive(Debug)]
@@ -75,6 +81,29 @@ impl Channel {
         Ok((Self(a), Self(b)))
     }
 
+    /// Connects to a listener that is bound to `name` in a directory; does not block afterwards.
+    pub(crate) fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
+        let socket = new_socket()?;
+        rustix::net::connect(&socket, &address(directory, name)?)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self(socket))
+    }
+
+    /// A listener that is bound to `name` in a directory; does not block.
+    pub(crate) fn listen(directory: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+        let socket = new_socket()?;
+        rustix::net::bind(&socket, &address(directory, name)?)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(socket)
+    }
+
+    /// The next connection to a listener; does not block.
+    pub(crate) fn accept(listener: impl AsFd) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Self(rustix::net::accept_with(listener, flags)?))
+    }
+
     pub(crate) fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -103,6 +132,8 @@ impl Channel {
                 other => break other?,
             }
         };
+        // A message that did not fit would be taken for another one.
+        let cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         let descriptors = ancillary
             .drain()
             .filter_map(|message| match message {
@@ -111,12 +142,26 @@ impl Channel {
             })
             .flatten()
             .collect();
+        if cut {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         if received.bytes == 0 {
             return Ok(None);
         }
         bytes.truncate(received.bytes);
         Ok(Some((bytes, descriptors)))
     }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// The address of a socket in a directory, however long the directory's path is (`unix(7)` allows
+/// 108 bytes).
+fn address(directory: BorrowedFd<'_>, name: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?)
 }
 
 impl AsFd for Channel {
@@ -148,7 +193,7 @@ impl FromInit {
             Self::Failed { wall, errno, step } => {
                 let mut bytes = vec![b'F', *wall as u8];
                 bytes.extend(errno.to_le_bytes());
-                bytes.extend(step.bytes().take(MESSAGE_BYTES - 8));
+                bytes.extend(step.bytes().take(STEP_BYTES));
                 bytes
             }
             Self::Ready { terminal, upper, proc_missing, landlock } => {

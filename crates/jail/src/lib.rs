@@ -16,6 +16,7 @@ pub mod capabilities;
 pub mod cgroup;
 mod channel;
 mod command;
+pub mod control;
 pub mod identity;
 mod init;
 mod inside;

@@ -11,6 +11,7 @@ mod capability;
 mod error;
 mod exec;
 mod files;
+pub mod native;
 mod runtime;
 
 pub use capability::{Capability, Unsupported};

@@ -1,0 +1,258 @@
+//! The way to the init of a jail that is held: requests to it and reports from it, each one
+//! message on a socket that init listens on.
+//!
+//! Init may have been taken over by what runs inside. What comes from it is bounded and parsed
+//! defensively: a message that is not understood is an error, never a guess, and nothing in it is
+//! trusted beyond its own jail.
+
+mod wire;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use crate::channel::Channel;
+use crate::spec::WindowSize;
+use crate::walls::Wall;
+
+/// The longest request or report, in bytes. What may be longer travels in a file in memory.
+pub const MESSAGE_BYTES: usize = 64 * 1024;
+/// The longest key of a command, in bytes.
+pub const KEY_BYTES: usize = 64;
+/// How many commands one init serves at once, those that ended and were not forgotten included.
+pub const COMMANDS: usize = 1024;
+
+/// A connection to an init. Init serves one at a time: the newest.
+#[derive(Debug)]
+pub struct Control(Channel);
+
+/// What is asked of init. `number` is the caller's name for a command; it is never used again in
+/// the life of the jail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Start a command. With pipes, six descriptors come along: the command's standard input,
+    /// output and error, then the other ends of the same, which init keeps for whoever comes after
+    /// the caller. With a terminal none do.
+    Execute(Box<Execute>),
+    /// Send a signal to the command's process group.
+    Signal {
+        /// Which command.
+        number: u64,
+        /// The signal.
+        signal: i32,
+    },
+    /// Kill the command and everything that it has started.
+    Kill {
+        /// Which command.
+        number: u64,
+    },
+    /// Let go of the outer end of the command's standard input.
+    CloseInput {
+        /// Which command.
+        number: u64,
+    },
+    /// Forget a command that has ended, and let go of its streams.
+    Forget {
+        /// Which command.
+        number: u64,
+    },
+    /// Connect to something inside as this user.
+    Connect {
+        /// The caller's name for the connection.
+        number: u64,
+        /// To what.
+        target: Target,
+        /// As whom.
+        user: u32,
+        /// See `user`.
+        group: u32,
+    },
+    /// Live this long from now on unless told again.
+    Lease(Duration),
+    /// Stop every process (`SIGSTOP`), where no control group can freeze them.
+    Stop,
+    /// Let every process go on (`SIGCONT`).
+    Continue,
+    /// Tell every command: one [`Report::Record`] each, then [`Report::Listed`].
+    List,
+    /// Kill everything and end.
+    End,
+}
+
+/// A command to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Execute {
+    /// The caller's number for it.
+    pub number: u64,
+    /// The caller's key for it, which init gives back in [`Report::Record`]. A key that init
+    /// knows is not started again: it answers with the record.
+    pub key: Vec<u8>,
+    /// The program and its arguments, found as `execvp(3)` does. No NUL byte.
+    pub arguments: Vec<Vec<u8>>,
+    /// The environment, whole, as `NAME=value`. No NUL byte.
+    pub environment: Vec<Vec<u8>>,
+    /// Where it starts, inside. No NUL byte.
+    pub working_directory: Vec<u8>,
+    /// The user id inside.
+    pub user: u32,
+    /// The group id inside.
+    pub group: u32,
+    /// A terminal of this size instead of pipes.
+    pub terminal: Option<WindowSize>,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+}
+
+/// Something inside that takes connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A TCP port of the jail's loopback.
+    Tcp(u16),
+    /// A stream socket at a path.
+    Unix(Vec<u8>),
+}
+
+/// What init tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The command's program is running. Carries the terminal's outer end, where there is one.
+    Started {
+        /// Which command.
+        number: u64,
+    },
+    /// The command was not started, for the program could not be run or a wall not be raised for
+    /// it. Nothing else is told of it but its record.
+    NotStarted {
+        /// Which command.
+        number: u64,
+        /// The wall, where it was one.
+        wall: Option<Wall>,
+        /// The step, in words.
+        step: String,
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// The command has ended; with a cause, everything that it had started has too.
+    Exited {
+        /// Which command.
+        number: u64,
+        /// The status as `wait(2)` gives it.
+        status: i32,
+        /// What init did to end it, where it did.
+        cause: Option<Cause>,
+    },
+    /// Nothing that the command started is alive any more.
+    Gone {
+        /// Which command.
+        number: u64,
+    },
+    /// The connection that was asked for; carries it. It does not block, and may still be in the
+    /// making.
+    Connected {
+        /// Which connection.
+        number: u64,
+    },
+    /// The connection that was asked for cannot be had.
+    Refused {
+        /// Which connection.
+        number: u64,
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// A command that init knows. Carries the outer ends of its streams that init still keeps:
+    /// with pipes input (unless closed), output, error; with a terminal that.
+    Record(Record),
+    /// All records were told.
+    Listed,
+}
+
+/// Why init ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Its time was up.
+    TimedOut,
+    /// It was asked to.
+    Killed,
+    /// What stood for it in the jail was killed from inside, so its end was not seen.
+    Unseen,
+}
+
+/// What init knows of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number.
+    pub number: u64,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Whether it has a terminal.
+    pub terminal: bool,
+    /// Whether the outer end of its input is kept.
+    pub input: bool,
+    /// Where it is.
+    pub progress: Progress,
+}
+
+/// Where a command is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// It is being started, or runs.
+    Running,
+    /// It could not be started.
+    NotStarted {
+        /// The kernel's error number.
+        errno: i32,
+    },
+    /// It has ended.
+    Exited {
+        /// The status as `wait(2)` gives it.
+        status: i32,
+        /// What init did to end it, where it did.
+        cause: Option<Cause>,
+    },
+}
+
+impl Control {
+    /// Connects to the init that listens on the socket `name` in a directory of the host. Does
+    /// not block afterwards.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` or `NotFound` when no init listens there, else what `connect(2)` said.
+    pub fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
+        Channel::connect(directory, name).map(Self)
+    }
+
+    /// Sends a request with its descriptors.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a request that is too long; `WouldBlock` while init does not listen;
+    /// `BrokenPipe` when it is gone.
+    pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = request.encode().ok_or(io::ErrorKind::InvalidInput)?;
+        self.0.send(&bytes, descriptors)
+    }
+
+    /// The next report, with what it carries; `None` once init is gone.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; `InvalidData` for what init may not say: the jail is not
+    /// to be trusted with another word then, and should be ended.
+    pub fn receive(&self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+        let Some((bytes, descriptors)) = self.0.receive()? else { return Ok(None) };
+        let report = Report::decode(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some((report, descriptors)))
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A socket for an init to listen on, bound to `name` in a directory of the host.
+///
+/// # Errors
+/// What `bind(2)` said; `AddrInUse` when the name exists.
+pub fn listen(directory: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    Channel::listen(directory, name)
+}
