@@ -56,6 +56,9 @@ pub enum Error {
     /// The jail could not join its control groups.
     #[error("join the control groups")]
     JoinGroup(#[source] io::Error),
+    /// The jail's first process was killed for want of memory: the limit leaves no room for it.
+    #[error("the memory limit leaves no room for the jail's first process")]
+    OutOfMemory,
     /// A wall could not be raised.
     #[error("raise the wall `{wall}`: {step}")]
     Wall {
@@ -152,8 +155,11 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     if let Some(group) = &cgroup {
         group.add(pid).map_err(Error::JoinGroup)?;
     }
-    hand_in(&spec, &ours, pid)?;
-    let ready = wait_until_ready(&ours)?;
+    let raised = hand_in(&spec, &ours, pid).and_then(|()| wait_until_ready(&ours));
+    let ready = raised.map_err(|error| {
+        let starved = cgroup.as_ref().is_some_and(|g| g.oom_kills().is_ok_and(|kills| kills > 0));
+        if starved { Error::OutOfMemory } else { error }
+    })?;
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
         Some((input, output, error)) => OuterStreams::Pipes { input, output, error },
