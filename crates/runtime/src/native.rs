@@ -4,4 +4,6 @@
 //! jails, is found again by every client, and outlives them all. `wire` is what the two say to
 //! each other.
 
+pub mod files;
+pub mod skeleton;
 pub mod wire;
