@@ -119,6 +119,12 @@ pub enum Request {
         /// Of which.
         id: SandboxId,
     },
+    /// Whether a capability can be had here: answered with [`Answer::Done`], or with
+    /// [`Failure::Unsupported`].
+    Supports {
+        /// Which, by its name.
+        capability: String,
+    },
     /// What the keeper counts.
     Metrics,
 }
