@@ -170,6 +170,7 @@ impl Request {
             Self::Lease(duration) => Writer::tagged(b'T').duration(*duration),
             Self::Stop => Writer::tagged(b'P'),
             Self::Continue => Writer::tagged(b'Q'),
+            Self::Root => Writer::tagged(b'R'),
             Self::List => Writer::tagged(b'L'),
             Self::End => Writer::tagged(b'E'),
         };
@@ -213,6 +214,7 @@ impl Request {
             b'T' => Self::Lease(reader.duration()?),
             b'P' => Self::Stop,
             b'Q' => Self::Continue,
+            b'R' => Self::Root,
             b'L' => Self::List,
             b'E' => Self::End,
             _ => return None,
@@ -223,7 +225,7 @@ impl Request {
 
 impl Report {
     /// The report's bytes, always short enough for a message.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let writer = match self {
             Self::Started { number } => Writer::tagged(b's').long(*number),
             Self::NotStarted { number, wall, step, errno } => {
@@ -251,13 +253,14 @@ impl Report {
                     }
                 }
             }
+            Self::Root => Writer::tagged(b'o'),
             Self::Listed => Writer::tagged(b'l'),
         };
         writer.0
     }
 
     /// The report that bytes are.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let report = match reader.byte()? {
             b's' => Self::Started { number: reader.long()? },
@@ -290,6 +293,7 @@ impl Report {
                     _ => return None,
                 },
             }),
+            b'o' => Self::Root,
             b'l' => Self::Listed,
             _ => return None,
         };
@@ -350,6 +354,7 @@ mod tests {
             Request::Lease(Duration::from_secs(60)),
             Request::Stop,
             Request::Continue,
+            Request::Root,
             Request::List,
             Request::End,
         ]
@@ -386,6 +391,7 @@ mod tests {
             record(Progress::Running),
             record(Progress::NotStarted { errno: 13 }),
             record(Progress::Exited { status: 9, cause: Some(Cause::Killed) }),
+            Report::Root,
             Report::Listed,
         ]
     }
