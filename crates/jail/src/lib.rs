@@ -17,6 +17,7 @@ pub mod cgroup;
 mod channel;
 mod command;
 pub mod control;
+mod file_user;
 pub mod identity;
 mod init;
 mod inside;
@@ -37,6 +38,7 @@ mod testing;
 mod walls;
 pub mod watch;
 
+pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use launch::{Error, Jail, launch};
 pub use relay::{Captured, Sink};
