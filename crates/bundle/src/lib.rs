@@ -12,6 +12,7 @@
 pub mod apply;
 pub mod beneath;
 mod claim;
+pub mod content;
 pub mod data;
 pub mod ignore;
 pub mod image;
