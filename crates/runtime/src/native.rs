@@ -4,11 +4,13 @@
 //! jails, is found again by every client, and outlives them all. `wire` is what the two say to
 //! each other.
 
-#[expect(dead_code, reason = "for the client and the keeper, which come next")]
+mod client;
+#[expect(dead_code, reason = "some of it is the keeper's")]
 mod directory;
-#[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
 mod failure;
 pub mod files;
-#[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "some of it is the keeper's"))]
 mod socket;
 pub mod wire;
+
+pub use client::{Native, Options};
