@@ -5,4 +5,5 @@
 //! each other.
 
 pub mod files;
+pub mod skeleton;
 pub mod wire;
