@@ -9,6 +9,7 @@ mod client;
 mod directory;
 mod failure;
 pub mod files;
+pub mod skeleton;
 #[cfg_attr(not(test), expect(dead_code, reason = "some of it is the keeper's"))]
 mod socket;
 pub mod wire;
