@@ -1,5 +1,6 @@
 //! The client against a keeper that says what a test wants it to say.
 
+mod files;
 mod inputs;
 mod keeper;
 mod ports;
