@@ -4,6 +4,14 @@
 //! jails, is found again by every client, and outlives them all. `wire` is what the two say to
 //! each other.
 
+mod client;
+#[expect(dead_code, reason = "some of it is the keeper's")]
+mod directory;
+mod failure;
 pub mod files;
 pub mod skeleton;
+#[cfg_attr(not(test), expect(dead_code, reason = "some of it is the keeper's"))]
+mod socket;
 pub mod wire;
+
+pub use client::{Native, Options};
