@@ -10,6 +10,8 @@
 mod capability;
 mod error;
 mod exec;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod files;
 pub mod native;
 mod runtime;
