@@ -7,6 +7,8 @@
 //! that. Nothing here is isolated from anything.
 
 mod builtin;
+#[cfg(test)]
+mod conformance;
 mod copies;
 mod process;
 mod runtime;
@@ -157,8 +159,8 @@ impl State {
 
     /// Ends a sandbox and all that it had.
     fn remove(&mut self, id: &SandboxId) {
-        if let Some(sandbox) = self.sandboxes.remove(id) {
-            sandbox.end();
+        if let Some(mut sandbox) = self.sandboxes.remove(id) {
+            sandbox.end("it was cleaned up");
         }
     }
 }

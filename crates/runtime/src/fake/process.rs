@@ -18,6 +18,7 @@ use super::transcript::{Transcript, events};
 use super::tree::Tree;
 use crate::exec::{Ending, Exec, Input, Offsets, Stream, WindowSize};
 use crate::files::WriteOptions;
+use crate::runtime::State;
 
 /// A program of a fake sandbox: what runs instead of a process.
 pub(super) type Program =
@@ -124,7 +125,7 @@ impl Command {
 #[derive(Debug)]
 pub(super) struct Bounds {
     pub(super) verdict: watch::Receiver<Option<Ending>>,
-    pub(super) paused: watch::Receiver<bool>,
+    pub(super) state: watch::Receiver<State>,
     pub(super) timeout: Option<Duration>,
     pub(super) output_limit_bytes: Option<u64>,
 }
@@ -141,7 +142,7 @@ pub(super) async fn run(
         biased;
         ending = verdict(&mut bounds.verdict) => ending,
         () = time_is_up(bounds.timeout) => Ending::TimedOut,
-        ending = unless_paused(bounds.paused, program) => ending,
+        ending = unless_paused(bounds.state, program) => ending,
         _ = written.wait_for(|transcript| transcript.length() > limit) => Ending::OutputExceeded,
     };
     drop(written);
@@ -169,15 +170,15 @@ async fn time_is_up(timeout: Option<Duration>) {
 
 /// Runs a program, but not while its sandbox is paused.
 async fn unless_paused(
-    mut paused: watch::Receiver<bool>,
+    mut state: watch::Receiver<State>,
     mut program: Pin<Box<dyn Future<Output = Ending> + Send>>,
 ) -> Ending {
     loop {
         // A sandbox that is gone has ended its commands another way.
-        let _ = paused.wait_for(|paused| !paused).await;
+        let _ = state.wait_for(|state| *state != State::Paused).await;
         tokio::select! {
             biased;
-            Ok(_) = paused.wait_for(|paused| *paused) => {}
+            Ok(_) = state.wait_for(|state| *state == State::Paused) => {}
             ending = &mut program => return ending,
         }
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustix::io::Errno;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::process::Command as Running;
@@ -20,7 +21,7 @@ use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
-use crate::runtime::{Connection, Runtime, SnapshotInfo, Status, Target};
+use crate::runtime::{self, Connection, Runtime, SnapshotInfo, Status, Target};
 
 /// How many bytes wait in each direction of a connection.
 const CONNECTION_BYTES: usize = 64 * 1024;
@@ -67,10 +68,7 @@ impl Runtime for Fake {
         if let Some(running) = sandbox.commands.get(exec) {
             return Ok(running.attach(Offsets::default()));
         }
-        if *sandbox.paused.borrow() {
-            let (id, state) = (id.clone(), sandbox.state());
-            return Err(Error::WrongState { id, state, operation: "start a command" });
-        }
+        sandbox.allows(id, "start a command", |state| state == runtime::State::Running)?;
         let wanted = [
             (command.terminal.is_some(), Capability::Terminal),
             (command.user.is_some(), Capability::Users),
@@ -164,22 +162,22 @@ impl Runtime for Fake {
 
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
         let mut state = self.enter("renew")?;
-        state.sandbox(id)?.lease.send_replace(lease.map(|lease| Instant::now() + lease));
+        let sandbox = state.sandbox(id)?;
+        sandbox.allows(id, "live longer", |state| state != runtime::State::Ended)?;
+        sandbox.lease.send_replace(lease.map(|lease| Instant::now() + lease));
         Ok(())
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<()> {
         let mut state = self.enter("pause")?;
         state.needs(Capability::Pause)?;
-        state.sandbox(id)?.paused.send_replace(true);
-        Ok(())
+        state.sandbox(id)?.go_over(id, runtime::State::Paused)
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
         let mut state = self.enter("resume")?;
         state.needs(Capability::Pause)?;
-        state.sandbox(id)?.paused.send_replace(false);
-        Ok(())
+        state.sandbox(id)?.go_over(id, runtime::State::Running)
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
@@ -215,9 +213,11 @@ impl Runtime for Fake {
     async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>> {
         let mut state = self.enter("connect")?;
         state.needs(Capability::Ports)?;
-        let ports = &state.sandbox(id)?.ports;
+        let sandbox = state.sandbox(id)?;
+        let (ports, ending) = (&sandbox.ports, sandbox.state.subscribe());
         let listener = ports.iter().find(|(other, _)| other == target).map(|(_, sender)| sender);
-        let (outer, inner) = tokio::io::duplex(CONNECTION_BYTES);
+        let (outer, middle) = tokio::io::duplex(CONNECTION_BYTES);
+        let (other_middle, inner) = tokio::io::duplex(CONNECTION_BYTES);
         if listener.is_none_or(|listener| listener.try_send(inner).is_err()) {
             let errno = match target {
                 Target::Unix(_) if listener.is_none() => Errno::NOENT,
@@ -225,6 +225,7 @@ impl Runtime for Fake {
             };
             return Err(Error::Connect { target: target.to_string(), source: errno.into() });
         }
+        tokio::spawn(relay(middle, other_middle, ending));
         Ok(Box::new(outer))
     }
 
@@ -284,6 +285,18 @@ impl Runtime for Fake {
 
     async fn remove(&self, id: &SandboxId, path: &SandboxPath) -> Result<()> {
         self.files("remove", "remove", id, path, Tree::remove)
+    }
+}
+
+/// Carries bytes both ways, until both have ended or the sandbox is gone.
+async fn relay(
+    mut one: DuplexStream,
+    mut two: DuplexStream,
+    mut state: watch::Receiver<runtime::State>,
+) {
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut one, &mut two) => {}
+        _ = state.wait_for(|state| *state == runtime::State::Ended) => {}
     }
 }
 

@@ -29,8 +29,9 @@ pub(super) struct Sandbox {
     pub(super) files: Arc<Mutex<Tree>>,
     pub(super) commands: BTreeMap<ExecId, Command>,
     pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
-    pub(super) paused: watch::Sender<bool>,
+    pub(super) state: watch::Sender<runtime::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
+    reason: Option<String>,
     created_at_ms: u64,
     isolation: Isolation,
 }
@@ -55,7 +56,10 @@ impl Sandbox {
                 tree = kept.clone();
             }
         }
-        if let Some(workspace) = &spec.workspace {
+        // A snapshot has the workspace in it, as it was.
+        if let Some(workspace) = &spec.workspace
+            && !matches!(spec.root, Root::Snapshot(_))
+        {
             copies::ship(&mut tree, &workspace.host, &workspace.inside)?;
         }
         Ok(Self {
@@ -63,15 +67,41 @@ impl Sandbox {
             files: Arc::new(Mutex::new(tree)),
             commands: BTreeMap::new(),
             ports: Vec::new(),
-            paused: watch::Sender::new(false),
+            state: watch::Sender::new(runtime::State::Running),
             lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
+            reason: None,
             created_at_ms: now_ms(),
             isolation,
         })
     }
 
     pub(super) fn state(&self) -> runtime::State {
-        if *self.paused.borrow() { runtime::State::Paused } else { runtime::State::Running }
+        *self.state.borrow()
+    }
+
+    /// Goes over to another state, from any but the last.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] when it has ended.
+    pub(super) fn go_over(&self, id: &SandboxId, next: runtime::State) -> Result<()> {
+        self.allows(id, "go on", |state| state != runtime::State::Ended)?;
+        self.state.send_replace(next);
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Error::WrongState`] in other states than these.
+    pub(super) fn allows(
+        &self,
+        id: &SandboxId,
+        operation: &'static str,
+        is_right: impl Fn(runtime::State) -> bool,
+    ) -> Result<()> {
+        let state = self.state();
+        if is_right(state) {
+            return Ok(());
+        }
+        Err(Error::WrongState { id: id.clone(), state, operation })
     }
 
     pub(super) fn status(&self, id: &SandboxId) -> Status {
@@ -83,7 +113,7 @@ impl Sandbox {
         Status {
             id: id.clone(),
             state: self.state(),
-            reason: None,
+            reason: self.reason.clone(),
             labels: self.spec.labels.clone(),
             created_at_ms: self.created_at_ms,
             lease_left: self.lease.borrow().map(|end| end.duration_since(Instant::now())),
@@ -103,9 +133,12 @@ impl Sandbox {
         own.into_iter().chain(self.spec.environment.clone()).collect()
     }
 
-    /// Ends its commands.
-    pub(super) fn end(self) {
-        for command in self.commands.into_values() {
+    /// Ends it, and its commands and connections with it.
+    pub(super) fn end(&mut self, reason: &str) {
+        self.reason.get_or_insert_with(|| reason.to_owned());
+        self.state.send_replace(runtime::State::Ended);
+        self.ports.clear();
+        for command in self.commands.values() {
             command.end(Ending::SandboxEnded);
         }
     }
@@ -118,7 +151,7 @@ impl Sandbox {
     }
 }
 
-/// Removes a sandbox when its lease has ended.
+/// Ends a sandbox when its lease has.
 pub(super) async fn watch_lease(
     state: Weak<Mutex<State>>,
     id: SandboxId,
@@ -134,8 +167,9 @@ pub(super) async fn watch_lease(
         };
         tokio::select! {
             () = ended => {
-                if let Some(state) = state.upgrade() {
-                    lock(&state).remove(&id);
+                let Some(state) = state.upgrade() else { return };
+                if let Some(sandbox) = lock(&state).sandboxes.get_mut(&id) {
+                    sandbox.end("its lease ended");
                 }
                 return;
             }

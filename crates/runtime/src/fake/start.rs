@@ -20,6 +20,8 @@ use crate::files::FileKind;
 
 /// How many pieces of input wait for a program.
 const WAITING: usize = 16;
+/// The longest argument or variable that the kernel takes, its end included (`MAX_ARG_STRLEN`).
+const WORD_BYTES: usize = 128 * 1024;
 
 /// Starts a command.
 ///
@@ -33,6 +35,10 @@ pub(super) fn start(
     let pairs = command.environment.iter().flat_map(|(name, value)| [name, value]);
     if command.arguments.iter().chain(pairs).any(|word| word.as_bytes().contains(&0)) {
         return Err(Error::Invalid("a command's words cannot hold a NUL byte".to_owned()));
+    }
+    let names = command.environment.keys();
+    if names.into_iter().any(|name| name.is_empty() || name.as_bytes().contains(&b'=')) {
+        return Err(Error::Invalid("a variable's name cannot be empty or hold a `=`".to_owned()));
     }
     if command.arguments.is_empty() {
         return Err(Error::Invalid("a command needs a program".to_owned()));
@@ -74,7 +80,7 @@ pub(super) fn start(
     let verdict = watch::Sender::new(None);
     let bounds = Bounds {
         verdict: verdict.subscribe(),
-        paused: sandbox.paused.subscribe(),
+        state: sandbox.state.subscribe(),
         timeout: command.timeout,
         output_limit_bytes: command.output_limit_bytes,
     };
@@ -89,6 +95,9 @@ fn find(
     files: &Tree,
     arguments: Vec<OsString>,
 ) -> std::result::Result<(Program, Vec<OsString>), Errno> {
+    if arguments.iter().any(|word| word.len() >= WORD_BYTES) {
+        return Err(Errno::TOOBIG);
+    }
     let name = arguments.first().ok_or(Errno::NOENT)?;
     let path = Path::new(name);
     if name.as_bytes().contains(&b'/')

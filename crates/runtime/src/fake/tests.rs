@@ -78,7 +78,10 @@ async fn time_is_tokios() {
     let long = fake.execute(&id("a"), &exec("2"), &command(&["sleep", "90000"])).await.unwrap();
     fake.pause(&id("a")).await.unwrap();
     assert_eq!(finish(long).await.1, Ending::SandboxEnded);
-    assert!(matches!(fake.inspect(&id("a")).await, Err(Error::NoSandbox(_))));
+    let status = fake.inspect(&id("a")).await.unwrap();
+    assert_eq!((status.state, status.reason.as_deref()), (State::Ended, Some("its lease ended")));
+    let late = fake.execute(&id("a"), &exec("3"), &command(&["true"])).await;
+    assert!(matches!(late, Err(Error::WrongState { state: State::Ended, .. })), "{late:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,9 @@ pub(super) const USER: User = User { user: 1000, group: 1000 };
 /// How many links a path may lead through, as in the kernel.
 const LINKS: usize = 40;
 
+/// How long one name in a path may be, as in the kernel (`NAME_MAX`).
+const NAME_BYTES: usize = 255;
+
 /// All files of a sandbox, by their absolute paths. Copying it is taking a snapshot.
 #[derive(Debug, Clone)]
 pub(super) struct Tree(BTreeMap<PathBuf, Node>);
@@ -101,6 +104,9 @@ impl Tree {
                 Some(Kind::Directory) => {}
                 Some(_) => return Err(Errno::NOTDIR.into()),
                 None => return Err(Errno::NOENT.into()),
+            }
+            if name.len() > NAME_BYTES {
+                return Err(Errno::NAMETOOLONG.into());
             }
             if name == ".." {
                 at.pop();
