@@ -68,22 +68,22 @@ pub enum Need {
     Can(Capability),
 }
 
-/// Makes one `#[test]` for each case, in modules by their groups. `$backend` is the full path of a
-/// function that makes a backend for one test: `fn() -> Result<Arc<dyn Backend>, String>`, where
-/// the error says why the tests cannot run here.
+/// Makes one `#[test]` for each case, in modules by their groups. `$run` is the full path of a
+/// function that runs the case of a name: `fn(&str)`, which calls [`conformance::run`](run) with a
+/// backend.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($backend:path) => {
-        $crate::conformance_list! { ($crate::conformance_tests_of) [$backend] }
+    ($run:path) => {
+        $crate::conformance_list! { ($crate::conformance_tests_of) [$run] }
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests_of {
-    ([$backend:path] $($group:ident { $($cases:tt)* })*) => {
+    ([$run:path] $($group:ident { $($cases:tt)* })*) => {
         $(mod $group {
-            $crate::conformance_tests_in! { [$backend] $group $($cases)* }
+            $crate::conformance_tests_in! { [$run] $group $($cases)* }
         })*
     };
 }
@@ -91,25 +91,25 @@ macro_rules! conformance_tests_of {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests_in {
-    ([$backend:path] $group:ident
+    ([$run:path] $group:ident
      $($(#[$attribute:meta])* $name:ident [$($need:expr),*];)*) => {$(
         #[test]
         $(#[$attribute])*
         fn $name() {
-            let name = concat!(stringify!($group), "::", stringify!($name));
-            $crate::conformance::run(name, $backend);
+            $run(concat!(stringify!($group), "::", stringify!($name)));
         }
     )*};
 }
 
-/// Runs one case in a runtime of its own, as a test whose thread has the test's name, and removes
-/// what it has left.
+/// Runs the case of this name in a tokio runtime of its own, on a thread that has the test's name,
+/// and removes what it has left. A backend that cannot be tested here says why, and the test is
+/// told as skipped.
 ///
 /// # Panics
 /// When the promise is broken, or something is left that cannot be removed.
-pub fn run(name: &str, backend: impl FnOnce() -> Result<Arc<dyn Backend>, String>) {
+pub fn run(name: &str, backend: Result<Arc<dyn Backend>, String>) {
     let case = CASES.iter().find(|case| case.name == name).expect("a case of that name");
-    let backend = match backend() {
+    let backend = match backend {
         Ok(backend) => backend,
         Err(reason) => return skipped(&reason),
     };
