@@ -31,6 +31,7 @@ use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::time::timeout;
 
 use self::call::{Answered, Client, misunderstood};
+use self::input::Written;
 use self::start::Starter;
 use self::stream::Followed;
 use super::directory::Directory;
@@ -102,16 +103,13 @@ impl Native {
         from: Offsets,
     ) -> Result<Exec> {
         let Answered { message, channel } = self.0.call(&request, body, &[]).await?;
-        let mut descriptors = message.descriptors.into_iter();
-        let descriptor = match message.head {
-            Answer::Attached { input: true } => Some(descriptors.next().ok_or_else(misunderstood)?),
-            Answer::Attached { input: false } => None,
-            _ => return Err(misunderstood()),
-        };
-        let open = |end| input::open(self.0.clone(), id.clone(), exec.clone(), end);
-        let input = descriptor.map(open).transpose();
-        let input = input.map_err(|error| Error::Exhausted(error.to_string()))?;
-        let followed = Followed { id: id.clone(), exec: exec.clone(), told: from };
+        let Answer::Attached { input } = message.head else { return Err(misunderstood()) };
+        let starts = matches!(request, Request::Execute { .. });
+        let descriptor = message.descriptors.into_iter().next().filter(|_| starts);
+        let (id, exec) = (id.clone(), exec.clone());
+        let written = Written { client: self.0.clone(), id: id.clone(), exec: exec.clone() };
+        let input = input.then(|| written.open(descriptor));
+        let followed = Followed { id, exec, told: from };
         Ok(Exec { events: stream::follow(self.0.clone(), followed, channel), input })
     }
 }

@@ -148,7 +148,7 @@ impl Client {
                     self.forget();
                     repeated = true;
                 }
-                Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                Err(error) if is_exhausted(&error) => {
                     return Err(Error::Exhausted(error.to_string()));
                 }
                 Err(error) => return Err(broken(error)),
@@ -165,6 +165,13 @@ impl Client {
     fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether descriptors, processes or memory of this host have run out.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN];
+    errno.is_some_and(|errno| exhausted.contains(&errno))
 }
 
 /// The error for an answer to another question.
@@ -221,4 +228,16 @@ fn asked(request: &Request) -> Asked<'_> {
         Request::Metrics => ("count", None, None),
     };
     Asked { operation, sandbox, exec }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_run_out_is_told_from_what_is_broken() {
+        let is = |errno: Errno| is_exhausted(&errno.into());
+        assert!(is(Errno::MFILE) && is(Errno::NFILE) && is(Errno::AGAIN));
+        assert!(!is(Errno::CONNREFUSED) && !is_exhausted(&io::Error::other("broken")));
+    }
 }

@@ -18,6 +18,7 @@ use tokio::io::Interest;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::call::is_exhausted;
 use super::channel::Channel;
 use super::readiness::watched;
 use crate::error::{Error, Result};
@@ -154,9 +155,12 @@ impl Starter {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .map_err(|source| Error::Host {
-                path: program.as_encoded_bytes().escape_ascii().to_string(),
-                source,
+            .map_err(|source| match is_exhausted(&source) {
+                true => Error::Exhausted(format!("cannot start the keeper: {source}")),
+                false => {
+                    let path = program.as_encoded_bytes().escape_ascii().to_string();
+                    Error::Host { path, source }
+                }
             })?;
         let (sender, end) = oneshot::channel();
         tokio::spawn(async move {
@@ -173,6 +177,9 @@ impl Starter {
     }
 
     fn unreachable(&self, source: io::Error) -> Error {
+        if is_exhausted(&source) {
+            return Error::Exhausted(source.to_string());
+        }
         Error::Unreachable { what: format!("the keeper of {}", self.data.display()), source }
     }
 }
