@@ -6,6 +6,8 @@
 
 mod detect;
 mod files;
+mod freezer;
+mod held;
 mod remedy;
 mod v1;
 mod v2;
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use detect::Hierarchies;
+use freezer::Freezer;
+pub use held::Place;
 use remedy::{Asker, Cause};
 
 /// What a jail may use; `None` is no limit.
@@ -48,6 +52,8 @@ pub enum Limit {
 #[derive(Debug, Default)]
 pub struct Group {
     parts: Vec<Part>,
+    /// Where everything but init can be stopped.
+    freezer: Option<Freezer>,
 }
 
 /// One directory of a group, in one hierarchy.
@@ -226,7 +232,12 @@ impl Group {
     /// What the kernel said; the process may be in some of the groups then.
     pub fn add(&self, pid: i32) -> io::Result<()> {
         let pid = pid.to_string();
-        self.parts.iter().try_for_each(|part| files::write(&part.directory, "cgroup.procs", &pid))
+        let directories = self.parts.iter().map(|part| &part.directory);
+        // It may lie in one of the others, and comes last.
+        let freezer = self.freezer.iter().map(|freezer| &freezer.directory);
+        directories
+            .chain(freezer)
+            .try_for_each(|directory| files::write(directory, "cgroup.procs", &pid))
     }
 
     /// What holds a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.
@@ -289,7 +300,10 @@ impl Group {
     }
 
     fn remove_parts(&mut self) -> io::Result<()> {
-        let mut result = Ok(());
+        let mut result = match self.freezer.take() {
+            Some(freezer) => files::remove_group(&freezer.directory),
+            None => Ok(()),
+        };
         for part in self.parts.drain(..) {
             let removed = files::remove_group(&part.directory);
             result = result.and(removed);
@@ -325,7 +339,8 @@ pub fn sweep() -> usize {
     let unified = found.v2.iter().flat_map(|unified| {
         unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount))
     });
-    own.chain(unified).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
+    let freezer = found.freezer.as_deref();
+    own.chain(unified).chain(freezer).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
 }
 
 fn sweep_in(parent: &Path, age: Duration) -> usize {
@@ -341,7 +356,7 @@ fn sweep_in(parent: &Path, age: Duration) -> usize {
         .flatten()
         .filter(|entry| abandoned(entry).is_some())
         // The kernel refuses to remove a group that has processes.
-        .filter(|entry| fs::remove_dir(entry.path()).is_ok())
+        .filter(|entry| held::remove_abandoned(&entry.path()).is_ok())
         .count()
 }
 
