@@ -113,6 +113,11 @@ impl DataDir {
         self.part("journals")
     }
 
+    /// The directory of the sandboxes that live.
+    pub fn runtime(&self) -> Result<Dir, Error> {
+        self.part("runtime")
+    }
+
     fn part(&self, name: &'static str) -> Result<Dir, Error> {
         let name = RelativePath::literal(name);
         let failed = |source| Error::Use { path: self.path.clone(), source };

@@ -4,4 +4,10 @@
 //! jails, is found again by every client, and outlives them all. `wire` is what the two say to
 //! each other.
 
+#[expect(dead_code, reason = "for the client and the keeper, which come next")]
+mod directory;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
+mod failure;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
+mod socket;
 pub mod wire;

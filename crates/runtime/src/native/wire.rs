@@ -7,15 +7,14 @@
 //! other, but a message that is not understood ends the connection.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stockade_core::sandbox::User;
-use stockade_core::{ExecId, SandboxId, SandboxSpec};
+use stockade_core::sandbox::{Root, User};
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 
 use crate::exec::{Ending, Offsets, Stream, WindowSize};
-use crate::runtime::Status;
+use crate::runtime::{State, Status};
 
 /// The version of these messages. A client speaks to a keeper of its own version only; each
 /// version keeps its sandboxes in a directory of its own. [`Request::Hello`], [`Answer::Hello`] and
@@ -39,9 +38,9 @@ pub enum Request {
         id: SandboxId,
         /// What it is made from.
         spec: Box<SandboxSpec>,
-        /// The name of a directory below the staging directory with the layers that it begins
-        /// with, prepared by the client from a snapshot. The keeper takes it over.
-        layers: Option<String>,
+        /// What it begins with when its root is a snapshot. Where the id exists already, nothing
+        /// is asked of them.
+        layers: Option<Layers>,
     },
     /// End a sandbox and remove everything of it.
     Destroy {
@@ -76,7 +75,7 @@ pub enum Request {
         id: SandboxId,
     },
     /// Keep a sandbox's processes stopped as long as this connection takes no other request and
-    /// is not closed; answered with [`Answer::Layers`].
+    /// is not closed; answered with [`Answer::Held`].
     Hold {
         /// Which.
         id: SandboxId,
@@ -87,8 +86,7 @@ pub enum Request {
         id: SandboxId,
         /// The command's id.
         exec: ExecId,
-        /// What it is. The body holds its arguments and its environment ([`Words`]), or a
-        /// descriptor of a file in memory that does.
+        /// What it is. The body holds its arguments and its environment ([`Words`]).
         command: Box<CommandHead>,
     },
     /// Attach to a command.
@@ -121,8 +119,25 @@ pub enum Request {
         /// Of which.
         id: SandboxId,
     },
+    /// Whether a capability can be had here: answered with [`Answer::Done`], or with
+    /// [`Failure::Unsupported`].
+    Supports {
+        /// Which, by its name.
+        capability: String,
+    },
     /// What the keeper counts.
     Metrics,
+}
+
+/// Layers that a client prepared from a snapshot. The keeper takes them over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layers {
+    /// The name of a directory below the staging directory, which the client keeps locked
+    /// meanwhile. It holds `upper`, and `workspace` when the snapshot has one; the owners in both
+    /// are the ids inside.
+    pub staged: String,
+    /// What lies below `upper`; never a snapshot.
+    pub root: Root,
 }
 
 /// A command without its arguments and environment.
@@ -187,8 +202,15 @@ pub enum Answer {
     Status(Box<Status>),
     /// What is known of several.
     List(Vec<Status>),
-    /// The sandbox's processes are stopped, and its layers are in this directory.
-    Layers(PathBuf),
+    /// The sandbox's processes are stopped, and the layers in its directory do not change.
+    Held {
+        /// What lies below the root's upper layer; never a snapshot.
+        root: Root,
+        /// Whether it has a workspace, and so a layer of that.
+        workspace: bool,
+        /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
+        host_start: Option<u32>,
+    },
     /// The command was started or found. The descriptor of its input comes along when it takes
     /// any: a pipe, or its terminal.
     Attached {
@@ -251,7 +273,7 @@ pub struct Metrics {
     pub distrusted: u64,
 }
 
-/// An [`Error`](crate::Error) on its way to the client.
+/// An [`Error`](crate::Error) on its way to the client, without what the client knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
@@ -259,15 +281,12 @@ pub enum Failure {
     NoSandbox,
     /// See [`Error::NoExec`](crate::Error::NoExec).
     NoExec,
+    /// See [`Error::NoSnapshot`](crate::Error::NoSnapshot).
+    NoSnapshot(SnapshotId),
     /// See [`Error::Conflict`](crate::Error::Conflict).
     Conflict(String),
-    /// See [`Error::WrongState`](crate::Error::WrongState).
-    WrongState {
-        /// The sandbox's state.
-        state: crate::runtime::State,
-        /// What was asked for.
-        operation: String,
-    },
+    /// See [`Error::WrongState`](crate::Error::WrongState); the client knows what it asked for.
+    WrongState(State),
     /// See [`Error::Unsupported`](crate::Error::Unsupported); the capability by its name.
     Unsupported {
         /// Which.
@@ -297,8 +316,17 @@ pub enum Failure {
     Invalid(String),
     /// See [`Error::Exhausted`](crate::Error::Exhausted).
     Exhausted(String),
+    /// See [`Error::File`](crate::Error::File).
+    File {
+        /// The file.
+        path: String,
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// See [`Error::Connect`](crate::Error::Connect).
     Connect {
+        /// The port or socket.
+        target: String,
         /// The kernel's error number.
         errno: i32,
     },
@@ -311,13 +339,21 @@ pub enum Failure {
     },
     /// See [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown).
     OutcomeUnknown(String),
+    /// See [`Error::Unreachable`](crate::Error::Unreachable).
+    Unreachable {
+        /// What.
+        what: String,
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// See [`Error::Deadline`](crate::Error::Deadline).
     Deadline,
     /// The keeper makes way for another version, and takes no new sandboxes.
     Draining,
 }
 
-/// The longest message, head and body together, in bytes.
+/// The longest message, head and body together, in bytes; a longer one travels in a file in
+/// memory.
 pub const MESSAGE_BYTES: usize = 64 * 1024;
 
 /// The bytes of a message: the head's length, the head, the body.

@@ -1,0 +1,365 @@
+//! Where the native backend keeps what it has: the layout of `DATA/runtime/PROTOCOL/`, which
+//! client and keeper share. Only names, and how a directory is made, claimed and thrown away.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
+use stockade_bundle::data::{self, DataDir};
+use stockade_core::{SandboxId, SnapshotId};
+
+use super::socket::{Listener, Socket};
+use super::wire::PROTOCOL;
+
+const LOCK: &str = "lock";
+const SOCKET: &str = "socket";
+const LOG: &str = "log";
+const OLD_LOG: &str = "log.old";
+const SANDBOXES: &str = "sandboxes";
+const SNAPSHOTS: &str = "snapshots";
+const STAGING: &str = "staging";
+const TRASH: &str = "trash";
+/// The lower layer of sandboxes on the host's own programs; the keeper makes it.
+pub(crate) const SKELETON: &str = "skeleton";
+
+/// Only the owner may enter or list: what is below holds files of sandboxes.
+const PRIVATE: u32 = 0o700;
+/// How long the keeper's log may be when a keeper is started; a longer one becomes the old log.
+const LOG_BYTES: u64 = 1024 * 1024;
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The data directory cannot.
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    /// Something in it cannot.
+    #[error("cannot use {}", path.display())]
+    Use {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: beneath::Error,
+    },
+}
+
+/// The open directory `DATA/runtime/PROTOCOL`.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// `DATA/runtime`.
+    versions: Dir,
+    dir: Dir,
+}
+
+/// A new directory in [`Directory::staging`] that belongs to whoever holds this: it is locked, so
+/// that nobody takes it for a leftover.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) name: String,
+    pub(crate) dir: Dir,
+}
+
+impl Directory {
+    /// Opens the directory, and makes what is missing of it. A data directory that belongs to
+    /// another user or that others may write to is refused.
+    pub(crate) fn open(data: &Path) -> Result<Self, Error> {
+        let version = PROTOCOL.to_string();
+        let path = data.join("runtime").join(&version);
+        let failed = |source| Error::Use { path: path.clone(), source };
+        let versions = DataDir::open(data)?.runtime()?;
+        let dir = part(&versions, &version).map_err(failed)?;
+        for name in [SANDBOXES, SNAPSHOTS, STAGING, TRASH] {
+            part(&dir, name).map_err(failed)?;
+        }
+        Ok(Self { path, versions, dir })
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory itself.
+    pub(crate) const fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Takes the lock that the living keeper holds; `None` when another process has it.
+    pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, beneath::Error> {
+        let file = self.open_or_create(LOCK)?;
+        Ok(flock(file.as_fd())?.then(|| file.into()))
+    }
+
+    /// Listens for clients, in the place of a keeper that has ended.
+    pub(crate) fn listen(&self) -> std::io::Result<Listener> {
+        Listener::bind(self.dir.as_fd(), SOCKET)
+    }
+
+    /// Connects to the keeper.
+    pub(crate) fn connect(&self) -> std::io::Result<Socket> {
+        Socket::connect(self.dir.as_fd(), SOCKET)
+    }
+
+    /// Connects to the keepers of versions before this one, where they live.
+    pub(crate) fn connect_older(&self) -> Result<Vec<Socket>, beneath::Error> {
+        let mut sockets = Vec::new();
+        for (entry, kind) in self.versions.entries()? {
+            let version = std::str::from_utf8(&entry).ok().and_then(|text| text.parse().ok());
+            let older = version.is_some_and(|version: u32| version < PROTOCOL);
+            if older && kind == FileKind::Directory {
+                let dir = self.versions.locate_dir(&name(entry)?)?;
+                // Where nobody answers, nobody has to make way.
+                sockets.extend(Socket::connect(dir.as_fd(), SOCKET));
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// The keeper's log, to be written at its end.
+    pub(crate) fn log(&self) -> Result<File, beneath::Error> {
+        let log = name(LOG)?;
+        if self.dir.stat(&log)?.is_some_and(|stat| stat.size > LOG_BYTES) {
+            self.dir.rename(&log, &self.dir, &name(OLD_LOG)?, Rename::Replace)?;
+        }
+        let file = self.open_or_create(LOG)?;
+        rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND)
+            .map_err(|errno| failed("append to", LOG, errno))?;
+        Ok(file)
+    }
+
+    /// The keeper's log, to be read.
+    pub(crate) fn read_log(&self) -> Result<File, beneath::Error> {
+        self.dir.open_file(&name(LOG)?)
+    }
+
+    /// The directory of all sandboxes, each below its id.
+    pub(crate) fn sandboxes(&self) -> Result<Dir, beneath::Error> {
+        part(&self.dir, SANDBOXES)
+    }
+
+    /// The directory of one sandbox.
+    pub(crate) fn sandbox(&self, id: &SandboxId) -> Result<Dir, beneath::Error> {
+        self.sandboxes()?.open_dir(&name(id.to_string())?)
+    }
+
+    /// The directory of all snapshots, each below its id.
+    pub(crate) fn snapshots(&self) -> Result<Dir, beneath::Error> {
+        part(&self.dir, SNAPSHOTS)
+    }
+
+    /// The directory of one snapshot.
+    pub(crate) fn snapshot(&self, id: &SnapshotId) -> Result<Dir, beneath::Error> {
+        self.snapshots()?.open_dir(&name(id.to_string())?)
+    }
+
+    /// The directory in which others are prepared, to be renamed to their places. One that is not
+    /// locked is a leftover.
+    pub(crate) fn staging(&self) -> Result<Dir, beneath::Error> {
+        part(&self.dir, STAGING)
+    }
+
+    /// Makes a directory of one's own in [`Directory::staging`].
+    pub(crate) fn stage(&self) -> Result<Staged, beneath::Error> {
+        let staging = self.staging()?;
+        let mut attempt = 0;
+        loop {
+            let candidate = unique("staged", attempt);
+            attempt += 1;
+            let path = name(&candidate)?;
+            match staging.mkdir(&path, PRIVATE) {
+                Err(error) if error.errno() == Some(Errno::EXIST) => continue,
+                other => other?,
+            }
+            // Until it is locked, a sweep may take it for a leftover.
+            match staging.open_dir(&path) {
+                Err(error) if error.errno() == Some(Errno::NOENT) => {}
+                Err(error) => return Err(error),
+                Ok(dir) => {
+                    if flock(dir.as_fd())? && is_at(&staging, &path, &dir)? {
+                        return Ok(Staged { name: candidate, dir });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes `entry` out of `parent`, one of the directories here, so that its name is free at
+    /// once. What it was is removed by whoever sweeps the trash. Gives its name there, or `None`
+    /// where nothing was.
+    pub(crate) fn discard(
+        &self,
+        parent: &Dir,
+        entry: &str,
+    ) -> Result<Option<String>, beneath::Error> {
+        let trash = self.trash()?;
+        let from = name(entry)?;
+        let mut attempt = 0;
+        loop {
+            let candidate = unique(entry, attempt);
+            match parent.rename(&from, &trash, &name(&candidate)?, Rename::NoReplace) {
+                Ok(()) => return Ok(Some(candidate)),
+                Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+                Err(error) if error.errno() == Some(Errno::EXIST) => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The directory of what was thrown away.
+    pub(crate) fn trash(&self) -> Result<Dir, beneath::Error> {
+        part(&self.dir, TRASH)
+    }
+
+    fn open_or_create(&self, file: &'static str) -> Result<File, beneath::Error> {
+        let path = name(file)?;
+        loop {
+            match self.dir.create_file(&path, 0o600) {
+                Err(error) if error.errno() == Some(Errno::EXIST) => {}
+                other => return other,
+            }
+            match self.dir.open_file_to_write(&path) {
+                Err(error) if error.errno() == Some(Errno::NOENT) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// The directory below `parent`, made where it is missing.
+fn part(parent: &Dir, entry: &str) -> Result<Dir, beneath::Error> {
+    let path = name(entry)?;
+    match parent.open_dir(&path) {
+        Err(error) if error.errno() == Some(Errno::NOENT) => {}
+        other => return other,
+    }
+    match parent.mkdir(&path, PRIVATE) {
+        Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
+        _ => parent.open_dir(&path),
+    }
+}
+
+/// One entry's name, as a path below its directory.
+pub(crate) fn name(entry: impl AsRef<[u8]>) -> Result<RelativePath, beneath::Error> {
+    let entry = entry.as_ref();
+    RelativePath::new(entry).map_err(|error| beneath::Error::Io {
+        operation: "name",
+        path: entry.escape_ascii().to_string(),
+        source: std::io::Error::new(std::io::ErrorKind::InvalidInput, error),
+    })
+}
+
+/// A name that no other process makes up.
+fn unique(prefix: &str, attempt: u64) -> String {
+    format!("{prefix}.{}-{attempt}", std::process::id())
+}
+
+/// Whether a directory is still what its path names.
+fn is_at(parent: &Dir, path: &RelativePath, dir: &Dir) -> Result<bool, beneath::Error> {
+    let (named, opened) = (parent.stat(path)?, dir.stat_self()?);
+    Ok(named.is_some_and(|named| (named.device, named.inode) == (opened.device, opened.inode)))
+}
+
+/// Locks a file or directory; `false` where another process has it.
+fn flock(file: BorrowedFd<'_>) -> Result<bool, beneath::Error> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(failed("lock", ".", errno)),
+    }
+}
+
+fn failed(operation: &'static str, path: &str, errno: Errno) -> beneath::Error {
+    beneath::Error::Io { operation, path: path.to_owned(), source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn open() -> (tempfile::TempDir, Directory) {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let directory = Directory::open(scratch.path()).unwrap();
+        (scratch, directory)
+    }
+
+    #[test]
+    fn it_is_private_and_in_a_data_directory_of_ones_own() {
+        let (scratch, directory) = open();
+        Directory::open(scratch.path()).unwrap();
+        for path in ["runtime", "runtime/1", "runtime/1/sandboxes", "runtime/1/staging"] {
+            let mode = scratch.path().join(path).metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o700, "{path}");
+        }
+        assert_eq!(directory.path(), scratch.path().join("runtime/1"));
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o770)).unwrap();
+        let refused = Directory::open(scratch.path()).unwrap_err();
+        assert!(matches!(refused, Error::Data(data::Error::Writable { .. })), "{refused}");
+    }
+
+    #[test]
+    fn one_keeper_has_the_lock() {
+        let (_scratch, directory) = open();
+        let lock = directory.lock().unwrap().unwrap();
+        assert!(directory.lock().unwrap().is_none());
+        drop(lock);
+        assert!(directory.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn only_keepers_of_versions_before_this_one_are_connected_to() {
+        let (scratch, directory) = open();
+        let bind = |version: &str| {
+            let path = scratch.path().join("runtime").join(version);
+            std::fs::create_dir_all(&path).unwrap();
+            Listener::bind(Dir::open(&path).unwrap().as_fd(), SOCKET).unwrap()
+        };
+        let _newer = [bind("1"), bind("2"), bind("x"), bind("01x")];
+        drop(bind("00"));
+        assert!(directory.connect_older().unwrap().is_empty());
+        let _older = bind("0");
+        assert_eq!(directory.connect_older().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_long_log_makes_way_and_writers_append() {
+        use std::io::{Read as _, Write as _};
+        let (scratch, directory) = open();
+        directory.log().unwrap().write_all(b"one\n").unwrap();
+        directory.log().unwrap().write_all(b"two\n").unwrap();
+        let mut text = String::new();
+        directory.read_log().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one\ntwo\n");
+        directory.log().unwrap().set_len(LOG_BYTES + 1).unwrap();
+        assert_eq!(directory.log().unwrap().metadata().unwrap().len(), 0);
+        let old = scratch.path().join("runtime/1/log.old");
+        assert_eq!(old.metadata().unwrap().len(), LOG_BYTES + 1);
+    }
+
+    #[test]
+    fn what_is_staged_is_locked_and_what_is_discarded_frees_its_name() {
+        let (_scratch, directory) = open();
+        let (first, second) = (directory.stage().unwrap(), directory.stage().unwrap());
+        assert_ne!(first.name, second.name);
+        let staging = directory.staging().unwrap();
+        let again = staging.open_dir(&name(&first.name).unwrap()).unwrap();
+        assert!(!flock(again.as_fd()).unwrap());
+        drop(first.dir);
+        assert!(flock(again.as_fd()).unwrap());
+
+        let thrown = directory.discard(&staging, &first.name).unwrap().unwrap();
+        staging.mkdir(&name(&first.name).unwrap(), 0o700).unwrap();
+        let second = directory.discard(&staging, &first.name).unwrap().unwrap();
+        assert_ne!(thrown, second);
+        assert_eq!(directory.trash().unwrap().entries().unwrap().len(), 2);
+        assert_eq!(directory.discard(&staging, &first.name).unwrap(), None);
+    }
+}
