@@ -8,6 +8,7 @@
 mod directory;
 #[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
 mod failure;
+pub mod keeper;
 #[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
 mod socket;
 pub mod wire;
