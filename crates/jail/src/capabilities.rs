@@ -65,6 +65,24 @@ pub fn drop_all() -> io::Result<()> {
     set_capabilities(None, sets).map_err(io::Error::from)
 }
 
+/// What an init keeps that starts commands of several users: taking on their ids, and ending them.
+const OF_INIT: CapabilitySet =
+    CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
+
+/// Takes every capability that the calling thread has but those of an init. See [`drop_all`].
+///
+/// # Errors
+/// What prctl(2) or capset(2) said.
+pub(crate) fn keep_those_of_init() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let sets = CapabilitySets {
+        effective: OF_INIT,
+        permitted: OF_INIT,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(io::Error::from)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

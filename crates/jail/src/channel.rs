@@ -17,7 +17,7 @@ use rustix::net::{
 use crate::walls::Wall;
 
 /// What one message holds, in bytes.
-const MESSAGE_BYTES: usize = 64 * 1024;
+pub(crate) const MESSAGE_BYTES: usize = 8 * 1024;
 /// How long a step may be that init tells, in bytes.
 const STEP_BYTES: usize = 1024;
 const DESCRIPTORS: usize = 16;
@@ -49,13 +49,15 @@ pub(crate) enum FromInit {
         /// The step, in words.
         step: String,
     },
-    /// All walls that init itself raises stand. Carries the terminal, and the upper layer
-    /// where that is in memory, in this order.
+    /// All walls that init itself raises stand. Carries the terminal, the upper layer where that
+    /// is in memory, and the root, in this order.
     Ready {
         /// Whether a terminal is carried.
         terminal: bool,
         /// Whether an upper layer is carried.
         upper: bool,
+        /// Whether the root is carried.
+        root: bool,
         /// Whether `/proc` had to be left out.
         proc_missing: bool,
         /// Landlock's version; 0 where the kernel has none.
@@ -196,9 +198,9 @@ impl FromInit {
                 bytes.extend(step.bytes().take(STEP_BYTES));
                 bytes
             }
-            Self::Ready { terminal, upper, proc_missing, landlock } => {
-                let mut bytes =
-                    vec![b'R', u8::from(*terminal), u8::from(*upper), u8::from(*proc_missing)];
+            Self::Ready { terminal, upper, root, proc_missing, landlock } => {
+                let flags = [terminal, upper, root, proc_missing].map(|flag| u8::from(*flag));
+                let mut bytes = [&b"R"[..], &flags].concat();
                 bytes.extend(landlock.to_le_bytes());
                 bytes
             }
@@ -219,14 +221,16 @@ impl FromInit {
                     step: String::from_utf8_lossy(step).into_owned(),
                 })
             }
-            (b'R', [terminal @ 0..=1, upper @ 0..=1, proc_missing @ 0..=1, landlock @ ..]) => {
-                Some(Self::Ready {
-                    terminal: *terminal == 1,
-                    upper: *upper == 1,
-                    proc_missing: *proc_missing == 1,
-                    landlock: number(landlock)?,
-                })
-            }
+            (
+                b'R',
+                [terminal @ 0..=1, upper @ 0..=1, root @ 0..=1, proc_missing @ 0..=1, rest @ ..],
+            ) => Some(Self::Ready {
+                terminal: *terminal == 1,
+                upper: *upper == 1,
+                root: *root == 1,
+                proc_missing: *proc_missing == 1,
+                landlock: number(rest)?,
+            }),
             (b'X', rest) => Some(Self::ExecFailed { errno: number(rest)? }),
             (b'E', rest) => Some(Self::Ended { status: number(rest)? }),
             _ => None,
@@ -242,7 +246,13 @@ mod tests {
     fn each_message_survives_the_way() {
         for message in [
             FromInit::Failed { wall: Wall::View, errno: 22, step: "mount the overlay".into() },
-            FromInit::Ready { terminal: true, upper: false, proc_missing: true, landlock: 7 },
+            FromInit::Ready {
+                terminal: true,
+                upper: false,
+                root: true,
+                proc_missing: true,
+                landlock: 7,
+            },
             FromInit::ExecFailed { errno: 2 },
             FromInit::Ended { status: 256 },
         ] {

@@ -1,19 +1,22 @@
-//! The command's own process: from its first instruction to the exec, the last
-//! walls go up. It borrows init's memory and keeps nothing there.
+//! The command's own process: from its first instruction to the exec, the last walls go up.
+//!
+//! It runs in init's memory, and init may run at the same time. So everything that it needs is
+//! made beforehand ([`Prepared`]), and it allocates nothing, formats nothing and never touches
+//! `errno`: what failed is a number that init puts into words.
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 
-use crate::channel::{Channel, FromInit};
-use crate::inside::report;
-use crate::landlock::{Access, Place};
-use crate::mounts::{At as _, Failure};
-use crate::spec::{JailSpec, Payload};
+use crate::landlock::Ruleset;
+use crate::rlimits::ResourceLimits;
+use crate::spec::Payload;
 use crate::walls::Wall;
-use crate::{landlock, pty, sys};
+use crate::{capabilities, pty, raw, sys};
 
 /// Where programs are looked for when the environment has no `PATH`, as `execvp(3)` does.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
@@ -28,86 +31,244 @@ pub(crate) enum Streams {
 }
 
 impl Streams {
-    /// The numbers of the descriptors.
-    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+    /// The descriptors that become input, output and error.
+    pub(crate) fn each(&self) -> [BorrowedFd<'_>; 3] {
         match self {
-            Self::Pipes(pipes) => pipes.iter().map(AsRawFd::as_raw_fd).collect(),
-            Self::Terminal(terminal) => vec![terminal.as_raw_fd()],
+            Self::Pipes(pipes) => pipes.each_ref().map(|pipe| pipe.as_fd()),
+            Self::Terminal(terminal) => [terminal.as_fd(); 3],
         }
     }
 }
 
-/// Raises the last walls and becomes the program. The exit code on failure is a shell's:
-/// 127 for a program that was not found, 126 for one that could not be run.
-pub(crate) fn run(
-    spec: &JailSpec,
-    channel: &Channel,
-    streams: &Streams,
-    writable: &[CString],
-    landlock: bool,
-) -> ! {
-    if let Err(failure) = confine(spec, streams, writable, landlock) {
-        report(channel, failure);
+/// Everything that the command's process needs.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) program: Program,
+    /// The ids to take on, where init has others.
+    pub(crate) become_ids: Option<(u32, u32)>,
+    pub(crate) working_directory: CString,
+    pub(crate) rlimits: ResourceLimits,
+    /// A time of the coarse clock that must have passed before the program starts.
+    pub(crate) not_before: Option<(i64, u32)>,
+    /// What went wrong, where something did.
+    pub(crate) failure: Failure,
+}
+
+/// What runs once the walls stand.
+#[derive(Debug)]
+pub(crate) enum Program {
+    /// A function of ours.
+    Function(fn() -> u8),
+    /// A program.
+    File {
+        /// The paths to try, in order.
+        candidates: Vec<CString>,
+        /// Its arguments.
+        arguments: Pointers,
+        /// Its environment.
+        environment: Pointers,
+        /// The arguments of the shell that runs a file without `#!`, whose path is the second.
+        script: Vec<AtomicPtr<libc::c_char>>,
+    },
+}
+
+/// Strings, and the list of pointers to them that ends in null.
+#[derive(Debug)]
+pub(crate) struct Pointers {
+    pointers: Vec<AtomicPtr<libc::c_char>>,
+    _strings: Vec<CString>,
+}
+
+impl Pointers {
+    fn new(strings: Vec<CString>) -> Self {
+        let pointers = strings
+            .iter()
+            .map(|string| AtomicPtr::new(string.as_ptr().cast_mut()))
+            .chain([AtomicPtr::new(std::ptr::null_mut())])
+            .collect();
+        Self { pointers, _strings: strings }
+    }
+}
+
+/// The step of a command's start that failed, and the kernel's error number.
+#[derive(Debug, Default)]
+pub(crate) struct Failure {
+    step: AtomicU8,
+    errno: AtomicI32,
+}
+
+impl Failure {
+    pub(crate) fn set(&self, step: Step, error: &io::Error) {
+        self.errno.store(error.raw_os_error().unwrap_or(libc::EIO), Ordering::Relaxed);
+        self.step.store(step as u8, Ordering::Release);
+    }
+
+    /// The step that failed, with the number.
+    pub(crate) fn get(&self) -> Option<(Step, i32)> {
+        let step = self.step.load(Ordering::Acquire);
+        let step = Step::ALL.into_iter().find(|known| *known as u8 == step)?;
+        Some((step, self.errno.load(Ordering::Relaxed)))
+    }
+}
+
+/// A step of a command's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Step {
+    Session = 1,
+    Streams,
+    Descriptors,
+    Limits,
+    Ids,
+    Capabilities,
+    Directory,
+    Landlock,
+    Exec,
+    Start,
+}
+
+impl Step {
+    const ALL: [Self; 10] = [
+        Self::Session,
+        Self::Streams,
+        Self::Descriptors,
+        Self::Limits,
+        Self::Ids,
+        Self::Capabilities,
+        Self::Directory,
+        Self::Landlock,
+        Self::Exec,
+        Self::Start,
+    ];
+
+    /// The wall that could not be raised; none where the program itself is at fault.
+    pub(crate) const fn wall(self) -> Option<Wall> {
+        match self {
+            Self::Session | Self::Streams | Self::Descriptors => Some(Wall::Inheritance),
+            Self::Limits => Some(Wall::ResourceLimits),
+            Self::Ids => Some(Wall::User),
+            Self::Capabilities => Some(Wall::Capabilities),
+            Self::Landlock => Some(Wall::Landlock),
+            Self::Directory | Self::Exec | Self::Start => None,
+        }
+    }
+
+    /// The step in words.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Session => "start a session",
+            Self::Streams => "install the streams",
+            Self::Descriptors => "close the descriptors",
+            Self::Limits => "set the limits of the process",
+            Self::Ids => "take on the command's ids",
+            Self::Capabilities => "drop all capabilities",
+            Self::Directory => "enter the working directory",
+            Self::Landlock => "restrict by Landlock",
+            Self::Exec => "run the program",
+            Self::Start => "start a process",
+        }
+    }
+}
+
+impl Program {
+    /// What runs for a payload. A program without a slash in its name is looked for along the
+    /// `PATH` of its environment.
+    pub(crate) fn new(payload: &Payload, environment: &[CString]) -> Self {
+        match payload {
+            Payload::Function(function) => Self::Function(*function),
+            Payload::Program(arguments) => Self::file(arguments.clone(), environment.to_vec()),
+        }
+    }
+
+    /// See [`Program::new`].
+    pub(crate) fn file(arguments: Vec<CString>, environment: Vec<CString>) -> Self {
+        let candidates = match arguments.first() {
+            None => Vec::new(),
+            Some(name) if name.as_bytes().contains(&b'/') => vec![name.clone()],
+            Some(name) => {
+                let path = environment
+                    .iter()
+                    .find_map(|entry| entry.as_bytes().strip_prefix(b"PATH="))
+                    .unwrap_or(DEFAULT_PATH);
+                let directories = path.split(|byte| *byte == b':');
+                let directories = directories.map(|d| if d.is_empty() { &b"."[..] } else { d });
+                directories
+                    .filter_map(|d| CString::new([d, b"/", name.as_bytes()].concat()).ok())
+                    .collect()
+            }
+        };
+        let arguments = Pointers::new(arguments);
+        let script = [c"/bin/sh".as_ptr().cast_mut(), std::ptr::null_mut()]
+            .into_iter()
+            .chain(arguments.pointers.iter().skip(1).map(|p| p.load(Ordering::Relaxed)))
+            .map(AtomicPtr::new)
+            .collect();
+        Self::File { candidates, arguments, environment: Pointers::new(environment), script }
+    }
+}
+
+/// Raises the last walls and becomes the program. The exit code on failure is a shell's: 127 for
+/// a program that was not found, 126 for one that could not be run; 125 for a wall.
+pub(crate) fn run(prepared: &Prepared, streams: [RawFd; 3], landlock: Option<&Ruleset>) -> ! {
+    if let Err((step, error)) = confine(prepared, streams, landlock) {
+        prepared.failure.set(step, &error);
         sys::exit_now(125);
     }
-    let error = match &spec.command.payload {
-        Payload::Function(function) => sys::exit_now(function().into()),
-        Payload::Program(arguments) => exec(arguments, &spec.command.environment),
+    let error = match &prepared.program {
+        Program::Function(function) => sys::exit_now(function().into()),
+        Program::File { candidates, arguments, environment, script } => {
+            exec(candidates, arguments, environment, script)
+        }
     };
-    let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    // Init sees the exit code when this cannot be sent.
-    let _ = channel.send(&FromInit::ExecFailed { errno }.encode(), &[]);
-    sys::exit_now(if errno == libc::ENOENT { 127 } else { 126 })
+    prepared.failure.set(Step::Exec, &error);
+    sys::exit_now(if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 })
 }
 
 fn confine(
-    spec: &JailSpec,
-    streams: &Streams,
-    writable: &[CString],
-    landlock: bool,
-) -> Result<(), Failure> {
-    let words = |text: &'static str| move || text.to_owned();
-    rustix::process::setsid().at(Wall::Inheritance, words("start a session"))?;
-    install_streams(streams).at(Wall::Inheritance, words("install the streams"))?;
-    sys::close_on_exec_from(3).at(Wall::Inheritance, words("close the descriptors"))?;
-    spec.rlimits.apply().at(Wall::ResourceLimits, words("set the limits of the process"))?;
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    rustix::process::chdir(spec.command.working_directory.as_c_str())
-        .at(Wall::Root, || format!("enter {}", spec.command.working_directory.to_string_lossy()))?;
-    if landlock {
-        restrict(writable)?;
+    prepared: &Prepared,
+    streams: [RawFd; 3],
+    landlock: Option<&Ruleset>,
+) -> Result<(), (Step, io::Error)> {
+    let at = |step| move |error: Errno| (step, io::Error::from(error));
+    rustix::process::setsid().map_err(at(Step::Session))?;
+    // SAFETY: the caller keeps the streams open until this process has left its memory.
+    let streams = streams.map(|stream| unsafe { BorrowedFd::borrow_raw(stream) });
+    install_streams(streams).map_err(|error| (Step::Streams, error))?;
+    sys::close_on_exec_from(3).map_err(|error| (Step::Descriptors, error))?;
+    prepared.rlimits.apply().map_err(|error| (Step::Limits, error))?;
+    if let Some((user, group)) = prepared.become_ids {
+        become_ids(user, group).map_err(at(Step::Ids))?;
+        capabilities::drop_all().map_err(|error| (Step::Capabilities, error))?;
     }
-    sys::reset_signals();
-    if let Some(instant) = spec.command.not_before {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::chdir(prepared.working_directory.as_c_str()).map_err(at(Step::Directory))?;
+    if let Some(ruleset) = landlock {
+        ruleset.restrict().map_err(|error| (Step::Landlock, error))?;
+    }
+    raw::block_only(0);
+    if let Some(instant) = prepared.not_before {
         wait_until_after(instant);
     }
     Ok(())
 }
 
-fn restrict(writable: &[CString]) -> Result<(), Failure> {
-    let rules: Vec<_> =
-        [(Place::Path(c"/"), Access::ReadExecute), (Place::Path(c"/dev"), Access::Devices)]
-            .into_iter()
-            .chain(writable.iter().map(|path| (Place::Path(path.as_c_str()), Access::Write)))
-            .collect();
-    landlock::restrict(&rules)
-        .map(drop)
-        .map_err(io::Error::from)
-        .at(Wall::Landlock, || "restrict by Landlock".to_owned())
+/// Takes on the ids of the command's user, who is in no other group.
+pub(crate) fn become_ids(user: u32, group: u32) -> rustix::io::Result<()> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)
 }
 
-fn install_streams(streams: &Streams) -> io::Result<()> {
-    let [input, output, error] = match streams {
-        Streams::Pipes(pipes) => pipes.each_ref(),
-        Streams::Terminal(terminal) => {
-            pty::make_controlling(terminal)?;
-            [terminal; 3]
-        }
-    };
-    // All three are above 2: the supervisor keeps its own standard streams open.
-    rustix::stdio::dup2_stdin(input.as_fd())?;
-    rustix::stdio::dup2_stdout(output.as_fd())?;
-    rustix::stdio::dup2_stderr(error.as_fd())?;
+fn install_streams(streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let [input, output, error] = streams;
+    if input.as_raw_fd() == output.as_raw_fd() {
+        pty::make_controlling(input)?;
+    }
+    // All three are above 2, for those are never free here.
+    rustix::stdio::dup2_stdin(input)?;
+    rustix::stdio::dup2_stdout(output)?;
+    rustix::stdio::dup2_stderr(error)?;
     Ok(())
 }
 
@@ -124,38 +285,31 @@ fn wait_until_after(instant: (i64, u32)) {
     }
 }
 
-/// `execvp(3)`: without a slash in its name, the program is looked for along `PATH`.
-fn exec(arguments: &[CString], environment: &[CString]) -> io::Error {
-    let pointers = |strings: &[CString]| {
-        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
-    };
-    let Some(program) = arguments.first() else { return Errno::INVAL.into() };
-    let argument_pointers = pointers(arguments);
-    let environment_pointers = pointers(environment);
+/// `execvp(3)`; returns only when no candidate could be run.
+fn exec(
+    candidates: &[CString],
+    arguments: &Pointers,
+    environment: &Pointers,
+    script: &[AtomicPtr<libc::c_char>],
+) -> io::Error {
+    let environment = &environment.pointers;
     let attempt = |path: &CStr| {
-        let error = sys::exec(path, &argument_pointers, &environment_pointers);
+        let error = sys::exec(path, &arguments.pointers, environment);
         if error.raw_os_error() != Some(libc::ENOEXEC) {
             return error;
         }
         // A script without `#!` is the shell's, as execvp has it.
-        let mut script = vec![c"/bin/sh".as_ptr(), path.as_ptr()];
-        script.extend(&argument_pointers[1..]);
-        sys::exec(c"/bin/sh", &script, &environment_pointers)
+        if let Some(second) = script.get(1) {
+            second.store(path.as_ptr().cast_mut(), Ordering::Relaxed);
+        }
+        sys::exec(c"/bin/sh", script, environment)
     };
-    if program.as_bytes().contains(&b'/') {
-        return attempt(program);
+    if let [only] = candidates {
+        return attempt(only);
     }
-    let path = environment
-        .iter()
-        .find_map(|entry| entry.as_bytes().strip_prefix(b"PATH="))
-        .unwrap_or(DEFAULT_PATH);
     let mut refused = None;
-    for directory in path.split(|b| *b == b':') {
-        let directory = if directory.is_empty() { &b"."[..] } else { directory };
-        let Ok(candidate) = CString::new([directory, b"/", program.as_bytes()].concat()) else {
-            continue;
-        };
-        let error = attempt(&candidate);
+    for candidate in candidates {
+        let error = attempt(candidate);
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => {}
             Some(libc::EACCES) => refused = Some(error),

@@ -7,20 +7,28 @@
 
 mod wire;
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
-use crate::channel::Channel;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::channel::{Channel, MESSAGE_BYTES};
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
-/// The longest request or report, in bytes. What may be longer travels in a file in memory.
-pub const MESSAGE_BYTES: usize = 64 * 1024;
+/// The longest request, in bytes: what the kernel takes for a command's arguments and environment,
+/// and more. A long one travels in a file in memory.
+pub const REQUEST_BYTES: usize = 8 << 20;
 /// The longest key of a command, in bytes.
 pub const KEY_BYTES: usize = 64;
 /// How many commands one init serves at once, those that ended and were not forgotten included.
 pub const COMMANDS: usize = 1024;
+
+/// The message whose request is in its last descriptor.
+const IN_FILE: &[u8] = b"M";
 
 /// A connection to an init. Init serves one at a time: the newest.
 #[derive(Debug)]
@@ -73,6 +81,8 @@ pub enum Request {
     Stop,
     /// Let every process go on (`SIGCONT`).
     Continue,
+    /// Hand out the root directory.
+    Root,
     /// Tell every command: one [`Report::Record`] each, then [`Report::Listed`].
     List,
     /// Kill everything and end.
@@ -159,6 +169,8 @@ pub enum Report {
         /// The kernel's error number.
         errno: i32,
     },
+    /// The root directory, which this carries as an `O_PATH` descriptor.
+    Root,
     /// A command that init knows. Carries the outer ends of its streams that init still keeps:
     /// with pipes input (unless closed), output, error; with a terminal that.
     Record(Record),
@@ -227,8 +239,15 @@ impl Control {
     /// `InvalidInput` for a request that is too long; `WouldBlock` while init does not listen;
     /// `BrokenPipe` when it is gone.
     pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = request.encode().ok_or(io::ErrorKind::InvalidInput)?;
-        self.0.send(&bytes, descriptors)
+        let bytes = request.encode().filter(|bytes| bytes.len() <= REQUEST_BYTES);
+        let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
+        if bytes.len() <= MESSAGE_BYTES {
+            return self.0.send(&bytes, descriptors);
+        }
+        let file = File::from(memfd_create(c"request", MemfdFlags::CLOEXEC)?);
+        file.write_all_at(&bytes, 0)?;
+        let with_file: Vec<_> = descriptors.iter().copied().chain([file.as_fd()]).collect();
+        self.0.send(IN_FILE, &with_file)
     }
 
     /// The next report, with what it carries; `None` once init is gone.
@@ -240,6 +259,20 @@ impl Control {
         let Some((bytes, descriptors)) = self.0.receive()? else { return Ok(None) };
         let report = Report::decode(&bytes).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Some((report, descriptors)))
+    }
+}
+
+impl Request {
+    /// The request in a message and the descriptors that came with it; `None` for anything else.
+    pub(crate) fn receive(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
+        if bytes != IN_FILE {
+            return Self::decode(bytes);
+        }
+        let file = File::from(descriptors.pop()?);
+        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        let mut bytes = vec![0; Some(length).filter(|length| *length <= REQUEST_BYTES)?];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Self::decode(&bytes)
     }
 }
 

@@ -105,6 +105,20 @@ impl Identity {
 }
 
 impl Range {
+    /// The inside id of an init that serves several users: the last, which no command has.
+    pub(crate) const fn init(&self) -> u32 {
+        self.count - 1
+    }
+
+    /// A second descriptor of the lock that makes the range this jail's alone; none where the
+    /// range is locked in another way.
+    ///
+    /// # Errors
+    /// What dup(2) said.
+    pub fn lock(&self) -> io::Result<Option<std::os::fd::OwnedFd>> {
+        self._lock.as_ref().map(|lock| lock.try_clone().map(Into::into)).transpose()
+    }
+
     /// Locks the first free range of the host.
     fn acquire() -> Result<Self, Error> {
         let directory = Path::new(LOCKS);

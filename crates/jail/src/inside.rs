@@ -1,23 +1,25 @@
 //! The inner half of a launch: what the first process of the jail does, from
-//! its first instruction to its turning into init.
+//! its first instruction to its turning into init, of one command or of many.
 //!
 //! Runs in a copy of the caller with a single thread; it never returns.
 
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::command;
+use crate::command::{self, Prepared, Program};
 use crate::identity::Identity;
 use crate::init;
+use crate::landlock::{Place, Ruleset};
 use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::seccomp::SetIdBits;
-use crate::spec::{Access, JailSpec, Mount, Owners, Source, Streams};
+use crate::spec::{self, Access, JailSpec, Mount, Owners, Source, Streams, Task};
 use crate::walls::Wall;
 use crate::{argv, capabilities, landlock, network, seccomp, sys};
 
@@ -28,12 +30,15 @@ pub(crate) enum InnerStreams {
     Pipes([OwnedFd; 3]),
     /// To be opened inside.
     Terminal,
+    /// Each command will have its own.
+    None,
 }
 
-/// Raises every wall, starts the command and stays as init.
+/// Raises every wall, and stays as init: of one command, which is started, or of those that are
+/// asked for.
 pub(crate) fn run(spec: JailSpec, channel: Channel, streams: InnerStreams) -> ! {
     let code = match start(spec, &channel, streams) {
-        Ok(command) => init::run(&channel, command),
+        Ok(init) => init.run(channel),
         Err(failure) => {
             report(&channel, failure);
             1
@@ -42,17 +47,32 @@ pub(crate) fn run(spec: JailSpec, channel: Channel, streams: InnerStreams) -> ! 
     sys::exit_now(code)
 }
 
-pub(crate) fn report(channel: &Channel, failure: Failure) {
+/// What this process has become.
+enum Init {
+    Once(libc::pid_t),
+    Serve(Box<init::serve::Init>),
+}
+
+impl Init {
+    fn run(self, channel: Channel) -> i32 {
+        match self {
+            Self::Once(command) => init::once::run(&channel, command),
+            Self::Serve(init) => {
+                // Whoever launched it has heard that the walls stand, and connects from now on.
+                drop(channel);
+                init.run()
+            }
+        }
+    }
+}
+
+fn report(channel: &Channel, failure: Failure) {
     let Failure { wall, step, errno } = failure;
     // The supervisor sees the end of the socket when this cannot be sent.
     let _ = channel.send(&FromInit::Failed { wall, errno, step }.encode(), &[]);
 }
 
-fn start(
-    mut spec: JailSpec,
-    channel: &Channel,
-    streams: InnerStreams,
-) -> Result<libc::pid_t, Failure> {
+fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     let network = network::Pending::start().at(Wall::Network, words("start making the network"))?;
     let handed = assume_identity(&spec, channel)?;
@@ -63,7 +83,7 @@ fn start(
     let mounts = std::mem::take(&mut spec.mounts);
     let by_range = spec.identity.range().is_some();
     mounts::separate()?;
-    let mut assembly = mounts::gather(root, mounts, handed)?;
+    let mut assembly = mounts::gather(root, spec.root_writable, mounts, handed)?;
     argv::forget();
     let upper = assembly.upper.take();
     assembly.leave_host_root()?;
@@ -81,18 +101,12 @@ fn start(
             return Err(io::Error::from(e)).at(Wall::Landlock, words("ask for Landlock's version"));
         }
     };
+    let ruleset = if landlock > 0 { Some(rules(&writable)?) } else { None };
 
-    let (streams, master) = match (streams, spec.streams) {
-        (InnerStreams::Pipes(pipes), _) => (command::Streams::Pipes(pipes), None),
-        (InnerStreams::Terminal, Streams::Terminal(size)) => {
-            let (user, group) = (spec.command.user, spec.command.group);
-            let (master, slave) =
-                pty::open(size, user, group).at(Wall::Devices, words("open a terminal"))?;
-            (command::Streams::Terminal(slave), Some(master))
-        }
-        (InnerStreams::Terminal, Streams::Pipes) => {
-            return Err(Errno::INVAL).at(Wall::Devices, words("choose the streams"));
-        }
+    let (streams, master) = open_streams(&spec.task, streams)?;
+    let root = match spec.task {
+        Task::Once { .. } => None,
+        Task::Serve { .. } => Some(open_root().at(Wall::Root, words("open the root"))?),
     };
     if !by_range {
         wait_for_go(channel, 0)?;
@@ -100,53 +114,168 @@ fn start(
     let ready = FromInit::Ready {
         terminal: master.is_some(),
         upper: upper.is_some(),
+        root: root.is_some(),
         proc_missing,
         landlock,
     };
-    let descriptors: Vec<_> = master.iter().chain(&upper).map(|fd| fd.as_fd()).collect();
+    let descriptors: Vec<_> =
+        master.iter().chain(&upper).chain(&root).map(|fd| fd.as_fd()).collect();
     channel
         .send(&ready.encode(), &descriptors)
         .at(Wall::Inheritance, words("report to the supervisor"))?;
     drop(master);
     drop(upper);
 
-    give_up(&spec, channel, &streams, set_id_bits)?;
-    let child = || command::run(&spec, channel, &streams, &writable, landlock > 0);
+    let serving = match &spec.task {
+        Task::Serve { .. } => {
+            Some(init::serve::Descriptors::open().at(Wall::Inheritance, words("open init's own"))?)
+        }
+        Task::Once { .. } => None,
+    };
+    let own = [channel.as_fd()].into_iter().chain(ruleset.as_ref().map(|rules| rules.as_fd()));
+    let own = own.chain(streams.iter().flat_map(command::Streams::each));
+    let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
+    let own = own.chain(root.as_ref().map(|root| root.as_fd()));
+    give_up(&spec, own.collect(), set_id_bits)?;
+    let JailSpec { identity, rlimits, task, kept, .. } = spec;
+    // The locks live as long as init, and nothing here drops them.
+    std::mem::forget(kept);
+    let init = match (task, streams, serving, root) {
+        (Task::Once { command, .. }, Some(streams), _, _) => {
+            Init::Once(start_once(channel, &command, rlimits, &streams, ruleset.as_ref())?)
+        }
+        (Task::Serve { listener, lease }, _, Some(descriptors), Some(root)) => {
+            sys::prctl(libc::PR_SET_PDEATHSIG, 0).at(Wall::Pid, words("outlive the supervisor"))?;
+            let users = match &identity {
+                Identity::Own { user, group } => init::serve::Users::Own(*user, *group),
+                Identity::Range(range) => init::serve::Users::Below(range.init()),
+            };
+            let parts = (users, rlimits, ruleset);
+            Init::Serve(Box::new(init::serve::Init::new(listener, descriptors, root, lease, parts)))
+        }
+        _ => return Err(Errno::INVAL).at(Wall::Inheritance, words("choose what to do")),
+    };
+    // The lock of the range is the supervisor's or among what is kept.
+    std::mem::forget(identity);
+    Ok(init)
+}
+
+fn open_root() -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open("/", flags, Mode::empty())
+}
+
+/// Opens the inner streams of the one command; with a terminal, its outer end too.
+fn open_streams(
+    task: &Task,
+    streams: InnerStreams,
+) -> Result<(Option<command::Streams>, Option<OwnedFd>), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    match (streams, task) {
+        (InnerStreams::None, _) => Ok((None, None)),
+        (InnerStreams::Pipes(pipes), _) => Ok((Some(command::Streams::Pipes(pipes)), None)),
+        (InnerStreams::Terminal, Task::Once { streams: Streams::Terminal(size), command }) => {
+            let (user, group) = (command.user, command.group);
+            let (master, slave) =
+                pty::open(*size, user, group).at(Wall::Devices, words("open a terminal"))?;
+            Ok((Some(command::Streams::Terminal(slave)), Some(master)))
+        }
+        (InnerStreams::Terminal, _) => {
+            Err(Errno::INVAL).at(Wall::Devices, words("choose the streams"))
+        }
+    }
+}
+
+/// Starts the one command. It runs alone in this memory until it has become another program.
+fn start_once(
+    channel: &Channel,
+    command: &spec::Command,
+    rlimits: crate::rlimits::ResourceLimits,
+    streams: &command::Streams,
+    ruleset: Option<&Ruleset>,
+) -> Result<libc::pid_t, Failure> {
+    let prepared = Prepared {
+        program: Program::new(&command.payload, &command.environment),
+        become_ids: None,
+        working_directory: command.working_directory.clone(),
+        rlimits,
+        not_before: command.not_before,
+        failure: command::Failure::default(),
+    };
+    let descriptors = streams.each().map(|stream| stream.as_raw_fd());
+    let child = || command::run(&prepared, descriptors, ruleset);
     // SAFETY: this process has had a single thread since it was made, and the command's process
     // only borrows what is here.
     let pid = unsafe { sys::spawn_sharing_memory(&child) };
-    drop(streams);
-    // What it owned is closed already; dropping it would close numbers that are in use.
-    std::mem::forget(spec);
-    pid.at(Wall::Pid, words("start the command"))
+    if let Some((step, errno)) = prepared.failure.get() {
+        let told = match step.wall() {
+            Some(wall) => FromInit::Failed { wall, errno, step: step.words().to_owned() },
+            None if step == command::Step::Directory => {
+                let directory = prepared.working_directory.to_string_lossy();
+                FromInit::Failed { wall: Wall::Root, errno, step: format!("enter {directory}") }
+            }
+            None => FromInit::ExecFailed { errno },
+        };
+        // Init sees the exit code when this cannot be sent.
+        let _ = channel.send(&told.encode(), &[]);
+    }
+    pid.at(Wall::Pid, || "start the command".to_owned())
 }
 
-/// Gives up everything that neither init nor the command needs, once for both: the descriptors,
-/// the caller's session, the ids that built the jail, every capability.
+/// The rules of files for every command: the root can be read, and these places be written.
+fn rules(writable: &[CString]) -> Result<Ruleset, Failure> {
+    use crate::landlock::Access;
+    let rules: Vec<_> =
+        [(Place::Path(c"/"), Access::ReadExecute), (Place::Path(c"/dev"), Access::Devices)]
+            .into_iter()
+            .chain(writable.iter().map(|path| (Place::Path(path.as_c_str()), Access::Write)))
+            .collect();
+    Ruleset::new(&rules)
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())
+}
+
+/// Gives up everything that neither init nor a command needs, once for all: the descriptors, the
+/// caller's session, the ids that built the jail, every capability. An init of many commands keeps
+/// what it needs to start them as several users.
 fn give_up(
     spec: &JailSpec,
-    channel: &Channel,
-    streams: &command::Streams,
+    own: Vec<BorrowedFd<'_>>,
     set_id_bits: SetIdBits,
 ) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
     rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
-    if spec.identity.range().is_some() {
-        // The command's own ids are enough for init to end it.
-        sys::become_ids(spec.command.user, spec.command.group, false)
-            .at(Wall::User, words("take on the command's ids"))?;
-    }
-    capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
+    let dropped = match (&spec.task, spec.identity.range()) {
+        (Task::Once { command, .. }, Some(_)) => {
+            // The command's own ids are enough for init to end it.
+            sys::become_ids(command.user, command.group, false)
+                .at(Wall::User, words("take on the command's ids"))?;
+            capabilities::drop_all()
+        }
+        (Task::Serve { .. }, Some(range)) => {
+            sys::become_ids(range.init(), range.init(), false)
+                .at(Wall::User, words("take on init's ids"))?;
+            capabilities::keep_those_of_init()
+        }
+        (_, None) => capabilities::drop_all(),
+    };
+    dropped.at(Wall::Capabilities, words("drop all capabilities"))?;
     // A change of ids undoes both (`prctl(2)`).
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
     seccomp::install(&seccomp::program(set_id_bits))
         .at(Wall::Seccomp, words("install the filter"))?;
-    let kept = spec.kept.iter().map(AsRawFd::as_raw_fd);
-    let kept = kept.chain(streams.descriptors()).chain([channel.as_fd().as_raw_fd()]).collect();
-    sys::close_all_but(kept).at(Wall::Inheritance, words("close the descriptors"))
+    // Commands inherit this; what the caller ignores is not ignored inside.
+    sys::reset_signals();
+    let kept: Vec<RawFd> = spec.kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let listener = match &spec.task {
+        Task::Serve { listener, .. } => Some(listener.as_raw_fd()),
+        Task::Once { .. } => None,
+    };
+    let own = own.iter().map(AsRawFd::as_raw_fd).chain(kept).chain(listener);
+    sys::close_all_but(own.collect()).at(Wall::Inheritance, words("close the descriptors"))
 }
 
 /// Ends this process with its supervisor, and keeps its memory from everybody else.
@@ -208,11 +337,13 @@ fn writable_places(spec: &JailSpec) -> io::Result<Vec<CString>> {
         Mount::Tree(Source::Host { access, .. }) => *access == Access::Write,
         Mount::Tree(Source::Empty) | Mount::File(_) | Mount::Link(_) | Mount::Directory => false,
     };
+    let root = spec.root_writable.then(|| Ok(c"/".to_owned()));
     spec.mounts
         .iter()
         .filter(|(_, mount)| writable(mount))
         .map(|(target, _)| mounts::c_path(target))
         .chain([Ok(c"/dev/shm".to_owned())])
+        .chain(root)
         .collect()
 }
 

@@ -7,9 +7,11 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::raw;
 
 /// What a rule allows on a file or below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,57 +175,88 @@ pub fn abi() -> Result<u32, Error> {
     }
 }
 
+/// Rules that are made and not yet in force.
+#[derive(Debug)]
+pub struct Ruleset {
+    file: OwnedFd,
+    raised: Landlock,
+}
+
 /// Restricts the calling thread and all it will start to `rules`, with every right that this
 /// kernel can restrict; what no rule allows is refused with EACCES.
 ///
-/// The caller must have set no_new_privs. Files that are already open stay usable. Allocates
-/// nothing. On an error nothing has been restricted.
+/// The caller must have set no_new_privs. Files that are already open stay usable. On an error
+/// nothing has been restricted.
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
 pub fn restrict(rules: &[(Place<'_>, Access)]) -> Result<Landlock, Error> {
-    let abi = abi()?;
-    let handled = handled_rights(abi);
-    let scoped = abi >= 6;
-    let attribute = RulesetAttribute {
-        handled_files: handled,
-        handled_networks: 0,
-        scoped: if scoped { SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL } else { 0 },
-    };
-    // SAFETY: the attribute is valid for the call and as long as is said.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            &raw const attribute,
-            size_of::<RulesetAttribute>(),
-            0,
-        )
-    };
-    let descriptor =
-        i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error);
-    // SAFETY: the kernel has just opened this descriptor for us.
-    let ruleset = unsafe { OwnedFd::from_raw_fd(descriptor.map_err(Error::Ruleset)?) };
+    let ruleset = Ruleset::new(rules)?;
+    ruleset.restrict().map_err(Error::Restrict)?;
+    Ok(ruleset.raised)
+}
 
-    for (index, (place, access)) in rules.iter().enumerate() {
-        let rights = access.rights() & handled;
-        match place {
-            Place::Open(file) => add_rule(&ruleset, *file, rights),
-            Place::Path(path) => {
-                let flags = OFlags::PATH | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(CWD, *path, flags, Mode::empty())
-                    .map_err(|errno| Error::Open { index, source: errno.into() })?;
-                add_rule(&ruleset, file.as_fd(), rights)
+impl Ruleset {
+    /// Makes rules that hold every right that this kernel can restrict.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
+    pub fn new(rules: &[(Place<'_>, Access)]) -> Result<Self, Error> {
+        let abi = abi()?;
+        let handled = handled_rights(abi);
+        let scoped = abi >= 6;
+        let attribute = RulesetAttribute {
+            handled_files: handled,
+            handled_networks: 0,
+            scoped: if scoped { SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL } else { 0 },
+        };
+        // SAFETY: the attribute is valid for the call and as long as is said.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                &raw const attribute,
+                size_of::<RulesetAttribute>(),
+                0,
+            )
+        };
+        let descriptor =
+            i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error);
+        // SAFETY: the kernel has just opened this descriptor for us.
+        let file = unsafe { OwnedFd::from_raw_fd(descriptor.map_err(Error::Ruleset)?) };
+
+        for (index, (place, access)) in rules.iter().enumerate() {
+            let rights = access.rights() & handled;
+            match place {
+                Place::Open(open) => add_rule(&file, *open, rights),
+                Place::Path(path) => {
+                    let flags = OFlags::PATH | OFlags::CLOEXEC;
+                    let open = rustix::fs::openat(CWD, *path, flags, Mode::empty())
+                        .map_err(|errno| Error::Open { index, source: errno.into() })?;
+                    add_rule(&file, open.as_fd(), rights)
+                }
             }
+            .map_err(|source| Error::Rule { index, source })?;
         }
-        .map_err(|source| Error::Rule { index, source })?;
+        Ok(Self { file, raised: Landlock { abi, scoped } })
     }
 
-    // SAFETY: takes a descriptor and no pointers.
-    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) };
-    if result != 0 {
-        return Err(Error::Restrict(io::Error::last_os_error()));
+    /// Puts the rules in force for the calling thread and all it will start, besides those that
+    /// are in force already. Allocates nothing and does not touch `errno`.
+    ///
+    /// # Errors
+    /// What landlock_restrict_self(2) said.
+    pub fn restrict(&self) -> io::Result<()> {
+        let arguments = [raw::signed(self.file.as_raw_fd()), 0, 0, 0, 0, 0];
+        // SAFETY: takes a descriptor and no pointers.
+        let result = unsafe { raw::syscall(libc::SYS_landlock_restrict_self, arguments) };
+        raw::check(result).map(drop)
     }
-    Ok(Landlock { abi, scoped })
+}
+
+impl AsFd for Ruleset {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 /// Adds one rule; of a file that is no directory it grants what files have.

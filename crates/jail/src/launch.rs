@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::channel::{Channel, FromInit, ToInit};
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
 use crate::mounts;
-use crate::spec::{JailSpec, Streams};
+use crate::spec::{JailSpec, Streams, Task};
 use crate::sys::{self, Side};
 use crate::walls::Wall;
 
@@ -103,14 +103,44 @@ pub(crate) enum OuterStreams {
     Terminal(OwnedFd),
 }
 
-/// Builds the jail and starts its command.
+/// A jail whose walls are going up, and that is to be held. Dropping it ends it.
+#[derive(Debug)]
+pub struct Launching {
+    forked: Forked,
+    cgroup: Option<Group>,
+    deadline: Instant,
+}
+
+/// A jail whose walls stand and whose init serves. Dropping it ends nothing: the jail lives until
+/// its lease ends, its init is told to end, or is killed.
+#[derive(Debug)]
+pub struct Held {
+    /// The jail's init, which is a child of this process: readable once it is dead, and then to be
+    /// reaped.
+    pub init: OwnedFd,
+    /// The host's process id of init.
+    pub init_process: i32,
+    /// The root directory inside, to find files below (`O_PATH`).
+    pub root: OwnedFd,
+    /// `/proc` had to be left out, for the caller's own is partly covered.
+    pub proc_missing: bool,
+    /// Landlock's version; 0 where the kernel has none.
+    pub landlock: i32,
+    /// The jail's control groups.
+    pub cgroup: Option<Group>,
+    /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
+    pub host_start: Option<u32>,
+}
+
+/// Builds the jail and starts its command, which must be one ([`Task::Once`]).
 ///
 /// The caller must have a single thread, as the jail is forked from it; with more the launch is
 /// refused.
 pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
-    single_thread().map_err(Error::Namespaces)?;
-    let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
-    let (inner, outer) = match spec.streams {
+    let Task::Once { command, streams } = &spec.task else {
+        return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
+    };
+    let (inner, outer) = match streams {
         Streams::Pipes => {
             let pipe = || {
                 rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -127,33 +157,15 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     };
     if let (InnerStreams::Pipes(pipes), Some(range)) = (&inner, spec.identity.range()) {
         // A pipe's owner may open it again, as programs do through /dev/stdout.
-        let user = Uid::from_raw(range.start + spec.command.user);
-        let group = Gid::from_raw(range.start + spec.command.group);
+        let user = Uid::from_raw(range.start + command.user);
+        let group = Gid::from_raw(range.start + command.group);
         for pipe in pipes {
             rustix::fs::fchown(pipe, Some(user), Some(group)).map_err(|e| Error::Pipe(e.into()))?;
         }
     }
     let cgroup = spec.cgroup.take();
-    // SAFETY: this process has a single thread, checked above.
-    let side = unsafe { sys::clone_process(sys::NAMESPACES) }.map_err(Error::Namespaces)?;
-    let (pid, init) = match side {
-        Side::Child => {
-            drop(ours);
-            drop(outer);
-            // The groups are the supervisor's to remove.
-            std::mem::forget(cgroup);
-            inside::run(spec, theirs, inner)
-        }
-        Side::Parent(pid, init) => (pid, init),
-    };
-    drop(theirs);
-    drop(inner);
-    let guard = Ended(Some(init));
-    if let Some(group) = &cgroup {
-        group.add(pid).map_err(Error::JoinGroup)?;
-    }
-    hand_in(&spec, &ours, pid)?;
-    let ready = wait_until_ready(&ours)?;
+    let Forked { spec, process, init: guard, channel } = fork(spec, inner, cgroup.as_ref())?;
+    let ready = wait_until_ready(&channel)?;
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
         Some((input, output, error)) => OuterStreams::Pipes { input, output, error },
@@ -165,19 +177,105 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     let JailSpec { identity, .. } = spec;
     Ok(Jail {
         init: guard.keep().ok_or(Error::Lost)?,
-        channel: ours,
+        channel,
         streams: Some(streams),
         cgroup,
         upper,
         proc_missing: ready.proc_missing,
         landlock: ready.landlock,
-        init_process: pid,
+        init_process: process,
         ended: false,
         _range: match identity {
             Identity::Range(range) => Some(range),
             Identity::Own { .. } => None,
         },
     })
+}
+
+/// Begins to build a jail that is to be held ([`Task::Serve`]), and does not wait for it.
+///
+/// The caller must have a single thread, as the jail is forked from it; with more the launch is
+/// refused. What the jail is to hold as long as it lives, such as the lock of its range of ids,
+/// must be among what it keeps.
+pub fn begin(mut spec: JailSpec) -> Result<Launching, Error> {
+    if !matches!(spec.task, Task::Serve { .. }) {
+        return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
+    }
+    let cgroup = spec.cgroup.take();
+    let forked = fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    Ok(Launching { forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
+}
+
+impl Launching {
+    /// The jail, once its walls stand; `None` while there is no news. Does not block once the
+    /// descriptor of this value is readable.
+    ///
+    /// # Errors
+    /// As [`launch`]; the jail is to be dropped then.
+    pub fn advance(&mut self) -> Result<Option<Held>, Error> {
+        let Forked { spec, process, init, channel } = &mut self.forked;
+        match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
+            Ok(0) if Instant::now() >= self.deadline => return Err(Error::Deadline),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(e) => return Err(Error::Pipe(e.into())),
+        }
+        let ready = hear(channel)?;
+        let root = ready.descriptors.into_iter().next().filter(|_| ready.root);
+        Ok(Some(Held {
+            root: root.ok_or(Error::Lost)?,
+            init: init.0.take().ok_or(Error::Lost)?,
+            init_process: *process,
+            proc_missing: ready.proc_missing,
+            landlock: ready.landlock,
+            cgroup: self.cgroup.take(),
+            host_start: spec.identity.range().map(|range| range.start),
+        }))
+    }
+
+    /// When [`Launching::advance`] gives up.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl AsFd for Launching {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.forked.channel.as_fd()
+    }
+}
+
+/// The inner half, seen from outside.
+#[derive(Debug)]
+struct Forked {
+    spec: JailSpec,
+    process: libc::pid_t,
+    init: Ended,
+    channel: Channel,
+}
+
+/// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
+fn fork(spec: JailSpec, streams: InnerStreams, cgroup: Option<&Group>) -> Result<Forked, Error> {
+    single_thread().map_err(Error::Namespaces)?;
+    let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
+    // SAFETY: this process has a single thread, checked above.
+    let side = unsafe { sys::clone_process(sys::NAMESPACES) }.map_err(Error::Namespaces)?;
+    let (process, init) = match side {
+        Side::Child => {
+            drop(ours);
+            // Whatever else is left here is never dropped: it is the caller's.
+            inside::run(spec, theirs, streams)
+        }
+        Side::Parent(pid, init) => (pid, init),
+    };
+    drop(theirs);
+    drop(streams);
+    let init = Ended(Some(init));
+    if let Some(group) = cgroup {
+        group.add(process).map_err(Error::JoinGroup)?;
+    }
+    hand_in(&spec, &ours, process)?;
+    Ok(Forked { spec, process, init, channel: ours })
 }
 
 /// Maps the ids where that is the supervisor's to do, and sends the trees with the word to go.
@@ -211,6 +309,7 @@ fn hand_in(spec: &JailSpec, channel: &Channel, pid: libc::pid_t) -> Result<(), E
 struct Ready {
     terminal: bool,
     upper: bool,
+    root: bool,
     proc_missing: bool,
     landlock: i32,
     descriptors: Vec<OwnedFd>,
@@ -228,10 +327,15 @@ fn wait_until_ready(channel: &Channel) -> Result<Ready, Error> {
             Err(e) => return Err(Error::Pipe(e.into())),
         }
     }
+    hear(channel)
+}
+
+/// Takes the word that the walls stand, or why they do not.
+fn hear(channel: &Channel) -> Result<Ready, Error> {
     let (bytes, descriptors) = channel.receive().map_err(Error::Pipe)?.ok_or(Error::Lost)?;
     match FromInit::decode(&bytes) {
-        Some(FromInit::Ready { terminal, upper, proc_missing, landlock }) => {
-            Ok(Ready { terminal, upper, proc_missing, landlock, descriptors })
+        Some(FromInit::Ready { terminal, upper, root, proc_missing, landlock }) => {
+            Ok(Ready { terminal, upper, root, proc_missing, landlock, descriptors })
         }
         Some(FromInit::Failed { wall, errno, step }) => Err(failed(wall, step, errno)),
         _ => Err(Error::Lost),
@@ -254,6 +358,7 @@ fn single_thread() -> io::Result<()> {
 }
 
 /// Ends the jail and reaps its init unless it is kept.
+#[derive(Debug)]
 struct Ended(Option<OwnedFd>);
 
 impl Ended {

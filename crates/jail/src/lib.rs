@@ -6,8 +6,9 @@
 //! launch with the wall's name, and nothing of the command has run.
 //!
 //! Reading order: `spec` (what is asked), `launch` (the outer half), `inside`
-//! (the inner half, up to the exec), `init` (pid 1), `supervise` (the loop that
-//! relays, waits and ends).
+//! (the inner half), `init` (pid 1, of one command or of many), `command` (up to
+//! the exec). Around a jail of one command, `supervise` relays, waits and ends;
+//! a jail that is held is spoken to through `control`.
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
@@ -25,6 +26,7 @@ mod launch;
 mod mounts;
 mod network;
 mod pty;
+mod raw;
 mod relay;
 pub mod rlimits;
 pub mod seccomp;
@@ -38,11 +40,11 @@ mod walls;
 pub mod watch;
 
 pub use identity::{Identity, Range};
-pub use launch::{Error, Jail, launch};
+pub use launch::{Error, Held, Jail, Launching, begin, launch};
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Scratch, Source, Streams,
-    WindowSize,
+    Task, WindowSize,
 };
 pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
 pub use walls::Wall;

@@ -75,6 +75,7 @@ const MASKED: [&str; 18] = [
 #[derive(Debug)]
 pub(crate) struct Assembly {
     root: Held,
+    root_writable: bool,
     mounts: Vec<(PathBuf, Piece)>,
     proc: Option<OwnedFd>,
     devices: Vec<OwnedFd>,
@@ -130,6 +131,7 @@ pub(crate) fn handed_in<'a>(
 /// has cloned them; without it this process clones them itself.
 pub(crate) fn gather(
     root: Source,
+    root_writable: bool,
     mounts: Vec<(PathBuf, Mount)>,
     handed: Option<Vec<OwnedFd>>,
 ) -> Result<Assembly, Failure> {
@@ -195,7 +197,14 @@ pub(crate) fn gather(
             .at(Wall::Devices, || format!("clone /dev/{name}"))
         })
         .collect::<Result<_, _>>()?;
-    Ok(Assembly { root, mounts, proc: new_proc()?, devices, upper: upper.into_inner() })
+    Ok(Assembly {
+        root,
+        root_writable,
+        mounts,
+        proc: new_proc()?,
+        devices,
+        upper: upper.into_inner(),
+    })
 }
 
 /// A new procfs, made while the host's is still visible: the kernel allows it only then
@@ -354,7 +363,7 @@ impl Assembly {
     /// there is a `/proc`.
     pub(crate) fn attach(self) -> Result<bool, Failure> {
         let has_proc = self.proc.is_some();
-        attach_devices(self.devices)?;
+        attach_devices(self.devices, self.root_writable)?;
         attach_proc(self.proc)?;
         for (target, piece) in self.mounts {
             attach_piece(&target, piece).map_err(|mut failure| {
@@ -362,7 +371,10 @@ impl Assembly {
                 failure
             })?;
         }
-        let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        if !self.root_writable {
+            set |= libc::MOUNT_ATTR_RDONLY;
+        }
         let mut root = self.root;
         sys::mount_setattr(root.mount()?.as_fd(), false, set, None)
             .at(Wall::Root, || "make the root read-only".to_owned())?;
@@ -397,9 +409,17 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
     }
 }
 
-fn attach_devices(devices: Vec<OwnedFd>) -> Result<(), Failure> {
+fn attach_devices(devices: Vec<OwnedFd>, root_writable: bool) -> Result<(), Failure> {
     let step = |text: &'static str| move || text.to_owned();
     make_directory(Path::new("/dev")).at(Wall::Devices, step("make /dev"))?;
+    // What is made here would else be kept in the root's layer, and could be changed.
+    let own = root_writable.then(|| {
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let mount = new_tmpfs(0o755, 1 << 20, &[], flags)?;
+        attach_mount(&mount, Path::new("/dev"))?;
+        rustix::io::Result::Ok(mount)
+    });
+    let own = own.transpose().at(Wall::Devices, || "make a file system for /dev".to_owned())?;
     for (name, mount) in DEVICES.iter().zip(&devices) {
         let target = Path::new("/dev").join(name);
         touch(&target).at(Wall::Devices, step("make a device's place"))?;
@@ -430,7 +450,11 @@ fn attach_devices(devices: Vec<OwnedFd>) -> Result<(), Failure> {
         std::os::unix::fs::symlink(to, Path::new("/dev").join(name))
             .at(Wall::Devices, step("make a device link"))?;
     }
-    Ok(())
+    match own {
+        None => Ok(()),
+        Some(own) => sys::mount_setattr(own.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)
+            .at(Wall::Devices, step("make /dev read-only")),
+    }
 }
 
 fn attach_proc(proc: Option<OwnedFd>) -> Result<(), Failure> {

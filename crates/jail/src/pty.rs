@@ -31,6 +31,6 @@ pub(crate) fn resize(master: impl AsFd, size: WindowSize) -> io::Result<()> {
 }
 
 /// Makes the terminal the controlling one of this session.
-pub(crate) fn make_controlling(slave: &OwnedFd) -> io::Result<()> {
+pub(crate) fn make_controlling(slave: impl AsFd) -> io::Result<()> {
     Ok(rustix::process::ioctl_tiocsctty(slave)?)
 }

@@ -17,14 +17,14 @@ pub struct JailSpec {
     pub identity: Identity,
     /// The root of the file system.
     pub root: Source,
+    /// Whether the root directory may be written, where its source can be.
+    pub root_writable: bool,
     /// What is mounted below the root, in order; a later mount may lie in an earlier one.
     pub mounts: Vec<(PathBuf, Mount)>,
     /// The name that the machine has inside.
     pub hostname: String,
-    /// What runs.
-    pub command: Command,
-    /// How the command's streams are made.
-    pub streams: Streams,
+    /// What the jail is for.
+    pub task: Task,
     /// Resource limits of each process.
     pub rlimits: crate::rlimits::ResourceLimits,
     /// The jail's control groups, already made; the jail joins them before its walls go up.
@@ -33,6 +33,25 @@ pub struct JailSpec {
     pub kept: Vec<OwnedFd>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
+}
+
+/// What a jail is for.
+#[derive(Debug)]
+pub enum Task {
+    /// To run one command, and to end with it.
+    Once {
+        /// What runs.
+        command: Command,
+        /// How its streams are made.
+        streams: Streams,
+    },
+    /// To be held, and to run what is asked for on a socket ([`crate::control`]).
+    Serve {
+        /// Where init listens.
+        listener: OwnedFd,
+        /// How long the jail lives unless it is told to live on.
+        lease: std::time::Duration,
+    },
 }
 
 /// Where the content of a mount or of the root comes from.

@@ -5,6 +5,9 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::AtomicPtr;
+
+use crate::raw;
 
 /// The namespaces of every jail but the network's, which is made on the side (`network`).
 pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
@@ -71,6 +74,21 @@ pub(crate) unsafe fn clone_process(namespaces: i32) -> io::Result<Side> {
 /// The calling process must have a single thread. `child` may not free, close or give away what
 /// this process goes on to use; it never returns.
 pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
+    // SAFETY: the caller's to answer for.
+    unsafe { spawn_sharing(child, 0) }
+}
+
+/// Like [`spawn_sharing_memory`], but the descriptors are shared too: what the child opens stays
+/// open here.
+///
+/// # Safety
+/// As for [`spawn_sharing_memory`].
+pub(crate) unsafe fn spawn_sharing_descriptors<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
+    // SAFETY: the caller's to answer for.
+    unsafe { spawn_sharing(child, libc::CLONE_FILES) }
+}
+
+unsafe fn spawn_sharing<F: Fn()>(child: &F, flags: i32) -> io::Result<libc::pid_t> {
     const STACK_BYTES: usize = 256 * 1024;
     extern "C" fn enter<F: Fn()>(argument: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the argument is the closure below, which the waiting parent keeps alive.
@@ -84,7 +102,7 @@ pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc
         libc::clone(
             enter::<F>,
             stack.as_mut_ptr_range().end.cast(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            flags | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             std::ptr::from_ref(child).cast_mut().cast(),
         )
     };
@@ -174,10 +192,10 @@ pub(crate) fn prctl(option: i32, argument: u64) -> io::Result<()> {
 
 /// Makes every descriptor from `first` on close at the next exec (`close_range(2)`).
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    let flag = libc::CLOSE_RANGE_CLOEXEC as usize;
+    let arguments = [first as usize, u32::MAX as usize, flag, 0, 0, 0];
     // SAFETY: sets a flag of descriptors and touches no memory.
-    check(unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    })
+    raw::check(unsafe { raw::syscall(libc::SYS_close_range, arguments) }).map(drop)
 }
 
 /// Closes every descriptor but these. Whatever owned the others must not be dropped.
@@ -199,16 +217,17 @@ pub(crate) fn close_all_but(mut kept: Vec<RawFd>) -> io::Result<()> {
 /// `execve(2)`; returns only when it failed.
 pub(crate) fn exec(
     program: &CStr,
-    arguments: &[*const libc::c_char],
-    environment: &[*const libc::c_char],
+    arguments: &[AtomicPtr<libc::c_char>],
+    environment: &[AtomicPtr<libc::c_char>],
 ) -> io::Error {
-    debug_assert!(arguments.last().is_some_and(|p| p.is_null()));
-    debug_assert!(environment.last().is_some_and(|p| p.is_null()));
-    // SAFETY: the arrays end in null and their strings outlive the call.
-    unsafe {
-        libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    let pointers = [program.as_ptr() as usize, arguments.as_ptr() as usize];
+    let arguments = [pointers[0], pointers[1], environment.as_ptr() as usize, 0, 0, 0];
+    // SAFETY: both lists end in null and their strings outlive the call, which only returns when
+    // it has done nothing.
+    match raw::check(unsafe { raw::syscall(libc::SYS_execve, arguments) }) {
+        Err(error) => error,
+        Ok(_) => io::ErrorKind::Other.into(),
     }
-    io::Error::last_os_error()
 }
 
 /// `kill(2)`.

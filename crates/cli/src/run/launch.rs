@@ -11,8 +11,8 @@ use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::view::{self, Ownership, View};
 use stockade_core::{Code, Isolation, Problem};
 use stockade_jail::{
-    self as jail, Captured, Ending, Identity, Jail, Payload, Signals, Sink, Supervision, Teardown,
-    Wall,
+    self as jail, Captured, Ending, Identity, Jail, Payload, Signals, Sink, Supervision, Task,
+    Teardown, Wall,
 };
 
 use super::plan::{self, Shown, Surroundings};
@@ -167,8 +167,8 @@ fn attempt(
     .map_err(Attempt::from)
     .and_then(|mut spec| {
         spec.cgroup = group;
-        if let Some(payload) = payload {
-            spec.command.payload = payload;
+        if let (Some(payload), Task::Once { command, .. }) = (payload, &mut spec.task) {
+            command.payload = payload;
         }
         jail::launch(spec).map_err(|e| refused(&e, around))
     });

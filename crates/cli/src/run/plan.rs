@@ -12,7 +12,7 @@ use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
     Access, Command, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Payload, Scratch,
-    Source, Streams,
+    Source, Streams, Task,
 };
 
 use super::{environment, mounts};
@@ -64,17 +64,15 @@ pub(super) fn spec(
         }
         None => Source::Empty,
     };
+    let streams =
+        if arguments.tty { Streams::Terminal(terminal::window_size()) } else { Streams::Pipes };
     Ok(JailSpec {
         identity,
         root,
+        root_writable: false,
         mounts: visible(arguments, around, shown)?,
         hostname: HOSTNAME.to_owned(),
-        command,
-        streams: if arguments.tty {
-            Streams::Terminal(terminal::window_size())
-        } else {
-            Streams::Pipes
-        },
+        task: Task::Once { command, streams },
         rlimits: ResourceLimits {
             processes: Some(arguments.pids.unwrap_or(PROCESSES)),
             ..ResourceLimits::default()

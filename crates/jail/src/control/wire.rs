@@ -170,6 +170,7 @@ impl Request {
             Self::Lease(duration) => Writer::tagged(b'T').duration(*duration),
             Self::Stop => Writer::tagged(b'P'),
             Self::Continue => Writer::tagged(b'Q'),
+            Self::Root => Writer::tagged(b'R'),
             Self::List => Writer::tagged(b'L'),
             Self::End => Writer::tagged(b'E'),
         };
@@ -213,6 +214,7 @@ impl Request {
             b'T' => Self::Lease(reader.duration()?),
             b'P' => Self::Stop,
             b'Q' => Self::Continue,
+            b'R' => Self::Root,
             b'L' => Self::List,
             b'E' => Self::End,
             _ => return None,
@@ -251,6 +253,7 @@ impl Report {
                     }
                 }
             }
+            Self::Root => Writer::tagged(b'o'),
             Self::Listed => Writer::tagged(b'l'),
         };
         writer.0
@@ -290,6 +293,7 @@ impl Report {
                     _ => return None,
                 },
             }),
+            b'o' => Self::Root,
             b'l' => Self::Listed,
             _ => return None,
         };
@@ -350,6 +354,7 @@ mod tests {
             Request::Lease(Duration::from_secs(60)),
             Request::Stop,
             Request::Continue,
+            Request::Root,
             Request::List,
             Request::End,
         ]
@@ -386,6 +391,7 @@ mod tests {
             record(Progress::Running),
             record(Progress::NotStarted { errno: 13 }),
             record(Progress::Exited { status: 9, cause: Some(Cause::Killed) }),
+            Report::Root,
             Report::Listed,
         ]
     }

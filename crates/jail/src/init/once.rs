@@ -1,0 +1,68 @@
+//! The init of one command: reaps, passes signals on, and ends everything once the
+//! command has ended.
+//!
+//! It shares the supervisor's memory image, so it is undumpable and its
+//! arguments are erased; it has no capability, and no descriptor but its socket
+//! and the locks that are to be held as long as the jail lives.
+
+use std::os::fd::AsFd as _;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::channel::{Channel, FromInit, ToInit};
+use crate::sys::{self, Waited};
+
+/// Stays until the command has ended and nothing else is alive; returns the exit code of init.
+pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
+    let Ok(children) = sys::signal_descriptor(&[libc::SIGCHLD]) else { return 1 };
+    let status = loop {
+        match reap_until(command) {
+            Some(status) => break status,
+            None => {
+                let mut waiting =
+                    [PollFd::new(&children, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
+                if poll(&mut waiting, None).is_err() {
+                    continue;
+                }
+                let (child, word) = (waiting[0].revents(), waiting[1].revents());
+                if !child.is_empty() {
+                    let _ = sys::next_signal(children.as_fd());
+                }
+                if !word.is_empty() && !obey(channel, command) {
+                    return 1;
+                }
+            }
+        }
+    };
+    // As pid 1, -1 means every other process here.
+    let _ = sys::kill(-1, libc::SIGKILL);
+    while let Ok(Waited::Child(..)) = sys::reap(true) {}
+    let _ = channel.send(&FromInit::Ended { status }.encode(), &[]);
+    0
+}
+
+/// Reaps what has ended; the command's status, once it is among that.
+fn reap_until(command: libc::pid_t) -> Option<i32> {
+    while let Ok(Waited::Child(pid, status)) = sys::reap(false) {
+        if pid == command {
+            return Some(status);
+        }
+    }
+    None
+}
+
+/// Does what the supervisor says; false once there is no supervisor.
+fn obey(channel: &Channel, command: libc::pid_t) -> bool {
+    match channel.receive() {
+        Ok(Some((bytes, _))) => {
+            if let Some(ToInit::Signal(signal)) = ToInit::decode(&bytes) {
+                // Its own process group, or the command alone before it has one.
+                if sys::kill(-command, signal).is_err() {
+                    let _ = sys::kill(command, signal);
+                }
+            }
+            true
+        }
+        Ok(None) | Err(_) => false,
+    }
+}

@@ -1,0 +1,377 @@
+//! The init of a jail that is held: starts the commands that are asked for on its socket, keeps
+//! their streams for whoever comes next, tells how they end, and ends everything when its lease
+//! does.
+//!
+//! One process, one thread. Each command has a *subreaper* (`subreaper`), a process that shares
+//! init's memory and stands between the two, so that whatever the command starts can be found and
+//! ended, however often it forks. `command` is what init knows of one, `connect` opens what only a
+//! command's own user may.
+
+mod command;
+mod connect;
+#[cfg(test)]
+mod live_tests;
+mod subreaper;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{Mode, OFlags};
+
+use self::command::{Command, Parts};
+use crate::channel::Channel;
+use crate::control::{COMMANDS, Cause, Execute, Report, Request};
+use crate::landlock::Ruleset;
+use crate::rlimits::ResourceLimits;
+use crate::{raw, sys};
+
+/// How many reports may wait for a client that does not listen, until it is let go.
+const WAITING: usize = 4096;
+/// How many requests are followed in one turn.
+const REQUESTS: usize = 32;
+/// How often processes are looked for that lost their subreaper.
+const SWEEPING: Duration = Duration::from_millis(5);
+
+/// Who may be asked for as a command's user.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Users {
+    /// Nobody but the one that init is.
+    Own(u32, u32),
+    /// Every id below this one, which is init's.
+    Below(u32),
+}
+
+impl Users {
+    /// Whether these ids may be taken on.
+    fn allow(self, user: u32, group: u32) -> bool {
+        match self {
+            Self::Own(own_user, own_group) => (user, group) == (own_user, own_group),
+            Self::Below(init) => user < init && group < init,
+        }
+    }
+
+    /// The ids to take on, where they are not init's own.
+    fn change_to(self, user: u32, group: u32) -> Option<(u32, u32)> {
+        matches!(self, Self::Below(_)).then_some((user, group))
+    }
+}
+
+/// What init opens before it closes everything else. Its standard streams are nothing, so that no
+/// stream of a command ever has their numbers.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    /// Written to by subreapers that have news.
+    news: OwnedFd,
+}
+
+impl Descriptors {
+    pub(crate) fn open() -> io::Result<Self> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        Ok(Self { news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    pub(crate) fn each(&self) -> [BorrowedFd<'_>; 4] {
+        use rustix::stdio::{stderr, stdin, stdout};
+        [stdin(), stdout(), stderr(), self.news.as_fd()]
+    }
+}
+
+/// An init that serves.
+#[derive(Debug)]
+pub(crate) struct Init {
+    listener: OwnedFd,
+    descriptors: Descriptors,
+    root: OwnedFd,
+    lease_end: Instant,
+    users: Users,
+    rlimits: ResourceLimits,
+    ruleset: Option<Rc<Ruleset>>,
+    client: Option<Channel>,
+    reports: VecDeque<(Report, Vec<OwnedFd>)>,
+    commands: BTreeMap<u64, Command>,
+    /// Whether there may be processes that lost their subreaper.
+    orphans: bool,
+}
+
+/// Whether init goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Go,
+    End,
+}
+
+impl Init {
+    pub(crate) fn new(
+        listener: OwnedFd,
+        descriptors: Descriptors,
+        root: OwnedFd,
+        lease: Duration,
+        (users, rlimits, ruleset): (Users, ResourceLimits, Option<Ruleset>),
+    ) -> Self {
+        Self {
+            listener,
+            descriptors,
+            root,
+            lease_end: Instant::now() + lease,
+            users,
+            rlimits,
+            ruleset: ruleset.map(Rc::new),
+            client: None,
+            reports: VecDeque::new(),
+            commands: BTreeMap::new(),
+            orphans: false,
+        }
+    }
+
+    /// Serves until the lease ends or the end is asked for; gives the exit code of init. The
+    /// kernel kills what is left when init is gone.
+    pub(crate) fn run(mut self) -> i32 {
+        let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, subreaper::WAKE]) else {
+            return 1;
+        };
+        while self.turn(&signals) == Next::Go {}
+        0
+    }
+
+    /// Waits for the next thing to happen and does what it asks for.
+    fn turn(&mut self, signals: &OwnedFd) -> Next {
+        let (child, news, knock, word, room) = {
+            let left = self.next_deadline().saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+            let word = if self.reports.is_empty() {
+                PollFlags::IN
+            } else {
+                PollFlags::IN | PollFlags::OUT
+            };
+            let own = [signals, &self.descriptors.news, &self.listener];
+            let own = own.into_iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
+            let client = self.client.as_ref().map(|client| PollFd::new(client, word));
+            let mut waiting: Vec<_> = own.chain(client).collect();
+            if poll(&mut waiting, Some(&timeout)).is_err() {
+                return Next::Go;
+            }
+            let seen = |at: usize| waiting.get(at).map_or(PollFlags::empty(), PollFd::revents);
+            let room = seen(3).contains(PollFlags::OUT);
+            (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), seen(3), room)
+        };
+        if news {
+            // Only that there is news is told by the number.
+            let _ = rustix::io::read(&self.descriptors.news, &mut [0; 8]);
+        }
+        if child {
+            while let Ok(Some(_)) = sys::next_signal(signals.as_fd()) {}
+            self.reap();
+        }
+        if self.orphans {
+            self.sweep();
+        }
+        if !word.difference(PollFlags::OUT).is_empty() && self.hear() == Next::End {
+            return Next::End;
+        }
+        if knock && let Ok(client) = Channel::accept(&self.listener) {
+            // Whoever comes asks for everything that was told before.
+            self.reports.clear();
+            self.client = Some(client);
+        }
+        if self.look_after_commands() == Next::End || Instant::now() >= self.lease_end {
+            return Next::End;
+        }
+        if room || !self.reports.is_empty() {
+            self.tell();
+        }
+        Next::Go
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let sweeping = self.orphans.then(|| Instant::now() + SWEEPING);
+        self.commands
+            .values()
+            .filter_map(Command::next_deadline)
+            .chain(sweeping)
+            .chain([self.lease_end])
+            .min()
+            .unwrap_or(self.lease_end)
+    }
+
+    /// Reaps what has ended of init's own children: subreapers, helpers, and what lost its
+    /// subreaper.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, _))) = raw::reap() {
+            let own = self.commands.values_mut().find(|command| command.is_under(pid));
+            if own.is_some_and(|command| !command.subreaper_ended()) {
+                self.orphans = true;
+            }
+        }
+    }
+
+    /// Kills the processes that lost their subreaper: every child of init that is none.
+    fn sweep(&mut self) {
+        let commands = &self.commands;
+        let is_subreaper = |pid| commands.values().any(|command| command.is_under(pid));
+        if subreaper::kill_orphans(is_subreaper) {
+            return;
+        }
+        self.orphans = false;
+        self.commands.values_mut().for_each(Command::orphans_ended);
+    }
+
+    /// Tells what is new, and ends what has to end.
+    fn look_after_commands(&mut self) -> Next {
+        let now = Instant::now();
+        for (number, command) in &mut self.commands {
+            if command.keep_deadlines(now).is_err() {
+                // What cannot be killed alone goes with everything else.
+                return Next::End;
+            }
+            self.reports.extend(command.news(*number));
+        }
+        self.commands.retain(|_, command| !command.is_forgotten());
+        Next::Go
+    }
+
+    /// Follows the requests that are there.
+    fn hear(&mut self) -> Next {
+        for _ in 0..REQUESTS {
+            let Some(client) = &self.client else { return Next::Go };
+            let (bytes, mut descriptors) = match client.receive() {
+                Ok(Some(message)) => message,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Go,
+                Ok(None) | Err(_) => {
+                    self.client = None;
+                    return Next::Go;
+                }
+            };
+            let Some(request) = Request::receive(&bytes, &mut descriptors) else {
+                self.client = None;
+                return Next::Go;
+            };
+            if self.obey(request, descriptors) == Next::End {
+                return Next::End;
+            }
+        }
+        Next::Go
+    }
+
+    fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Next {
+        match request {
+            Request::Execute(execute) => self.execute(*execute, descriptors),
+            Request::Signal { number, signal } => {
+                if let Some(command) = self.commands.get(&number) {
+                    command.signal(signal);
+                }
+            }
+            Request::Kill { number } => match self.commands.get_mut(&number) {
+                Some(command) => command.end(Cause::Killed, Instant::now()),
+                None => self.reports.push_back((Report::Gone { number }, Vec::new())),
+            },
+            Request::CloseInput { number } => {
+                if let Some(command) = self.commands.get_mut(&number) {
+                    command.close_input();
+                }
+            }
+            Request::Forget { number } => {
+                if let Some(command) = self.commands.get_mut(&number) {
+                    command.forget();
+                }
+            }
+            Request::Connect { number, target, user, group } => {
+                let connected = if self.users.allow(user, group) {
+                    connect::connect(&target, self.users.change_to(user, group))
+                } else {
+                    Err(io::Error::from_raw_os_error(libc::EPERM))
+                };
+                self.reports.push_back(match connected {
+                    Ok(connection) => (Report::Connected { number }, vec![connection]),
+                    Err(error) => {
+                        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                        (Report::Refused { number, errno }, Vec::new())
+                    }
+                });
+            }
+            Request::Lease(lease) => {
+                let now = Instant::now();
+                self.lease_end = now.checked_add(lease).unwrap_or(self.lease_end);
+            }
+            // As pid 1, -1 means every other process here.
+            Request::Stop => {
+                let _ = raw::kill(-1, libc::SIGSTOP);
+            }
+            Request::Continue => {
+                let _ = raw::kill(-1, libc::SIGCONT);
+            }
+            Request::Root => {
+                let root = self.root.try_clone();
+                self.reports.extend(root.map(|root| (Report::Root, vec![root])));
+            }
+            Request::List => {
+                for (number, command) in &self.commands {
+                    self.reports.push_back(command.record(*number));
+                    if command.is_gone() {
+                        self.reports.push_back((Report::Gone { number: *number }, Vec::new()));
+                    }
+                }
+                self.reports.push_back((Report::Listed, Vec::new()));
+            }
+            Request::End => return Next::End,
+        }
+        Next::Go
+    }
+
+    /// Starts a command, unless its key is known.
+    fn execute(&mut self, execute: Execute, descriptors: Vec<OwnedFd>) {
+        let known = self.commands.iter().find(|(_, command)| command.key() == execute.key);
+        if let Some((number, command)) = known {
+            self.reports.push_back(command.record(*number));
+            return;
+        }
+        let number = execute.number;
+        if self.commands.contains_key(&number) || self.commands.len() >= COMMANDS {
+            let step = "find room for the command".to_owned();
+            let report = Report::NotStarted { number, wall: None, step, errno: libc::EAGAIN };
+            self.reports.push_back((report, Vec::new()));
+            return;
+        }
+        let parts = Parts {
+            users: self.users,
+            rlimits: self.rlimits,
+            ruleset: self.ruleset.clone(),
+            news: self.descriptors.news.as_fd(),
+        };
+        let command = Command::start(execute, descriptors, &parts);
+        self.commands.insert(number, command);
+    }
+
+    /// Sends what waits, as far as the client takes it.
+    fn tell(&mut self) {
+        let Some(client) = &self.client else {
+            self.reports.clear();
+            return;
+        };
+        while let Some((report, descriptors)) = self.reports.front() {
+            let borrowed: Vec<_> =
+                descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
+            match client.send(&report.encode(), &borrowed) {
+                Ok(()) => {
+                    self.reports.pop_front();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.client = None;
+                    self.reports.clear();
+                    return;
+                }
+            }
+        }
+        if self.reports.len() > WAITING {
+            self.client = None;
+            self.reports.clear();
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What init knows of one command: its streams, its subreaper, and what was told of it.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::subreaper::{self, Slot};
+use super::{Users, connect};
+use crate::command::{Failure, Prepared, Program, Step, Streams};
+use crate::control::{Cause, Execute, Progress, Record, Report};
+use crate::landlock::Ruleset;
+use crate::raw;
+use crate::rlimits::ResourceLimits;
+
+/// How long killing a command with all that it has started may take; after that the whole jail
+/// goes.
+const KILLING: Duration = Duration::from_secs(10);
+
+/// What every command of a jail is started with.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) users: Users,
+    pub(super) rlimits: ResourceLimits,
+    pub(super) ruleset: Option<Rc<Ruleset>>,
+    pub(super) news: BorrowedFd<'a>,
+}
+
+/// One command.
+#[derive(Debug)]
+pub(super) struct Command {
+    key: Vec<u8>,
+    outer: Outer,
+    /// None before it has a subreaper, and when that is gone.
+    under: Option<Under>,
+    started: bool,
+    /// The step that failed, and the kernel's number.
+    not_started: Option<(Step, i32)>,
+    /// The status as `wait(2)` gives it.
+    exited: Option<i32>,
+    /// Nothing of it is alive.
+    gone: bool,
+    deadline: Option<Instant>,
+    /// Why it is being ended, and until when that must be done.
+    ending: Option<(Cause, Instant)>,
+    told: Told,
+    forget: bool,
+}
+
+#[derive(Debug)]
+struct Under {
+    subreaper: i32,
+    slot: Box<Slot>,
+    /// The subreaper is dead and reaped.
+    reaped: bool,
+}
+
+/// What was told of a command.
+#[derive(Debug, Default)]
+struct Told {
+    start: bool,
+    end: bool,
+    gone: bool,
+}
+
+/// The outer ends of a command's streams.
+#[derive(Debug)]
+enum Outer {
+    None,
+    Pipes { input: Option<OwnedFd>, output: OwnedFd, error: OwnedFd },
+    Terminal(OwnedFd),
+}
+
+impl Outer {
+    fn clones(&self) -> Vec<OwnedFd> {
+        let each: Vec<&OwnedFd> = match self {
+            Self::None => Vec::new(),
+            Self::Pipes { input, output, error } => input.iter().chain([output, error]).collect(),
+            Self::Terminal(terminal) => vec![terminal],
+        };
+        each.into_iter().filter_map(|descriptor| descriptor.try_clone().ok()).collect()
+    }
+}
+
+impl Command {
+    /// Starts a command. That it cannot be started is known of it as its end.
+    pub(super) fn start(execute: Execute, descriptors: Vec<OwnedFd>, parts: &Parts<'_>) -> Self {
+        let mut command = Self {
+            key: execute.key.clone(),
+            outer: Outer::None,
+            under: None,
+            started: false,
+            not_started: None,
+            exited: None,
+            gone: false,
+            deadline: execute.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            ending: None,
+            told: Told::default(),
+            forget: false,
+        };
+        if let Err((step, error)) = command.try_start(execute, descriptors, parts) {
+            command.not_started = Some(subreaper::refused(step, &error));
+            command.gone = true;
+        }
+        command
+    }
+
+    fn try_start(
+        &mut self,
+        execute: Execute,
+        descriptors: Vec<OwnedFd>,
+        parts: &Parts<'_>,
+    ) -> Result<(), (Step, io::Error)> {
+        let Execute { arguments, environment, working_directory, user, group, .. } = execute;
+        if !parts.users.allow(user, group) {
+            return Err((Step::Ids, io::Error::from_raw_os_error(libc::EPERM)));
+        }
+        let become_ids = parts.users.change_to(user, group);
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let streams = match execute.terminal {
+            Some(size) => {
+                let (outer, inner) = connect::terminal(size, (user, group), become_ids)
+                    .map_err(|error| (Step::Streams, error))?;
+                self.outer = Outer::Terminal(outer);
+                Streams::Terminal(inner)
+            }
+            None => {
+                let [a, b, c, input, output, error]: [OwnedFd; 6] =
+                    descriptors.try_into().map_err(|_| (Step::Streams, invalid()))?;
+                self.outer = Outer::Pipes { input: Some(input), output, error };
+                Streams::Pipes([a, b, c])
+            }
+        };
+        let strings = |list: Vec<Vec<u8>>| {
+            let strings: Result<Vec<_>, _> = list.into_iter().map(CString::new).collect();
+            strings.map_err(|_| (Step::Exec, invalid()))
+        };
+        let prepared = Prepared {
+            program: Program::file(strings(arguments)?, strings(environment)?),
+            become_ids,
+            working_directory: CString::new(working_directory)
+                .map_err(|_| (Step::Directory, invalid()))?,
+            rlimits: parts.rlimits,
+            not_before: None,
+            failure: Failure::default(),
+        };
+        let slot = Slot::new(prepared, streams.each(), parts.ruleset.clone(), parts.news);
+        // SAFETY: the slot is dropped in `settle` alone, which keeps the conditions, and in the
+        // end of init, which ends the jail.
+        let subreaper = unsafe { slot.start() }.map_err(|error| (Step::Start, error))?;
+        self.under = Some(Under { subreaper, slot, reaped: false });
+        Ok(())
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Whether this process is the command's subreaper.
+    pub(super) fn is_under(&self, pid: i32) -> bool {
+        self.under.as_ref().is_some_and(|under| under.subreaper == pid && !under.reaped)
+    }
+
+    /// Notes that the subreaper is dead; false when it had not seen everything end.
+    pub(super) fn subreaper_ended(&mut self) -> bool {
+        let Some(under) = &mut self.under else { return true };
+        under.reaped = true;
+        let clean = under.slot.seen().gone;
+        if !clean && self.ending.is_none() {
+            self.ending = Some((Cause::Unseen, Instant::now() + KILLING));
+        }
+        clean
+    }
+
+    /// Notes that nothing is left that lost its subreaper.
+    pub(super) fn orphans_ended(&mut self) {
+        if self.under.as_ref().is_some_and(|under| under.reaped && !under.slot.seen().gone) {
+            // Nobody knows what its last word was.
+            self.exited = self.exited.or(Some(libc::SIGKILL));
+            self.gone = true;
+            self.under = None;
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        match self.ending {
+            Some((_, until)) if !self.gone => Some(until),
+            None if self.exited.is_none() && !self.gone => self.deadline,
+            _ => None,
+        }
+    }
+
+    /// Ends the command when its time is up.
+    ///
+    /// # Errors
+    /// When it could not be ended in time.
+    pub(super) fn keep_deadlines(&mut self, now: Instant) -> Result<(), ()> {
+        self.settle();
+        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        if self.ending.is_some() {
+            return Err(());
+        }
+        self.end(Cause::TimedOut, now);
+        Ok(())
+    }
+
+    /// Takes over what the subreaper has seen, and lets go of it when it is done.
+    fn settle(&mut self) {
+        let Some(under) = &self.under else { return };
+        let seen = under.slot.seen();
+        self.started |= seen.started;
+        self.not_started = self.not_started.or(seen.not_started);
+        self.exited = self.exited.or(seen.exited);
+        self.gone |= seen.gone;
+        if seen.gone && under.reaped {
+            self.under = None;
+        }
+    }
+
+    /// Kills the command and everything that it has started.
+    pub(super) fn end(&mut self, cause: Cause, now: Instant) {
+        if self.gone {
+            self.told.gone = false;
+            return;
+        }
+        self.ending.get_or_insert((cause, now + KILLING));
+        if let Some(under) = &self.under {
+            under.slot.ask_to_kill();
+            subreaper::wake(under.subreaper);
+        }
+    }
+
+    /// Sends a signal to the command's process group.
+    pub(super) fn signal(&self, signal: i32) {
+        if self.exited.is_some() || self.gone {
+            return;
+        }
+        if let Some(pid) = self.under.as_ref().and_then(|under| under.slot.command())
+            // Its own process group, or the command alone before it has one.
+            && raw::kill(-pid, signal).is_err()
+        {
+            let _ = raw::kill(pid, signal);
+        }
+    }
+
+    pub(super) fn close_input(&mut self) {
+        if let Outer::Pipes { input, .. } = &mut self.outer {
+            *input = None;
+        }
+    }
+
+    /// Lets go of the streams, and of everything once nothing is alive.
+    pub(super) fn forget(&mut self) {
+        self.outer = Outer::None;
+        self.forget = true;
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.forget && self.gone && self.under.is_none()
+    }
+
+    /// What was not told yet.
+    pub(super) fn news(&mut self, number: u64) -> Vec<(Report, Vec<OwnedFd>)> {
+        let mut news = Vec::new();
+        if let Some((step, errno)) = self.not_started {
+            if !self.told.start {
+                let (wall, step) = (step.wall(), step.words().to_owned());
+                news.push((Report::NotStarted { number, wall, step, errno }, Vec::new()));
+            }
+            self.told = Told { start: true, end: true, gone: self.told.gone };
+        }
+        if self.started && !self.told.start {
+            self.told.start = true;
+            let terminal = match &self.outer {
+                Outer::Terminal(_) => self.outer.clones(),
+                Outer::None | Outer::Pipes { .. } => Vec::new(),
+            };
+            news.push((Report::Started { number }, terminal));
+        }
+        // One that is being ended has ended when nothing of it is left.
+        if let Some(status) = self.exited.filter(|_| !self.told.end)
+            && (self.ending.is_none() || self.gone)
+        {
+            self.told.end = true;
+            let cause = self.ending.map(|(cause, _)| cause);
+            news.push((Report::Exited { number, status, cause }, Vec::new()));
+        }
+        if self.gone && !self.told.gone {
+            self.told.gone = true;
+            news.push((Report::Gone { number }, Vec::new()));
+        }
+        news
+    }
+
+    /// Everything that is known of it.
+    pub(super) fn record(&self, number: u64) -> (Report, Vec<OwnedFd>) {
+        let progress = match (self.not_started, self.exited) {
+            (Some((_, errno)), _) => Progress::NotStarted { errno },
+            (None, Some(status)) if self.ending.is_none() || self.gone => {
+                Progress::Exited { status, cause: self.ending.map(|(cause, _)| cause) }
+            }
+            _ => Progress::Running,
+        };
+        let record = Record {
+            number,
+            key: self.key.clone(),
+            terminal: matches!(self.outer, Outer::Terminal(_)),
+            input: matches!(self.outer, Outer::Pipes { input: Some(_), .. }),
+            progress,
+        };
+        (Report::Record(record), self.outer.clones())
+    }
+
+    /// Whether nothing of it is alive.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+}

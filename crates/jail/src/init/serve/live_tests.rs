@@ -1,0 +1,430 @@
+//! Jails that are really raised and held: commands in them, and what becomes of those.
+
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::control::{self, Cause, Control, Execute, Progress, Report, Request, Target};
+use crate::spec::{JailSpec, Mount, Scratch, Source, Task, WindowSize};
+use crate::testing::{Ended, in_child, note};
+use crate::{Held, Identity, begin, system};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A held jail and a connection to its init, with the reports that nobody has asked for yet.
+struct Served {
+    held: Held,
+    directory: tempfile::TempDir,
+    control: Control,
+    heard: Vec<(Report, Vec<std::os::fd::OwnedFd>)>,
+    user: u32,
+    group: u32,
+    next: u64,
+}
+
+/// Runs `body` around a jail, in a process with a single thread.
+fn served(lease: Duration, body: impl FnOnce(&mut Served)) {
+    let ended = in_child(|| {
+        body(&mut Served::raise(lease));
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
+}
+
+impl Served {
+    fn raise(lease: Duration) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let open = rustix::fs::open(
+            directory.path(),
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .unwrap();
+        let listener = control::listen(open.as_fd(), "init").unwrap();
+        let identity = Identity::of_caller().unwrap();
+        let (user, group) = match &identity {
+            Identity::Own { user, group } => (*user, *group),
+            Identity::Range(_) => (1000, 1000),
+        };
+        let kept = identity.range().and_then(|range| range.lock().unwrap());
+        let scratch =
+            Mount::Scratch(Scratch { mode: 0o1777, size_bytes: 64 << 20, user: 0, group: 0 });
+        let scratch = match (&identity, scratch) {
+            (Identity::Own { user, group }, Mount::Scratch(scratch)) => {
+                Mount::Scratch(Scratch { user: *user, group: *group, ..scratch })
+            }
+            (_, scratch) => scratch,
+        };
+        let mut mounts = system::programs().unwrap();
+        mounts.push((PathBuf::from("/tmp"), scratch));
+        let spec = JailSpec {
+            identity,
+            root: Source::Empty,
+            root_writable: false,
+            mounts,
+            hostname: "test".to_owned(),
+            task: Task::Serve { listener, lease },
+            rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
+            cgroup: None,
+            kept: kept.into_iter().collect(),
+            landlock_optional: true,
+        };
+        let mut launching = begin(spec).unwrap();
+        let held = loop {
+            poll(&mut [PollFd::new(&launching, PollFlags::IN)], None).unwrap();
+            if let Some(held) = launching.advance().unwrap() {
+                break held;
+            }
+        };
+        let control = Control::connect(open.as_fd(), "init").unwrap();
+        Self { held, directory, control, heard: Vec::new(), user, group, next: 1 }
+    }
+
+    fn reconnect(&mut self) {
+        let open = std::fs::File::open(self.directory.path()).unwrap();
+        self.control = Control::connect(open.as_fd(), "init").unwrap();
+        self.heard.clear();
+    }
+
+    fn command(&mut self, script: &str) -> Execute {
+        let number = self.next;
+        self.next += 1;
+        Execute {
+            number,
+            key: format!("command-{number}").into_bytes(),
+            arguments: ["sh", "-c", script].map(|word| word.as_bytes().to_vec()).to_vec(),
+            environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
+            working_directory: b"/tmp".to_vec(),
+            user: self.user,
+            group: self.group,
+            terminal: None,
+            timeout: None,
+        }
+    }
+
+    /// Sends a command and gives the outer ends of its streams.
+    fn start(&mut self, execute: &Execute) -> [std::fs::File; 3] {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let ((a, input), (output, b), (error, c)) = (pipe(), pipe(), pipe());
+        if let Some(start) = self.held.host_start {
+            use rustix::fs::{Gid, Uid};
+            let user = Uid::from_raw(start + execute.user);
+            let group = Gid::from_raw(start + execute.group);
+            for inner in [&a, &b, &c] {
+                rustix::fs::fchown(inner, Some(user), Some(group)).unwrap();
+            }
+        }
+        let descriptors = [&a, &b, &c, &input, &output, &error].map(|fd| fd.as_fd());
+        self.control.send(&Request::Execute(Box::new(execute.clone())), &descriptors).unwrap();
+        [input, output, error].map(std::fs::File::from)
+    }
+
+    /// Waits for a report that fits.
+    fn hear(&mut self, fits: impl Fn(&Report) -> bool) -> (Report, Vec<std::os::fd::OwnedFd>) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.heard.iter().position(|(report, _)| fits(report)) {
+                return self.heard.remove(at);
+            }
+            assert!(Instant::now() < until, "heard only {:?}", self.heard);
+            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&second)).unwrap();
+            match self.control.receive() {
+                Ok(message) => self.heard.push(message.expect("init is there")),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    fn exited(&mut self, number: u64) -> (i32, Option<Cause>) {
+        match self.hear(|r| matches!(r, Report::Exited { number: n, .. } if *n == number)).0 {
+            Report::Exited { status, cause, .. } => (status, cause),
+            _ => unreachable!(),
+        }
+    }
+
+    fn gone(&mut self, number: u64) {
+        self.hear(|report| *report == Report::Gone { number });
+    }
+
+    /// Runs a script to its end and gives its output and exit code.
+    fn run(&mut self, script: &str) -> (String, i32) {
+        let execute = self.command(script);
+        let [input, mut output, _error] = self.start(&execute);
+        drop(input);
+        self.control.send(&Request::CloseInput { number: execute.number }, &[]).unwrap();
+        let (status, cause) = self.exited(execute.number);
+        assert_eq!(cause, None);
+        self.gone(execute.number);
+        self.control.send(&Request::Forget { number: execute.number }, &[]).unwrap();
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        (text, libc::WEXITSTATUS(status))
+    }
+}
+
+#[test]
+fn commands_run_one_after_the_other_and_side_by_side() {
+    served(PATIENCE, |jail| {
+        assert_eq!(jail.run("echo hello; exit 3"), ("hello\n".to_owned(), 3));
+        let (ids, code) = jail.run("id -u; id -g; cat /proc/self/status");
+        assert_eq!(code, 0);
+        assert!(ids.starts_with(&format!("{}\n{}\n", jail.user, jail.group)), "{ids}");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert!(ids.contains(&format!("{set}:\t0000000000000000")), "{ids}");
+        }
+        assert!(ids.contains("NoNewPrivs:\t1") && ids.contains("Seccomp:\t2"), "{ids}");
+        let waiting: Vec<_> = (0..20)
+            .map(|i| {
+                let execute = jail.command(&format!("read x; echo $x {i}; exit {i}"));
+                (execute.number, jail.start(&execute))
+            })
+            .collect();
+        for (i, (number, [mut input, mut output, error])) in waiting.into_iter().enumerate() {
+            std::io::Write::write_all(&mut input, b"word\n").unwrap();
+            assert_eq!(jail.exited(number), (i32::try_from(i).unwrap() << 8, None));
+            jail.gone(number);
+            jail.control.send(&Request::Forget { number }, &[]).unwrap();
+            drop((input, error));
+            let mut text = String::new();
+            output.read_to_string(&mut text).unwrap();
+            assert_eq!(text, format!("word {i}\n"));
+        }
+    });
+}
+
+#[test]
+fn a_program_that_cannot_run_and_a_user_that_may_not_be_are_told() {
+    served(PATIENCE, |jail| {
+        let mut execute = jail.command("");
+        execute.arguments = vec![b"no-such-program".to_vec()];
+        jail.start(&execute);
+        let number = execute.number;
+        let not_started =
+            move |r: &Report| matches!(r, Report::NotStarted { number: n, .. } if *n == number);
+        let (report, _) = jail.hear(not_started);
+        assert!(matches!(report, Report::NotStarted { wall: None, errno: libc::ENOENT, .. }));
+        jail.gone(number);
+
+        let mut execute = jail.command("true");
+        execute.working_directory = b"/nowhere".to_vec();
+        jail.start(&execute);
+        let number = execute.number;
+        let (report, _) =
+            jail.hear(move |r| matches!(r, Report::NotStarted { number: n, .. } if *n == number));
+        assert!(matches!(report, Report::NotStarted { errno: libc::ENOENT, .. }), "{report:?}");
+
+        let mut execute = jail.command("true");
+        execute.user = 65_535;
+        jail.start(&execute);
+        let number = execute.number;
+        let (report, _) =
+            jail.hear(move |r| matches!(r, Report::NotStarted { number: n, .. } if *n == number));
+        assert!(matches!(report, Report::NotStarted { errno: libc::EPERM, .. }), "{report:?}");
+    });
+}
+
+/// What leaves its session and its parents, stops itself or forks on and on is found all the same.
+#[test]
+fn a_kill_and_a_time_out_leave_nothing() {
+    served(PATIENCE, |jail| {
+        let hiding = "trap '' TERM HUP INT
+            (setsid sh -c 'trap \"\" TERM; while :; do echo x >>/tmp/alive; sleep 0.01; done' &)
+            (setsid sh -c 'sh -c \"kill -STOP \\$\\$\" &' &)
+            (setsid sh -c 'hop() { sh -c \"sleep 0.02\"; hop & }; hop' &)
+            while :; do sleep 1; done";
+        for timeout in [None, Some(Duration::from_millis(300))] {
+            let mut execute = jail.command(hiding);
+            execute.timeout = timeout;
+            let streams = jail.start(&execute);
+            let number = execute.number;
+            jail.hear(move |report| *report == Report::Started { number });
+            while jail.run("test -s /tmp/alive").1 != 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let cause = match timeout {
+                None => {
+                    jail.control.send(&Request::Kill { number }, &[]).unwrap();
+                    Cause::Killed
+                }
+                Some(_) => Cause::TimedOut,
+            };
+            assert_eq!(jail.exited(number), (libc::SIGKILL, Some(cause)));
+            jail.gone(number);
+            drop(streams);
+            let (alive, _) = jail.run("rm -f /tmp/alive; sleep 0.1; ls /tmp; ls -d /proc/[0-9]*");
+            assert!(!alive.contains("alive"), "{alive}");
+            // Init, and this command with its subreaper and `ls`.
+            assert!(alive.lines().filter(|line| line.starts_with("/proc")).count() <= 4, "{alive}");
+        }
+    });
+}
+
+#[test]
+fn background_children_live_on_until_they_are_killed() {
+    served(PATIENCE, |jail| {
+        let execute = jail.command("(while :; do echo x >>/tmp/alive; sleep 0.01; done) & exit 7");
+        let _streams = jail.start(&execute);
+        let number = execute.number;
+        assert_eq!(jail.exited(number), (7 << 8, None));
+        assert_eq!(jail.run("rm /tmp/alive; sleep 0.2; test -s /tmp/alive").1, 0);
+        jail.control.send(&Request::Kill { number }, &[]).unwrap();
+        jail.gone(number);
+        assert_eq!(jail.run("rm -f /tmp/alive; sleep 0.1; test -e /tmp/alive").1, 1);
+    });
+}
+
+#[test]
+fn a_successor_finds_commands_and_their_streams() {
+    served(PATIENCE, |jail| {
+        let execute = jail.command("echo before; read x; echo after $x; exit 4");
+        let [input, output, error] = jail.start(&execute);
+        let number = execute.number;
+        jail.hear(move |report| *report == Report::Started { number });
+        drop((input, output, error));
+        jail.reconnect();
+        jail.control.send(&Request::List, &[]).unwrap();
+        let (report, streams) = jail.hear(|report| matches!(report, Report::Record(_)));
+        let Report::Record(record) = report else { unreachable!() };
+        assert_eq!((record.number, record.progress), (number, Progress::Running));
+        assert_eq!(record.key, execute.key);
+        assert!(record.input && !record.terminal);
+        jail.hear(|report| *report == Report::Listed);
+        let [mut input, mut output, _error]: [std::fs::File; 3] =
+            streams.into_iter().map(std::fs::File::from).collect::<Vec<_>>().try_into().unwrap();
+        // The same key is the same command.
+        jail.start(&Execute { number: 99, ..execute });
+        jail.hear(move |r| matches!(r, Report::Record(record) if record.number == number));
+        std::io::Write::write_all(&mut input, b"word\n").unwrap();
+        assert_eq!(jail.exited(number), (4 << 8, None));
+        jail.control.send(&Request::Forget { number }, &[]).unwrap();
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "before\nafter word\n");
+    });
+}
+
+#[test]
+fn a_terminal_has_its_size_and_its_user() {
+    served(PATIENCE, |jail| {
+        let mut execute = jail.command("test -t 0 && stty size; stat -c %u $(tty); read x");
+        execute.terminal = Some(WindowSize { rows: 33, columns: 99 });
+        jail.control.send(&Request::Execute(Box::new(execute.clone())), &[]).unwrap();
+        let number = execute.number;
+        let (_, terminal) = jail.hear(move |report| *report == Report::Started { number });
+        let mut terminal: Vec<_> = terminal.into_iter().map(std::fs::File::from).collect();
+        let terminal = &mut terminal[0];
+        std::io::Write::write_all(terminal, b"word\n").unwrap();
+        let mut text = String::new();
+        // A terminal whose other side is closed answers EIO.
+        let _ = terminal.read_to_string(&mut text);
+        assert!(text.contains("33 99"), "{text}");
+        assert!(text.contains(&format!("{}\r\n", jail.user)), "{text}");
+        assert_eq!(jail.exited(number), (0, None));
+    });
+}
+
+#[test]
+fn connections_are_handed_out() {
+    served(PATIENCE, |jail| {
+        let connect = |number, target, jail: &Served| Request::Connect {
+            number,
+            target,
+            user: jail.user,
+            group: jail.group,
+        };
+        let request = connect(1, Target::Tcp(1), jail);
+        jail.control.send(&request, &[]).unwrap();
+        let (refused, _) = jail.hear(|report| matches!(report, Report::Refused { .. }));
+        assert_eq!(refused, Report::Refused { number: 1, errno: libc::ECONNREFUSED });
+        if !Path::new("/usr/bin/perl").exists() {
+            crate::testing::skipped("there is no perl to listen with");
+            return;
+        }
+        let server = "use IO::Socket::UNIX; use IO::Socket::INET; umask 077;
+            my $u = IO::Socket::UNIX->new(Local => '/tmp/socket', Listen => 1) or die;
+            my $t = IO::Socket::INET->new(LocalAddr => '127.0.0.1:8080', Listen => 1) or die;
+            $| = 1; print \"ready\\n\";
+            for my $l ($u, $t) { my $c = $l->accept; print $c \"hello\\n\"; close $c; }";
+        let mut execute = jail.command("");
+        execute.arguments = ["perl", "-e", server].map(|word| word.as_bytes().to_vec()).to_vec();
+        let [_input, mut output, _error] = jail.start(&execute);
+        output.read_exact(&mut [0; 6]).unwrap();
+        for (number, target) in [(2, Target::Unix(b"/tmp/socket".to_vec())), (3, Target::Tcp(8080))]
+        {
+            let request = connect(number, target, jail);
+            jail.control.send(&request, &[]).unwrap();
+            let (_, sockets) = jail.hear(move |report| *report == Report::Connected { number });
+            rustix::io::ioctl_fionbio(&sockets[0], false).unwrap();
+            let mut text = [0; 6];
+            rustix::io::read(&sockets[0], &mut text).unwrap();
+            assert_eq!(&text, b"hello\n");
+        }
+    });
+}
+
+#[test]
+fn everything_ends_with_the_lease_also_while_it_is_stopped() {
+    served(PATIENCE, |jail| {
+        let execute = jail.command("while :; do sleep 0.01; done");
+        let _streams = jail.start(&execute);
+        let number = execute.number;
+        jail.hear(move |report| *report == Report::Started { number });
+        jail.control.send(&Request::Stop, &[]).unwrap();
+        jail.control.send(&Request::Lease(Duration::from_millis(50)), &[]).unwrap();
+        let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let ended = poll(&mut [PollFd::new(&jail.held.init, PollFlags::IN)], Some(&timeout));
+        assert_eq!(ended, Ok(1));
+    });
+}
+
+#[test]
+fn a_long_request_travels_in_a_file_and_nonsense_ends_the_connection_only() {
+    served(PATIENCE, |jail| {
+        let mut execute = jail.command("test ${#LONG} = 100000");
+        execute.environment.push([&b"LONG="[..], &[b'x'; 100_000]].concat());
+        let _streams = jail.start(&execute);
+        assert_eq!(jail.exited(execute.number), (0, None));
+        let open = std::fs::File::open(jail.directory.path()).unwrap();
+        let channel = crate::channel::Channel::connect(open.as_fd(), "init").unwrap();
+        channel.send(b"nonsense", &[]).unwrap();
+        let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&timeout)).unwrap();
+        assert!(channel.receive().unwrap().is_none());
+        jail.reconnect();
+        assert_eq!(jail.run("echo fine"), ("fine\n".to_owned(), 0));
+    });
+}
+
+#[test]
+fn stopped_processes_go_on() {
+    served(PATIENCE, |jail| {
+        let execute = jail.command("while :; do echo x; sleep 0.01; done");
+        let [_input, output, _error] = jail.start(&execute);
+        rustix::io::ioctl_fionbio(&output, true).unwrap();
+        let count = |seconds: f64| {
+            let mut count = 0;
+            let until = Instant::now() + Duration::from_secs_f64(seconds);
+            while Instant::now() < until {
+                count += rustix::io::read(&output, &mut [0; 4096]).unwrap_or(0);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            count
+        };
+        assert!(count(0.3) > 0);
+        jail.control.send(&Request::Stop, &[]).unwrap();
+        jail.control.send(&Request::List, &[]).unwrap();
+        jail.hear(|report| *report == Report::Listed);
+        count(0.02);
+        assert_eq!(count(0.2), 0);
+        jail.control.send(&Request::Continue, &[]).unwrap();
+        assert!(count(0.3) > 0);
+        note("stopped and continued");
+    });
+}
