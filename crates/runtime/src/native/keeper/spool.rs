@@ -38,6 +38,28 @@ pub(super) struct Spool {
     dropping: bool,
 }
 
+/// What all spools share.
+#[derive(Debug)]
+pub(super) struct Bench {
+    /// For what has to pass through memory.
+    scratch: Vec<u8>,
+    /// Takes what is not kept.
+    nothing: File,
+}
+
+impl Bench {
+    pub(super) fn new() -> io::Result<Self> {
+        let nothing = File::options().write(true).open("/dev/null")?;
+        Ok(Self { scratch: vec![0; CHUNK_BYTES], nothing })
+    }
+
+    /// Leaves nothing in memory of what passed through it.
+    pub(super) fn wipe(&mut self) {
+        self.scratch.fill(0);
+        std::hint::black_box(&self.scratch);
+    }
+}
+
 /// What came of taking bytes from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
@@ -96,7 +118,7 @@ impl Spool {
         directory: BorrowedFd<'_>,
         pipe: BorrowedFd<'_>,
         room: u64,
-        scratch: &mut [u8],
+        bench: &mut Bench,
     ) -> Taken {
         if self.file.is_none() {
             // An end without a byte leaves no file.
@@ -108,7 +130,7 @@ impl Spool {
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let Some(file) = self.file.as_ref().filter(|_| !self.dropping) else {
-            return self.drop_from(pipe, room, scratch);
+            return self.drop_from_pipe(pipe, room, bench);
         };
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let mut at = self.end;
@@ -122,7 +144,7 @@ impl Spool {
             Err(Errno::AGAIN | Errno::INTR) => Taken::Nothing,
             Err(_) => {
                 self.forget();
-                self.drop_from(pipe, room, scratch)
+                self.drop_from_pipe(pipe, room, bench)
             }
         }
     }
@@ -133,13 +155,12 @@ impl Spool {
         directory: BorrowedFd<'_>,
         terminal: BorrowedFd<'_>,
         room: u64,
-        scratch: &mut [u8],
+        bench: &mut Bench,
     ) -> Taken {
-        if self.dropping {
-            let room = usize::try_from(room).unwrap_or(usize::MAX);
-            return self.drop_from(terminal, room, scratch);
-        }
-        let most = usize::try_from(room).unwrap_or(usize::MAX).min(scratch.len());
+        let scratch = &mut bench.scratch;
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let most = if self.dropping { self.to_drop() } else { usize::MAX };
+        let most = most.min(room).min(scratch.len());
         let length = match rustix::io::read(terminal, &mut scratch[..most]) {
             Ok(0) | Err(Errno::IO) => return Taken::End,
             Ok(length) => length,
@@ -148,16 +169,13 @@ impl Spool {
         if self.file.is_none() {
             self.open(directory);
         }
-        let kept = self
-            .file
-            .as_ref()
-            .is_some_and(|file| file.write_all_at(&scratch[..length], self.end).is_ok());
-        self.end += length as u64;
-        if kept {
+        let file = self.file.as_ref().filter(|_| !self.dropping);
+        if file.is_some_and(|file| file.write_all_at(&scratch[..length], self.end).is_ok()) {
+            self.end += length as u64;
             self.let_go();
         } else {
             self.forget();
-            self.lengthen();
+            self.dropped(length);
         }
         Taken::Bytes
     }
@@ -212,22 +230,31 @@ impl Spool {
         }
     }
 
-    /// Reads and drops bytes, up to where they can be kept again.
-    fn drop_from(&mut self, stream: BorrowedFd<'_>, room: usize, scratch: &mut [u8]) -> Taken {
-        let aligned = self.end.next_multiple_of(ALIGNMENT) - self.end;
-        let most = if aligned == 0 { ALIGNMENT } else { aligned };
-        let most = usize::try_from(most).unwrap_or(usize::MAX).min(room).min(scratch.len());
-        match rustix::io::read(stream, &mut scratch[..most]) {
-            Ok(0) | Err(Errno::IO) => Taken::End,
+    /// Takes bytes that are not kept, up to where they can be kept again.
+    fn drop_from_pipe(&mut self, pipe: BorrowedFd<'_>, room: usize, bench: &Bench) -> Taken {
+        let most = self.to_drop().min(room);
+        let flags = SpliceFlags::NONBLOCK;
+        match rustix::pipe::splice(pipe, None, &bench.nothing, None, most, flags) {
+            Ok(0) => Taken::End,
             Ok(length) => {
-                self.end += length as u64;
-                self.begin = self.end;
-                self.lengthen();
-                self.dropping = self.end % ALIGNMENT != 0;
+                self.dropped(length);
                 Taken::Bytes
             }
             Err(_) => Taken::Nothing,
         }
+    }
+
+    /// How many bytes there are to where they can be kept again.
+    fn to_drop(&self) -> usize {
+        let aligned = self.end.next_multiple_of(ALIGNMENT) - self.end;
+        usize::try_from(if aligned == 0 { ALIGNMENT } else { aligned }).unwrap_or(usize::MAX)
+    }
+
+    fn dropped(&mut self, length: usize) {
+        self.end += length as u64;
+        self.begin = self.end;
+        self.lengthen();
+        self.dropping = self.end % ALIGNMENT != 0;
     }
 
     /// Gives up all that is kept, which also frees what it takes on disk.
@@ -324,7 +351,7 @@ mod tests {
         spool: Spool,
         from: OwnedFd,
         to: Option<File>,
-        scratch: Vec<u8>,
+        bench: Bench,
     }
 
     impl Stream {
@@ -336,7 +363,14 @@ mod tests {
             let (from, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
             let directory = File::open(place.path()).unwrap();
             let spool = Spool::found(directory.as_fd(), "s".to_owned());
-            Self { place, directory, spool, from, to: Some(to.into()), scratch: vec![0; 65536] }
+            Self {
+                place,
+                directory,
+                spool,
+                from,
+                to: Some(to.into()),
+                bench: Bench::new().unwrap(),
+            }
         }
 
         fn write(&mut self, bytes: &[u8]) {
@@ -344,8 +378,8 @@ mod tests {
         }
 
         fn take(&mut self, room: u64) -> Taken {
-            let Self { directory, spool, from, scratch, .. } = self;
-            spool.take_from_pipe(directory.as_fd(), from.as_fd(), room, scratch)
+            let Self { directory, spool, from, bench, .. } = self;
+            spool.take_from_pipe(directory.as_fd(), from.as_fd(), room, bench)
         }
 
         fn read(&mut self, offset: u64, until: u64) -> (Read, Vec<u8>) {
@@ -477,7 +511,7 @@ mod tests {
         let mut stream = Stream::new();
         let mut take = |spool: &mut Spool, room| {
             let directory = stream.directory.as_fd();
-            spool.take_from_terminal(directory, master.as_fd(), room, &mut stream.scratch)
+            spool.take_from_terminal(directory, master.as_fd(), room, &mut stream.bench)
         };
         let spool = &mut stream.spool;
         assert_eq!(take(spool, u64::MAX), Taken::Nothing);
