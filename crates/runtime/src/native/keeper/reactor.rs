@@ -81,9 +81,22 @@ impl Reactor {
         source: Source,
         interest: Interest,
     ) -> io::Result<Watched<T>> {
+        self.watch_or_return(inner, source, interest).map_err(|(error, _)| error)
+    }
+
+    /// As [`Reactor::watch`], for what is still needed when it cannot be registered.
+    pub(super) fn watch_or_return<T: AsFd>(
+        &self,
+        inner: T,
+        source: Source,
+        interest: Interest,
+    ) -> Result<Watched<T>, (io::Error, T)> {
         let token = self.0.next.get();
         self.0.next.set(token + 1);
-        epoll::add(&self.0.epoll, &inner, epoll::EventData::new_u64(token), interest)?;
+        let data = epoll::EventData::new_u64(token);
+        if let Err(errno) = epoll::add(&self.0.epoll, &inner, data, interest) {
+            return Err((errno.into(), inner));
+        }
         self.0.sources.borrow_mut().insert(token, source);
         Ok(Watched { inner, reactor: self.clone(), token, interest })
     }

@@ -221,7 +221,16 @@ impl Spool {
 
     fn open(&mut self, directory: BorrowedFd<'_>) {
         let mode = Mode::RUSR | Mode::WUSR;
-        match rustix::fs::openat(directory, &*self.name, flags() | OFlags::CREATE, mode) {
+        let open = || rustix::fs::openat(directory, &*self.name, flags() | OFlags::CREATE, mode);
+        let opened = open().or_else(|errno| match self.name.split_once('/') {
+            // The first of a sandbox makes the place of all.
+            Some((place, _)) if errno == Errno::NOENT => {
+                rustix::fs::mkdirat(directory, place, Mode::RWXU)?;
+                open()
+            }
+            _ => Err(errno),
+        });
+        match opened {
             Ok(file) => {
                 self.file = Some(file.into());
                 self.lengthen();
