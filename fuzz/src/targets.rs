@@ -5,6 +5,7 @@ mod ignore;
 mod index;
 mod manifest;
 mod patch;
+mod report;
 mod sandbox;
 
 use std::path::Path;
@@ -28,6 +29,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "index", words: index::WORDS, run: index::run },
     Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
     Target { name: "patch", words: patch::WORDS, run: patch::run },
+    Target { name: "report", words: report::WORDS, run: report::run },
     Target { name: "sandbox", words: sandbox::WORDS, run: sandbox::run },
 ];
 

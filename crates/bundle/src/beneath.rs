@@ -19,6 +19,7 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
+pub(crate) use entry::times;
 pub use entry::{FileKind, Stat, Timestamp};
 
 use crate::path::RelativePath;
@@ -267,31 +268,44 @@ impl Dir {
 
     /// The same, but `None` where there are more than `limit`; no more than that are held.
     pub fn entries_up_to(&self, limit: u64) -> Result<Option<Vec<Named>>, Error> {
-        let failure = |errno| itself("list", errno);
         let mut entries = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.0).map_err(failure)? {
-            let entry = entry.map_err(failure)?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
+        for entry in self.list()? {
             if entries.len() as u64 == limit {
                 return Ok(None);
             }
-            let kind = match entry.file_type() {
-                // Some file systems do not say.
-                rustix::fs::FileType::Unknown => {
-                    match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
-                        Ok(stat) => FileKind::from_mode(stat.st_mode),
-                        Err(Errno::NOENT) => continue,
-                        Err(errno) => return Err(failure(errno)),
-                    }
-                }
-                known => known.into(),
-            };
-            entries.push((name.to_vec(), kind));
+            entries.push(entry?);
         }
         Ok(Some(entries))
+    }
+
+    /// The same, one by one as the file system tells them: none is held. While the directory is
+    /// being changed, a name may come twice or not at all, and there may be no end of them.
+    pub fn list(&self) -> Result<impl Iterator<Item = Result<Named, Error>>, Error> {
+        let failure = |errno| itself("list", errno);
+        let entries = rustix::fs::Dir::read_from(&self.0).map_err(failure)?;
+        Ok(entries.filter_map(move |entry| {
+            entry.and_then(|entry| self.named(&entry)).map_err(failure).transpose()
+        }))
+    }
+
+    /// `None` for the directory itself, its parent, and what has gone.
+    fn named(&self, entry: &rustix::fs::DirEntry) -> Result<Option<Named>, Errno> {
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            return Ok(None);
+        }
+        let kind = match entry.file_type() {
+            // Some file systems do not say.
+            rustix::fs::FileType::Unknown => {
+                match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileKind::from_mode(stat.st_mode),
+                    Err(Errno::NOENT) => return Ok(None),
+                    Err(errno) => return Err(errno),
+                }
+            }
+            known => known.into(),
+        };
+        Ok(Some((name.to_vec(), kind)))
     }
 
     /// Whether this process may make, rename and remove entries of this directory.
@@ -329,6 +343,20 @@ impl Dir {
         .map_err(|errno| failed("change the owner of", path, errno))
     }
 
+    /// Sets when the content of a path was read and changed last, without following a link.
+    pub fn set_times(
+        &self,
+        path: &RelativePath,
+        accessed: Option<Timestamp>,
+        modified: Timestamp,
+    ) -> Result<(), Error> {
+        let times = times(accessed, modified);
+        self.at(path, |parent, name| {
+            rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+        })
+        .map_err(|errno| failed("set the times of", path, errno))
+    }
+
     /// Waits until this directory's own entries are on disk.
     pub fn sync(&self) -> Result<(), Error> {
         rustix::fs::fsync(&self.0).map_err(|errno| itself("sync", errno))
@@ -340,7 +368,8 @@ impl Dir {
     }
 
     /// Removes a path and, where it is a directory, everything beneath it, however deep and
-    /// whatever its permission bits; nothing being there is no error.
+    /// whatever its permission bits; nothing being there is no error. Fails with `EBUSY` where
+    /// something is mounted, in any namespace that this descriptor leads to.
     pub fn remove_tree(&self, path: &RelativePath) -> Result<(), Error> {
         self.at(path, remove::tree)
             .or_else(|errno| if errno == Errno::NOENT { Ok(()) } else { Err(errno) })
@@ -395,6 +424,15 @@ impl Error {
         match self {
             Self::Io { source, .. } => Errno::from_io_error(source),
             Self::ThroughLink { .. } | Self::NotRegular { .. } => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io { source, .. } => source,
+            refused => Self::new(io::ErrorKind::InvalidInput, refused),
         }
     }
 }

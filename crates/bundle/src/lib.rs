@@ -10,12 +10,15 @@
 //! [`store::Bundle::mark_applied`], [`store::Bundle::remove`].
 
 pub mod apply;
+mod attributes;
 pub mod beneath;
 mod claim;
+pub mod content;
 pub mod data;
 pub mod ignore;
 pub mod image;
 pub mod index;
+pub mod layer;
 pub mod manifest;
 pub mod patch;
 pub mod path;

@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -73,11 +74,7 @@ impl Identity {
         }
         match visible_ids(&map) {
             u32::MAX => Ok(Self::Range(Range::acquire()?)),
-            // In a container the upper half of its ids, but for its own nobody, stands in for the
-            // host's spare ranges.
-            visible if visible >= COUNT => {
-                Ok(Self::Range(Range { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }))
-            }
+            visible if visible >= COUNT => Ok(Self::Range(Range::of_container())),
             _ => own(&map, user, group),
         }
     }
@@ -115,8 +112,44 @@ impl Range {
     ///
     /// # Errors
     /// What dup(2) said.
-    pub fn lock(&self) -> io::Result<Option<std::os::fd::OwnedFd>> {
+    pub fn lock(&self) -> io::Result<Option<OwnedFd>> {
         self._lock.as_ref().map(|lock| lock.try_clone().map(Into::into)).transpose()
+    }
+
+    /// A range that another process has and hands over: `lock` is what [`Range::lock`] gave it.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless the lock is that of the range and still held, or the range is one that
+    /// is not locked.
+    pub fn handed_over(start: u32, lock: Option<OwnedFd>) -> io::Result<Self> {
+        let Some(lock) = lock else {
+            let range = Self::of_container();
+            return if range.start == start { Ok(range) } else { Err(no_range()) };
+        };
+        let slot = start.checked_sub(FIRST).ok_or_else(no_range)? / COUNT;
+        if start != FIRST + slot * COUNT || slot >= SLOTS {
+            return Err(no_range());
+        }
+        let named = rustix::fs::stat(Path::new(LOCKS).join(slot.to_string()))?;
+        let given = rustix::fs::fstat(&lock)?;
+        if (named.st_dev, named.st_ino) != (given.st_dev, given.st_ino) {
+            return Err(no_range());
+        }
+        // Succeeds when it is held through this very descriptor.
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| no_range())?;
+        Ok(Self { start, count: COUNT, _lock: Some(lock.into()) })
+    }
+
+    /// Whether a range that starts here is one of many, each of which is one jail's alone.
+    pub const fn is_exclusive(start: u32) -> bool {
+        start >= FIRST
+    }
+
+    /// In a container the upper half of its ids, but for its own nobody, stands in for the host's
+    /// spare ranges.
+    const fn of_container() -> Self {
+        Self { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }
     }
 
     /// Locks the first free range of the host.
@@ -149,6 +182,10 @@ impl Range {
         }
         Err(Error::Exhausted)
     }
+}
+
+fn no_range() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no range of ids that is locked")
 }
 
 /// The caller's own ids, unless they are those of the root outside: whether that is the host's own
@@ -223,5 +260,39 @@ mod tests {
         let range = Identity::Range(Range { start: FIRST, count: COUNT, _lock: None });
         assert_eq!(range.maps().0, "0 1879048192 65536\n");
         assert!(u64::from(FIRST) + u64::from(SLOTS) * u64::from(COUNT) <= 1 << 31);
+    }
+
+    #[test]
+    fn a_range_is_handed_over_with_its_lock() {
+        let Ok(range) = Range::acquire() else {
+            crate::testing::skipped("ranges of ids can be locked by root only");
+            return;
+        };
+        let lock = || range.lock().unwrap();
+        let taken = Range::handed_over(range.start, lock()).unwrap();
+        assert_eq!((taken.start, taken.count), (range.start, COUNT));
+        assert!(Range::is_exclusive(taken.start));
+        for wrong in [0, FIRST - COUNT, range.start + 1, range.start + COUNT, u32::MAX] {
+            assert!(Range::handed_over(wrong, lock()).is_err(), "{wrong}");
+        }
+        let file = tempfile::tempfile().unwrap();
+        assert!(Range::handed_over(range.start, Some(file.into())).is_err());
+        assert!(Range::handed_over(range.start, None).is_err());
+
+        let path = Path::new(LOCKS).join(((range.start - FIRST) / COUNT).to_string());
+        let start = range.start;
+        drop(range);
+        // Still locked by whom it was handed to.
+        let other = || File::open(&path).unwrap().into();
+        assert!(Range::handed_over(start, Some(other())).is_err());
+        drop(taken);
+        Range::handed_over(start, Some(other())).unwrap();
+    }
+
+    #[test]
+    fn the_range_of_a_container_is_always_the_same() {
+        let range = Range::handed_over(COUNT / 2, None).unwrap();
+        assert_eq!((range.start, range.count), (32_768, 32_766));
+        assert!(!Range::is_exclusive(range.start));
     }
 }

@@ -18,6 +18,7 @@ pub mod cgroup;
 mod channel;
 mod command;
 pub mod control;
+mod file_user;
 pub mod identity;
 mod init;
 mod inside;
@@ -39,6 +40,7 @@ mod testing;
 mod walls;
 pub mod watch;
 
+pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use launch::{Error, Held, Jail, Launching, begin, launch};
 pub use relay::{Captured, Sink};

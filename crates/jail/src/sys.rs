@@ -287,6 +287,38 @@ pub(crate) fn become_ids(user: u32, group: u32, clear_groups: bool) -> io::Resul
     }
 }
 
+/// The user and group id that the calling thread's file accesses are checked against.
+pub(crate) fn file_ids() -> (u32, u32) {
+    // No process can have this id: asking for it changes nothing (setfsuid(2), "Return value").
+    const NOBODY: u32 = u32::MAX;
+    set_file_ids(NOBODY, NOBODY)
+}
+
+/// `setfsuid(2)` and `setfsgid(2)` of the calling thread. Gives the ids that it had; whether it
+/// has the new ones is told by [`file_ids`] alone.
+pub(crate) fn set_file_ids(user: u32, group: u32) -> (u32, u32) {
+    let id = |was: i64| u32::try_from(was).unwrap_or(u32::MAX);
+    // The group first, as the right to set it goes with the user.
+    // SAFETY: take numbers, and change the calling thread's own ids only.
+    let group = unsafe { libc::syscall(libc::SYS_setfsgid, group) };
+    // SAFETY: as above.
+    let user = unsafe { libc::syscall(libc::SYS_setfsuid, user) };
+    (id(user), id(group))
+}
+
+/// Leaves the calling thread without supplementary groups; the C library's function would do so
+/// to every thread.
+pub(crate) fn clear_thread_groups() -> io::Result<()> {
+    // SAFETY: an empty list is read from nowhere.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })
+}
+
+/// Gives the calling thread a umask, a working directory and a root directory of its own.
+pub(crate) fn leave_shared_directories() -> io::Result<()> {
+    // SAFETY: memory and descriptors stay shared; the thread relies on no other's umask.
+    check(i64::from(unsafe { libc::unshare(libc::CLONE_FS) }))
+}
+
 /// Sets the machine's name in the current namespace.
 pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
     // SAFETY: the kernel reads `name.len()` bytes from a valid pointer.

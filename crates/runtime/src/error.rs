@@ -119,7 +119,7 @@ pub enum Error {
         source: io::Error,
     },
     /// No answer came in time.
-    #[error("{0} took too long")]
+    #[error("it took too long to {0}")]
     Deadline(&'static str),
 }
 

@@ -3,7 +3,10 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, makedev};
+use rustix::fs::{
+    AtFlags, FileType, Mode, Statx, StatxAttributes, StatxFlags, StatxTimestamp, Timespec,
+    Timestamps, UTIME_OMIT, makedev,
+};
 use rustix::io::Errno;
 
 /// The type of a directory entry.
@@ -44,6 +47,8 @@ pub struct Stat {
     /// The mount through which it was reached; differs from its parent's where something is
     /// mounted on it.
     pub mount: u64,
+    /// Whether it is the root of what is mounted there.
+    pub mount_point: bool,
     /// Its number on its device.
     pub inode: u64,
     /// How many names it has.
@@ -104,6 +109,7 @@ impl From<Statx> for Stat {
             size: stat.stx_size,
             device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
             mount: stat.stx_mnt_id,
+            mount_point: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             inode: stat.stx_ino,
             links: u64::from(stat.stx_nlink),
             uid: stat.stx_uid,
@@ -113,6 +119,14 @@ impl From<Statx> for Stat {
             changed: timestamp(stat.stx_ctime),
         }
     }
+}
+
+/// Both times of a file for the kernel; the first stays as it is when it is not told.
+pub(crate) fn times(accessed: Option<Timestamp>, modified: Timestamp) -> Timestamps {
+    let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let time =
+        |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
+    Timestamps { last_access: accessed.map_or(omitted, time), last_modification: time(modified) }
 }
 
 /// Changes the mode of what an `O_PATH` descriptor names. Kernels before 6.6 can do that only

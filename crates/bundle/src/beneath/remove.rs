@@ -3,16 +3,21 @@
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+
+use super::entry::Stat;
 
 /// How many directories deep the removal holds descriptors open; what lies deeper is first
 /// moved up, so that neither descriptors nor the stack run out.
 const DEPTH: usize = 32;
 
-/// Removes `name` in `parent` and everything beneath it.
+/// Removes `name` in `parent` and everything beneath it. `EBUSY` where something is mounted: the
+/// kernel says so only of the mounts of the caller's own namespace, and takes down all others.
 pub(super) fn tree(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
+    keep_mounts(parent, name)?;
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         // Linux answers EISDIR for a directory, POSIX says EPERM.
         Err(Errno::ISDIR | Errno::PERM) => {}
@@ -42,6 +47,11 @@ fn empty(
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
+        match keep_mounts(directory, OsStr::from_bytes(name.to_bytes())) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(errno),
+        }
         if entry.file_type() != FileType::Directory {
             match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => continue,
@@ -61,6 +71,10 @@ fn empty(
         rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?;
     }
     Ok(())
+}
+
+fn keep_mounts(directory: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
+    if Stat::at(directory, name)?.mount_point { Err(Errno::BUSY) } else { Ok(()) }
 }
 
 fn move_up(

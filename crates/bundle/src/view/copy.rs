@@ -4,15 +4,11 @@
 //! original where the file system can do that. Sockets, pipes and devices are left out, and so
 //! is what this process may not read: the command could not read it either.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::fd::AsFd as _;
-
-use rustix::fs::{AtFlags, SeekFrom, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::{Error, Ownership};
 use crate::beneath::{Dir, FileKind, Stat, Timestamp};
+use crate::content;
 use crate::path::RelativePath;
 
 /// Copies what is below `from` to the empty directory `to`.
@@ -50,7 +46,7 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
     // Their times change while they are filled, and their modes may forbid filling them.
     for (path, stat) in directories.iter().rev() {
         to.chmod(path, stat.mode).map_err(|error| failed(path.quoted(), error))?;
-        set_time(to, path, stat).map_err(|error| failed(path.quoted(), error))?;
+        to.set_times(path, None, stat.modified).map_err(|error| failed(path.quoted(), error))?;
     }
     Ok(())
 }
@@ -92,7 +88,7 @@ impl Step<'_> {
                     other => other?,
                 };
                 let to = self.target.create_file(self.name, 0o600)?;
-                copy_content(&from, &to)?;
+                content::copy(&from, &to, u64::MAX, u64::MAX)?;
             }
             FileKind::Directory => self.target.mkdir(self.name, 0o700)?,
             FileKind::Symlink => {
@@ -107,60 +103,7 @@ impl Step<'_> {
         if kind == FileKind::File {
             self.target.chmod(self.name, stat.mode)?;
         }
-        set_time(self.target, self.name, &stat)?;
+        self.target.set_times(self.name, None, stat.modified)?;
         Ok(Some(stat))
     }
-}
-
-/// Shares the content where the file system can, else lets the kernel copy it, else copies it.
-fn copy_content(mut from: &File, mut to: &File) -> Result<(), std::io::Error> {
-    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
-        return Ok(());
-    }
-    let stat = rustix::fs::fstat(from)?;
-    let (length, blocks) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned());
-    if blocks.saturating_mul(512) < length {
-        return copy_around_holes(from, to, length);
-    }
-    // The standard library tries copy_file_range and sendfile, then a buffer.
-    std::io::copy(&mut from, &mut to).map(drop)
-}
-
-/// Copies only what is there of a file with holes (`lseek(2)`, `SEEK_DATA`).
-fn copy_around_holes(from: &File, mut to: &File, length: u64) -> Result<(), std::io::Error> {
-    let mut at = 0;
-    loop {
-        let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {
-            // There is no more data.
-            Err(Errno::NXIO) => break,
-            other => other?,
-        };
-        let hole = rustix::fs::seek(from, SeekFrom::Hole(data))?;
-        rustix::fs::seek(from, SeekFrom::Start(data))?;
-        rustix::fs::seek(to, SeekFrom::Start(data))?;
-        let copied = std::io::copy(&mut from.take(hole - data), &mut to)?;
-        if copied < hole - data {
-            break;
-        }
-        at = hole;
-    }
-    to.set_len(length)
-}
-
-fn set_time(dir: &Dir, path: &RelativePath, stat: &Stat) -> Result<(), Cause> {
-    let omitted = rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    let modified = rustix::fs::Timespec {
-        tv_sec: stat.modified.seconds,
-        tv_nsec: i64::from(stat.modified.nanoseconds),
-    };
-    let times = Timestamps { last_access: omitted, last_modification: modified };
-    let parent = match path.parent() {
-        None => dir.reopen()?,
-        Some(parent) => dir.locate_dir(&parent)?,
-    };
-    let name = RelativePath::new(path.file_name())?;
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    rustix::fs::utimensat(parent.as_fd(), name.as_os_str(), &times, flags)
-        .map_err(std::io::Error::from)?;
-    Ok(())
 }

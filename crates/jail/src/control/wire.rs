@@ -225,7 +225,7 @@ impl Request {
 
 impl Report {
     /// The report's bytes, always short enough for a message.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let writer = match self {
             Self::Started { number } => Writer::tagged(b's').long(*number),
             Self::NotStarted { number, wall, step, errno } => {
@@ -260,7 +260,7 @@ impl Report {
     }
 
     /// The report that bytes are.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let report = match reader.byte()? {
             b's' => Self::Started { number: reader.long()? },

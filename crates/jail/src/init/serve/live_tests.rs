@@ -458,3 +458,27 @@ fn nobodys_time_runs_out_while_everything_is_stopped() {
         );
     });
 }
+
+/// From inside Landlock prevents it; where that is missing, or from outside, it may happen.
+#[test]
+fn a_command_whose_subreaper_is_killed_ends_whole() {
+    served(PATIENCE, |jail| {
+        let looping = "(setsid sh -c 'while :; do echo x >>/tmp/alive; sleep 0.01; done' &)
+            while :; do sleep 0.01; done";
+        let execute = jail.command(looping);
+        let _streams = jail.start(&execute);
+        let number = execute.number;
+        jail.hear(move |report| *report == Report::Started { number });
+        while jail.run("test -s /tmp/alive").1 != 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let init = jail.held.init_process;
+        let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children"));
+        let children = children.unwrap();
+        let subreaper: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
+        crate::raw::kill(subreaper, libc::SIGKILL).unwrap();
+        assert_eq!(jail.exited(number), (libc::SIGKILL, Some(Cause::Unseen)));
+        jail.gone(number);
+        assert_eq!(jail.run("rm -f /tmp/alive; sleep 0.1; test -e /tmp/alive").1, 1);
+    });
+}

@@ -17,10 +17,8 @@ use crate::sys;
 
 /// What wakes a subreaper.
 pub(super) const WAKE: i32 = libc::SIGUSR1;
-/// The highest number that a process can have (`PID_MAX_LIMIT`, `proc(5)`).
-const LAST_PROCESS: i32 = 4_194_304;
-/// After so many rounds every number is looked at: numbers may have started anew.
-const NEAR_ROUNDS: u32 = 8;
+/// No process has this number or a higher one (`PID_MAX_LIMIT`, `proc(5)`).
+const END: i32 = 4_194_304;
 /// How long to wait for killed processes to be gone, in milliseconds.
 const ROUND_MILLISECONDS: u32 = 2;
 
@@ -209,7 +207,7 @@ fn clone_below(
 
 /// Reaps and, when it is told to, kills, until nothing is left.
 fn stay(slot: &Slot, command: i32) {
-    let mut rounds = 0;
+    let mut end = None;
     loop {
         loop {
             match raw::reap() {
@@ -233,8 +231,10 @@ fn stay(slot: &Slot, command: i32) {
                 // The most of it, at once.
                 let _ = raw::kill(-command, libc::SIGKILL);
             }
-            kill_children(last_process(slot, rounds), |_| false);
-            rounds += 1;
+            // There are children: when none was found, numbers have started anew.
+            if !kill_children(end.unwrap_or_else(|| newest_process(slot)), |_| false) {
+                end = Some(END);
+            }
             raw::wait_for_signal(signals, Some(ROUND_MILLISECONDS));
         } else {
             raw::wait_for_signal(signals, None);
@@ -242,22 +242,19 @@ fn stay(slot: &Slot, command: i32) {
     }
 }
 
-/// The highest number that a process of the jail is likely to have: that of one that is made now.
-fn last_process(slot: &Slot, rounds: u32) -> i32 {
+/// The number of a process that is made now: all others are likely to have lower ones.
+fn newest_process(slot: &Slot) -> i32 {
     extern "C" fn leave(_: *mut libc::c_void) -> libc::c_int {
         sys::exit_now(0)
     }
-    if rounds >= NEAR_ROUNDS {
-        return LAST_PROCESS;
-    }
-    clone_below(slot, leave).unwrap_or(LAST_PROCESS)
+    clone_below(slot, leave).unwrap_or(END)
 }
 
-/// Kills every child of the calling process up to this number, but those that are spared; false
+/// Kills every child of the calling process below this number, but those that are spared; false
 /// when there was none.
-fn kill_children(last: i32, spared: impl Fn(i32) -> bool) -> bool {
+fn kill_children(end: i32, spared: impl Fn(i32) -> bool) -> bool {
     let mut found = false;
-    for pid in 2..=last {
+    for pid in 2..end {
         if raw::is_child(pid) && !spared(pid) {
             // It is not reaped, so the number is still its own.
             let _ = raw::kill(pid, libc::SIGKILL);
@@ -271,7 +268,7 @@ fn kill_children(last: i32, spared: impl Fn(i32) -> bool) -> bool {
 pub(super) fn kill_orphans(is_subreaper: impl Fn(i32) -> bool) -> bool {
     // SAFETY: init has a single thread, and the child ends at once.
     let newest = unsafe { sys::spawn_sharing_memory(&|| sys::exit_now(0)) };
-    kill_children(newest.unwrap_or(LAST_PROCESS), is_subreaper)
+    kill_children(newest.unwrap_or(END), is_subreaper)
 }
 
 /// Wakes a subreaper, which may have been stopped from inside.

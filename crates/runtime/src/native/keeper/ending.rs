@@ -22,7 +22,7 @@ impl Sandbox {
             }
             Life::Dying(jail) => self.life = Life::Dying(jail),
             // Dropping what was begun ends it.
-            Life::Preparing(_) | Life::Launching(_) => self.ended(desk),
+            Life::Launching(_) => self.ended(desk),
             Life::Ended => {}
         }
     }

@@ -11,7 +11,7 @@ use stockade_bundle::beneath::Rename;
 use stockade_core::sandbox::Root;
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
 use stockade_jail::control::{self, Request};
-use stockade_jail::{self as jail, Identity, Wall, watch};
+use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 
 use super::Key;
 use super::desk::Desk;
@@ -27,14 +27,6 @@ use crate::native::directory;
 use crate::native::isolation::isolation;
 use crate::native::wire::{Answer, Failure, Layers};
 
-/// A sandbox whose layers are being given to their owners.
-#[derive(Debug)]
-pub(super) struct Preparing {
-    checked: Checked,
-    identity: Identity,
-    granted: Granted,
-}
-
 /// What a new sandbox is made from.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -44,15 +36,8 @@ pub(super) struct Asked {
     pub(super) spec: SandboxSpec,
     /// What its root and its workspace begin with.
     pub(super) layers: Option<Layers>,
-}
-
-/// What has to be done for a new sandbox besides.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Nothing: its walls go up.
-    Wait,
-    /// Its layers are to be given to the ids from this host id on.
-    GiveLayers { start: u32 },
+    /// What locks the range of ids that owns those.
+    pub(super) lock: Option<OwnedFd>,
 }
 
 impl Sandbox {
@@ -61,7 +46,7 @@ impl Sandbox {
         desk: &mut Desk,
         key: Key,
         asked: Asked,
-    ) -> Result<(Self, Next), Failure> {
+    ) -> Result<Self, Failure> {
         let name = match &asked.id {
             Some(id) => id.to_string(),
             // No id begins like this.
@@ -81,8 +66,8 @@ impl Sandbox {
         name: String,
         asked: Asked,
         made: &mut bool,
-    ) -> Result<(Self, Next), Failure> {
-        let Asked { id, mut spec, layers } = asked;
+    ) -> Result<Self, Failure> {
+        let Asked { id, mut spec, layers, lock } = asked;
         let root = match (&spec.root, &layers) {
             (Root::Snapshot(_), Some(layers)) => layers.root.clone(),
             (Root::Snapshot(snapshot), None) => return Err(Failure::NoSnapshot(snapshot.clone())),
@@ -131,14 +116,14 @@ impl Sandbox {
         sandbox.keep_environment(&environment)?;
         sandbox.write_down()?;
         sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
-        let identity = Identity::of_caller().map_err(|error| identity_refused(&error))?;
-        let start = identity.range().map(|range| range.start);
-        if let (Some(_), Some(start)) = (&layers, start) {
-            sandbox.life = Life::Preparing(Box::new(Preparing { checked, identity, granted }));
-            return Ok((sandbox, Next::GiveLayers { start }));
-        }
+        let identity = match layers.and_then(|layers| layers.range_start) {
+            Some(start) => Range::handed_over(start, lock).map(Identity::Range).map_err(|error| {
+                Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
+            })?,
+            None => Identity::of_caller().map_err(|error| identity_refused(&error))?,
+        };
         sandbox.launch(desk, checked, identity, granted)?;
-        Ok((sandbox, Next::Wait))
+        Ok(sandbox)
     }
 
     /// Writes down the environment, so that it is in nobody's memory.
@@ -152,23 +137,6 @@ impl Sandbox {
         record::write_environment(self.directory(), environment).map_err(|error| {
             Failure::Exhausted(format!("the sandbox's environment cannot be kept: {error}"))
         })
-    }
-
-    /// Goes on when the layers have their owners.
-    pub(super) fn prepared(&mut self, desk: &mut Desk, done: bool) {
-        let Life::Preparing(preparing) = std::mem::replace(&mut self.life, Life::Ended) else {
-            return;
-        };
-        let Preparing { checked, identity, granted } = *preparing;
-        let launched = if done {
-            self.launch(desk, checked, identity, granted)
-        } else {
-            let text = "the layers of the snapshot could not be given to the sandbox's users";
-            Err(Failure::Invalid(text.to_owned()))
-        };
-        if let Err(failure) = launched {
-            self.fail(desk, failure);
-        }
     }
 
     fn launch(

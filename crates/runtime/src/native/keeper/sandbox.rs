@@ -1,9 +1,10 @@
 //! One sandbox as the keeper knows it.
 //!
 //! ```text
-//!   Preparing ──► Launching ──► Joining ──► Held ──► Dying ──► Ended
-//!  (layers get    (walls go     (init has             (init is
-//!   their owners)  up)           not said a word)      killed)
+//!   Launching ──► Joining ──► Held ──► Dying ──► Ended
+//!   (walls go     (init has            (init was
+//!    up)           not said             killed)
+//!                  a word)
 //! ```
 //!
 //! What cannot be made is gone with its directory, and so is what was destroyed, from every state.
@@ -20,7 +21,7 @@ use super::command::{Command, Stage};
 use super::desk::{Desk, Reply};
 use super::execute::Deferred;
 use super::jail::Jail;
-use super::launch::{Preparing, Reports};
+use super::launch::Reports;
 use super::limits::Watched as Limits;
 use super::moment::Moment;
 use super::pause::Step;
@@ -65,8 +66,6 @@ pub(super) struct Sandbox {
 /// Where a sandbox is in its life.
 #[derive(Debug)]
 pub(super) enum Life {
-    /// A helper gives its layers to their owners.
-    Preparing(Box<Preparing>),
     /// Its walls go up.
     Launching(Box<Watched<Launching>>),
     /// Its walls stand, and its init has not said a word yet.
@@ -134,7 +133,7 @@ impl Sandbox {
     /// What it is doing.
     pub(super) fn state(&self) -> State {
         match &self.life {
-            Life::Preparing(_) | Life::Launching(_) | Life::Joining(_) => State::Creating,
+            Life::Launching(_) | Life::Joining(_) => State::Creating,
             Life::Held(jail) if jail.pause.asked => State::Paused,
             Life::Held(_) => State::Running,
             Life::Dying(_) | Life::Ended => State::Ended,

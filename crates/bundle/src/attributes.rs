@@ -1,0 +1,35 @@
+//! Extended attributes (`xattr(7)`) of open files: their names and values.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+/// The longest list of names and the longest value that Linux has (`XATTR_LIST_MAX`,
+/// `XATTR_SIZE_MAX`).
+const MAX_BYTES: usize = 64 << 10;
+
+/// The names; none where the file system has no attributes.
+pub(crate) fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut few = [0; 256];
+    let list = match rustix::fs::flistxattr(&file, &mut few[..]) {
+        Ok(length) => few[..length].to_vec(),
+        Err(Errno::OPNOTSUPP) => Vec::new(),
+        Err(Errno::RANGE) => {
+            let mut list = vec![0; MAX_BYTES];
+            let length = rustix::fs::flistxattr(&file, &mut list[..])?;
+            list.truncate(length);
+            list
+        }
+        Err(errno) => return Err(errno),
+    };
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(<[u8]>::to_vec).collect())
+}
+
+/// The value of one.
+pub(crate) fn value(file: impl AsFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut value = vec![0; MAX_BYTES];
+    let length = rustix::fs::fgetxattr(file, name, &mut value[..])?;
+    value.truncate(length);
+    Ok(value)
+}

@@ -1,0 +1,408 @@
+//! Exact copies of the upper layer of an overlay, for snapshots of what a sandbox has written.
+//!
+//! A layer is copied while nothing writes to it, yet what is in it was made by a sandbox: its size,
+//! its depth and the number of its names are bounded, no link is followed, and nothing is read but
+//! regular files, directories and links. The overlay's own marks are kept: deletions, which are
+//! character devices with the number 0:0, and `user.overlay.` attributes (the kernel's
+//! `filesystems/overlayfs.rst`).
+
+mod owners;
+
+use std::ffi::OsStr;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, StatxFlags, Uid, XattrFlags};
+use rustix::io::Errno;
+
+pub use owners::Owners;
+
+use crate::attributes;
+use crate::beneath::{Dir, Stat, Timestamp, times};
+use crate::content;
+use crate::path::RelativePath;
+
+/// How many names a layer may have.
+const MAX_ENTRIES: u64 = 10_000_000;
+/// How many directories deep it may be: two descriptors are open for each.
+const MAX_DEPTH: usize = 128;
+
+/// Why a layer could not be copied.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It takes more space than was allowed.
+    #[error("the layer takes more than {limit_bytes} bytes")]
+    TooLarge {
+        /// How much was allowed.
+        limit_bytes: u64,
+    },
+    /// It has too many names.
+    #[error("the layer has more than {MAX_ENTRIES} names")]
+    TooMany,
+    /// Directories are nested too deep.
+    #[error("{path} lies deeper than {MAX_DEPTH} directories")]
+    TooDeep {
+        /// The directory, printable.
+        path: String,
+    },
+    /// Something belongs to an id that is not of the range.
+    #[error("{path} belongs to the id {id}, which is not of the layer's range")]
+    Owner {
+        /// What, printable.
+        path: String,
+        /// The id.
+        id: u32,
+    },
+    /// A device that no sandbox can have made, or something that is mounted on the layer.
+    #[error("{path} is {what}, which no layer holds")]
+    Foreign {
+        /// What, printable.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The kernel refused.
+    #[error("cannot copy {path}")]
+    Entry {
+        /// What, printable.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The kind of the kernel's answer, where there is one.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Entry { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+}
+
+/// Copies a layer to an empty directory on any file system, both opened for reading. Gives what it
+/// takes on disk, in bytes.
+///
+/// The copy has the same names, contents with their holes, modes, owners moved as told, times,
+/// `user.` attributes, access control lists and hard links, and so has the directory itself. Pipes
+/// are kept, sockets are left out: nobody listens on a copy. Content is shared with the original
+/// where the file system can do that. A caller that is not root owns all of the layer, and may copy
+/// what its modes keep even from their owner: they are changed for that moment.
+///
+/// # Errors
+/// All of [`Error`]. What was copied until then stays, for the caller to remove with the
+/// directory.
+pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
+    let mut copying = Copying {
+        top: to,
+        shared: None,
+        owners,
+        limit_bytes,
+        size_bytes: 0,
+        entries: 0,
+        mount: 0,
+        path: Vec::new(),
+        privileged: rustix::process::geteuid().is_root(),
+    };
+    let found = Found::of(from, OsStr::new("")).map_err(|errno| copying.failed(errno))?;
+    copying.mount = found.stat.mount;
+    copying.count_bytes(&found)?;
+    copying.children(from, to, 0)?;
+    if let Some((name, _)) = copying.shared.take() {
+        to.remove_tree(&name).map_err(|error| copying.failed(error))?;
+    }
+    copying.finish(from, to, &found)?;
+    Ok(copying.size_bytes)
+}
+
+/// What is at a name of the layer.
+struct Found {
+    kind: FileType,
+    stat: Stat,
+    accessed: Timestamp,
+    stored_bytes: u64,
+}
+
+impl Found {
+    fn of(directory: &Dir, name: &OsStr) -> Result<Self, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let stat = rustix::fs::statx(directory, name, flags, wanted)?;
+        let accessed = stat.stx_atime;
+        Ok(Self {
+            kind: FileType::from_raw_mode(stat.stx_mode.into()),
+            accessed: Timestamp { seconds: accessed.tv_sec, nanoseconds: accessed.tv_nsec },
+            stored_bytes: stat.stx_blocks.saturating_mul(512),
+            stat: stat.into(),
+        })
+    }
+}
+
+struct Copying<'a> {
+    top: &'a Dir,
+    /// Where inodes with several names are kept, by their numbers, until the end: the file system
+    /// remembers which were copied, so that no memory has to.
+    shared: Option<(RelativePath, Dir)>,
+    owners: Owners,
+    limit_bytes: u64,
+    size_bytes: u64,
+    entries: u64,
+    mount: u64,
+    /// Where the copy has come to.
+    path: Vec<u8>,
+    privileged: bool,
+}
+
+impl Copying<'_> {
+    fn children(&mut self, source: &Dir, target: &Dir, depth: usize) -> Result<(), Error> {
+        for entry in source.list().map_err(|error| self.failed(error))? {
+            let (name, _) = entry.map_err(|error| self.failed(error))?;
+            let parent = self.path.len();
+            self.path.push(b'/');
+            self.path.extend_from_slice(&name);
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                return Err(Error::TooMany);
+            }
+            let name = RelativePath::new(name).map_err(|error| self.failed(invalid(error)))?;
+            self.entry(source, target, &name, depth)?;
+            self.path.truncate(parent);
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        source: &Dir,
+        target: &Dir,
+        name: &RelativePath,
+        depth: usize,
+    ) -> Result<(), Error> {
+        let found = Found::of(source, name.as_os_str()).map_err(|errno| self.failed(errno))?;
+        if found.stat.mount != self.mount {
+            return Err(self.foreign("mounted there"));
+        }
+        match found.kind {
+            FileType::Directory => self.directory(source, target, name, &found, depth),
+            FileType::Socket => Ok(()),
+            _ if found.stat.links > 1 => self.share(source, target, name, &found),
+            _ => self.make(source, target, name, name, &found),
+        }
+    }
+
+    fn directory(
+        &mut self,
+        source: &Dir,
+        target: &Dir,
+        name: &RelativePath,
+        found: &Found,
+        depth: usize,
+    ) -> Result<(), Error> {
+        if depth == MAX_DEPTH {
+            return Err(Error::TooDeep { path: self.shown() });
+        }
+        self.count_bytes(found)?;
+        self.unlocked(source, name, &found.stat, 0o500, |this| {
+            target.mkdir(name, 0o700).map_err(|error| this.failed(error))?;
+            let source = source.open_dir(name).map_err(|error| this.failed(error))?;
+            let target = target.open_dir(name).map_err(|error| this.failed(error))?;
+            this.children(&source, &target, depth + 1)?;
+            this.finish(&source, &target, found)
+        })
+    }
+
+    /// Gives an inode that has several names one more.
+    fn share(
+        &mut self,
+        source: &Dir,
+        target: &Dir,
+        name: &RelativePath,
+        found: &Found,
+    ) -> Result<(), Error> {
+        let (shared, inodes) = match self.shared.take() {
+            Some(shared) => shared,
+            None => shared_in(self.top).map_err(|error| self.failed(error))?,
+        };
+        let number = RelativePath::new(found.stat.inode.to_string())
+            .map_err(|error| self.failed(invalid(error)))?;
+        if inodes.stat(&number).map_err(|error| self.failed(error))?.is_none() {
+            self.make(source, &inodes, name, &number, found)?;
+        }
+        let (old, new) = (number.as_os_str(), name.as_os_str());
+        match rustix::fs::linkat(&inodes, old, target, new, AtFlags::empty()) {
+            // One name more than the file system allows.
+            Err(Errno::MLINK) => self.make(source, target, name, name, found)?,
+            linked => linked.map_err(|errno| self.failed(errno))?,
+        }
+        self.shared = Some((shared, inodes));
+        Ok(())
+    }
+
+    /// Copies an inode that is no directory from `name` to `new`.
+    fn make(
+        &mut self,
+        source: &Dir,
+        target: &Dir,
+        name: &RelativePath,
+        new: &RelativePath,
+        found: &Found,
+    ) -> Result<(), Error> {
+        self.count_bytes(found)?;
+        match found.kind {
+            FileType::RegularFile => self.unlocked(source, name, &found.stat, 0o400, |this| {
+                let from = source.open_file(name).map_err(|error| this.failed(error))?;
+                let to = target.create_file(new, 0o600).map_err(|error| this.failed(error))?;
+                let allowed = this.limit_bytes - this.size_bytes + found.stored_bytes;
+                content::copy(&from, &to, found.stat.size, allowed)
+                    .map_err(|error| this.failed(error))?;
+                this.finish(from, to, found)
+            }),
+            FileType::Symlink => {
+                let link = source.read_link(name).map_err(|error| self.failed(error))?;
+                target.symlink(&link, new).map_err(|error| self.failed(error))?;
+                self.finish_name(target, new, found)
+            }
+            FileType::Fifo => self.node(target, new, found),
+            FileType::CharacterDevice if found.stat.device_number == 0 => {
+                self.node(target, new, found)
+            }
+            _ => Err(self.foreign("a device")),
+        }
+    }
+
+    /// Makes a pipe or a deletion.
+    fn node(&self, target: &Dir, name: &RelativePath, found: &Found) -> Result<(), Error> {
+        let mode = Mode::from_bits_truncate(found.stat.mode);
+        rustix::fs::mknodat(target, name.as_os_str(), found.kind, mode, 0)
+            .map_err(|errno| self.failed(errno))?;
+        self.finish_name(target, name, found)
+    }
+
+    /// Gives an open copy what it has beside its content.
+    fn finish(&self, from: impl AsFd, to: impl AsFd, found: &Found) -> Result<(), Error> {
+        let (uid, gid) = self.owner(&found.stat)?;
+        self.attributes(from.as_fd(), to.as_fd(), uid, gid).map_err(|error| self.failed(error))?;
+        let finished =
+            rustix::fs::fchmod(&to, Mode::from_bits_truncate(found.stat.mode)).and_then(|()| {
+                rustix::fs::futimens(&to, &times(Some(found.accessed), found.stat.modified))
+            });
+        finished.map_err(|errno| self.failed(errno))
+    }
+
+    fn attributes(
+        &self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        uid: Uid,
+        gid: Gid,
+    ) -> Result<(), io::Error> {
+        for name in attributes::names(from)? {
+            let value = attributes::value(from, &name)?;
+            let value = if name.starts_with(b"user.") {
+                value
+            } else if name.starts_with(b"system.posix_acl_") {
+                self.owners.access_list(value).ok_or(io::ErrorKind::InvalidData)?
+            } else {
+                continue;
+            };
+            rustix::fs::fsetxattr(to, name, &value, XattrFlags::empty())?;
+        }
+        let made = rustix::fs::fstat(to)?;
+        if (made.st_uid, made.st_gid) != (uid.as_raw(), gid.as_raw()) {
+            rustix::fs::fchown(to, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    }
+
+    /// The same for what cannot be opened; such things have no `user.` attributes.
+    fn finish_name(&self, dir: &Dir, name: &RelativePath, found: &Found) -> Result<(), Error> {
+        let (uid, gid) = self.owner(&found.stat)?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let file = name.as_os_str();
+        let finish = || {
+            let made = rustix::fs::statat(dir, file, flags)?;
+            if (made.st_uid, made.st_gid) != (uid.as_raw(), gid.as_raw()) {
+                rustix::fs::chownat(dir, file, Some(uid), Some(gid), flags)?;
+            }
+            if found.kind != FileType::Symlink {
+                // Nobody else changes the copy, so this is no link.
+                let mode = Mode::from_bits_truncate(found.stat.mode);
+                rustix::fs::chmodat(dir, file, mode, AtFlags::empty())?;
+            }
+            let times = times(Some(found.accessed), found.stat.modified);
+            rustix::fs::utimensat(dir, file, &times, flags)
+        };
+        finish().map_err(|errno: Errno| self.failed(errno))
+    }
+
+    /// Does `work` while the owner has the permissions `needed` on a name of the layer.
+    fn unlocked(
+        &mut self,
+        source: &Dir,
+        name: &RelativePath,
+        stat: &Stat,
+        needed: u32,
+        work: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.privileged || stat.mode & needed == needed {
+            return work(self);
+        }
+        source.chmod(name, stat.mode | needed).map_err(|error| self.failed(error))?;
+        let result = work(self);
+        source.chmod(name, stat.mode).map_err(|error| self.failed(error))?;
+        result
+    }
+
+    fn owner(&self, stat: &Stat) -> Result<(Uid, Gid), Error> {
+        let moved = |id| {
+            let moved = self.owners.moved(id);
+            moved.ok_or_else(|| Error::Owner { path: self.shown(), id })
+        };
+        Ok((Uid::from_raw(moved(stat.uid)?), Gid::from_raw(moved(stat.gid)?)))
+    }
+
+    fn count_bytes(&mut self, found: &Found) -> Result<(), Error> {
+        let size_bytes = self.size_bytes.saturating_add(found.stored_bytes);
+        if size_bytes > self.limit_bytes {
+            return Err(Error::TooLarge { limit_bytes: self.limit_bytes });
+        }
+        self.size_bytes = size_bytes;
+        Ok(())
+    }
+
+    fn shown(&self) -> String {
+        let path = if self.path.is_empty() { b"/" } else { self.path.as_slice() };
+        path.escape_ascii().to_string()
+    }
+
+    fn foreign(&self, what: &'static str) -> Error {
+        Error::Foreign { path: self.shown(), what }
+    }
+
+    fn failed(&self, error: impl Into<io::Error>) -> Error {
+        let source = error.into();
+        match source.kind() {
+            io::ErrorKind::FileTooLarge => Error::TooLarge { limit_bytes: self.limit_bytes },
+            _ => Error::Entry { path: self.shown(), source },
+        }
+    }
+}
+
+/// Makes the place for shared inodes, under a name that no layer can have chosen.
+fn shared_in(top: &Dir) -> Result<(RelativePath, Dir), io::Error> {
+    let chance = RandomState::new().build_hasher().finish();
+    let name = RelativePath::new(format!(".shared-{chance:016x}")).map_err(invalid)?;
+    top.mkdir(&name, 0o700)?;
+    let dir = top.open_dir(&name)?;
+    Ok((name, dir))
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! Tests of copying layers: everything that makes one up, what is refused, and that an overlay
+//! cannot tell the copy from the original.
+
+use std::fs;
+use std::io::{Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::testing::{chmod, skipped};
+
+struct Layers {
+    root: tempfile::TempDir,
+}
+
+impl Layers {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["from", "to"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        Self { root }
+    }
+
+    fn from(&self, path: &str) -> std::path::PathBuf {
+        self.root.path().join("from").join(path)
+    }
+
+    fn to(&self, path: &str) -> std::path::PathBuf {
+        self.root.path().join("to").join(path)
+    }
+
+    fn copy(&self, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
+        let open = |path| Dir::open(path).unwrap();
+        copy(&open(&self.from("")), &open(&self.to("")), limit_bytes, owners)
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn node(path: impl AsRef<Path>, kind: FileType, mode: u32, device: u64) {
+    let mode = Mode::from_bits_truncate(mode);
+    rustix::fs::mknodat(rustix::fs::CWD, path.as_ref(), kind, mode, device).unwrap();
+}
+
+fn set_attribute(path: impl AsRef<Path>, name: &str, value: &[u8]) {
+    rustix::fs::lsetxattr(path.as_ref(), name, value, XattrFlags::empty()).unwrap();
+}
+
+fn set_times(path: impl AsRef<Path>, seconds: i64) {
+    let time = |seconds| Timestamp { seconds, nanoseconds: 5 };
+    let (cwd, flags) = (rustix::fs::CWD, AtFlags::SYMLINK_NOFOLLOW);
+    let both = times(Some(time(seconds - 1)), time(seconds));
+    rustix::fs::utimensat(cwd, path.as_ref(), &both, flags).unwrap();
+}
+
+/// All that can be told of everything below a directory, with ids moved down by `base`.
+fn described(top: &Path, base: u32) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut pending = vec![top.to_owned()];
+    while let Some(path) = pending.pop() {
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let name = path.strip_prefix(top).unwrap();
+        let mut line = format!(
+            "{name:?} {:o} {}:{} {} {} {} {}.{}",
+            stat.mode(),
+            stat.uid() - base,
+            stat.gid() - base,
+            stat.rdev(),
+            if stat.is_dir() { 0 } else { stat.len() },
+            if stat.is_dir() { 0 } else { stat.nlink() },
+            stat.mtime(),
+            stat.mtime_nsec(),
+        );
+        if stat.is_symlink() {
+            line.push_str(&format!(" {:?}", fs::read_link(&path).unwrap()));
+        } else if stat.is_dir() || stat.is_file() {
+            if !is_root() {
+                chmod(&path, stat.mode() | 0o700);
+            }
+            let file = fs::File::open(&path).unwrap();
+            for name in attributes::names(&file).unwrap() {
+                let value = attributes::value(&file, &name).unwrap();
+                line.push_str(&format!(" {}={value:?}", name.escape_ascii()));
+            }
+            if stat.is_dir() {
+                pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            } else if stat.len() < 1 << 20 {
+                line.push_str(&format!(" {:?}", fs::read(&path).unwrap()));
+            }
+        }
+        lines.push(line);
+    }
+    lines.sort();
+    lines
+}
+
+#[test]
+fn everything_that_makes_up_a_layer_is_copied() {
+    let layers = Layers::new();
+    let from = |path: &str| layers.from(path);
+    fs::write(from("file"), "content").unwrap();
+    fs::create_dir_all(from("opaque/below")).unwrap();
+    set_attribute(from("opaque"), "user.overlay.opaque", b"y");
+    set_attribute(from("file"), "user.overlay.origin", &[0, 0xfb, 0xff]);
+    set_attribute(from("file"), "user.own", &[b'x'; 300]);
+    fs::write(from("program"), "set-id").unwrap();
+    chmod(from("program"), 0o6755);
+    fs::write(from("locked"), "secret").unwrap();
+    fs::write(from("opaque/below/deep"), "").unwrap();
+    fs::hard_link(from("file"), from("opaque/second name")).unwrap();
+    fs::hard_link(from("file"), from("opaque/below/third\nname")).unwrap();
+    node(from("deleted"), FileType::CharacterDevice, 0, 0);
+    node(from("also deleted"), FileType::CharacterDevice, 0, 0);
+    fs::hard_link(from("also deleted"), from("opaque/deleted by the same inode")).unwrap();
+    node(from("pipe"), FileType::Fifo, 0o622, 0);
+    symlink("/no/such/target", from("link")).unwrap();
+    let mut holes = fs::File::create(from("holes")).unwrap();
+    holes.set_len(1 << 30).unwrap();
+    holes.seek(io::SeekFrom::Start(1 << 29)).unwrap();
+    holes.write_all(b"data").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(from("socket")).unwrap();
+    chmod(from("locked"), 0);
+    chmod(from("opaque/below"), 0);
+    for name in ["link", "file", "program", "deleted", "pipe", "opaque"] {
+        set_times(from(name), 1_000_000_007);
+    }
+    chmod(from(""), 0o1755);
+    set_times(from(""), 77);
+
+    let accessed = fs::metadata(from("program")).unwrap().atime();
+    let size_bytes = layers.copy(1 << 24, Owners::Same).unwrap();
+
+    let after = fs::symlink_metadata(from("opaque/below")).unwrap();
+    assert_eq!(after.mode() & 0o7777, 0, "the original is locked again");
+    assert_eq!(fs::metadata(layers.to("program")).unwrap().atime(), accessed);
+    let (holes, copy) = [from("holes"), layers.to("holes")].map(|p| p.metadata().unwrap()).into();
+    assert!(copy.blocks() <= holes.blocks());
+    assert!((4096 * 3..1 << 20).contains(&size_bytes), "{size_bytes}");
+    fs::remove_file(from("socket")).unwrap();
+    set_times(from(""), 77);
+    assert_eq!(described(&layers.to(""), 0), described(&from(""), 0));
+}
+
+#[test]
+fn owners_move_from_range_to_range() {
+    if !is_root() {
+        skipped("only root can give files away");
+        return;
+    }
+    const FIRST: u32 = 0x7000_0000;
+    let layers = Layers::new();
+    let access = |user: u32| {
+        let entry =
+            |tag: u16, id: u32| [&tag.to_le_bytes()[..], &[6, 0], &id.to_le_bytes()[..]].concat();
+        let none = u32::MAX;
+        let named = [entry(1, none), entry(2, user), entry(4, none), entry(16, none)];
+        [vec![2, 0, 0, 0], named.concat(), entry(32, none)].concat()
+    };
+    fs::create_dir(layers.from("directory")).unwrap();
+    fs::write(layers.from("file"), "").unwrap();
+    chmod(layers.from("file"), 0o4755);
+    symlink("target", layers.from("link")).unwrap();
+    set_attribute(layers.from("directory"), "system.posix_acl_access", &access(FIRST + 9));
+    set_attribute(layers.from("directory"), "system.posix_acl_default", &access(FIRST + 9));
+    for (name, id) in [("", 0), ("directory", 1000), ("file", 1), ("link", 65_535)] {
+        std::os::unix::fs::lchown(layers.from(name), Some(FIRST + id), Some(FIRST)).unwrap();
+    }
+    chmod(layers.from("file"), 0o4755);
+    let original = described(&layers.from(""), FIRST);
+
+    layers.copy(1 << 20, moved_down(FIRST)).unwrap();
+
+    let stored = fs::metadata(layers.to("file")).unwrap();
+    assert_eq!((stored.uid(), stored.mode() & 0o7777), (Owners::STORED + 1, 0o4755));
+    let restored = tempfile::tempdir().unwrap();
+    let open = |path| Dir::open(path).unwrap();
+    let moved = Owners::Moved { from: Owners::STORED, to: FIRST };
+    copy(&open(&layers.to("")), &open(restored.path()), 1 << 20, moved).unwrap();
+    assert_eq!(described(restored.path(), FIRST), original);
+
+    chown(layers.from("directory"), Some(0), None).unwrap();
+    fs::remove_dir_all(layers.to("")).unwrap();
+    fs::create_dir(layers.to("")).unwrap();
+    let refused = layers.copy(1 << 20, moved_down(FIRST)).unwrap_err();
+    assert!(matches!(&refused, Error::Owner { path, id: 0 } if path == "/directory"), "{refused}");
+}
+
+fn moved_down(from: u32) -> Owners {
+    Owners::Moved { from, to: Owners::STORED }
+}
+
+#[test]
+fn a_layer_over_its_bounds_is_refused() {
+    let layers = Layers::new();
+    fs::write(layers.from("file"), vec![1; 1 << 20]).unwrap();
+    let refused = layers.copy(1 << 20, Owners::Same).unwrap_err();
+    assert!(matches!(refused, Error::TooLarge { limit_bytes: 0x10_0000 }), "{refused}");
+
+    let layers = Layers::new();
+    let mut deep = layers.from("");
+    for _ in 0..MAX_DEPTH {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).unwrap();
+    layers.copy(1 << 30, Owners::Same).unwrap();
+    fs::create_dir(deep.join("d")).unwrap();
+    fs::remove_dir_all(layers.to("d")).unwrap();
+    let refused = layers.copy(1 << 30, Owners::Same).unwrap_err();
+    assert!(matches!(refused, Error::TooDeep { .. }), "{refused}");
+}
+
+#[test]
+fn devices_are_refused() {
+    if !is_root() {
+        skipped("only root can make devices");
+        return;
+    }
+    let layers = Layers::new();
+    node(layers.from("null"), FileType::CharacterDevice, 0o666, rustix::fs::makedev(1, 3));
+    let refused = layers.copy(1 << 20, Owners::Same).unwrap_err();
+    assert!(matches!(refused, Error::Foreign { what: "a device", .. }), "{refused}");
+}
+
+#[test]
+fn links_are_never_followed() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("file"), "outside").unwrap();
+    let layers = Layers::new();
+    symlink(outside.path(), layers.from("directory")).unwrap();
+    symlink(outside.path().join("file"), layers.from("file")).unwrap();
+    layers.copy(1 << 20, Owners::Same).unwrap();
+    for name in ["directory", "file"] {
+        let copied = fs::read_link(layers.to(name)).unwrap();
+        assert_eq!(copied, fs::read_link(layers.from(name)).unwrap());
+    }
+}
+
+/// Mounts an overlay in namespaces of its own, runs a script in it, and gives what that printed.
+fn in_overlay(root: &Path, upper: &str, script: &str) -> Result<String, String> {
+    let mount = format!(
+        "mount -t overlay -o userxattr,lowerdir=lower,upperdir={upper},workdir=work overlay mnt \
+         && cd mnt && {script}"
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &mount])
+        .current_dir(root)
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn an_overlay_shows_the_same_on_a_copy() {
+    let layers = Layers::new();
+    let root = layers.root.path();
+    for name in ["lower/replaced/old", "lower/kept", "lower/removed/deep", "work", "mnt"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    for name in ["changed", "removed/file", "replaced/file", "kept/file", "kept/gone"] {
+        fs::write(root.join("lower").join(name), name).unwrap();
+    }
+    let changes = "rm -r removed replaced kept/gone && mkdir replaced && echo new > replaced/new \
+                   && echo more >> changed && ln changed kept/linked && mkfifo pipe \
+                   && ln -s ../changed kept/link && chmod 0 kept/file";
+    if let Err(reason) = in_overlay(root, "from", changes) {
+        skipped(&format!("no overlay can be mounted here: {reason}"));
+        return;
+    }
+    let look = "find . -printf '%p %y %M %n %s %l\\n' | sort && cat changed replaced/new";
+    let shown = in_overlay(root, "from", look).unwrap();
+    assert!(shown.contains("./replaced/new f") && !shown.contains("./removed"), "{shown}");
+
+    layers.copy(1 << 20, Owners::Same).unwrap();
+    assert_eq!(in_overlay(root, "to", look).unwrap(), shown);
+}
