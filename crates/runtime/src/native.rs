@@ -8,7 +8,11 @@
 mod directory;
 #[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
 mod failure;
+mod isolation;
 pub mod keeper;
+mod skeleton;
 #[cfg_attr(not(test), expect(dead_code, reason = "for the client and the keeper"))]
 mod socket;
 pub mod wire;
+
+pub use isolation::isolation;

@@ -4,13 +4,14 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
 use stockade_bundle::data::{self, DataDir};
-use stockade_core::{SandboxId, SnapshotId};
+use stockade_core::SandboxId;
 
 use super::socket::{Listener, Socket};
 use super::wire::PROTOCOL;
@@ -58,11 +59,15 @@ pub(crate) struct Directory {
 }
 
 /// A new directory in [`Directory::staging`] that belongs to whoever holds this: it is locked, so
-/// that nobody takes it for a leftover.
+/// that nobody takes it for a leftover. Dropping this removes it where it still is.
 #[derive(Debug)]
 pub(crate) struct Staged {
+    /// Its name.
     pub(crate) name: String,
+    /// The directory.
     pub(crate) dir: Dir,
+    staging: Dir,
+    trash: Dir,
 }
 
 impl Directory {
@@ -99,6 +104,12 @@ impl Directory {
     /// Listens for clients, in the place of a keeper that has ended.
     pub(crate) fn listen(&self) -> std::io::Result<Listener> {
         Listener::bind(self.dir.as_fd(), SOCKET)
+    }
+
+    /// Lets clients know that no keeper listens any more.
+    pub(crate) fn unlink_socket(&self) {
+        // Where it stays, nobody answers on it.
+        let _ = rustix::fs::unlinkat(self.dir.as_fd(), SOCKET, rustix::fs::AtFlags::empty());
     }
 
     /// Connects to the keeper.
@@ -153,11 +164,6 @@ impl Directory {
         part(&self.dir, SNAPSHOTS)
     }
 
-    /// The directory of one snapshot.
-    pub(crate) fn snapshot(&self, id: &SnapshotId) -> Result<Dir, beneath::Error> {
-        self.snapshots()?.open_dir(&name(id.to_string())?)
-    }
-
     /// The directory in which others are prepared, to be renamed to their places. One that is not
     /// locked is a leftover.
     pub(crate) fn staging(&self) -> Result<Dir, beneath::Error> {
@@ -166,11 +172,9 @@ impl Directory {
 
     /// Makes a directory of one's own in [`Directory::staging`].
     pub(crate) fn stage(&self) -> Result<Staged, beneath::Error> {
-        let staging = self.staging()?;
-        let mut attempt = 0;
+        let (staging, trash) = (self.staging()?, self.trash()?);
         loop {
-            let candidate = unique("staged", attempt);
-            attempt += 1;
+            let candidate = unique("staged");
             let path = name(&candidate)?;
             match staging.mkdir(&path, PRIVATE) {
                 Err(error) if error.errno() == Some(Errno::EXIST) => continue,
@@ -182,7 +186,7 @@ impl Directory {
                 Err(error) => return Err(error),
                 Ok(dir) => {
                     if flock(dir.as_fd())? && is_at(&staging, &path, &dir)? {
-                        return Ok(Staged { name: candidate, dir });
+                        return Ok(Staged { name: candidate, dir, staging, trash });
                     }
                 }
             }
@@ -190,25 +194,13 @@ impl Directory {
     }
 
     /// Takes `entry` out of `parent`, one of the directories here, so that its name is free at
-    /// once. What it was is removed by whoever sweeps the trash. Gives its name there, or `None`
-    /// where nothing was.
+    /// once. Gives its name in [`Directory::trash`], or `None` where nothing was.
     pub(crate) fn discard(
         &self,
         parent: &Dir,
         entry: &str,
     ) -> Result<Option<String>, beneath::Error> {
-        let trash = self.trash()?;
-        let from = name(entry)?;
-        let mut attempt = 0;
-        loop {
-            let candidate = unique(entry, attempt);
-            match parent.rename(&from, &trash, &name(&candidate)?, Rename::NoReplace) {
-                Ok(()) => return Ok(Some(candidate)),
-                Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
-                Err(error) if error.errno() == Some(Errno::EXIST) => attempt += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        discard(parent, entry, &self.trash()?)
     }
 
     /// The directory of what was thrown away.
@@ -244,7 +236,7 @@ fn part(parent: &Dir, entry: &str) -> Result<Dir, beneath::Error> {
     }
 }
 
-/// One entry's name, as a path below its directory.
+/// A name or path below a directory here.
 pub(crate) fn name(entry: impl AsRef<[u8]>) -> Result<RelativePath, beneath::Error> {
     let entry = entry.as_ref();
     RelativePath::new(entry).map_err(|error| beneath::Error::Io {
@@ -254,13 +246,56 @@ pub(crate) fn name(entry: impl AsRef<[u8]>) -> Result<RelativePath, beneath::Err
     })
 }
 
-/// A name that no other process makes up.
-fn unique(prefix: &str, attempt: u64) -> String {
-    format!("{prefix}.{}-{attempt}", std::process::id())
+impl Staged {
+    /// Gives it its place, with the name `entry` in `to`. Gives `false` where something is there
+    /// already; then it stays where it is.
+    pub(crate) fn place(&self, to: &Dir, entry: &str) -> Result<bool, beneath::Error> {
+        match self.staging.rename(&name(&self.name)?, to, &name(entry)?, Rename::NoReplace) {
+            Ok(()) => Ok(true),
+            Err(error) if error.errno() == Some(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // Where this fails, it is a leftover, which is swept away some time.
+        let _ = name(&self.name).and_then(|path| {
+            if !is_at(&self.staging, &path, &self.dir)? {
+                return Ok(());
+            }
+            // Whoever takes it over at this moment gets all of it or nothing.
+            match discard(&self.staging, &self.name, &self.trash)? {
+                Some(thrown) => self.trash.remove_tree(&name(thrown)?),
+                None => Ok(()),
+            }
+        });
+    }
+}
+
+fn discard(parent: &Dir, entry: &str, trash: &Dir) -> Result<Option<String>, beneath::Error> {
+    let from = name(entry)?;
+    loop {
+        let candidate = unique(entry);
+        match parent.rename(&from, trash, &name(&candidate)?, Rename::NoReplace) {
+            Ok(()) => return Ok(Some(candidate)),
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+            Err(error) if error.errno() == Some(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A name that this process has not made up before. Another may have, which had the same number.
+fn unique(prefix: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{prefix}.{}-{count}", std::process::id())
 }
 
 /// Whether a directory is still what its path names.
-fn is_at(parent: &Dir, path: &RelativePath, dir: &Dir) -> Result<bool, beneath::Error> {
+pub(crate) fn is_at(parent: &Dir, path: &RelativePath, dir: &Dir) -> Result<bool, beneath::Error> {
     let (named, opened) = (parent.stat(path)?, dir.stat_self()?);
     Ok(named.is_some_and(|named| (named.device, named.inode) == (opened.device, opened.inode)))
 }
@@ -345,21 +380,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_is_locked_and_what_is_discarded_frees_its_name() {
+    fn what_is_staged_is_locked_until_it_has_a_place_or_is_removed() {
         let (_scratch, directory) = open();
         let (first, second) = (directory.stage().unwrap(), directory.stage().unwrap());
-        assert_ne!(first.name, second.name);
         let staging = directory.staging().unwrap();
-        let again = staging.open_dir(&name(&first.name).unwrap()).unwrap();
-        assert!(!flock(again.as_fd()).unwrap());
-        drop(first.dir);
-        assert!(flock(again.as_fd()).unwrap());
-
-        let thrown = directory.discard(&staging, &first.name).unwrap().unwrap();
+        for staged in [&first, &second] {
+            let again = staging.open_dir(&name(&staged.name).unwrap()).unwrap();
+            assert!(!flock(again.as_fd()).unwrap());
+            staged.dir.mkdir(&name("inner").unwrap(), 0o700).unwrap();
+        }
+        let snapshots = directory.snapshots().unwrap();
+        assert!(first.place(&snapshots, "snap").unwrap());
+        assert!(!second.place(&snapshots, "snap").unwrap());
+        // Its name was given to somebody else meanwhile.
         staging.mkdir(&name(&first.name).unwrap(), 0o700).unwrap();
-        let second = directory.discard(&staging, &first.name).unwrap().unwrap();
-        assert_ne!(thrown, second);
+        let second_name = second.name.clone();
+        drop((first, second));
+        assert_eq!(staging.entries().unwrap().len(), 1);
+        assert!(staging.stat(&name(second_name).unwrap()).unwrap().is_none());
+        assert!(snapshots.stat(&name("snap/inner").unwrap()).unwrap().is_some());
+        assert_eq!(directory.trash().unwrap().entries().unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_discarded_frees_its_name() {
+        let (_scratch, directory) = open();
+        let snapshots = directory.snapshots().unwrap();
+        let mut thrown = Vec::new();
+        for _ in 0..2 {
+            snapshots.mkdir(&name("snap").unwrap(), 0o700).unwrap();
+            thrown.push(directory.discard(&snapshots, "snap").unwrap().unwrap());
+        }
+        assert_ne!(thrown[0], thrown[1]);
         assert_eq!(directory.trash().unwrap().entries().unwrap().len(), 2);
-        assert_eq!(directory.discard(&staging, &first.name).unwrap(), None);
+        assert_eq!(directory.discard(&snapshots, "snap").unwrap(), None);
     }
 }

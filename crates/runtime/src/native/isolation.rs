@@ -23,9 +23,8 @@ pub fn isolation(landlock: i32, proc_missing: bool, limits: Vec<LimitReport>) ->
             WallReport { name: wall.as_str().into(), raised, reason }
         })
         .collect();
-    let reason = |wall: &WallReport| {
-        wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name))
-    };
+    let reason =
+        |wall: &WallReport| wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name));
     let reasons = walls.iter().filter_map(reason).collect();
     let level = if walls.iter().all(|wall| wall.raised) { Level::Full } else { Level::Reduced };
     Isolation { level, walls, limits, reasons }

@@ -39,7 +39,7 @@ pub enum Request {
         /// What it is made from.
         spec: Box<SandboxSpec>,
         /// What it begins with when its root is a snapshot. Where the id exists already, nothing
-        /// is asked of them.
+        /// is asked of them. With a range of ids that is locked, the lock comes along.
         layers: Option<Layers>,
     },
     /// End a sandbox and remove everything of it.
@@ -133,11 +133,14 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
     /// The name of a directory below the staging directory, which the client keeps locked
-    /// meanwhile. It holds `upper`, and `workspace` when the snapshot has one; the owners in both
-    /// are the ids inside.
+    /// meanwhile. It holds `upper`, and `workspace` when the snapshot has one.
     pub staged: String,
     /// What lies below `upper`; never a snapshot.
     pub root: Root,
+    /// The first host id of the range that owns all in them. The sandbox gets this range:
+    /// [`Range::handed_over`](stockade_jail::Range::handed_over). Absent where the ids are the
+    /// same inside and outside.
+    pub range_start: Option<u32>,
 }
 
 /// A command without its arguments and environment.

@@ -133,7 +133,9 @@ mod tests {
         let users = Users::Own(own);
         assert_eq!((users.ordinary(), users.check(own)), (own, Ok(own)));
         let refused = users.check(User { user: 0, group: 0 }).unwrap_err();
-        assert!(matches!(refused, Failure::Unsupported { capability, .. } if capability == "users"));
+        assert!(
+            matches!(refused, Failure::Unsupported { capability, .. } if capability == "users")
+        );
     }
 
     #[test]

@@ -286,6 +286,12 @@ impl Command {
         self.input = None;
     }
 
+    /// Closes the files of what it wrote, which are opened again when somebody wants to hear.
+    pub(super) fn close_files(&mut self) {
+        self.output.spool.close();
+        self.error.spool.close();
+    }
+
     /// Reads what is to be told of a stream from an offset on.
     pub(super) fn read(
         &mut self,
@@ -299,15 +305,16 @@ impl Command {
         flow.spool.read(directory, offset, until, buffer)
     }
 
+    /// The outer end of its input, for a client that may write to it.
+    pub(super) fn input_for_client(&self) -> Option<OwnedFd> {
+        let end = self.input.as_ref().or(self.terminal.as_ref()).filter(|_| self.takes_input)?;
+        // Without a descriptor to spare the client can only listen.
+        end.try_clone().ok()
+    }
+
     /// How much it has written.
     pub(super) fn written(&self) -> Offsets {
         Offsets { output: self.output.spool.end(), error: self.error.spool.end() }
-    }
-
-    /// Up to where its output is told.
-    pub(super) fn told(&self) -> Offsets {
-        let until = |flow: &Flow| flow.until.unwrap_or_else(|| flow.spool.end());
-        Offsets { output: until(&self.output), error: until(&self.error) }
     }
 
     /// What is known of it.

@@ -12,12 +12,12 @@ use stockade_bundle::beneath::Dir;
 use stockade_jail::cgroup::{Group, Place};
 
 use super::account::Users;
-use super::moment;
+use super::moment::{self, Moment};
 use super::reactor::Reactor;
 use super::spool::Bench;
 use super::timers::{Timer, Timers};
 use super::{ClientId, Key};
-use crate::exec::Offsets;
+use crate::exec::{Ending, Offsets};
 use crate::native::directory::Directory;
 use crate::native::wire::{Answer, Failure, Metrics};
 
@@ -48,6 +48,7 @@ pub(super) struct Desk {
     pub(super) host_start: String,
     /// Where control groups are made.
     pub(super) place: Place,
+    pub(super) last_number: u64,
     /// Groups that were still in use when they were to be removed.
     pub(super) leftovers: Vec<Group>,
     pub(super) users: Users,
@@ -70,8 +71,8 @@ pub(super) enum Reply {
     Attached { sandbox: Key, number: u64, from: Offsets, input: Option<OwnedFd> },
     /// The sandbox is held for it.
     Held { sandbox: Key, answer: Box<Answer> },
-    /// The command that it hears of ended with its sandbox, which is gone.
-    Gone,
+    /// The command that it hears of ended like this, and nothing is kept of it any more.
+    Gone(Ending),
 }
 
 impl Desk {
@@ -88,6 +89,13 @@ impl Desk {
         for client in clients {
             self.answer(client, answer.clone());
         }
+    }
+
+    /// A number that no keeper of this host has given before.
+    pub(super) fn next_number(&mut self) -> u64 {
+        let now = u64::try_from(Moment::now().after_host_start().as_nanos()).unwrap_or(u64::MAX);
+        self.last_number = now.max(self.last_number + 1);
+        self.last_number
     }
 
     /// Writes a line into the log.

@@ -39,6 +39,14 @@ impl Sandbox {
         self.doomed = true;
         self.destroyers.extend(client);
         self.kill(desk, "it was destroyed");
+        self.discard(desk);
+    }
+
+    /// Throws its directory away: its name is free.
+    fn discard(&mut self, desk: &mut Desk) {
+        if !std::mem::replace(&mut self.discarded, true) {
+            desk.discard(&self.name);
+        }
     }
 
     /// Looks whether its init is dead, and with it everything in it.
@@ -119,11 +127,15 @@ impl Sandbox {
     /// Takes leave of those who still wait, when everything of it is gone.
     pub(super) fn farewell(mut self, desk: &mut Desk) {
         for command in self.commands.values_mut() {
+            let ending = match &command.stage {
+                Stage::Ended(ending) => ending.clone(),
+                Stage::Starting(_) | Stage::Running => Ending::SandboxEnded,
+            };
             for client in std::mem::take(&mut command.subscribers) {
-                desk.replies.push_back((client, Reply::Gone));
+                desk.replies.push_back((client, Reply::Gone(ending.clone())));
             }
         }
-        desk.discard(&self.name);
+        self.discard(desk);
         desk.answer_all(std::mem::take(&mut self.destroyers), &Answer::Done);
     }
 }

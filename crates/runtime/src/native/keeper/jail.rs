@@ -112,10 +112,6 @@ impl Jail {
         self.waiting.clear();
     }
 
-    pub(super) const fn is_connected(&self) -> bool {
-        self.control.is_some()
-    }
-
     /// Asks init for a sign of life, and lets it live on; false when it owes one for too long.
     pub(super) fn renew(&mut self, lease: Duration) -> bool {
         let now = Moment::now();

@@ -17,7 +17,7 @@ use super::Key;
 use super::desk::Desk;
 use super::jail::{Jail, PATIENCE, SOCKET};
 use super::limits::{self, Granted, Watched as Limits};
-use super::moment;
+use super::moment::{self, Moment};
 use super::plan::{self, Checked, Parts};
 use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
@@ -42,11 +42,7 @@ pub(super) struct Asked {
 
 impl Sandbox {
     /// Begins to make a sandbox. When that fails, nothing is left of it.
-    pub(super) fn begin(
-        desk: &mut Desk,
-        key: Key,
-        asked: Asked,
-    ) -> Result<Self, Failure> {
+    pub(super) fn begin(desk: &mut Desk, key: Key, asked: Asked) -> Result<Self, Failure> {
         let name = match &asked.id {
             Some(id) => id.to_string(),
             // No id begins like this.
@@ -117,9 +113,11 @@ impl Sandbox {
         sandbox.write_down()?;
         sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
         let identity = match layers.and_then(|layers| layers.range_start) {
-            Some(start) => Range::handed_over(start, lock).map(Identity::Range).map_err(|error| {
-                Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
-            })?,
+            Some(start) => {
+                Range::handed_over(start, lock).map(Identity::Range).map_err(|error| {
+                    Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
+                })?
+            }
             None => Identity::of_caller().map_err(|error| identity_refused(&error))?,
         };
         sandbox.launch(desk, checked, identity, granted)?;
@@ -175,8 +173,14 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Takes over the jail once its walls stand.
+    /// Takes over the jail once its walls stand, and gives up one that takes too long.
     pub(super) fn advance(&mut self, desk: &mut Desk) {
+        let waits_for = |since: Moment| Moment::now().since(since);
+        if matches!(self.life, Life::Joining(_))
+            && self.joining_since.is_some_and(|since| waits_for(since) >= PATIENCE)
+        {
+            self.fail(desk, Failure::Deadline);
+        }
         let Life::Launching(launching) = &mut self.life else { return };
         match launching.advance() {
             Ok(None) => {}
@@ -191,12 +195,7 @@ impl Sandbox {
         }
     }
 
-    fn join(
-        &mut self,
-        desk: &mut Desk,
-        held: jail::Held,
-        isolation: Isolation,
-    ) -> io::Result<()> {
+    fn join(&mut self, desk: &mut Desk, held: jail::Held, isolation: Isolation) -> io::Result<()> {
         let jail::Held { init, init_process, root, cgroup, host_start, .. } = held;
         let group = cgroup.unwrap_or_default();
         let watched = desk.reactor.watch_or_return(init, Source::Life(self.key), Interest::IN);
@@ -219,6 +218,7 @@ impl Sandbox {
             .and_then(|()| jail.connect(&desk.reactor, self.key, self.place.as_fd()))
             .and_then(|()| jail.say(Request::List, Vec::new()));
         self.life = Life::Joining(Box::new(jail));
+        self.joining_since = Some(Moment::now());
         desk.timers.after(PATIENCE, Timer::Launch(self.key));
         connected
     }

@@ -19,12 +19,12 @@ impl Moment {
     }
 
     /// The moment so long after the start of the host.
-    pub(super) const fn since_start(duration: Duration) -> Self {
+    pub(super) const fn of_host(duration: Duration) -> Self {
         Self(duration)
     }
 
     /// How long after the start of the host it is.
-    pub(super) const fn from_start(self) -> Duration {
+    pub(super) const fn after_host_start(self) -> Duration {
         self.0
     }
 

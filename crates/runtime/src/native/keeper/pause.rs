@@ -87,11 +87,6 @@ impl Pause {
         matches!(self.phase, Phase::Going)
     }
 
-    /// Whether every process is stopped.
-    pub(super) const fn is_stopped(&self) -> bool {
-        matches!(self.phase, Phase::Stopped)
-    }
-
     fn is_wanted(&self) -> bool {
         self.asked || !self.holders.is_empty()
     }
@@ -168,11 +163,10 @@ mod tests {
         assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
         pause.asked = true;
         assert_eq!(pause.step(&group, NOBODY, true), Step::Nothing);
-        assert!(!pause.is_going() && !pause.is_stopped());
+        assert!(!pause.is_going());
         let said = pause.step(&group, NOBODY, false);
         assert_eq!(said, Step::Say(Request::Stop { by_signal: true }));
         assert_eq!(pause.step(&group, NOBODY, false), Step::Stopped);
-        assert!(pause.is_stopped());
         assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
         // Another who wants the same is told at once.
         pause.waiting.push(ClientId(1));
@@ -186,7 +180,6 @@ mod tests {
         pause.holders.insert(ClientId(1));
         pause.asked = false;
         assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
-        assert!(pause.is_stopped());
         pause.holders.clear();
         assert_eq!(pause.step(&group, NOBODY, false), Step::GoesOn);
         assert!(pause.is_going());

@@ -128,11 +128,6 @@ impl<T: AsFd> Watched<T> {
         }
         Ok(())
     }
-
-    /// Names what the descriptor is to the keeper anew.
-    pub(super) fn rename(&self, source: Source) {
-        self.reactor.0.sources.borrow_mut().insert(self.token, source);
-    }
 }
 
 impl<T: AsFd> std::ops::Deref for Watched<T> {
@@ -186,8 +181,6 @@ mod tests {
         from.want(Interest::empty()).unwrap();
         assert_eq!(reactor.wait(NO_TIME).unwrap(), []);
         from.want(Interest::IN).unwrap();
-        from.rename(Source::Listener);
-        assert_eq!(reactor.wait(NO_TIME).unwrap(), [(Source::Listener, Interest::IN)]);
         drop(from);
         assert_eq!(reactor.wait(NO_TIME).unwrap(), []);
         assert!(reactor.0.sources.borrow().is_empty());

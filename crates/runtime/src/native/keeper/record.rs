@@ -102,14 +102,14 @@ impl Lease {
     pub(super) fn from_now(length: Duration) -> Self {
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Self {
-            after_start: (Moment::now() + length).from_start(),
+            after_start: (Moment::now() + length).after_host_start(),
             wall_ms: moment::wall_ms().saturating_add(millis),
         }
     }
 
     /// When it ends.
     pub(super) const fn end(&self) -> Moment {
-        Moment::since_start(self.after_start)
+        Moment::of_host(self.after_start)
     }
 
     /// The lease as it is after a start of the host.

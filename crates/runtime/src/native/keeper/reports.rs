@@ -12,7 +12,7 @@ use super::command::{self, Command, Stage, check_pipe};
 use super::desk::{Desk, Reply};
 use super::jail::NOBODY;
 use super::sandbox::{Life, Sandbox};
-use crate::exec::{Ending, Offsets, Stream};
+use crate::exec::{Ending, Offsets};
 use crate::native::wire::{Answer, Failure};
 
 /// How many reports of one init are heard in one turn.
@@ -57,7 +57,9 @@ impl Sandbox {
         if jail.connect(&desk.reactor, key, place).is_err() {
             return;
         }
-        // What was not said is not known, and what was asked of it is not answered.
+        // What was not heard is not known, and what was asked for is not answered.
+        let starting = |command: &&Command| matches!(command.stage, Stage::Starting(_));
+        self.unsure = self.commands.values().filter(starting).map(|c| c.number).collect();
         self.say(desk, control::Request::List, Vec::new());
         for (_, (client, target)) in std::mem::take(&mut self.connections) {
             let errno = rustix::io::Errno::CONNRESET.raw_os_error();
@@ -208,13 +210,13 @@ impl Sandbox {
         let Record { number, key, terminal, input, progress } = record;
         let id = String::from_utf8(key).ok().and_then(|id| ExecId::new(id).ok());
         let id = id.ok_or(Broken("a command has no key of ours"))?;
+        self.unsure.remove(&number);
         let known = self.commands.values().any(|command| command.id == id);
         if !known {
             if self.commands.len() >= control::COMMANDS || self.commands.contains_key(&number) {
                 return Err(Broken("its init knows too many commands"));
             }
             let mut command = Command::found(self.place.as_fd(), id, number);
-            command.kills_before = self.kills();
             let taken = take_over(desk, self, &mut command, (terminal, input), descriptors);
             taken.map_err(|_| Broken("the streams of a command are none"))?;
             self.commands.insert(number, command);
@@ -231,7 +233,8 @@ impl Sandbox {
             }
             Progress::Exited { status, cause } => {
                 self.was_started(desk, number);
-                self.ended_by_init(desk, number, command::ending(status, cause));
+                let ending = self.corrected(number, command::ending(status, cause));
+                self.ended_by_init(desk, number, ending);
             }
         }
         Ok(())
@@ -246,6 +249,14 @@ impl Sandbox {
     }
 
     fn listed(&mut self, desk: &mut Desk) {
+        for number in std::mem::take(&mut self.unsure) {
+            // It was lost with the connection, and never started.
+            let errno = rustix::io::Errno::CONNRESET.raw_os_error();
+            let step = "reach its init".to_owned();
+            self.was_started(desk, number);
+            self.ended_by_init(desk, number, Ending::NotRun { errno, step });
+            self.gone(desk, number);
+        }
         if matches!(self.life, Life::Joining(_)) {
             self.joined(desk);
         }
@@ -267,15 +278,15 @@ fn take_over(
         return command.take_terminal(&desk.reactor, sandbox.key, next()?);
     }
     if input {
-        let pipe = next()?;
-        check_pipe(pipe.as_fd())?;
-        command.takes_input = true;
-        command.input = Some(pipe);
+        let end = next()?;
+        // One that takes none was given the end of nothing.
+        if check_pipe(end.as_fd()).is_ok() {
+            command.takes_input = true;
+            command.input = Some(end);
+        }
     }
     match (next(), next()) {
-        (Ok(output), Ok(error)) => {
-            command.take_pipes(&desk.reactor, sandbox.key, output, error)
-        }
+        (Ok(output), Ok(error)) => command.take_pipes(&desk.reactor, sandbox.key, output, error),
         // One that could not be started has none.
         _ => Ok(()),
     }
@@ -285,6 +296,3 @@ fn check_socket(socket: &OwnedFd) -> Result<(), Broken> {
     let kind = rustix::fs::fstat(socket).map(|stat| FileType::from_raw_mode(stat.st_mode));
     if kind == Ok(FileType::Socket) { Ok(()) } else { Err(Broken("a connection was none")) }
 }
-
-/// The streams that a command has.
-pub(super) const STREAMS: [Stream; 2] = [Stream::Output, Stream::Error];

@@ -11,7 +11,7 @@
 //! `launch` is the way to `Held`, `reports` what its init tells, `execute` what is done to
 //! commands, and `ending` the way out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use stockade_core::{ExecId, Isolation, Level, SandboxId};
@@ -25,6 +25,7 @@ use super::launch::Reports;
 use super::limits::Watched as Limits;
 use super::moment::Moment;
 use super::pause::Step;
+use super::plan::LEASE;
 use super::reactor::Watched;
 use super::record::{self, Record};
 use super::timers::Timer;
@@ -49,10 +50,18 @@ pub(super) struct Sandbox {
     pub(super) destroyers: Vec<ClientId>,
     /// Nothing of it is to be kept once its processes are gone.
     pub(super) doomed: bool,
+    /// Its directory was thrown away.
+    pub(super) discarded: bool,
+    /// When its lease is looked at.
+    pub(super) lease_watched: Option<Moment>,
+    /// Since when its init is waited for.
+    pub(super) joining_since: Option<Moment>,
     /// Why it ends or has ended.
     pub(super) reason: Option<String>,
     /// Who waits for a connection, and to what.
     pub(super) connections: BTreeMap<u64, (ClientId, String)>,
+    /// Commands of which it is not known whether init has heard.
+    pub(super) unsure: BTreeSet<u64>,
     /// Commands that are to be started when its processes go on.
     pub(super) deferred: VecDeque<Deferred>,
     /// How its limits are held, until that is told.
@@ -91,8 +100,12 @@ impl Sandbox {
             creators: Vec::new(),
             destroyers: Vec::new(),
             doomed: false,
+            discarded: false,
+            lease_watched: None,
+            joining_since: None,
             reason: None,
             connections: BTreeMap::new(),
+            unsure: BTreeSet::new(),
             deferred: VecDeque::new(),
             reports: Reports::new(),
             watched: Limits::default(),
@@ -145,6 +158,11 @@ impl Sandbox {
         !matches!(self.life, Life::Ended)
     }
 
+    /// Whether its init has not said a word yet.
+    pub(super) const fn is_joining(&self) -> bool {
+        matches!(self.life, Life::Joining(_))
+    }
+
     /// What is known of it; nothing while nobody has asked for it.
     pub(super) fn status(&self) -> Option<Status> {
         let unknown =
@@ -190,6 +208,24 @@ impl Sandbox {
             && jail.say(request, descriptors).is_err()
         {
             self.distrust(desk, "its init does not listen");
+        }
+    }
+
+    /// Says what waits to be said to its init.
+    pub(super) fn say_what_waits(&mut self, desk: &mut Desk) {
+        if let Life::Held(jail) | Life::Joining(jail) = &mut self.life
+            && jail.say_what_waits().is_err()
+        {
+            self.distrust(desk, "its init does not listen");
+        }
+    }
+
+    /// Lets its init live on, and asks it for a sign of life.
+    pub(super) fn renew_init(&mut self, desk: &mut Desk) {
+        if let Life::Held(jail) = &mut self.life
+            && !jail.renew(LEASE)
+        {
+            self.distrust(desk, "its init does not answer");
         }
     }
 
@@ -328,14 +364,21 @@ impl Sandbox {
     }
 
     /// Has its lease looked at when it ends.
-    pub(super) fn watch_lease(&self, desk: &mut Desk) {
-        if let Some(lease) = self.record.lease {
-            desk.timers.at(lease.end(), Timer::Lease(self.key));
+    pub(super) fn watch_lease(&mut self, desk: &mut Desk) {
+        let Some(end) = self.record.lease.map(|lease| lease.end()) else { return };
+        if self.lease_watched.is_none_or(|watched| end < watched) {
+            self.lease_watched = Some(end);
+            desk.timers.at(end, Timer::Lease(self.key));
         }
     }
 
-    /// Whether its lease has ended.
-    pub(super) fn is_expired(&self) -> bool {
-        self.record.lease.is_some_and(|lease| lease.end() <= Moment::now())
+    /// Whether its lease has ended; where it has not yet, it is looked at again.
+    pub(super) fn look_at_lease(&mut self, desk: &mut Desk) -> bool {
+        self.lease_watched = None;
+        let expired = self.record.lease.is_some_and(|lease| lease.end() <= Moment::now());
+        if !expired {
+            self.watch_lease(desk);
+        }
+        expired
     }
 }

@@ -103,7 +103,7 @@ impl Spool {
             Err(Errno::NXIO) => spool.end,
             Err(_) => spool.begin,
         };
-        spool.dropping = spool.begin == spool.end && spool.end % ALIGNMENT != 0;
+        spool.dropping = spool.begin == spool.end && !spool.end.is_multiple_of(ALIGNMENT);
         spool
     }
 
@@ -263,7 +263,7 @@ impl Spool {
         self.end += length as u64;
         self.begin = self.end;
         self.lengthen();
-        self.dropping = self.end % ALIGNMENT != 0;
+        self.dropping = !self.end.is_multiple_of(ALIGNMENT);
     }
 
     /// Gives up all that is kept, which also frees what it takes on disk.
@@ -291,14 +291,9 @@ impl Spool {
         if first <= self.begin {
             return;
         }
-        if let Some(file) = &self.file {
-            if !empty(file, self.begin, first) {
-                // No holes in the middle here: all that was kept goes.
-                self.begin = self.end;
-                return;
-            }
-        }
-        self.begin = first;
+        let punched = self.file.as_ref().is_none_or(|file| empty(file, self.begin, first));
+        // Where there are no holes in the middle, all that was kept goes.
+        self.begin = if punched { first } else { self.end };
     }
 }
 

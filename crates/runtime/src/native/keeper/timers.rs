@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use super::Key;
 use super::moment::Moment;
-use super::{ClientId, Key};
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,16 +19,16 @@ pub(super) enum Timer {
     Launch(Key),
     /// Look whether the processes of a jail have stopped.
     Stop(Key),
-    /// Look what a jail uses, where no control group holds it.
-    Usage(Key),
+    /// Look how much memory a jail uses, where no control group holds it.
+    Memory(Key),
+    /// Look what a sandbox takes on disk.
+    Disk(Key),
     /// Try to remove control groups that were still in use.
     Groups,
     /// Fill the pool.
     Pool,
     /// Take connections again.
     Accept,
-    /// A client has had the time to hear its last answer.
-    Farewell(ClientId),
     /// Look whether the keeper is still needed.
     Idle,
 }
