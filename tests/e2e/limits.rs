@@ -61,7 +61,7 @@ fn refusals_name_a_remedy(world: &World) {
     if outcome.code() == 125 {
         let systemd = std::path::Path::new("/run/systemd/system").exists();
         let remedy =
-            if systemd { "systemd-run --user --scope -p Delegate=yes" } else { "as root: mkdir" };
+            if systemd { "systemd-run --user --scope -p Delegate=yes" } else { "as root: " };
         assert!(outcome.stderr.contains(remedy), "{outcome}");
     }
 }
@@ -84,6 +84,28 @@ fn out_of_memory_is_told_apart(world: &World) {
     let killed = world.stockade(&arguments).finish();
     killed.ends_with(137);
     assert!(!killed.json()["outcome"].to_string().to_lowercase().contains("memory"), "{killed}");
+}
+
+/// A limit that leaves no room for the sandbox itself is a refusal with a remedy.
+fn too_little_memory_to_start(world: &World) {
+    let outcome = world.run(&["--discard", "--memory", "64k"], &["true"]);
+    outcome.ends_with(125);
+    assert!(outcome.stderr.contains("LIMIT_UNAVAILABLE"), "{outcome}");
+    assert!(outcome.stderr.contains("hint: "), "{outcome}");
+}
+
+/// The groups of a limited command are the roots of what it sees of them.
+fn outer_groups_are_hidden(world: &World) {
+    for options in [&["--discard"][..], &["--discard", "--memory", "64M"]] {
+        let outcome = world.run(options, &["cat", "/proc/self/cgroup"]);
+        if outcome.code() == 125 && options.len() > 1 {
+            outcome.is_refused();
+            continue;
+        }
+        outcome.succeeds();
+        let seen: Vec<_> = outcome.stdout.lines().filter(|line| !line.ends_with(":/")).collect();
+        assert!(seen.is_empty() && !outcome.stdout.is_empty(), "{outcome}");
+    }
 }
 
 fn no_cgroup_is_left(world: &World) {
@@ -134,5 +156,7 @@ as_root_and_as_user![
     best_effort,
     refusals_name_a_remedy,
     out_of_memory_is_told_apart,
+    too_little_memory_to_start,
+    outer_groups_are_hidden,
     no_cgroup_is_left,
 ];

@@ -11,6 +11,7 @@ usage: cargo xtask COMMAND
 
   ci                          everything that must hold before a change is merged
   tidy                        the rules of the house that no compiler checks
+  guest                       limits on a kernel of control groups v2 alone, in QEMU
   bench start [--runs N] [--json FILE] [--docker-image NAME]
                               how long a sandbox takes from start to exit, beside its peers
   fuzz [--seconds N] [--seed N] [--target NAME]
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Ci,
     /// Run the checks of the tree itself.
     Tidy,
+    /// Boot a kernel of control groups of version 2 and try the limits there.
+    Guest,
     /// Measure the start of a sandbox.
     BenchStart(BenchOptions),
     /// Feed mutated input to the parsers.
@@ -73,6 +76,7 @@ impl Command {
             ["help" | "--help" | "-h"] => Ok(Self::Help),
             ["ci"] => Ok(Self::Ci),
             ["tidy"] => Ok(Self::Tidy),
+            ["guest"] => Ok(Self::Guest),
             ["bench", "start", options @ ..] => {
                 let mut parsed = BenchOptions::default();
                 for (name, value) in pairs(options)? {

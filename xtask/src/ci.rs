@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::arguments::FuzzOptions;
+use crate::guest::{self, Answer};
 use crate::workspace::{Workspace, output};
 use crate::{fuzz, tidy};
 use report::{Outcome, Report};
@@ -33,6 +34,13 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     });
     report.step("tests", || tests(workspace, &skips, Marked::Usual));
     report.step("slow", || tests(workspace, &skips, Marked::Slow));
+    report.step("guest", || {
+        Ok(match guest::run(workspace)? {
+            Answer::Held => Outcome::Passed,
+            Answer::Broken => Outcome::Failed("see the lines `guest:` above".to_owned()),
+            Answer::Missing(reason) => Outcome::Skipped(reason),
+        })
+    });
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
     report.step("deny", || deny(workspace));
     report.step("fuzz", || {

@@ -1,16 +1,19 @@
 //! The project's own commands, run as `cargo xtask COMMAND`. One file per command.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
+mod apt;
 mod arguments;
 mod bench;
 mod ci;
 mod fuzz;
+mod guest;
 mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
 
 use arguments::Command;
+use guest::Answer;
 use workspace::Workspace;
 
 fn main() -> ExitCode {
@@ -42,6 +45,11 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
         Command::Ci => ci::run(workspace),
         Command::Tidy => tidy::run(workspace),
         Command::BenchStart(options) => bench::start(workspace, options),
+        Command::Guest => match guest::run(workspace)? {
+            Answer::Held => Ok(true),
+            Answer::Broken => Ok(false),
+            Answer::Missing(reason) => anyhow::bail!("{reason}"),
+        },
         Command::Fuzz(options) => fuzz::run(workspace, options),
     }
 }

@@ -109,9 +109,15 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 
 /// Whether a program of that name is in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-    })
+    find_program(program).is_some()
+}
+
+/// The program of that name in `PATH`.
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|program| program.is_file())
 }
 
 #[cfg(test)]

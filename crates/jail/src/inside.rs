@@ -111,6 +111,8 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     if !by_range {
         wait_for_go(channel, 0)?;
     }
+    // The supervisor has put this process into its groups before the word to go.
+    sys::hide_outer_groups().at(Wall::Cgroup, words("hide the outer control groups"))?;
     let ready = FromInit::Ready {
         terminal: master.is_some(),
         upper: upper.is_some(),

@@ -56,6 +56,9 @@ pub enum Error {
     /// The jail could not join its control groups.
     #[error("join the control groups")]
     JoinGroup(#[source] io::Error),
+    /// The jail's first process was killed for want of memory: the limit leaves no room for it.
+    #[error("the memory limit leaves no room for the jail's first process")]
+    OutOfMemory,
     /// A wall could not be raised.
     #[error("raise the wall `{wall}`: {step}")]
     Wall {
@@ -165,7 +168,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     }
     let cgroup = spec.cgroup.take();
     let Forked { spec, process, init: guard, channel } = fork(spec, inner, cgroup.as_ref())?;
-    let ready = wait_until_ready(&channel)?;
+    let ready = wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
         Some((input, output, error)) => OuterStreams::Pipes { input, output, error },
@@ -220,7 +223,7 @@ impl Launching {
             Ok(_) => {}
             Err(e) => return Err(Error::Pipe(e.into())),
         }
-        let ready = hear(channel)?;
+        let ready = hear(channel).map_err(|error| starved(error, self.cgroup.as_ref()))?;
         let root = ready.descriptors.into_iter().next().filter(|_| ready.root);
         Ok(Some(Held {
             root: root.ok_or(Error::Lost)?,
@@ -274,8 +277,14 @@ fn fork(spec: JailSpec, streams: InnerStreams, cgroup: Option<&Group>) -> Result
     if let Some(group) = cgroup {
         group.add(process).map_err(Error::JoinGroup)?;
     }
-    hand_in(&spec, &ours, process)?;
+    hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
     Ok(Forked { spec, process, init, channel: ours })
+}
+
+/// The error of a launch, where the memory limit is not what ended it.
+fn starved(error: Error, cgroup: Option<&Group>) -> Error {
+    let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
+    if kills > 0 { Error::OutOfMemory } else { error }
 }
 
 /// Maps the ids where that is the supervisor's to do, and sends the trees with the word to go.

@@ -9,13 +9,23 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::raw;
 
-/// The namespaces of every jail but the network's, which is made on the side (`network`).
+/// The namespaces that a jail is forked into. The network's is made on the side (`network`), that
+/// of control groups when the jail is in its group.
 pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP;
+    | libc::CLONE_NEWUTS;
+
+/// `unshare(CLONE_NEWCGROUP)`: the groups that the calling thread is in become the roots of what
+/// it sees.
+pub(crate) fn hide_outer_groups() -> io::Result<()> {
+    // SAFETY: takes flags, and no memory is shared or left by it.
+    match unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 /// Which side of a [`clone_process`] this is.
 #[derive(Debug)]

@@ -1,16 +1,17 @@
 //! The programs of the distribution that the tests use, installed where that is allowed.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use anyhow::Context as _;
 
 use super::report::Outcome;
 use crate::workspace::is_installed;
+use crate::{apt, guest};
 
 /// Each program that the tests use, with its Debian package.
 const PROGRAMS: &[(&str, &str)] =
-    &[("bwrap", "bubblewrap"), ("newuidmap", "uidmap"), ("git", "git")];
+    &[("bwrap", "bubblewrap"), ("newuidmap", "uidmap"), ("git", "git"), guest::PACKAGE];
 
 /// Installs what is missing. A failure is a skip: the tests that need a missing program say so
 /// themselves.
@@ -45,19 +46,6 @@ fn is_root() -> anyhow::Result<bool> {
     Ok(std::fs::metadata("/proc/self").context("look at /proc/self")?.uid() == 0)
 }
 
-/// Runs apt-get without questions; the error is its last line.
 fn apt_get(verb: &str, packages: &[&str]) -> anyhow::Result<()> {
-    println!("apt-get {verb} {}", packages.join(" "));
-    let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-    command.args(["-qq", "-o", "Acquire::Retries=2", "-o", "DPkg::Lock::Timeout=120", verb]);
-    if verb == "install" {
-        command.args(["--yes", "--no-install-recommends"]);
-    }
-    let output = command.args(packages).output().context("start apt-get")?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    anyhow::bail!("{}", errors.lines().last().unwrap_or("apt-get failed without a word").trim())
+    apt::get(verb, packages, Path::new("/"))
 }

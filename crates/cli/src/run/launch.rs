@@ -209,6 +209,7 @@ fn refused(error: &jail::Error, around: &Surroundings<'_>) -> Attempt {
             let problem = limits::wall_refused(Wall::User, "make new namespaces", source);
             Attempt::Failed(Refused { wall: Some(Wall::User), problem })
         }
+        jail::Error::OutOfMemory => limits::no_room(error).into(),
         _ => problem.into(),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Enforcement, LimitReport, Problem};
 use stockade_jail::cgroup::{self, Group, Limit, Limits, Refusal};
-use stockade_jail::{Jail, Wall, Watch, watch};
+use stockade_jail::{self as jail, Jail, Wall, Watch, watch};
 
 use crate::args::{BestEffort, Run};
 
@@ -112,6 +112,16 @@ fn refused(refusal: &Refusal) -> Problem {
     )
     .because(&refusal.reason)
     .remedied_by(format!("{}, or go on without it: --best-effort {name}", refusal.remedy))
+}
+
+/// The problem of a memory limit that is held, and in which no command can be started.
+pub(super) fn no_room(error: &jail::Error) -> Problem {
+    Problem::new(
+        Code::LimitUnavailable,
+        "the limit `memory` is too small to start a sandbox, so nothing was run",
+    )
+    .because(error.to_string())
+    .remedied_by("choose a larger --memory: 8M is enough for a small program")
 }
 
 /// What is to be looked at while the command runs.

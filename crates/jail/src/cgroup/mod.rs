@@ -21,10 +21,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use detect::Hierarchies;
+use detect::{Hierarchies, Unified};
 use freezer::Freezer;
 pub use held::Place;
-use remedy::{Asker, Cause};
+use remedy::{Asker, Cause, Top};
 
 /// What a jail may use; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -172,11 +172,14 @@ impl Group {
     fn create_in(found: &Hierarchies, name: &str, limits: &Limits) -> Result<Self, Unavailable> {
         let mut group = Self::default();
         let mut refusals = Vec::new();
-        let mut refuse = |held: &[Limit], unified: bool, cause: &Cause| {
+        let mut refuse = |held: &[Limit], unified: Option<&Unified>, cause: &Cause| {
             let asker = Asker {
                 user: rustix::process::geteuid().as_raw(),
                 systemd: Path::new("/run/systemd/system").exists(),
-                unified,
+                unified: unified.map(|unified| Top {
+                    mount: &unified.mount,
+                    whole: v2::is_top(&unified.mount),
+                }),
             };
             refusals.extend(held.iter().map(|limit| Refusal {
                 limit: *limit,
@@ -200,29 +203,47 @@ impl Group {
                 Ok(directory) => {
                     group.parts.push(Part { version: Version::One, directory, held, leaf: None });
                 }
-                Err(cause) => refuse(&held, false, &cause),
+                Err(cause) => refuse(&held, None, &cause),
             }
         }
-        if !in_v2.is_empty() {
-            let made = match &found.v2 {
-                Some(unified) => v2::place(unified, name, &controllers(&in_v2)),
-                None => Err(Cause::NoController),
-            };
-            let set = made.and_then(|v2::Made { directory, leaf }| {
-                group.parts.push(Part {
-                    version: Version::Two,
-                    directory: directory.clone(),
-                    held: in_v2.clone(),
-                    leaf,
-                });
-                v2::set(&directory, &limits.only(&in_v2))
-            });
-            if let Err(cause) = set {
-                // A host with hierarchies of version 1 is managed by those.
-                refuse(&in_v2, found.v2.is_some() && found.v1.is_empty(), &cause);
+        // A host with hierarchies of version 1 is managed by those.
+        let manager = found.v2.as_ref().filter(|_| found.v1.is_empty());
+        match Self::create_in_v2(found, name, &in_v2, limits) {
+            Ok(mut unified) => group.parts.append(&mut unified.parts),
+            Err(joint) => {
+                // Which of them it is: each is tried by itself, and taken away again.
+                let mut together = true;
+                for limit in &in_v2 {
+                    if let Err(cause) = Self::create_in_v2(found, name, &[*limit], limits) {
+                        refuse(&[*limit], manager, &cause);
+                        together = false;
+                    }
+                }
+                if together {
+                    refuse(&in_v2, manager, &joint);
+                }
             }
         }
         if refusals.is_empty() { Ok(group) } else { Err(Unavailable { refusals }) }
+    }
+
+    /// The one group of version 2 that holds some of the limits; none where there are none.
+    fn create_in_v2(
+        found: &Hierarchies,
+        name: &str,
+        held: &[Limit],
+        limits: &Limits,
+    ) -> Result<Self, Cause> {
+        if held.is_empty() {
+            return Ok(Self::default());
+        }
+        let unified = found.v2.as_ref().ok_or(Cause::NoController)?;
+        let v2::Made { directory, leaf } = v2::place(unified, name, &controllers(held))?;
+        let part =
+            Part { version: Version::Two, directory: directory.clone(), held: held.to_vec(), leaf };
+        let group = Self { parts: vec![part], freezer: None };
+        v2::set(&directory, &limits.only(held))?;
+        Ok(group)
     }
 
     /// Moves a process into the groups, with all that it will start; call it before the process

@@ -12,6 +12,11 @@ use super::Limit;
 pub(super) enum Cause {
     /// No hierarchy that we can reach has the controller.
     NoController,
+    /// The hierarchy of version 2 has the controller and does not give it to our own group.
+    NotGiven {
+        /// Our own group.
+        group: PathBuf,
+    },
     /// Our own group gives no children to us.
     Denied {
         /// The group that the new one should lie in.
@@ -35,13 +40,22 @@ pub(super) enum Cause {
 
 /// Who asks, and where.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asker {
+pub(super) struct Asker<'a> {
     /// The effective user id.
     pub(super) user: u32,
     /// Whether systemd runs the host.
     pub(super) systemd: bool,
-    /// Whether the hierarchy in question is of version 2.
-    pub(super) unified: bool,
+    /// The hierarchy in question where it is of version 2.
+    pub(super) unified: Option<Top<'a>>,
+}
+
+/// The highest group of version 2 that can be seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Top<'a> {
+    /// Where it is mounted.
+    pub(super) mount: &'a Path,
+    /// Whether it is the root of the whole hierarchy, which may hold processes.
+    pub(super) whole: bool,
 }
 
 impl Cause {
@@ -52,6 +66,10 @@ impl Cause {
             Self::NoController => {
                 format!("no control group hierarchy here has the `{controller}` controller")
             }
+            Self::NotGiven { group } => format!(
+                "this process's control group {} is not given the `{controller}` controller",
+                group.display()
+            ),
             Self::Denied { parent, source } => {
                 format!("no control group can be made in {}: {source}", parent.display())
             }
@@ -67,65 +85,102 @@ impl Cause {
     }
 
     /// What to do about it.
-    pub(super) fn remedy(&self, limit: Limit, asker: Asker) -> String {
-        let Asker { user, systemd, unified } = asker;
-        let delegated = if user == 0 {
-            "systemd-run --scope -p Delegate=yes stockade run …"
-        } else {
-            "systemd-run --user --scope -p Delegate=yes stockade run …"
-        };
+    pub(super) fn remedy(&self, limit: Limit, asker: Asker<'_>) -> String {
+        let controller = limit.controller();
         match self {
             Self::Setting { .. } => "choose a value within what the group above allows".to_owned(),
             Self::Denied { parent, source }
                 if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
             {
-                format!("mount -o remount,rw {}", mount_of(parent, unified).display())
+                let mount = asker.unified.map_or_else(|| mount_of(parent), |top| top.mount);
+                format!("mount -o remount,rw {}", mount.display())
             }
-            // Only version 2 can be delegated to a user's own systemd.
-            Self::NoController | Self::Denied { .. } | Self::Busy { .. } if unified && systemd => {
-                delegated.to_owned()
-            }
-            Self::Busy { group } | Self::Denied { parent: group, .. } => {
-                hand_over(group, user, limit, unified)
-            }
-            Self::NoController => {
-                let controller = limit.controller();
-                format!(
-                    "as root: mkdir -p /sys/fs/cgroup/{controller} && mount -t cgroup -o \
-                     {controller} none /sys/fs/cgroup/{controller} (a kernel started with \
-                     cgroup_disable={controller} has none; in a container the host must give it)"
-                )
+            Self::NoController => missing(controller, asker.unified.is_some()),
+            Self::NotGiven { group }
+            | Self::Busy { group }
+            | Self::Denied { parent: group, .. } => {
+                match asker.unified {
+                    // Only version 2 can be delegated to a user's own systemd.
+                    Some(_) if asker.systemd => scope(asker.user),
+                    Some(top) => give(top, asker.user, controller),
+                    None => hand_over(group, asker.user),
+                }
             }
         }
     }
 }
 
-/// The commands with which root makes a group for a user and puts the user's shell in it.
-fn hand_over(group: &Path, user: u32, limit: Limit, unified: bool) -> String {
-    let place = group.join(format!("stockade-{user}"));
-    let place = place.display();
-    let enable = if unified {
-        let group = group.display();
-        format!("echo +{} > {group}/cgroup.subtree_control && ", limit.controller())
-    } else {
-        String::new()
-    };
+/// The command that gets a group of one's own from systemd.
+fn scope(user: u32) -> String {
+    let whose = if user == 0 { "" } else { "--user " };
+    format!("systemd-run {whose}--scope -p Delegate=yes stockade run …")
+}
+
+/// Where a controller is that no hierarchy has.
+fn missing(controller: &str, unified: bool) -> String {
+    let elsewhere = format!(
+        "a kernel started with cgroup_disable={controller} has none; in a container the host must \
+         give it"
+    );
+    if unified {
+        return elsewhere;
+    }
     format!(
-        "as root: {enable}mkdir {place} && chown -R {user} {place} && echo PID-OF-YOUR-SHELL > \
-         {place}/cgroup.procs, then: exec stockade run …"
+        "as root: mkdir -p /sys/fs/cgroup/{controller} && mount -t cgroup -o {controller} none \
+         /sys/fs/cgroup/{controller} ({elsewhere})"
     )
 }
 
-/// The mount point, as far as the usual places tell.
-fn mount_of(group: &Path, unified: bool) -> &Path {
-    let depth = if unified { 4 } else { 5 };
-    let above = group.components().count().saturating_sub(depth);
+/// The commands with which root has a hierarchy of version 2 give a controller to its groups; for
+/// another user, to a group of the user's own with the user's shell below it.
+fn give(top: Top<'_>, user: u32, controller: &str) -> String {
+    let mount = top.mount.display();
+    let mut commands = vec![format!("echo +{controller} > {mount}/cgroup.subtree_control")];
+    if !top.whole {
+        commands.insert(
+            0,
+            format!(
+                "mkdir -p {mount}/rest && for p in $(cat {mount}/cgroup.procs); do echo $p > \
+                 {mount}/rest/cgroup.procs 2>/dev/null || :; done"
+            ),
+        );
+    }
+    if user != 0 {
+        let place = format!("{mount}/stockade-{user}");
+        commands.extend([
+            format!("mkdir -p {place}/shell"),
+            format!("echo +{controller} > {place}/cgroup.subtree_control"),
+            format!("chown -R {user} {place}"),
+            format!("echo PID-OF-YOUR-SHELL > {place}/shell/cgroup.procs"),
+        ]);
+    }
+    format!("as root: {}, then: stockade run …", commands.join(" && "))
+}
+
+/// The commands with which root makes a group of version 1 for a user, with the user's shell in
+/// it.
+fn hand_over(group: &Path, user: u32) -> String {
+    let place = group.join(format!("stockade-{user}"));
+    let place = place.display();
+    format!(
+        "as root: mkdir -p {place} && chown -R {user} {place} && echo PID-OF-YOUR-SHELL > \
+         {place}/cgroup.procs, then: stockade run …"
+    )
+}
+
+/// The mount point of a group of version 1, as far as the usual places tell.
+fn mount_of(group: &Path) -> &Path {
+    let above = group.components().count().saturating_sub(5);
     group.ancestors().nth(above).unwrap_or(group)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn top(whole: bool) -> Option<Top<'static>> {
+        Some(Top { mount: Path::new("/sys/fs/cgroup"), whole })
+    }
 
     fn denied(kind: i32) -> Cause {
         let source = io::Error::from_raw_os_error(kind);
@@ -134,10 +189,13 @@ mod tests {
 
     #[test]
     fn a_user_under_systemd_is_told_to_ask_for_a_scope() {
-        let user = Asker { user: 1000, systemd: true, unified: true };
+        let user = Asker { user: 1000, systemd: true, unified: top(true) };
         let scope = "systemd-run --user --scope -p Delegate=yes stockade run …";
         assert_eq!(denied(libc::EACCES).remedy(Limit::Memory, user), scope);
-        assert_eq!(Cause::NoController.remedy(Limit::Memory, user), scope);
+        let not_given = Cause::NotGiven { group: PathBuf::from("/sys/fs/cgroup/x") };
+        assert_eq!(not_given.remedy(Limit::Memory, user), scope);
+        // What the kernel does not have, systemd cannot delegate.
+        assert!(!Cause::NoController.remedy(Limit::Memory, user).contains("systemd"));
         let busy = Cause::Busy { group: PathBuf::from("/sys/fs/cgroup/x") };
         assert_eq!(busy.remedy(Limit::Pids, user), scope);
         let root = Asker { user: 0, ..user };
@@ -146,21 +204,48 @@ mod tests {
 
     #[test]
     fn a_user_without_systemd_is_told_what_root_must_do() {
-        let user = Asker { user: 1000, systemd: false, unified: false };
+        let user = Asker { user: 1000, systemd: false, unified: None };
         assert_eq!(
             denied(libc::EACCES).remedy(Limit::Memory, user),
-            "as root: mkdir /sys/fs/cgroup/memory/a/stockade-1000 && chown -R 1000 \
+            "as root: mkdir -p /sys/fs/cgroup/memory/a/stockade-1000 && chown -R 1000 \
              /sys/fs/cgroup/memory/a/stockade-1000 && echo PID-OF-YOUR-SHELL > \
-             /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs, then: exec stockade run …"
+             /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs, then: stockade run …"
         );
         // Version 1 cannot be delegated by a user's systemd.
         let systemd = Asker { systemd: true, ..user };
         assert!(denied(libc::EACCES).remedy(Limit::Memory, systemd).starts_with("as root: mkdir"));
     }
 
+    /// Followed word for word in the machine that `cargo xtask guest` boots.
+    #[test]
+    fn without_systemd_version_2_gives_from_its_top() {
+        let group = PathBuf::from("/sys/fs/cgroup/sshd");
+        let root = Asker { user: 0, systemd: false, unified: top(true) };
+        assert_eq!(
+            Cause::Busy { group: group.clone() }.remedy(Limit::Cpus, root),
+            "as root: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control, then: stockade run …"
+        );
+        let user = Asker { user: 1000, ..root };
+        assert_eq!(
+            Cause::NotGiven { group: group.clone() }.remedy(Limit::Memory, user),
+            "as root: echo +memory > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p \
+             /sys/fs/cgroup/stockade-1000/shell && echo +memory > \
+             /sys/fs/cgroup/stockade-1000/cgroup.subtree_control && chown -R 1000 \
+             /sys/fs/cgroup/stockade-1000 && echo PID-OF-YOUR-SHELL > \
+             /sys/fs/cgroup/stockade-1000/shell/cgroup.procs, then: stockade run …"
+        );
+        // In a container the top is a group like others, which gives only when nobody lives there.
+        let container = Asker { unified: top(false), ..root };
+        let remedy = Cause::Busy { group }.remedy(Limit::Memory, container);
+        assert!(
+            remedy.starts_with("as root: mkdir -p /sys/fs/cgroup/rest && for p in"),
+            "{remedy}"
+        );
+    }
+
     #[test]
     fn a_read_only_mount_and_a_missing_controller_have_remedies_of_their_own() {
-        let root = Asker { user: 0, systemd: false, unified: false };
+        let root = Asker { user: 0, systemd: false, unified: None };
         assert_eq!(
             denied(libc::EROFS).remedy(Limit::Memory, root),
             "mount -o remount,rw /sys/fs/cgroup/memory"

@@ -1,7 +1,9 @@
 //! Groups of version 2 (Documentation/admin-guide/cgroup-v2.rst of the kernel).
 //!
 //! A group can give controllers to its children only while it holds no process itself (but for
-//! the hierarchy's root), so finding the place is the larger part.
+//! the hierarchy's root), so finding the place is the larger part. For some controllers, `cpu`
+//! and `pids` among them, the kernel does give them all the same, and then no process can live in
+//! the children ("Threads" there): such a place is none.
 
 use std::fs;
 use std::io;
@@ -25,61 +27,69 @@ pub(super) struct Made {
 /// of it when it is alone there; else the nearest group above that can be written and already
 /// gives out these controllers, as long as no limit in between would be escaped by that.
 pub(super) fn place(unified: &Unified, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
-    match within_own(&unified.own, name, controllers) {
-        Err(cause @ (Cause::Busy { .. } | Cause::Denied { .. } | Cause::NoController)) => {
-            above_own(unified, name, controllers).ok_or(cause)
-        }
-        result => result,
-    }
+    let Unified { mount, own } = unified;
+    let result = if lists(own, "cgroup.controllers", controllers) {
+        within_own(own, name, controllers)
+    } else if lists(mount, "cgroup.controllers", controllers) {
+        Err(Cause::NotGiven { group: own.clone() })
+    } else {
+        Err(Cause::NoController)
+    };
+    result.or_else(|cause| above_own(unified, name, controllers).ok_or(cause))
 }
 
 fn within_own(own: &Path, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
     let denied = |source| Cause::Denied { parent: own.to_owned(), source };
-    let make = |leaf: Option<PathBuf>| {
-        let directory = own.join(name);
-        match fs::create_dir(&directory) {
-            Ok(()) => Ok(Made { directory, leaf }),
-            Err(source) => {
-                if let Some(leaf) = &leaf {
-                    leave(own, leaf, controllers);
-                }
-                Err(denied(source))
-            }
+    let directory = own.join(name);
+    // Of those in an outer pid namespace each is listed as 0.
+    let inhabitants = files::words(own, "cgroup.procs").map_err(denied)?;
+    if inhabitants.is_empty() || is_top(own) {
+        if !gives(own, controllers) {
+            enable(own, controllers).map_err(denied)?;
         }
-    };
-    if gives(own, controllers) {
-        return make(None);
+        make(&directory).map_err(denied)?;
+        return Ok(Made { directory, leaf: None });
     }
-    if !lists(own, "cgroup.controllers", controllers) {
-        return Err(Cause::NoController);
-    }
-    match enable(own, controllers) {
-        Ok(()) => return make(None),
-        // Processes in the way.
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-        Err(error) => return Err(denied(error)),
-    }
-    let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
-    let inhabitants = files::processes(own).map_err(denied)?;
-    if inhabitants != [ourselves] {
+    if inhabitants != [std::process::id().to_string()] {
         return Err(Cause::Busy { group: own.to_owned() });
     }
     let leaf = own.join(format!("{name}.self"));
     fs::create_dir(&leaf).map_err(denied)?;
-    let moved = files::write(&leaf, "cgroup.procs", "0").and_then(|()| enable(own, controllers));
+    let moved = files::write(&leaf, "cgroup.procs", "0")
+        .and_then(|()| enable(own, controllers))
+        .and_then(|()| make(&directory));
     if let Err(source) = moved {
         leave(own, &leaf, controllers);
         return Err(denied(source));
     }
-    make(Some(leaf))
+    Ok(Made { directory, leaf: Some(leaf) })
+}
+
+/// Whether a group is the root of the whole hierarchy, which no namespace or container shows.
+pub(super) fn is_top(group: &Path) -> bool {
+    !group.join("cgroup.type").exists()
+}
+
+/// Makes a group that processes can live in.
+fn make(directory: &Path) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    let kind = files::words(directory, "cgroup.type").unwrap_or_default();
+    if kind.is_empty() || kind == ["domain"] {
+        return Ok(());
+    }
+    files::remove_group(directory)?;
+    let text = format!("a group below is `{}`: no process can live in it", kind.join(" "));
+    Err(io::Error::other(text))
 }
 
 /// Moves this process into `leaf`, a new child of its group, when it is alone in that and the
 /// group could give controllers to children then.
 pub(super) fn settle(own: &Path, leaf: &Path) -> io::Result<()> {
     let useful = !files::words(own, "cgroup.controllers")?.is_empty();
-    let top = !own.join("cgroup.type").exists();
-    if top || !useful || files::words(own, "cgroup.procs")? != [std::process::id().to_string()] {
+    if is_top(own)
+        || !useful
+        || files::words(own, "cgroup.procs")? != [std::process::id().to_string()]
+    {
         return Ok(());
     }
     fs::create_dir(leaf)?;
@@ -111,7 +121,7 @@ fn above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<Made
         };
         if gives(above, controllers) && may_move() {
             let directory = above.join(name);
-            if fs::create_dir(&directory).is_ok() {
+            if make(&directory).is_ok() {
                 return Some(Made { directory, leaf: None });
             }
         }
@@ -167,8 +177,6 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String, bool)> {
     if let Some(bytes) = limits.memory_bytes {
         settings.push(("memory.max", bytes.to_string(), false));
         settings.push(("memory.swap.max", "0".to_owned(), true));
-        // One killed process seldom leaves the others of use; since Linux 4.19.
-        settings.push(("memory.oom.group", "1".to_owned(), true));
     }
     if let Some(millis) = limits.cpu_millis {
         let (quota, period) = cpu_quota(millis);
@@ -219,6 +227,9 @@ mod tests {
         fn group(&self, path: &str, controllers: &str, subtree: &str, processes: &str) -> PathBuf {
             let directory = self.place.path().join(path);
             fs::create_dir_all(&directory).unwrap();
+            if !path.is_empty() {
+                fs::write(directory.join("cgroup.type"), "domain\n").unwrap();
+            }
             for (file, content) in [
                 ("cgroup.controllers", controllers),
                 ("cgroup.subtree_control", subtree),
@@ -242,7 +253,7 @@ mod tests {
     #[test]
     fn our_own_group_is_taken_when_it_gives_the_controllers_already() {
         let fake = Fake::new();
-        let own = fake.group("own", "memory pids", "memory pids", "1\n2\n");
+        let own = fake.group("own", "memory pids", "memory pids", "");
         let made = place(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
         assert_eq!(made.directory, own.join("new"));
         assert_eq!(made.leaf, None);
@@ -259,6 +270,22 @@ mod tests {
         assert_eq!(written, "+memory +pids");
     }
 
+    /// The kernel would give `cpu` and `pids`, and then nothing could live in the new group.
+    #[test]
+    fn our_own_group_is_not_taken_while_others_live_in_it() {
+        let fake = Fake::new();
+        for processes in ["1\n2\n".to_owned(), format!("0\n{}\n", std::process::id())] {
+            let own = fake.group("container", "pids", "", &processes);
+            let result = place(&Unified { mount: own.clone(), own }, "new", &["pids"]);
+            assert!(matches!(result, Err(Cause::Busy { .. })), "{result:?}");
+        }
+        // The hierarchy's own root may be lived in.
+        let top =
+            Unified { mount: fake.place.path().to_owned(), own: fake.place.path().to_owned() };
+        fs::write(top.own.join("cgroup.procs"), "1\n2\n").unwrap();
+        assert!(place(&top, "new", &["pids"]).is_ok());
+    }
+
     #[test]
     fn a_group_above_is_taken_only_when_it_gives_them_and_nothing_is_escaped() {
         let fake = Fake::new();
@@ -273,10 +300,10 @@ mod tests {
         assert_eq!(made.directory, fake.place.path().join("cpus"));
         // Both ways are closed by a limit on the way.
         fs::write(own.join("memory.max"), "1000000\n").unwrap();
-        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NoController)));
+        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NotGiven { .. })));
         fs::write(own.join("memory.max"), "max\n").unwrap();
         fs::write(own.join("cpu.max"), "50000 100000\n").unwrap();
-        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NoController)));
+        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NotGiven { .. })));
         assert!(!fake.place.path().join("no").exists() && !own.join("no").exists());
     }
 
@@ -302,13 +329,7 @@ mod tests {
             .collect();
         assert_eq!(
             written,
-            [
-                "memory.max=1048576",
-                "memory.swap.max=0",
-                "memory.oom.group=1",
-                "cpu.max=150000 100000",
-                "pids.max=64",
-            ]
+            ["memory.max=1048576", "memory.swap.max=0", "cpu.max=150000 100000", "pids.max=64",]
         );
     }
 }

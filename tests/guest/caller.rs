@@ -1,0 +1,151 @@
+//! Who calls `stockade` in the machine, from which control group, and what comes of it.
+
+use std::ffi::OsString;
+use std::fs::{create_dir_all, write};
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The word with which this program is called to enter a group: `enter GROUP USER PROGRAM…`.
+pub(crate) const ENTER: &str = "enter";
+
+/// Somebody in a control group.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// The user's id, and that of the user's own group.
+    pub(crate) user: u32,
+    /// The directory of the control group.
+    pub(crate) group: PathBuf,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The exit code, or 128 and the signal.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Caller {
+    /// A program that is started in the group as the user; it takes the place of the process
+    /// that entered, so that it is alone there when nobody else is.
+    pub(crate) fn command(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("/init");
+        command.arg(ENTER).arg(&self.group).arg(self.user.to_string()).arg(program).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// The same, to its end.
+    pub(crate) fn program(&self, program: &str, words: &[&str]) -> Outcome {
+        Outcome::of(self.command(program, words).output().unwrap())
+    }
+
+    /// `stockade WORDS`, to its end.
+    pub(crate) fn stockade(&self, words: &[&str]) -> Outcome {
+        self.program("stockade", words)
+    }
+
+    /// `stockade run --json --discard OPTIONS -- WORDS`, to its end.
+    pub(crate) fn run(&self, options: &[&str], words: &[&str]) -> Outcome {
+        self.stockade(&arguments(options, words))
+    }
+
+    /// The same, left running.
+    pub(crate) fn start(&self, options: &[&str], words: &[&str]) -> Running {
+        let mut command = self.command("stockade", &arguments(options, words));
+        Running(Some(command.spawn().unwrap()))
+    }
+
+    /// A process that lives in the group until it is dropped.
+    pub(crate) fn inhabit(&self) -> Running {
+        let mut command = self.command("probe", &["linger", "here"]);
+        Running(Some(command.spawn().unwrap()))
+    }
+}
+
+fn arguments<'a>(options: &[&'a str], words: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "--json", "--discard"], options, &["--"], words].concat()
+}
+
+/// The other half of [`Caller::command`], in the new process.
+pub(crate) fn enter(mut arguments: impl Iterator<Item = OsString>) -> ! {
+    let group = PathBuf::from(arguments.next().unwrap());
+    let user: u32 = arguments.next().unwrap().to_str().unwrap().parse().unwrap();
+    write(group.join("cgroup.procs"), "0").unwrap();
+    let home = Path::new("/home").join(user.to_string());
+    let project = home.join("project");
+    create_dir_all(&project).unwrap();
+    for directory in [&home, &project] {
+        chown(directory, Some(user), Some(user)).unwrap();
+    }
+    let error = Command::new(arguments.next().unwrap())
+        .args(arguments)
+        .env_clear()
+        .env("HOME", &home)
+        .env("PATH", "/usr/bin")
+        .current_dir(project)
+        .uid(user)
+        .gid(user)
+        .exec();
+    panic!("exec: {error}");
+}
+
+impl Outcome {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self {
+            code: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap()),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn ends_with(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// The one JSON object on standard output.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A call that goes on; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    /// The process that takes the program's place.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    /// Fails when the end has come.
+    #[track_caller]
+    pub(crate) fn assert_runs(&mut self) {
+        if self.0.as_mut().unwrap().try_wait().unwrap().is_some() {
+            let output = self.0.take().unwrap().wait_with_output().unwrap();
+            panic!("ended too soon: {:?}", Outcome::of(output));
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn finish(mut self) -> Outcome {
+        Outcome::of(self.0.take().unwrap().wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

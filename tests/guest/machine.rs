@@ -1,0 +1,58 @@
+//! The machine itself: what an init mounts and loads before anything else, and its end.
+
+use std::fs::{File, create_dir_all, read_dir};
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
+use rustix::process::{chdir, chroot};
+use rustix::system::{RebootCommand, finit_module, reboot};
+
+/// How long the machine may run; whoever booted it may be gone and end it no more.
+const DEADLINE: Duration = Duration::from_secs(170);
+
+/// `MODULE_INIT_COMPRESSED_FILE` of `finit_module(2)`.
+const COMPRESSED: i32 = 4;
+
+/// Makes a place in which ordinary programs run.
+pub(crate) fn prepare() {
+    std::thread::spawn(|| {
+        std::thread::sleep(DEADLINE);
+        end();
+    });
+    leave_the_first_root();
+    let none = MountFlags::empty();
+    mount("dev", "/dev", "devtmpfs", none, None).unwrap();
+    mount("proc", "/proc", "proc", none, None).unwrap();
+    mount("sys", "/sys", "sysfs", none, None).unwrap();
+    // As systemd mounts it.
+    let options = c"nsdelegate,memory_recursiveprot";
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", none, options).unwrap();
+    for place in ["/tmp", "/home", "/run"] {
+        mount("tmpfs", place, "tmpfs", none, None).unwrap();
+    }
+    create_dir_all("/dev/shm").unwrap();
+    mount("tmpfs", "/dev/shm", "tmpfs", none, None).unwrap();
+    for module in read_dir("/modules").unwrap() {
+        let path = module.unwrap().path();
+        let is_plain = path.extension().is_some_and(|extension| extension == "ko");
+        let flags = if is_plain { 0 } else { COMPRESSED };
+        finit_module(File::open(path).unwrap(), c"", flags).unwrap();
+    }
+}
+
+/// `pivot_root(2)` never works on the file system that the kernel unpacked, but does on another
+/// mount of it.
+fn leave_the_first_root() {
+    mount_bind("/", "/new-root").unwrap();
+    chdir("/new-root").unwrap();
+    mount_move(".", "/").unwrap();
+    chroot(".").unwrap();
+    chdir("/").unwrap();
+}
+
+/// Ends the machine: without `-no-reboot` it would start again.
+pub(crate) fn end() -> ! {
+    rustix::fs::sync();
+    let refused = reboot(RebootCommand::Restart);
+    panic!("the machine goes on: {refused:?}");
+}

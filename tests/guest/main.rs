@@ -1,0 +1,72 @@
+//! The first process of a machine whose kernel has control groups of version 2 alone, which
+//! `cargo xtask guest` boots: tries there what hosts of version 1 cannot show, and says of each
+//! promise whether it held.
+//!
+//! A line `PASS NAME: DETAIL` or `FAIL NAME: DETAIL` for each check goes to the second serial
+//! port; the kernel and everything else speak on the first. Nothing here runs on the host.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "checks fail by panicking, as tests do; each is caught"
+)]
+
+mod caller;
+mod delegation;
+mod groups;
+mod limits;
+mod machine;
+mod unit_tests;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use groups::Groups;
+
+/// The word that the kernel's command line has for this program.
+const BOOT: &str = "boot";
+
+/// One promise: its name, and what tells that it holds, or panics.
+pub(crate) type Check = (&'static str, fn(&Groups) -> String);
+
+fn main() {
+    let mut arguments = std::env::args_os().skip(1);
+    let word = arguments.next().unwrap_or_default();
+    if word == caller::ENTER {
+        caller::enter(arguments);
+    }
+    // It mounts over the root and ends the machine.
+    if word != BOOT || std::process::id() != 1 {
+        panic!("this is the first process of a machine of its own");
+    }
+    if let Err(panic) = catch_unwind(try_everything) {
+        say(&format!("FAIL machine: {}", words_of(panic.as_ref())));
+    }
+    machine::end();
+}
+
+fn try_everything() {
+    machine::prepare();
+    let groups = Groups::make();
+    let checks = [limits::CHECKS, unit_tests::CHECKS, delegation::CHECKS];
+    for (name, check) in checks.into_iter().flatten() {
+        match catch_unwind(AssertUnwindSafe(|| check(&groups))) {
+            Ok(detail) => say(&format!("PASS {name}: {detail}")),
+            Err(panic) => say(&format!("FAIL {name}: {}", words_of(panic.as_ref()))),
+        }
+    }
+    say("DONE");
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+/// Writes one line for whoever booted the machine.
+fn say(line: &str) {
+    let line = line.trim().replace('\n', " | ");
+    let port = OpenOptions::new().write(true).open("/dev/ttyS1");
+    let _ = port.and_then(|mut port| port.write_all(format!("{line}\n").as_bytes()));
+}

@@ -1,0 +1,24 @@
+//! Debian's package manager, called without questions.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+/// Runs `apt-get VERB PACKAGES` in a directory, where `download` leaves files; the error is its
+/// last line.
+pub(crate) fn get(verb: &str, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
+    println!("apt-get {verb} {}", packages.join(" "));
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).current_dir(directory);
+    command.args(["-qq", "-o", "Acquire::Retries=2", "-o", "DPkg::Lock::Timeout=120", verb]);
+    if verb == "install" {
+        command.args(["--yes", "--no-install-recommends"]);
+    }
+    let output = command.args(packages).output().context("start apt-get")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::bail!("{}", errors.lines().last().unwrap_or("apt-get failed without a word").trim())
+}

@@ -1,0 +1,143 @@
+//! The kernel that the machine boots: the one that Debian ships for virtual machines, downloaded
+//! and unpacked beside what cargo builds. Nothing of it is installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::apt;
+use crate::workspace::{is_installed, output};
+
+/// The package that depends on the newest such kernel.
+const PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// How the names of the two files start that are kept of it. The module may be compressed.
+const IMAGE: &str = "vmlinuz-";
+const OVERLAY: &str = "overlay.ko";
+
+/// A kernel with the one module of it that sandboxes need.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    /// What is booted.
+    pub(super) image: PathBuf,
+    /// The overlay file system.
+    pub(super) overlay: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel in `directory`, which is put there when it is not.
+    ///
+    /// # Errors
+    /// Why it cannot be had here.
+    pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
+        let kept = directory.join("kernel");
+        if !kept.is_dir() {
+            for program in ["apt-get", "apt-cache", "dpkg-deb"] {
+                anyhow::ensure!(is_installed(program), "no {program} here to get {PACKAGE} with");
+            }
+            let place = directory.join("unpacked");
+            if place.exists() {
+                // Left by one that was killed.
+                fs::remove_dir_all(&place)
+                    .with_context(|| format!("remove {}", place.display()))?;
+            }
+            fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+            let taken = unpack(&place).and_then(|()| keep(&place, &kept));
+            fs::remove_dir_all(&place).with_context(|| format!("remove {}", place.display()))?;
+            taken?;
+        }
+        Ok(Self { image: file(&kept, IMAGE)?, overlay: file(&kept, OVERLAY)? })
+    }
+}
+
+/// Moves what is needed of a package to its own directory, which is there whole or not at all.
+fn keep(package: &Path, kept: &Path) -> anyhow::Result<()> {
+    let chosen = package.join("chosen");
+    fs::create_dir(&chosen).context("make the kernel's directory")?;
+    for start in [IMAGE, OVERLAY] {
+        let found = file(package, start)?;
+        let name = found.file_name().context("a file has a name")?;
+        fs::rename(&found, chosen.join(name)).context("move a file of the package")?;
+    }
+    fs::rename(&chosen, kept).context("move the kernel's directory")
+}
+
+/// Downloads the package and unpacks it in `place`.
+fn unpack(place: &Path) -> anyhow::Result<()> {
+    let package = download(place).or_else(|error| {
+        // The lists of packages may be old, or empty as in a fresh container. Only root can renew
+        // them.
+        apt::get("update", &[], place).map_err(|_| error)?;
+        download(place)
+    })?;
+    output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(place))?;
+    Ok(())
+}
+
+fn download(place: &Path) -> anyhow::Result<PathBuf> {
+    let name = newest()?;
+    apt::get("download", &[&name], place)?;
+    file(place, &format!("{name}_"))
+}
+
+/// The name of the package that holds the kernel itself.
+fn newest() -> anyhow::Result<String> {
+    let told = output(Command::new("apt-cache").args(["depends", PACKAGE]))?;
+    dependency(&told).with_context(|| format!("there is no {PACKAGE} in the lists of packages"))
+}
+
+/// The first dependency on a kernel in what `apt-cache depends` tells.
+fn dependency(told: &str) -> Option<String> {
+    let mut names = told.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    names.find(|name| name.starts_with("linux-image-")).map(str::to_owned)
+}
+
+/// The file whose name starts so, somewhere below a directory.
+fn file(directory: &Path, start: &str) -> anyhow::Result<PathBuf> {
+    find(directory, start)?.with_context(|| format!("{} has no {start}", directory.display()))
+}
+
+fn find(directory: &Path, start: &str) -> anyhow::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let found = if entry.file_type()?.is_dir() {
+            find(&entry.path(), start)?
+        } else {
+            entry.file_name().to_string_lossy().starts_with(start).then(|| entry.path())
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_the_first_dependency_of_its_name() {
+        let told = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
+        assert_eq!(dependency(told).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(dependency("linux-image-cloud-amd64\n  Depends: initramfs-tools\n"), None);
+    }
+
+    #[test]
+    fn of_a_package_two_files_are_kept() {
+        let package = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
+        for path in ["boot/vmlinuz-6", "usr/lib/modules/6/fs/overlay.ko.xz", "usr/share/doc"] {
+            let path = package.join("package").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let kept = package.join("kernel");
+        keep(&package.join("package"), &kept).unwrap();
+        assert!(kept.join("vmlinuz-6").is_file() && kept.join("overlay.ko.xz").is_file());
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 2);
+        assert!(keep(&package.join("package"), &package.join("again")).is_err());
+        fs::remove_dir_all(package).unwrap();
+    }
+}

@@ -1,0 +1,87 @@
+//! One emulated machine: no acceleration and no devices but two serial ports, so that it runs
+//! wherever QEMU does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+/// The emulator.
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Without `cmpxchg16b`: QEMU 7.2 spoils the flags after it now and then, of which kernels die.
+const PROCESSOR: &str = "qemu64,-cx16";
+
+/// How long the machine may run.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// What the machine said on its serial ports.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// On the first: the kernel, and whatever nobody expected.
+    pub(super) console: PathBuf,
+    /// On the second: the verdicts.
+    pub(super) verdicts: String,
+}
+
+/// The emulator's process; killed when dropped.
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots `kernel` with `initrd` and waits for the machine's end. What it says is kept in files
+/// in `place`.
+pub(super) fn boot(kernel: &Path, initrd: &Path, place: &Path) -> anyhow::Result<Said> {
+    let console = place.join("console");
+    let verdicts = place.join("verdicts");
+    let mut command = Command::new(PROGRAM);
+    command.args(["-machine", "pc", "-accel", "tcg", "-smp", "1", "-m", "1G", "-cpu", PROCESSOR]);
+    command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
+    command.arg("-kernel").arg(kernel).arg("-initrd").arg(initrd);
+    command.args(["-append", "console=ttyS0 panic=-1 rdinit=/init -- boot"]);
+    for port in [&console, &verdicts] {
+        command.arg("-serial").arg(format!("file:{}", port.display()));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.spawn().with_context(|| format!("start {PROGRAM}"))?;
+    wait(Machine(child), DEADLINE)
+        .with_context(|| format!("the console is in {}", console.display()))?;
+    let verdicts = std::fs::read(&verdicts).context("read the second serial port")?;
+    Ok(Said { console, verdicts: String::from_utf8_lossy(&verdicts).into_owned() })
+}
+
+fn wait(mut machine: Machine, deadline: Duration) -> anyhow::Result<()> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = machine.0.try_wait().context("wait for the machine")? {
+            if status.success() {
+                return Ok(());
+            }
+            bail!("{PROGRAM}: {status}");
+        }
+        if start.elapsed() > deadline {
+            bail!("the machine did not end within {deadline:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_hangs_is_ended() {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = PathBuf::from(format!("/proc/{}", child.id()));
+        let error = wait(Machine(child), Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("did not end within"), "{error}");
+        assert!(!process.exists());
+    }
+}

@@ -1,0 +1,81 @@
+//! The programs that go into the machine, as cargo builds them for the tests.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::workspace::{Workspace, output};
+
+/// Where each is.
+#[derive(Debug)]
+pub(super) struct Programs {
+    /// The product.
+    pub(super) stockade: PathBuf,
+    /// The machine's first process.
+    pub(super) guest: PathBuf,
+    /// What runs in sandboxes.
+    pub(super) probe: PathBuf,
+    /// The unit tests of the jail.
+    pub(super) jail_tests: PathBuf,
+}
+
+impl Programs {
+    /// Builds what the tests step of `ci` has built already, so that nothing is built twice.
+    pub(super) fn build(workspace: &Workspace) -> anyhow::Result<Self> {
+        let mut cargo = workspace.cargo();
+        cargo.args(["test", "--quiet", "--workspace", "--no-run"]);
+        let told = output(cargo.args(["--message-format", "json-render-diagnostics"]))?;
+        let find = |name, kind, test| {
+            find(&told, name, kind, test).with_context(|| format!("cargo built no {name}"))
+        };
+        Ok(Self {
+            stockade: find("stockade", "bin", false)?,
+            guest: find("guest", "example", false)?,
+            probe: find("probe", "example", false)?,
+            jail_tests: find("stockade_jail", "lib", true)?,
+        })
+    }
+}
+
+/// The program that was built from a target, in the lines of JSON that cargo writes.
+fn find(told: &str, name: &str, kind: &str, test: bool) -> Option<PathBuf> {
+    let mut messages = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages.find_map(|message| {
+        let target = &message["target"];
+        let is_it = target["name"] == name
+            && target["kind"][0] == kind
+            && message["profile"]["test"] == test;
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_from_its_own_tests() {
+        let message = |kind: &str, test: bool, executable: Option<&str>| {
+            json!({
+                "target": {"name": "stockade", "kind": [kind]},
+                "profile": {"test": test},
+                "executable": executable,
+            })
+            .to_string()
+        };
+        let told = [
+            "Compiling".to_owned(),
+            message("bin", true, Some("/tests")),
+            message("lib", false, None),
+            message("bin", false, Some("/program")),
+        ]
+        .join("\n");
+        assert_eq!(find(&told, "stockade", "bin", false), Some("/program".into()));
+        assert_eq!(find(&told, "stockade", "bin", true), Some("/tests".into()));
+        assert_eq!(find(&told, "stockade", "lib", false), None);
+        assert_eq!(find(&told, "other", "bin", false), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! What the machine says, one line for each promise, against the list of all of them: a promise
+//! that nothing is said of is broken.
+
+/// The checks of `tests/guest`, by name.
+const PROMISES: &[&str] = &[
+    "out-of-memory-as-root",
+    "out-of-memory-as-user",
+    "out-of-memory-of-a-child",
+    "files-in-memory-count",
+    "enough-memory",
+    "too-little-memory-to-start",
+    "a-kill-is-told-apart",
+    "processor-share-as-root",
+    "processor-share-as-user",
+    "process-count-as-root",
+    "process-count-as-user",
+    "a-time-out-ends-the-group",
+    "outer-groups-are-hidden",
+    "unit-tests",
+    "only-version-2",
+    "doctor-as-root",
+    "doctor-as-user-with-delegation",
+    "doctor-as-user-without-delegation",
+    "a-scope-with-others-in-it",
+    "a-session-with-others-in-it",
+    "only-some-controllers",
+    "refused-under-systemd",
+    "the-remedy-without-systemd",
+    "alone-in-a-container",
+    "the-remedy-in-a-container",
+    "best-effort",
+    "nothing-is-left",
+];
+
+/// What is wrong with the lines that the machine wrote; nothing when each promise held.
+pub(super) fn findings(said: &str) -> Vec<String> {
+    compare(said, PROMISES)
+}
+
+fn compare(said: &str, promises: &[&str]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let mut held = Vec::new();
+    let mut failed = Vec::new();
+    let mut done = false;
+    for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (verdict, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let name = rest.split(':').next().unwrap_or_default();
+        match verdict {
+            "PASS" => held.push(name),
+            "FAIL" => {
+                findings.push(rest.to_owned());
+                failed.push(name);
+            }
+            "DONE" => done = true,
+            _ => findings.push(format!("not understood: {line}")),
+        }
+    }
+    for name in promises {
+        match held.iter().filter(|held| *held == name).count() {
+            1 => {}
+            0 if failed.contains(name) => {}
+            0 => findings.push(format!("{name}: nothing was said of it")),
+            times => findings.push(format!("{name}: held {times} times")),
+        }
+    }
+    let unknown = held.iter().filter(|name| !promises.contains(name));
+    findings.extend(unknown.map(|name| format!("{name}: is not on the list")));
+    if !done {
+        findings.push("the machine ended before its checks did".to_owned());
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compare_both(said: &str) -> Vec<String> {
+        compare(said, &["a", "b"])
+    }
+
+    #[test]
+    fn exactly_the_listed_promises_must_hold() {
+        assert!(compare_both("PASS a: because: so\r\nPASS b: yes\r\n\r\nDONE\r\n").is_empty());
+        assert_eq!(compare_both("PASS a: x\nFAIL b: why: so\nDONE\n"), ["b: why: so"]);
+        assert_eq!(compare_both("PASS a: x\nDONE\n"), ["b: nothing was said of it"]);
+        assert_eq!(compare_both("PASS a:\nPASS a:\nPASS b:\nDONE\n"), ["a: held 2 times"]);
+        assert_eq!(compare_both("PASS a:\nPASS b:\nPASS c:\nDONE"), ["c: is not on the list"]);
+        assert_eq!(compare_both("PASS a:\noops\nPASS b:\nDONE"), ["not understood: oops"]);
+        assert_eq!(compare_both("PASS a:\nPASS b:\n"), ["the machine ended before its checks did"]);
+        assert_eq!(compare_both("").len(), 3);
+    }
+}
