@@ -14,7 +14,7 @@ const ATTEMPTS: u32 = 1000;
 
 /// Makes a new directory in `parent`, named after `prefix`, this process and a number, and locks
 /// it.
-pub(crate) fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), beneath::Error> {
+pub fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), beneath::Error> {
     let process = rustix::process::getpid().as_raw_nonzero();
     for attempt in 0..ATTEMPTS {
         let Ok(name) = RelativePath::new(format!("{prefix}{process}-{attempt}")) else { break };
@@ -35,7 +35,7 @@ pub(crate) fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), b
 }
 
 /// Locks a directory; `false` where another process has it.
-pub(crate) fn try_lock(dir: &Dir) -> Result<bool, beneath::Error> {
+pub fn try_lock(dir: &Dir) -> Result<bool, beneath::Error> {
     match rustix::fs::flock(dir.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),

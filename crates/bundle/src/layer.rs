@@ -25,7 +25,7 @@ use crate::path::RelativePath;
 
 /// How many names a layer may have.
 const MAX_ENTRIES: u64 = 10_000_000;
-/// How many directories deep it may be: two descriptors are open for each.
+/// How many directories deep it may be: three descriptors are open for each.
 const MAX_DEPTH: usize = 128;
 
 /// Why a layer could not be copied.

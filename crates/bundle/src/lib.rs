@@ -12,7 +12,7 @@
 pub mod apply;
 mod attributes;
 pub mod beneath;
-mod claim;
+pub mod claim;
 pub mod content;
 pub mod data;
 pub mod ignore;

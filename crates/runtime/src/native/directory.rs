@@ -170,6 +170,12 @@ impl Directory {
         part(&self.dir, STAGING)
     }
 
+    /// Where the lower layers of sandboxes on the host's own programs are.
+    pub(crate) fn skeletons(&self) -> Result<PathBuf, beneath::Error> {
+        part(&self.dir, SKELETON)?;
+        Ok(self.path.join(SKELETON))
+    }
+
     /// Makes a directory of one's own in [`Directory::staging`].
     pub(crate) fn stage(&self) -> Result<Staged, beneath::Error> {
         let (staging, trash) = (self.staging()?, self.trash()?);

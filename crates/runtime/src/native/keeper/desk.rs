@@ -44,6 +44,8 @@ pub(super) struct Desk {
     pub(super) data: PathBuf,
     pub(super) directory: Directory,
     pub(super) sandboxes: Dir,
+    /// Where the lower layers of sandboxes on the host's own programs are.
+    pub(super) skeletons: PathBuf,
     /// What tells this run of the host from others.
     pub(super) host_start: String,
     /// Where control groups are made.

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::Rename;
-use stockade_core::sandbox::Root;
+use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
 use stockade_jail::control::{self, Request};
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
@@ -79,7 +79,7 @@ impl Sandbox {
         let path = desk.directory.path().join("sandboxes").join(&name);
         let parts = Parts {
             data: &desk.data,
-            runtime: desk.directory.path(),
+            skeletons: &desk.skeletons,
             place: &path,
             root: &root,
             restored: layers.is_some(),
@@ -147,7 +147,7 @@ impl Sandbox {
         let path: PathBuf = desk.directory.path().join("sandboxes").join(&self.name);
         let parts = Parts {
             data: &desk.data,
-            runtime: desk.directory.path(),
+            skeletons: &desk.skeletons,
             place: &path,
             root: &self.record.root,
             restored: matches!(self.record.spec.root, Root::Snapshot(_)),
@@ -370,6 +370,11 @@ fn launch_refused(error: &jail::Error) -> Failure {
         jail::Error::Namespaces(_) | jail::Error::MapIds { .. } => wall(Wall::User),
         jail::Error::MapOwners { .. } => wall(Wall::View),
         jail::Error::JoinGroup(_) => wall(Wall::Cgroup),
+        jail::Error::OutOfMemory => Failure::Limit {
+            limit: LimitName::Memory,
+            reason,
+            remedy: "choose a larger limit".to_owned(),
+        },
         jail::Error::Deadline => Failure::Deadline,
         jail::Error::Pipe(_) | jail::Error::Lost => Failure::Exhausted(reason),
     }

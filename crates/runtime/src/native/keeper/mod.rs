@@ -165,6 +165,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         stirred: std::collections::BTreeSet::new(),
         data: options.data.clone(),
         sandboxes: directory.sandboxes()?,
+        skeletons: directory.skeletons()?,
         log: directory.log()?,
         directory,
         host_start: moment::host_start().map_err(step("tell this start of the host"))?,

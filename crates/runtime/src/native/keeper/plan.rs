@@ -34,8 +34,8 @@ const RESERVED: [&str; 3] = ["/dev", "/proc", "/sys"];
 pub(super) struct Parts<'a> {
     /// The data directory, of which nothing is ever shown inside.
     pub(super) data: &'a Path,
-    /// The keeper's directory, which holds the skeleton.
-    pub(super) runtime: &'a Path,
+    /// Where the lower layers of sandboxes on the host's own programs are.
+    pub(super) skeletons: &'a Path,
     /// The sandbox's own directory.
     pub(super) place: &'a Path,
     /// What lies below the root's upper layer; never a snapshot.
@@ -47,21 +47,29 @@ pub(super) struct Parts<'a> {
 /// A request for which a jail may be made: every path of the host was looked at.
 #[derive(Debug)]
 pub(super) struct Checked {
-    lower: PathBuf,
+    lower: Lower,
     workspace: Option<(PathBuf, PathBuf)>,
     mounts: Vec<(PathBuf, Mount)>,
+}
+
+#[derive(Debug)]
+enum Lower {
+    /// The host's own programs.
+    Host,
+    /// A directory that holds a root.
+    Directory(PathBuf),
 }
 
 /// Refuses what can never be granted, and finds what of the host is to be shown.
 pub(super) fn check(spec: &SandboxSpec, parts: &Parts<'_>) -> Result<Checked, Failure> {
     let lower = match parts.root {
-        Root::Host => skeleton::ensure(parts.runtime).map_err(|e| host(parts.runtime, &e))?,
+        Root::Host => Lower::Host,
         Root::Directory(path) => {
             let real = real(path, parts.data)?;
             if !real.is_dir() {
                 return Err(Failure::Invalid(format!("{} is no directory", path.display())));
             }
-            real
+            Lower::Directory(real)
         }
         Root::Image(name) => {
             let text = format!("there is no image {name} here: name a directory that holds a root");
@@ -108,14 +116,17 @@ pub(super) fn spec(
 ) -> Result<JailSpec, Failure> {
     let users = Users::of(&identity);
     let Checked { lower, workspace, mounts: asked } = checked;
+    let (lower, mut mounts, is_image) = match lower {
+        Lower::Directory(lower) => (lower, Vec::new(), true),
+        Lower::Host => {
+            let skeleton = skeleton::ensure(parts.skeletons, &users.account(), HOSTNAME)
+                .map_err(|e| host(parts.skeletons, &e))?;
+            (skeleton.path().to_owned(), skeleton.mounts(), false)
+        }
+    };
     let layers = layers(&parts.place.join("layers"), &lower, &identity, parts.restored)?;
-    if matches!(parts.root, Root::Directory(_)) && !parts.restored {
+    if is_image && !parts.restored {
         home(&layers.join("upper"), &lower, users, &identity).map_err(|e| host(&layers, &e))?;
-    }
-    let mut mounts = Vec::new();
-    if *parts.root == Root::Host {
-        mounts = skeleton::mounts(&users.account(), HOSTNAME)
-            .map_err(|e| host(Path::new("/usr"), &e))?;
     }
     if let Some((inside, project)) = workspace {
         let place = parts.place.join("workspace");
@@ -306,7 +317,7 @@ mod tests {
         change(&mut spec);
         let root = spec.root.clone();
         let parts =
-            Parts { data: &data, runtime: &data, place: &data, root: &root, restored: false };
+            Parts { data: &data, skeletons: &data, place: &data, root: &root, restored: false };
         check(&spec, &parts)
     }
 

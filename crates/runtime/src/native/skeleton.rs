@@ -1,0 +1,345 @@
+//! The lower layer of sandboxes on the host's own programs: a small directory with the places of
+//! everything that is mounted above it, the links and small files that the host has there, and
+//! directories for the ordinary user.
+//!
+//! It is named by the hash of all that is in it. An updated host gets another one, and sandboxes
+//! that began with an old one keep it. What is in it is the host's and may be read by everybody
+//! inside; nothing of a sandbox ever gets here.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat};
+use stockade_bundle::claim::{claim, try_lock};
+use stockade_bundle::manifest::ContentHash;
+use stockade_jail::system::{self, Account};
+use stockade_jail::{Mount, Source};
+
+/// Told apart from what other builds of this program put in a skeleton of the same names.
+const FORM: &[u8] = b"skeleton 1";
+/// How the names of skeletons begin that are not whole yet.
+const UNFINISHED: &str = "new-";
+
+/// A skeleton that is there, whole, and what belongs above it.
+#[derive(Debug)]
+pub struct Skeleton {
+    path: PathBuf,
+    mounts: Vec<(PathBuf, Mount)>,
+}
+
+impl Skeleton {
+    /// The directory. Its owners are those that files have inside, counted from 0 as root, and the
+    /// caller's own otherwise.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is mounted above it, read-only: the host's programs and configuration, but for the
+    /// links and files that are in it already. Each has its place in it.
+    pub fn mounts(self) -> Vec<(PathBuf, Mount)> {
+        self.mounts
+    }
+}
+
+/// The skeleton for the host as it is now, made in `directory` unless it is there: whole, or not at
+/// all. `account` is the ordinary user.
+///
+/// # Errors
+/// What looking at the host's system directories and writing to `directory` said.
+pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result<Skeleton> {
+    let mut items = own(account);
+    let mut mounts = Vec::new();
+    for (path, mount) in
+        system::programs()?.into_iter().chain(system::configuration(account, hostname)?)
+    {
+        items.insert(path.clone(), Item::of(&mount)?);
+        if matches!(mount, Mount::Tree(_)) {
+            mounts.push((path, mount));
+        }
+    }
+    add_parents(&mut items);
+    let name = RelativePath::new(&digest(&items, account)[..32]).map_err(io::Error::other)?;
+    let skeletons = Dir::open(directory)?;
+    if skeletons.stat(&name)?.is_none() {
+        make(&skeletons, &name, &items, account)?;
+    }
+    Ok(Skeleton { path: directory.join(name.as_os_str()), mounts })
+}
+
+/// One thing in a skeleton.
+#[derive(Debug, PartialEq, Eq)]
+enum Item {
+    /// A directory of the inside root, with this mode.
+    Directory(u32),
+    /// A directory of the ordinary user.
+    OfUser,
+    /// A file that everybody may read.
+    File(Vec<u8>),
+    /// The place of a file that is mounted.
+    Place,
+    /// A link.
+    Link(Vec<u8>),
+}
+
+impl Item {
+    fn of(mount: &Mount) -> io::Result<Self> {
+        Ok(match mount {
+            Mount::Tree(Source::Host { tree, .. }) => match Stat::of(&tree.file)?.kind {
+                FileKind::Directory => Self::Directory(0o755),
+                _ => Self::Place,
+            },
+            Mount::Tree(_) | Mount::Scratch(_) | Mount::Directory => Self::Directory(0o755),
+            Mount::File(content) => Self::File(content.clone()),
+            Mount::Link(to) => Self::Link(to.as_os_str().as_bytes().to_vec()),
+        })
+    }
+
+    /// What tells it from every other one.
+    fn described(&self) -> (u8, u32, &[u8]) {
+        match self {
+            Self::Directory(mode) => (b'd', *mode, &[]),
+            Self::OfUser => (b'u', 0, &[]),
+            Self::File(content) => (b'f', 0, content),
+            Self::Place => (b'p', 0, &[]),
+            Self::Link(to) => (b'l', 0, to),
+        }
+    }
+}
+
+/// What every skeleton has that is not the host's.
+fn own(account: &Account) -> BTreeMap<PathBuf, Item> {
+    let mut items = BTreeMap::new();
+    for place in ["/dev", "/proc", "/run", "/sys"] {
+        items.insert(place.into(), Item::Directory(0o755));
+    }
+    items.insert("/root".into(), Item::Directory(0o700));
+    items.insert("/tmp".into(), Item::Directory(0o1777));
+    items.insert("/var/tmp".into(), Item::Link(b"/tmp".to_vec()));
+    items.insert("/work".into(), Item::OfUser);
+    items.insert(account.home.clone(), Item::OfUser);
+    items
+}
+
+/// A directory above everything that has none. The map's order puts each before what is in it.
+fn add_parents(items: &mut BTreeMap<PathBuf, Item>) {
+    let paths: Vec<PathBuf> = items.keys().cloned().collect();
+    for parent in paths.iter().flat_map(|path| path.ancestors().skip(1)) {
+        if parent != Path::new("/") {
+            items.entry(parent.to_owned()).or_insert(Item::Directory(0o755));
+        }
+    }
+}
+
+/// A hash of everything that decides what is written.
+fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
+    let mut bytes = FORM.to_vec();
+    for id in [account.user, account.group] {
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    for (path, item) in items {
+        let (kind, mode, content) = item.described();
+        bytes.push(kind);
+        bytes.extend_from_slice(&mode.to_le_bytes());
+        for part in [path.as_os_str().as_bytes(), content] {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+    }
+    ContentHash::of(&bytes).to_hex()
+}
+
+/// Makes a skeleton beside its place, and puts it there.
+fn make(
+    skeletons: &Dir,
+    name: &RelativePath,
+    items: &BTreeMap<PathBuf, Item>,
+    account: &Account,
+) -> io::Result<()> {
+    sweep(skeletons)?;
+    let (unfinished, dir) = claim(skeletons, UNFINISHED)?;
+    let made = fill(&dir, items, account).and_then(|()| {
+        skeletons.chmod(&unfinished, 0o755)?;
+        dir.sync_file_system()?;
+        match skeletons.rename(&unfinished, skeletons, name, Rename::NoReplace) {
+            // Another process was quicker, and made the same.
+            Err(error) if error.errno() == Some(Errno::EXIST) => {
+                Ok(skeletons.remove_tree(&unfinished)?)
+            }
+            other => Ok(other?),
+        }
+    });
+    if made.is_err() {
+        // The first error is the one to tell; the next maker sweeps.
+        let _ = skeletons.remove_tree(&unfinished);
+    }
+    made
+}
+
+/// Removes what makers left that were killed.
+fn sweep(skeletons: &Dir) -> io::Result<()> {
+    for (name, _) in skeletons.entries()? {
+        if !name.starts_with(UNFINISHED.as_bytes()) {
+            continue;
+        }
+        let name = RelativePath::new(name).map_err(io::Error::other)?;
+        // One that has gone, or that its maker has at work, is none.
+        let Ok(dir) = skeletons.open_dir(&name) else { continue };
+        if !try_lock(&dir)? {
+            continue;
+        }
+        // Its maker may have put it in its place, and another one have begun under the name.
+        let inode = dir.stat_self()?.inode;
+        if skeletons.stat(&name)?.is_some_and(|there| there.inode == inode) {
+            skeletons.remove_tree(&name)?;
+        }
+    }
+    Ok(())
+}
+
+fn fill(dir: &Dir, items: &BTreeMap<PathBuf, Item>, account: &Account) -> io::Result<()> {
+    for (path, item) in items {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let path = RelativePath::new(below.as_os_str().as_bytes()).map_err(io::Error::other)?;
+        match item {
+            Item::Directory(mode) => {
+                dir.mkdir(&path, 0o700)?;
+                dir.chmod(&path, *mode)?;
+            }
+            Item::OfUser => {
+                dir.mkdir(&path, 0o700)?;
+                dir.chmod(&path, 0o755)?;
+                if rustix::process::geteuid().is_root() {
+                    dir.chown(&path, account.user, account.group)?;
+                }
+            }
+            Item::File(content) => {
+                let mut file = dir.create_file(&path, 0o600)?;
+                io::Write::write_all(&mut file, content)?;
+                dir.chmod(&path, 0o644)?;
+            }
+            Item::Place => drop(dir.create_file(&path, 0o444)?),
+            Item::Link(to) => dir.symlink(to, &path)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn account() -> Account {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let (user, group) =
+            if user.is_root() { (1000, 1000) } else { (user.as_raw(), group.as_raw()) };
+        Account { name: "user".into(), user, group, home: "/home/user".into() }
+    }
+
+    fn ensure_in(directory: &Path) -> Skeleton {
+        ensure(directory, &account(), "stockade").unwrap()
+    }
+
+    #[test]
+    fn it_has_what_a_system_needs() {
+        let place = tempfile::tempdir().unwrap();
+        let skeleton = ensure_in(place.path());
+        let stat = |path: &str| fs::symlink_metadata(skeleton.path().join(path)).unwrap();
+        let mode = |path: &str| stat(path).mode() & 0o7777;
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(
+            (mode(""), mode("tmp"), mode("root"), mode("etc")),
+            (0o755, 0o1777, 0o700, 0o755)
+        );
+        for path in ["home/user", "work"] {
+            let owner = (stat(path).uid(), stat(path).gid());
+            assert_eq!((owner, mode(path)), ((account().user, account().group), 0o755));
+        }
+        for path in ["dev", "proc", "sys", "run", "home", "usr"] {
+            assert_eq!((stat(path).uid(), stat(path).is_dir()), (own, true), "{path}");
+        }
+        let link = fs::read_link(skeleton.path().join("var/tmp")).unwrap();
+        assert_eq!(link, Path::new("/tmp"));
+        for (name, line) in
+            [("passwd", "user:x:"), ("hosts", "stockade"), ("nsswitch.conf", "hosts:")]
+        {
+            let text = fs::read_to_string(skeleton.path().join("etc").join(name)).unwrap();
+            assert!(text.contains(line), "{text}");
+        }
+        if let Ok(link) = fs::read_link("/bin") {
+            assert_eq!(fs::read_link(skeleton.path().join("bin")).unwrap(), link);
+        }
+    }
+
+    #[test]
+    fn everything_that_is_mounted_has_its_place() {
+        let place = tempfile::tempdir().unwrap();
+        let skeleton = ensure_in(place.path());
+        let path = skeleton.path().to_owned();
+        let mounts = skeleton.mounts();
+        assert!(mounts.iter().any(|(inside, _)| inside == Path::new("/usr")));
+        for (inside, mount) in mounts {
+            let Mount::Tree(Source::Host { tree, .. }) = mount else { panic!("{mount:?}") };
+            let there = fs::symlink_metadata(path.join(inside.strip_prefix("/").unwrap())).unwrap();
+            let directory = Stat::of(&tree.file).unwrap().kind == FileKind::Directory;
+            assert_eq!((there.is_dir(), there.is_file()), (directory, !directory), "{inside:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_made_once_for_each_content() {
+        let place = tempfile::tempdir().unwrap();
+        let first = ensure_in(place.path()).path;
+        fs::write(first.join("mark"), "").unwrap();
+        assert_eq!(ensure_in(place.path()).path, first);
+        assert!(first.join("mark").exists());
+        let other = ensure(place.path(), &account(), "other").unwrap().path;
+        assert!(other != first && first.join("mark").exists());
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn many_makers_make_one_and_leave_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let abandoned = place.path().join("new-1-0");
+        fs::create_dir_all(abandoned.join("etc")).unwrap();
+        for _ in 0..5 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| ensure_in(place.path()));
+                }
+            });
+            let entries: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
+            assert_eq!(entries.len(), 1);
+            fs::remove_dir_all(entries.into_iter().next().unwrap().unwrap().path()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_difference_anywhere_is_another_skeleton() {
+        let items = |item| BTreeMap::from([(PathBuf::from("/a"), item)]);
+        let kinds = [
+            Item::Directory(0o755),
+            Item::Directory(0o700),
+            Item::OfUser,
+            Item::Place,
+            Item::File(Vec::new()),
+            Item::File(b"x".to_vec()),
+            Item::Link(b"x".to_vec()),
+        ];
+        let digests: Vec<_> =
+            kinds.into_iter().map(|item| digest(&items(item), &account())).collect();
+        let mut different = digests.clone();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), digests.len());
+        let renamed = Account { user: 7, ..account() };
+        assert_ne!(digest(&items(Item::OfUser), &renamed), digests[2]);
+    }
+}
