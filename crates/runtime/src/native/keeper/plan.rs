@@ -237,6 +237,8 @@ fn layers(
         if !place.is_dir() {
             directory(place)?;
         }
+        // The jail, which has no rights of the host's root, must find its layers in it.
+        own(place, 0, 0)?;
         let upper = place.join("upper");
         if !restored {
             directory(&upper)?;
