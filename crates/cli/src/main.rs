@@ -6,6 +6,7 @@ mod commands;
 mod doctor;
 mod json;
 mod problem;
+mod processes;
 mod review;
 mod run;
 mod terminal;
@@ -15,6 +16,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(code) = processes::run(&words) {
+        return code;
+    }
     let arguments = match args::Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

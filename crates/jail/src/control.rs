@@ -77,9 +77,13 @@ pub enum Request {
     },
     /// Live this long from now on unless told again.
     Lease(Duration),
-    /// Stop every process (`SIGSTOP`), where no control group can freeze them.
-    Stop,
-    /// Let every process go on (`SIGCONT`).
+    /// Nobody's time runs out any more, for every process is stopped: by a control group already,
+    /// or where none can, by init now (`SIGSTOP`).
+    Stop {
+        /// Whether init is to stop them.
+        by_signal: bool,
+    },
+    /// Every process goes on: those that init has stopped by `SIGCONT`.
     Continue,
     /// Hand out the root directory.
     Root,

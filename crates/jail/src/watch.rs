@@ -28,6 +28,36 @@ pub fn memory_of_tree(root: i32) -> io::Result<u64> {
     sum(root, resident)
 }
 
+/// Whether every process below `root`, but not that one, is stopped by a signal or dead.
+///
+/// # Errors
+/// As [`uses_more_than`].
+pub fn have_stopped(root: i32) -> io::Result<bool> {
+    let runs = |process| u64::from(process != root && runs(process));
+    Ok(sum(root, runs)? == 0)
+}
+
+/// Whether a process can go on by itself (`proc_pid_stat(5)`, "state").
+fn runs(process: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    // The name before it may hold anything.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('T' | 't' | 'Z' | 'X'))
+}
+
+/// The moment at which a process was started, in the kernel's own count since the host's start:
+/// with its number, the name of a process that is never given to another.
+///
+/// # Errors
+/// `NotFound` when there is no such process.
+pub fn started(process: i32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
+    // The 22nd field; the 3rd is the first after the name.
+    let started = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
+    started.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 fn sum(root: i32, measure: impl Fn(i32) -> u64) -> io::Result<u64> {
     let mut total = 0_u64;
     let mut seen = HashSet::new();

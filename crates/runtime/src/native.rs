@@ -5,13 +5,14 @@
 //! each other.
 
 mod client;
-#[expect(dead_code, reason = "some of it is the keeper's")]
 mod directory;
 mod failure;
 pub mod files;
+mod isolation;
+pub mod keeper;
 pub mod skeleton;
-#[cfg_attr(not(test), expect(dead_code, reason = "some of it is the keeper's"))]
 mod socket;
 pub mod wire;
 
 pub use client::{Native, Options};
+pub use isolation::isolation;

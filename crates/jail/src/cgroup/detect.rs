@@ -14,6 +14,8 @@ use super::Limit;
 pub(super) struct Hierarchies {
     /// Our own group in the version 1 hierarchy of each controller that has one.
     pub(super) v1: Vec<(Limit, PathBuf)>,
+    /// Our own group in the version 1 hierarchy that stops processes.
+    pub(super) freezer: Option<PathBuf>,
     /// The version 2 hierarchy.
     pub(super) v2: Option<Unified>,
 }
@@ -48,20 +50,18 @@ pub(super) fn parse(cgroup: &[u8], mountinfo: &[u8]) -> Hierarchies {
             });
             continue;
         }
-        for limit in Limit::ALL {
-            let name = limit.controller().as_bytes();
-            let named = |list: &[u8]| list.split(|b| *b == b',').any(|c| c == name);
-            if !named(controllers) {
-                continue;
-            }
-            let mut own = mounts
+        let own = |name: &str| {
+            let named = |list: &[u8]| list.split(|b| *b == b',').any(|c| c == name.as_bytes());
+            named(controllers).then_some(())?;
+            mounts
                 .iter()
                 .filter(|mount| mount.kind == b"cgroup" && named(mount.options))
-                .filter_map(|mount| mount.locate(path));
-            if let Some(directory) = own.next() {
-                hierarchies.v1.push((limit, directory));
-            }
+                .find_map(|mount| mount.locate(path))
+        };
+        for limit in Limit::ALL {
+            hierarchies.v1.extend(own(limit.controller()).map(|directory| (limit, directory)));
         }
+        hierarchies.freezer = hierarchies.freezer.or_else(|| own("freezer"));
     }
     hierarchies
 }
@@ -138,12 +138,13 @@ mod tests {
     #[test]
     fn separate_v1_hierarchies_and_an_empty_v2_are_told_apart() {
         let found = parse(
-            b"9:name=systemd:/\n8:pids:/\n4:memory:/api/38d\n2:cpuacct:/\n1:cpu:/\n0::/\n",
+            b"9:name=systemd:/\n8:pids:/\n6:freezer:/\n4:memory:/api/38d\n2:cpuacct:/\n1:cpu:/\n0::/\n",
             b"22 27 0:21 / /proc rw,relatime - proc proc rw\n\
               31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
               32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
               33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct\n\
               35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+              37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime - cgroup cgroup rw,freezer\n\
               39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n\
               40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n\
               41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
@@ -151,6 +152,7 @@ mod tests {
         assert_eq!(found.v1(Limit::Memory), Some(&*path("/sys/fs/cgroup/memory/api/38d")));
         assert_eq!(found.v1(Limit::Cpus), Some(&*path("/sys/fs/cgroup/cpu")));
         assert_eq!(found.v1(Limit::Pids), Some(&*path("/sys/fs/cgroup/pids")));
+        assert_eq!(found.freezer, Some(path("/sys/fs/cgroup/freezer")));
         let unified = path("/sys/fs/cgroup/unified");
         assert_eq!(found.v2, Some(Unified { mount: unified.clone(), own: unified }));
     }

@@ -261,7 +261,7 @@ fn a_group_of_version_2_is_killed_at_once() {
     fs::create_dir(&directory).unwrap();
     let part =
         Part { version: Version::Two, directory: directory.clone(), held: vec![], leaf: None };
-    let group = Group { parts: vec![part] };
+    let group = Group { parts: vec![part], freezer: None };
     let child = start_in(&group, || fork_until_refused(20) + wait_forever());
     while files::processes(&directory).unwrap().len() < 21 {
         std::thread::sleep(Duration::from_millis(1));
@@ -292,7 +292,7 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
     fs::create_dir(&own).unwrap();
     let seen = detect::Unified { mount: own.clone(), own: own.clone() };
     let part = Part { version: Version::Two, directory: own.clone(), held: vec![], leaf: None };
-    let inhabited = Group { parts: vec![part] };
+    let inhabited = Group { parts: vec![part], freezer: None };
 
     let ended = run_in(&inhabited, || {
         let made = v2::place(&seen, "jail", &[spare]).unwrap();
@@ -312,6 +312,17 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
         assert_eq!(files::processes(&own).unwrap(), [ourselves]);
         assert!(!leaf.exists());
         assert!(files::words(&own, "cgroup.subtree_control").unwrap().is_empty());
+
+        // One that makes many moves once.
+        let leaf = own.join("settled.self");
+        v2::settle(&own, &leaf).unwrap();
+        assert_eq!(files::processes(&leaf).unwrap(), [ourselves]);
+        for name in ["first", "second"] {
+            let made = v2::place(&seen, name, &[spare]).unwrap();
+            assert_eq!((made.directory.clone(), made.leaf), (own.join(name), None));
+            files::remove_group(&made.directory).unwrap();
+        }
+        v2::leave(&own, &leaf, &[spare]);
         0
     });
     assert_eq!(ended, Ended::Exited(0));
@@ -330,6 +341,111 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
     if !given.contains(&spare.to_owned()) {
         files::write(&unified.mount, "cgroup.subtree_control", "-hugetlb").unwrap();
     }
+}
+
+/// A child of the test that counts into a pipe, in a group that can be stopped, beside another
+/// that stands for init.
+fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
+    let place = Place::of(found);
+    let group = place.create(&fresh_name(), limits).unwrap();
+    assert!(group.can_stop());
+    let init = start_in(&group, wait_forever);
+    let (ticks, mut tick) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&ticks, true).unwrap();
+    let child = start_in(&group, move || {
+        while tick.write_all(&[1]).is_ok() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        0
+    });
+    let heard = || (&ticks).read(&mut [0; 4096]).unwrap_or(0);
+    let wait_until = |done: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !done() {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_until(&|| heard() > 0);
+    // Somebody else takes the groups over, and finds them as they are.
+    let record = group.to_record();
+    group.release();
+    let mut group = Group::recorded(&record).unwrap();
+    assert_eq!(group.to_record(), record);
+    for _ in 0..2 {
+        group.stop(init).unwrap();
+        wait_until(&|| group.has_stopped().unwrap());
+        while heard() > 0 {}
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(heard(), 0);
+        // Init is not stopped.
+        let state = fs::read_to_string(format!("/proc/{init}/wchan")).unwrap_or_default();
+        assert!(!state.contains("freez") && !state.contains("refrigerator"), "{state}");
+        group.go_on(init).unwrap();
+        wait_until(&|| heard() > 0);
+    }
+    let freezer = group.freezer.clone().unwrap();
+    let mut inhabitants = files::processes(&freezer.directory).unwrap();
+    inhabitants.sort_unstable();
+    let mut both = [init, child];
+    both.sort_unstable();
+    assert_eq!(inhabitants, both);
+    // What is killed while it is stopped dies once it is let go.
+    group.stop(init).unwrap();
+    wait_until(&|| group.has_stopped().unwrap());
+    assert!(group.try_remove().is_err());
+    for process in [init, child] {
+        crate::sys::kill(process, libc::SIGKILL).unwrap();
+    }
+    group.thaw().unwrap();
+    assert_eq!(wait_for(init), Ended::Killed(libc::SIGKILL));
+    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    wait_until(&|| freezer.directory.parent().is_none() || group_is_gone(&record));
+}
+
+fn group_is_gone(record: &[u8]) -> bool {
+    Group::recorded(record).unwrap().try_remove().is_ok()
+}
+
+#[test]
+fn what_is_in_a_group_of_version_1_can_be_stopped() {
+    let found = hierarchies();
+    if !is_root() || found.freezer.is_none() {
+        skipped("no hierarchy of version 1 with a freezer that may be written");
+        return;
+    }
+    stop_and_go_on(Hierarchies { v2: None, ..found }, &Limits::default());
+}
+
+#[test]
+fn what_is_in_a_group_of_version_2_can_be_stopped() {
+    let found = hierarchies();
+    if !is_root() || found.v2.is_none() {
+        skipped("no hierarchy of version 2 that may be written");
+        return;
+    }
+    stop_and_go_on(Hierarchies { v2: found.v2, ..Hierarchies::default() }, &Limits::default());
+}
+
+#[test]
+fn a_limited_group_can_be_stopped() {
+    let limits = Limits { memory_bytes: Some(64 * MIB), ..Limits::default() };
+    if group(&limits).is_none() {
+        return;
+    }
+    stop_and_go_on(hierarchies(), &limits);
+}
+
+#[test]
+fn what_is_no_record_of_groups_is_refused() {
+    for record in [&b"3 holds, /x\n"[..], b"1 holds,memory\n", b"1 keeps, /x\n", b"1 holds,air /x"]
+    {
+        assert!(Group::recorded(record).is_none(), "{record:?}");
+    }
+    let group = Group::recorded(b"1 holds,memory,cpus /a b/c\n2 stops /d\n").unwrap();
+    assert_eq!(group.held_by(Limit::Cpus), Some("cgroup v1"));
+    assert_eq!(group.parts[0].directory, Path::new("/a b/c"));
+    group.release();
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 mod detect;
 mod files;
+mod freezer;
+mod held;
 mod remedy;
 mod v1;
 mod v2;
@@ -20,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use detect::{Hierarchies, Unified};
+use freezer::Freezer;
+pub use held::Place;
 use remedy::{Asker, Cause, Top};
 
 /// What a jail may use; `None` is no limit.
@@ -48,6 +52,8 @@ pub enum Limit {
 #[derive(Debug, Default)]
 pub struct Group {
     parts: Vec<Part>,
+    /// Where everything but init can be stopped.
+    freezer: Option<Freezer>,
 }
 
 /// One directory of a group, in one hierarchy.
@@ -235,7 +241,7 @@ impl Group {
         let v2::Made { directory, leaf } = v2::place(unified, name, &controllers(held))?;
         let part =
             Part { version: Version::Two, directory: directory.clone(), held: held.to_vec(), leaf };
-        let group = Self { parts: vec![part] };
+        let group = Self { parts: vec![part], freezer: None };
         v2::set(&directory, &limits.only(held))?;
         Ok(group)
     }
@@ -247,7 +253,12 @@ impl Group {
     /// What the kernel said; the process may be in some of the groups then.
     pub fn add(&self, pid: i32) -> io::Result<()> {
         let pid = pid.to_string();
-        self.parts.iter().try_for_each(|part| files::write(&part.directory, "cgroup.procs", &pid))
+        let directories = self.parts.iter().map(|part| &part.directory);
+        // It may lie in one of the others, and comes last.
+        let freezer = self.freezer.iter().map(|freezer| &freezer.directory);
+        directories
+            .chain(freezer)
+            .try_for_each(|directory| files::write(directory, "cgroup.procs", &pid))
     }
 
     /// What holds a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.
@@ -310,7 +321,10 @@ impl Group {
     }
 
     fn remove_parts(&mut self) -> io::Result<()> {
-        let mut result = Ok(());
+        let mut result = match self.freezer.take() {
+            Some(freezer) => files::remove_group(&freezer.directory),
+            None => Ok(()),
+        };
         for part in self.parts.drain(..) {
             let removed = files::remove_group(&part.directory);
             result = result.and(removed);
@@ -346,7 +360,8 @@ pub fn sweep() -> usize {
     let unified = found.v2.iter().flat_map(|unified| {
         unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount))
     });
-    own.chain(unified).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
+    let freezer = found.freezer.as_deref();
+    own.chain(unified).chain(freezer).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
 }
 
 fn sweep_in(parent: &Path, age: Duration) -> usize {
@@ -362,7 +377,7 @@ fn sweep_in(parent: &Path, age: Duration) -> usize {
         .flatten()
         .filter(|entry| abandoned(entry).is_some())
         // The kernel refuses to remove a group that has processes.
-        .filter(|entry| fs::remove_dir(entry.path()).is_ok())
+        .filter(|entry| held::remove_abandoned(&entry.path()).is_ok())
         .count()
 }
 

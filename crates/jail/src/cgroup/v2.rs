@@ -82,6 +82,23 @@ fn make(directory: &Path) -> io::Result<()> {
     Err(io::Error::other(text))
 }
 
+/// Moves this process into `leaf`, a new child of its group, when it is alone in that and the
+/// group could give controllers to children then.
+pub(super) fn settle(own: &Path, leaf: &Path) -> io::Result<()> {
+    let useful = !files::words(own, "cgroup.controllers")?.is_empty();
+    if is_top(own)
+        || !useful
+        || files::words(own, "cgroup.procs")? != [std::process::id().to_string()]
+    {
+        return Ok(());
+    }
+    fs::create_dir(leaf)?;
+    files::write(leaf, "cgroup.procs", "0").inspect_err(|_| {
+        // Nobody is in it.
+        let _ = fs::remove_dir(leaf);
+    })
+}
+
 /// Takes back what `within_own` did: this process returns to its group.
 pub(super) fn leave(own: &Path, leaf: &Path, controllers: &[&str]) {
     // Each is best effort: the group is ours alone, and systemd removes it with all below.

@@ -168,7 +168,7 @@ impl Request {
                 }
             }
             Self::Lease(duration) => Writer::tagged(b'T').duration(*duration),
-            Self::Stop => Writer::tagged(b'P'),
+            Self::Stop { by_signal } => Writer::tagged(b'P').flag(*by_signal),
             Self::Continue => Writer::tagged(b'Q'),
             Self::Root => Writer::tagged(b'R'),
             Self::List => Writer::tagged(b'L'),
@@ -212,7 +212,7 @@ impl Request {
                 Self::Connect { number, target, user, group }
             }
             b'T' => Self::Lease(reader.duration()?),
-            b'P' => Self::Stop,
+            b'P' => Self::Stop { by_signal: reader.flag()? },
             b'Q' => Self::Continue,
             b'R' => Self::Root,
             b'L' => Self::List,
@@ -352,7 +352,8 @@ mod tests {
             connect(Target::Tcp(8080)),
             connect(Target::Unix(b"/tmp/socket".to_vec())),
             Request::Lease(Duration::from_secs(60)),
-            Request::Stop,
+            Request::Stop { by_signal: true },
+            Request::Stop { by_signal: false },
             Request::Continue,
             Request::Root,
             Request::List,

@@ -96,8 +96,19 @@ pub(crate) struct Init {
     client: Option<Channel>,
     reports: VecDeque<(Report, Vec<OwnedFd>)>,
     commands: BTreeMap<u64, Command>,
+    /// How every process was stopped, when they are.
+    stopped: Option<Stopped>,
     /// Whether there may be processes that lost their subreaper.
     orphans: bool,
+}
+
+/// Who has stopped the processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    /// Init, by a signal.
+    BySignal,
+    /// A control group.
+    ByGroup,
 }
 
 /// Whether init goes on.
@@ -126,6 +137,7 @@ impl Init {
             client: None,
             reports: VecDeque::new(),
             commands: BTreeMap::new(),
+            stopped: None,
             orphans: false,
         }
     }
@@ -193,6 +205,7 @@ impl Init {
         let sweeping = self.orphans.then(|| Instant::now() + SWEEPING);
         self.commands
             .values()
+            .filter(|_| self.stopped.is_none())
             .filter_map(Command::next_deadline)
             .chain(sweeping)
             .chain([self.lease_end])
@@ -226,7 +239,8 @@ impl Init {
     fn look_after_commands(&mut self) -> Next {
         let now = Instant::now();
         for (number, command) in &mut self.commands {
-            if command.keep_deadlines(now).is_err() {
+            command.settle();
+            if self.stopped.is_none() && command.keep_deadlines(now).is_err() {
                 // What cannot be killed alone goes with everything else.
                 return Next::End;
             }
@@ -299,12 +313,19 @@ impl Init {
                 let now = Instant::now();
                 self.lease_end = now.checked_add(lease).unwrap_or(self.lease_end);
             }
-            // As pid 1, -1 means every other process here.
-            Request::Stop => {
-                let _ = raw::kill(-1, libc::SIGSTOP);
+            Request::Stop { by_signal } => {
+                if by_signal {
+                    // As pid 1, -1 means every other process here.
+                    let _ = raw::kill(-1, libc::SIGSTOP);
+                }
+                self.stopped = Some(if by_signal { Stopped::BySignal } else { Stopped::ByGroup });
             }
             Request::Continue => {
-                let _ = raw::kill(-1, libc::SIGCONT);
+                if self.stopped.take() == Some(Stopped::BySignal) {
+                    let _ = raw::kill(-1, libc::SIGCONT);
+                }
+                let now = Instant::now();
+                self.commands.values_mut().for_each(|command| command.goes_on(now));
             }
             Request::Root => {
                 let root = self.root.try_clone();

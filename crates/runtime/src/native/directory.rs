@@ -107,6 +107,12 @@ impl Directory {
         Listener::bind(self.dir.as_fd(), SOCKET)
     }
 
+    /// Lets clients know that no keeper listens any more.
+    pub(crate) fn unlink_socket(&self) {
+        // Where it stays, nobody answers on it.
+        let _ = rustix::fs::unlinkat(self.dir.as_fd(), SOCKET, rustix::fs::AtFlags::empty());
+    }
+
     /// Connects to the keeper.
     pub(crate) fn connect(&self) -> std::io::Result<Socket> {
         Socket::connect(self.dir.as_fd(), SOCKET)
@@ -163,6 +169,12 @@ impl Directory {
     /// locked is a leftover.
     pub(crate) fn staging(&self) -> Result<Dir, beneath::Error> {
         part(&self.dir, STAGING)
+    }
+
+    /// Where the lower layers of sandboxes on the host's own programs are.
+    pub(crate) fn skeletons(&self) -> Result<PathBuf, beneath::Error> {
+        part(&self.dir, SKELETON)?;
+        Ok(self.path.join(SKELETON))
     }
 
     /// Makes a directory of one's own in [`Directory::staging`].

@@ -196,7 +196,6 @@ impl Command {
     /// # Errors
     /// When it could not be ended in time.
     pub(super) fn keep_deadlines(&mut self, now: Instant) -> Result<(), ()> {
-        self.settle();
         if self.next_deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
@@ -208,7 +207,7 @@ impl Command {
     }
 
     /// Takes over what the subreaper has seen, and lets go of it when it is done.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let Some(under) = &self.under else { return };
         let seen = under.slot.seen();
         self.started |= seen.started;
@@ -230,6 +229,13 @@ impl Command {
         if let Some(under) = &self.under {
             under.slot.ask_to_kill();
             subreaper::wake(under.subreaper);
+        }
+    }
+
+    /// Notes that it was stopped, so that it could not have been ended, and is so no more.
+    pub(super) fn goes_on(&mut self, now: Instant) {
+        if let Some((_, until)) = &mut self.ending {
+            *until = now + KILLING;
         }
     }
 

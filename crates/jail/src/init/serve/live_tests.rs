@@ -376,7 +376,7 @@ fn everything_ends_with_the_lease_also_while_it_is_stopped() {
         let _streams = jail.start(&execute);
         let number = execute.number;
         jail.hear(move |report| *report == Report::Started { number });
-        jail.control.send(&Request::Stop, &[]).unwrap();
+        jail.control.send(&Request::Stop { by_signal: true }, &[]).unwrap();
         jail.control.send(&Request::Lease(Duration::from_millis(50)), &[]).unwrap();
         let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
         let ended = poll(&mut [PollFd::new(&jail.held.init, PollFlags::IN)], Some(&timeout));
@@ -418,7 +418,7 @@ fn stopped_processes_go_on() {
             count
         };
         assert!(count(0.3) > 0);
-        jail.control.send(&Request::Stop, &[]).unwrap();
+        jail.control.send(&Request::Stop { by_signal: true }, &[]).unwrap();
         jail.control.send(&Request::List, &[]).unwrap();
         jail.hear(|report| *report == Report::Listed);
         count(0.02);
@@ -426,6 +426,36 @@ fn stopped_processes_go_on() {
         jail.control.send(&Request::Continue, &[]).unwrap();
         assert!(count(0.3) > 0);
         note("stopped and continued");
+    });
+}
+
+#[test]
+fn nobodys_time_runs_out_while_everything_is_stopped() {
+    served(PATIENCE, |jail| {
+        let execute = Execute {
+            timeout: Some(Duration::from_millis(100)),
+            ..jail.command("while :; do sleep 0.01; done")
+        };
+        let _streams = jail.start(&execute);
+        let number = execute.number;
+        jail.hear(move |report| *report == Report::Started { number });
+        jail.control.send(&Request::Stop { by_signal: true }, &[]).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        jail.control.send(&Request::List, &[]).unwrap();
+        let (report, _) = jail.hear(|report| matches!(report, Report::Record(_)));
+        assert!(
+            matches!(&report, Report::Record(record) if record.progress == Progress::Running),
+            "{report:?}"
+        );
+        assert!(crate::watch::have_stopped(jail.held.init_process).unwrap());
+        jail.control.send(&Request::Continue, &[]).unwrap();
+        let (report, _) = jail.hear(move |report| {
+            matches!(report, Report::Exited { number: exited, .. } if *exited == number)
+        });
+        assert!(
+            matches!(report, Report::Exited { cause: Some(Cause::TimedOut), .. }),
+            "{report:?}"
+        );
     });
 }
 

@@ -1,0 +1,45 @@
+//! The processes that Stockade starts from itself: the keeper and its helpers. Nobody types their
+//! arguments, and what they say goes into the keeper's log.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use stockade_runtime::native::keeper::{self, Options, helpers};
+
+/// The first argument of the keeper, before the data directory and the size of the pool.
+pub(crate) const KEEPER: &str = "__keeper";
+/// This very program, also where it was replaced meanwhile.
+const OURSELVES: &str = "/proc/self/exe";
+
+/// Runs the process that the arguments name; `None` when they are a person's.
+pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
+    let (first, rest) = arguments.split_first()?;
+    if first == helpers::ARGUMENT {
+        return Some(helpers::run(rest));
+    }
+    (first == KEEPER).then(|| keeper(rest))
+}
+
+fn keeper(arguments: &[OsString]) -> ExitCode {
+    let [data, pool] = arguments else { return ExitCode::from(2) };
+    let Some(pool) = pool.to_str().and_then(|text| text.parse().ok()) else {
+        return ExitCode::from(2);
+    };
+    let options = Options { data: PathBuf::from(data), pool, program: OURSELVES.into() };
+    match keeper::run(&options) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = format!("no keeper: {error}");
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            // Whoever started it reads this.
+            let _ = writeln!(std::io::stderr(), "{text}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! One client's connection: what it is waiting for, and what waits to be sent to it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use super::Key;
+use super::reactor::{Interest, Watched};
+use crate::exec::Offsets;
+use crate::native::socket::{Message, Packet, Socket};
+use crate::native::wire::{Answer, Request};
+
+/// How many messages may wait for a client that does not read: the answer to its request, and what
+/// ends what it hears.
+const WAITING: usize = 16;
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: Watched<Socket>,
+    /// It said who it is, and speaks this version.
+    pub(super) greeted: bool,
+    pub(super) phase: Phase,
+    waiting: VecDeque<(Packet, Option<OwnedFd>)>,
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It may ask for something.
+    Idle,
+    /// It waits for its answer; it is to hold this sandbox still then.
+    Waiting(Option<Key>),
+    /// It holds a sandbox still, until it asks for something else.
+    Holding(Key),
+    /// It hears of a command.
+    Hearing(Subscription),
+}
+
+/// What a client hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Subscription {
+    pub(super) sandbox: Key,
+    /// The command.
+    pub(super) number: u64,
+    /// How far it has heard.
+    pub(super) at: Offsets,
+}
+
+impl Client {
+    pub(super) const fn new(socket: Watched<Socket>) -> Self {
+        Self { socket, greeted: false, phase: Phase::Idle, waiting: VecDeque::new() }
+    }
+
+    /// The next request; `None` once the client is gone.
+    pub(super) fn receive(&self) -> io::Result<Option<Message<Request>>> {
+        self.socket.receive()
+    }
+
+    /// Whether it reads as fast as it is sent to.
+    pub(super) fn keeps_up(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Sends a message, now or when the client reads.
+    ///
+    /// # Errors
+    /// When the client is gone or lets too much wait.
+    pub(super) fn send(
+        &mut self,
+        answer: &Answer,
+        body: &[u8],
+        descriptor: Option<OwnedFd>,
+    ) -> io::Result<()> {
+        if self.waiting.len() >= WAITING {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.waiting.push_back((Packet::new(answer, body)?, descriptor));
+        self.send_what_waits()
+    }
+
+    /// Sends as much of what waits as the client takes.
+    pub(super) fn send_what_waits(&mut self) -> io::Result<()> {
+        while let Some((packet, descriptor)) = self.waiting.front() {
+            let descriptors: Vec<_> = descriptor.iter().map(|open| open.as_fd()).collect();
+            match self.socket.send(packet, &descriptors) {
+                Ok(()) => {
+                    self.waiting.pop_front();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.look_out()
+    }
+
+    /// Changes what it does.
+    pub(super) fn become_phase(&mut self, phase: Phase) -> io::Result<()> {
+        self.phase = phase;
+        self.look_out()
+    }
+
+    /// Waits for what matters now: requests when it may make some, room when something waits.
+    fn look_out(&mut self) -> io::Result<()> {
+        let mut interest = Interest::RDHUP;
+        if matches!(self.phase, Phase::Idle | Phase::Holding(_)) {
+            interest |= Interest::IN;
+        }
+        if !self.waiting.is_empty() {
+            interest |= Interest::OUT;
+        }
+        self.socket.want(interest)
+    }
+}

@@ -1,0 +1,155 @@
+//! What every part of the keeper needs at hand, and where they leave what is to be said to
+//! clients.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stockade_bundle::beneath::Dir;
+use stockade_jail::cgroup::{Group, Place};
+
+use super::account::Users;
+use super::moment::{self, Moment};
+use super::reactor::Reactor;
+use super::spool::Bench;
+use super::timers::{Timer, Timers};
+use super::{ClientId, Key};
+use crate::exec::{Ending, Offsets};
+use crate::native::directory::Directory;
+use crate::native::wire::{Answer, Failure, Metrics};
+
+/// How many descriptors are left for what has to go on when no more can be had: reading what
+/// commands write, hearing inits, launching what was begun.
+const RESERVE: u64 = 96;
+/// How many of them clients that connect may take, so that somebody can still destroy something.
+const RESERVE_FOR_CLIENTS: u64 = 32;
+/// How long until control groups that were in use are tried again.
+const GROUPS_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is at hand.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) reactor: Reactor,
+    pub(super) timers: Timers,
+    pub(super) bench: Bench,
+    pub(super) metrics: Metrics,
+    /// What is to be said, in this order.
+    pub(super) replies: VecDeque<(ClientId, Reply)>,
+    /// Clients for whom there may be something new of the command that they hear of.
+    pub(super) stirred: BTreeSet<ClientId>,
+    /// The data directory.
+    pub(super) data: PathBuf,
+    pub(super) directory: Directory,
+    pub(super) sandboxes: Dir,
+    /// Where the lower layers of sandboxes on the host's own programs are.
+    pub(super) skeletons: PathBuf,
+    /// What tells this run of the host from others.
+    pub(super) host_start: String,
+    /// Where control groups are made.
+    pub(super) place: Place,
+    pub(super) last_number: u64,
+    /// Groups that were still in use when they were to be removed.
+    pub(super) leftovers: Vec<Group>,
+    pub(super) users: Users,
+    /// How many descriptors this process may have.
+    pub(super) descriptors: u64,
+    pub(super) log: File,
+    /// Sandboxes whose init has begun to serve.
+    pub(super) joined: Vec<Key>,
+    /// There is something in the trash.
+    pub(super) has_trash: bool,
+}
+
+/// Something that is said to a client.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The answer to its request, with a descriptor.
+    Answer(Box<Answer>, Option<OwnedFd>),
+    /// It hears of a command from now on, from these offsets; the descriptor is that of the
+    /// command's input.
+    Attached { sandbox: Key, number: u64, from: Offsets, input: Option<OwnedFd> },
+    /// The sandbox is held for it.
+    Held { sandbox: Key, answer: Box<Answer> },
+    /// The command that it hears of ended like this, and nothing is kept of it any more.
+    Gone(Ending),
+}
+
+impl Desk {
+    pub(super) fn answer(&mut self, client: ClientId, answer: Answer) {
+        self.replies.push_back((client, Reply::Answer(Box::new(answer), None)));
+    }
+
+    pub(super) fn refuse(&mut self, client: ClientId, failure: Failure) {
+        self.answer(client, Answer::Failed(failure));
+    }
+
+    /// Says the same to several.
+    pub(super) fn answer_all(&mut self, clients: Vec<ClientId>, answer: &Answer) {
+        for client in clients {
+            self.answer(client, answer.clone());
+        }
+    }
+
+    /// A number that no keeper of this host has given before.
+    pub(super) fn next_number(&mut self) -> u64 {
+        let now = u64::try_from(Moment::now().after_host_start().as_nanos()).unwrap_or(u64::MAX);
+        self.last_number = now.max(self.last_number + 1);
+        self.last_number
+    }
+
+    /// Writes a line into the log.
+    pub(super) fn note(&mut self, text: &str) {
+        let line = format!("{} {text}\n", moment::wall_ms());
+        // Where nothing can be logged, everything else goes on.
+        let _ = self.log.write_all(line.as_bytes());
+    }
+
+    /// Refuses to go on with something new when few descriptors are left. The kernel gives the
+    /// lowest number that is free, so that a new one tells how many are in use.
+    pub(super) fn afford(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.has_left(newest, RESERVE).then_some(()).ok_or_else(|| {
+            Failure::Exhausted(format!(
+                "the keeper may have {} open files, and needs the rest for what it holds",
+                self.descriptors
+            ))
+        })
+    }
+
+    /// Whether one more client can be taken.
+    pub(super) fn affords_client(&self, newest: &impl AsRawFd) -> bool {
+        self.has_left(newest, RESERVE_FOR_CLIENTS)
+    }
+
+    fn has_left(&self, newest: &impl AsRawFd, reserve: u64) -> bool {
+        let number = u64::from(newest.as_raw_fd().unsigned_abs());
+        number.saturating_add(reserve) < self.descriptors
+    }
+
+    /// Removes control groups, now or when nobody is in them any more.
+    pub(super) fn remove_groups(&mut self, mut groups: Group) {
+        if groups.try_remove().is_err() {
+            self.leftovers.push(groups);
+            self.timers.after(GROUPS_AGAIN, Timer::Groups);
+        } else {
+            groups.release();
+        }
+    }
+
+    /// Tries again to remove what is left.
+    pub(super) fn remove_leftovers(&mut self) {
+        for groups in std::mem::take(&mut self.leftovers) {
+            self.remove_groups(groups);
+        }
+    }
+
+    /// Throws a sandbox's directory away.
+    pub(super) fn discard(&mut self, name: &str) {
+        match self.directory.discard(&self.sandboxes, name) {
+            Ok(_) => self.has_trash = true,
+            Err(error) => self.note(&format!("cannot throw {name} away: {error}")),
+        }
+    }
+}

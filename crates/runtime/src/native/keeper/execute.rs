@@ -1,0 +1,293 @@
+//! What is done to commands: starting them, signals, and the rest of a client's wishes.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::pipe::{PipeFlags, pipe_with};
+use stockade_core::ExecId;
+use stockade_core::sandbox::User;
+use stockade_jail::WindowSize;
+use stockade_jail::control::{COMMANDS, Execute, Request, Target};
+
+use super::ClientId;
+use super::command::{Command, Stage};
+use super::desk::{Desk, Reply};
+use super::record;
+use super::sandbox::{Life, Sandbox};
+use crate::exec::Offsets;
+use crate::native::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
+use crate::runtime::State;
+
+/// A command that a client wants to be started.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    pub(super) client: ClientId,
+    pub(super) exec: ExecId,
+    pub(super) head: CommandHead,
+    pub(super) words: Words,
+}
+
+/// The ends of a command's pipes.
+struct Pipes {
+    /// What init is given: the command's own ends, then the outer ones for who comes next.
+    for_init: Vec<OwnedFd>,
+    input: Option<OwnedFd>,
+    output: OwnedFd,
+    error: OwnedFd,
+}
+
+impl Sandbox {
+    /// Starts a command, or attaches to the one that was started under the same id.
+    pub(super) fn execute(&mut self, desk: &mut Desk, wanted: Deferred) {
+        let client = wanted.client;
+        let key = self.key;
+        if let Ok(command) = self.command(&wanted.exec) {
+            if let Stage::Starting(clients) = &mut command.stage {
+                clients.push(client);
+                return;
+            }
+            let (number, input) = (command.number, command.input_for_client());
+            let from = Offsets::default();
+            desk.replies.push_back((client, Reply::Attached { sandbox: key, number, from, input }));
+            return;
+        }
+        match self.usable() {
+            Ok(jail) if !jail.pause.is_going() => self.deferred.push_back(wanted),
+            Ok(_) => {
+                if let Err(failure) = self.start(desk, wanted) {
+                    desk.refuse(client, failure);
+                }
+            }
+            Err(failure) => desk.refuse(client, failure),
+        }
+    }
+
+    fn start(&mut self, desk: &mut Desk, wanted: Deferred) -> Result<(), Failure> {
+        let Deferred { client, exec, head, words } = wanted;
+        if self.commands.len() >= COMMANDS {
+            let text = "a sandbox keeps no more than 1024 commands: acknowledge those that ended";
+            return Err(Failure::Exhausted(text.to_owned()));
+        }
+        if words.arguments.is_empty() {
+            return Err(Failure::Invalid("a command has at least its program's name".to_owned()));
+        }
+        let user = desk.users.check(head.user.unwrap_or(self.record.user))?;
+        let number = desk.next_number();
+        let mut command = Command::new(exec.clone(), number, head.output_limit_bytes);
+        command.takes_input = head.takes_input;
+        command.kills_before = self.kills();
+        command.note(self.place.as_fd()).map_err(|error| full(&error))?;
+        let for_init = match head.terminal {
+            Some(_) => Vec::new(),
+            None => {
+                let pipes = self.pipes(desk, user, head.takes_input)?;
+                command.input = pipes.input;
+                command
+                    .take_pipes(&desk.reactor, self.key, pipes.output, pipes.error)
+                    .map_err(|error| full(&error))?;
+                pipes.for_init
+            }
+        };
+        let environment = if self.record.has_environment {
+            record::read_environment(self.place.as_fd()).map_err(|error| full(&error))?
+        } else {
+            record::Environment::new()
+        };
+        let execute = Execute {
+            number,
+            key: exec.as_str().as_bytes().to_vec(),
+            arguments: words.arguments,
+            environment: desk.users.environment(user, environment, words.environment),
+            working_directory: self.directory_inside(desk, user, head.working_directory),
+            user: user.user,
+            group: user.group,
+            terminal: head
+                .terminal
+                .map(|size| WindowSize { rows: size.rows, columns: size.columns }),
+            timeout: head.timeout,
+        };
+        command.stage = Stage::Starting(vec![client]);
+        let Life::Held(jail) = &mut self.life else {
+            return Err(Failure::WrongState(self.state()));
+        };
+        match jail.say(Request::Execute(Box::new(execute)), for_init) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                let text = "the arguments and the environment are too long";
+                return Err(Failure::Invalid(text.to_owned()));
+            }
+            Err(_) => {
+                self.distrust(desk, "its init does not listen");
+                return Err(Failure::WrongState(State::Ended));
+            }
+        }
+        self.commands.insert(number, command);
+        desk.metrics.commands += 1;
+        Ok(())
+    }
+
+    fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
+        let own = || self.record.spec.working_directory.clone();
+        asked
+            .or_else(|| own().map(|path| path.into_os_string().into_encoded_bytes()))
+            .unwrap_or_else(|| desk.users.home(user).as_bytes().to_vec())
+    }
+
+    /// Makes the pipes of a command. Its own ends belong to its user, who may open them again, as
+    /// programs do through `/dev/stdout`.
+    fn pipes(&self, desk: &Desk, user: User, takes_input: bool) -> Result<Pipes, Failure> {
+        let make = || -> io::Result<Pipes> {
+            let pipe = || pipe_with(PipeFlags::CLOEXEC);
+            let (own_input, input) = if takes_input {
+                pipe()?
+            } else {
+                // One for each command: what is open is shared with whoever has it.
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                let nothing = rustix::fs::open("/dev/null", flags, Mode::empty())?;
+                (nothing.try_clone()?, nothing)
+            };
+            let (output, own_output) = pipe()?;
+            let (error, own_error) = pipe()?;
+            if let Some(start) = self.inside_start() {
+                let own = [&own_output, &own_error].into_iter();
+                let own = own.chain(Some(&own_input).filter(|_| takes_input));
+                let user_id = Uid::from_raw(start + user.user);
+                let group_id = Gid::from_raw(start + user.group);
+                for end in own {
+                    rustix::fs::fchown(end, Some(user_id), Some(group_id))?;
+                }
+            }
+            for end in [&output, &error] {
+                rustix::io::ioctl_fionbio(end, true)?;
+            }
+            let (for_output, for_error) = (output.try_clone()?, error.try_clone()?);
+            let kept = if takes_input { Some(input.try_clone()?) } else { None };
+            let for_init = vec![own_input, own_output, own_error, input, for_output, for_error];
+            Ok(Pipes { for_init, input: kept, output, error })
+        };
+        let pipes = make().map_err(|error| full(&error))?;
+        desk.afford(&pipes.error)?;
+        pipes.for_init.iter().try_for_each(|end| desk.afford(end))?;
+        Ok(pipes)
+    }
+
+    fn inside_start(&self) -> Option<u32> {
+        match &self.life {
+            Life::Held(jail) => jail.held.host_start,
+            _ => None,
+        }
+    }
+
+    /// Does something to a command; nothing is answered yet when the client has to wait.
+    pub(super) fn act(
+        &mut self,
+        desk: &mut Desk,
+        client: ClientId,
+        exec: &ExecId,
+        action: Action,
+    ) -> Result<(), Failure> {
+        let state = self.state();
+        let command = self.command(exec)?;
+        let (number, alive) = (command.number, command.is_alive());
+        match action {
+            Action::Signal(signal) => {
+                if !(1..=64).contains(&signal) {
+                    return Err(Failure::Invalid(format!("there is no signal {signal}")));
+                }
+                if !matches!(command.stage, Stage::Ended(_)) {
+                    self.say(desk, Request::Signal { number, signal }, Vec::new());
+                }
+            }
+            Action::Kill if alive && state == State::Paused => {
+                return Err(Failure::WrongState(state));
+            }
+            Action::Kill if alive && state == State::Running => {
+                command.killers.push(client);
+                self.say(desk, Request::Kill { number }, Vec::new());
+                return Ok(());
+            }
+            Action::Kill => {}
+            Action::Resize(size) => {
+                let none = || Failure::Invalid("the command has no terminal".to_owned());
+                if let Stage::Ended(_) = command.stage {
+                    desk.answer(client, Answer::Done);
+                    return Ok(());
+                }
+                let terminal = command.terminal.as_ref().ok_or_else(none)?;
+                let size = rustix::termios::Winsize {
+                    ws_row: size.rows,
+                    ws_col: size.columns,
+                    ws_xpixel: 0,
+                    ws_ypixel: 0,
+                };
+                rustix::termios::tcsetwinsize(terminal, size).map_err(|_| none())?;
+            }
+            Action::CloseInput => {
+                if command.terminal.is_none() {
+                    command.input = None;
+                    command.takes_input = false;
+                    self.say(desk, Request::CloseInput { number }, Vec::new());
+                }
+            }
+            Action::Acknowledge => {
+                let Stage::Ended(ending) = command.stage.clone() else {
+                    return Err(Failure::Invalid(format!("the command {exec} still runs")));
+                };
+                if let Some(command) = self.commands.remove(&number) {
+                    for subscriber in &command.subscribers {
+                        let reply = Reply::Gone(ending.clone());
+                        desk.replies.push_back((*subscriber, reply));
+                    }
+                    command.remove(self.place.as_fd());
+                }
+                self.say(desk, Request::Forget { number }, Vec::new());
+            }
+        }
+        desk.answer(client, Answer::Done);
+        Ok(())
+    }
+
+    /// Connects to something inside.
+    pub(super) fn connect(
+        &mut self,
+        desk: &mut Desk,
+        client: ClientId,
+        target: TargetHead,
+        path: Vec<u8>,
+    ) -> Result<(), Failure> {
+        let (target, shown) = match target {
+            TargetHead::Tcp(port) => (Target::Tcp(port), format!("port {port}")),
+            TargetHead::Unix if path.contains(&0) => {
+                return Err(Failure::Invalid("a socket's path holds a NUL byte".to_owned()));
+            }
+            TargetHead::Unix => {
+                let shown = format!("the socket {}", String::from_utf8_lossy(&path));
+                (Target::Unix(path), shown)
+            }
+        };
+        self.usable()?;
+        let number = desk.next_number();
+        let User { user, group } = self.record.user;
+        self.connections.insert(number, (client, shown));
+        self.say(desk, Request::Connect { number, target, user, group }, Vec::new());
+        Ok(())
+    }
+
+    /// Hands out the root directory.
+    pub(super) fn root(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
+        let state = self.state();
+        let user = self.record.user;
+        let jail = self.jail().ok_or(Failure::WrongState(state))?;
+        let root = jail.root.as_ref().ok_or(Failure::WrongState(state))?;
+        let root = root.try_clone().map_err(|error| full(&error))?;
+        desk.afford(&root)?;
+        let answer = Answer::Root { host_start: jail.held.host_start, user };
+        desk.replies.push_back((client, Reply::Answer(Box::new(answer), Some(root))));
+        Ok(())
+    }
+}
+
+fn full(error: &io::Error) -> Failure {
+    Failure::Exhausted(format!("what a command needs cannot be had: {error}"))
+}

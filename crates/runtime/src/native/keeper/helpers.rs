@@ -1,0 +1,159 @@
+//! Processes that do for the keeper what takes longer than a system call: removing what was thrown
+//! away, and adding up what a sandbox takes on disk. They run the keeper's own program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::Key;
+use super::reactor::{Interest, Reactor, Source, Watched};
+
+mod disk;
+mod sweep;
+
+/// The first argument of a helper's program.
+pub const ARGUMENT: &str = "__keeper-helper";
+const SWEEP: &str = "sweep";
+const MEASURE: &str = "measure";
+/// What a measuring helper exits with when there is more than there may be.
+const TOO_MUCH: u8 = 3;
+/// How many run at once. One place is kept for removing.
+const AT_ONCE: usize = 3;
+
+/// What a helper does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Job {
+    /// Removes what is in the trash.
+    Sweep,
+    /// Looks whether a sandbox takes more on disk than it may.
+    Measure(Key),
+}
+
+/// The helpers that run.
+#[derive(Debug)]
+pub(super) struct Helpers {
+    program: PathBuf,
+    running: BTreeMap<u64, Running>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    job: Job,
+    child: Child,
+    _life: Watched<OwnedFd>,
+}
+
+impl Helpers {
+    pub(super) const fn new(program: PathBuf) -> Self {
+        Self { program, running: BTreeMap::new(), next: 0 }
+    }
+
+    /// Whether one removes what is in the trash.
+    pub(super) fn sweeps(&self) -> bool {
+        self.running.values().any(|running| running.job == Job::Sweep)
+    }
+
+    /// Starts to remove what is in a directory.
+    pub(super) fn sweep(&mut self, reactor: &Reactor, trash: &Path) -> io::Result<()> {
+        self.start(reactor, Job::Sweep, &[SWEEP.as_ref(), trash.as_os_str()])
+    }
+
+    /// Starts to add up what layers take on disk; false when others have to be waited for.
+    pub(super) fn measure(
+        &mut self,
+        reactor: &Reactor,
+        key: Key,
+        place: &Path,
+        limit_bytes: u64,
+    ) -> io::Result<bool> {
+        if self.running.len() >= AT_ONCE - 1 {
+            return Ok(false);
+        }
+        let limit = limit_bytes.to_string();
+        let arguments = [MEASURE.as_ref(), place.as_os_str(), limit.as_ref()];
+        self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
+    }
+
+    fn start(&mut self, reactor: &Reactor, job: Job, arguments: &[&OsStr]) -> io::Result<()> {
+        let mut child = Command::new(&self.program)
+            .arg(ARGUMENT)
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let number = self.next;
+        self.next += 1;
+        let watched = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .and_then(|process| Ok(pidfd_open(process, PidfdFlags::empty())?))
+            .and_then(|life| reactor.watch(life, Source::Helper(number), Interest::IN));
+        match watched {
+            Ok(life) => {
+                self.running.insert(number, Running { job, child, _life: life });
+                Ok(())
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes leave of a helper that has ended: what it did, and whether it found too much.
+    pub(super) fn ended(&mut self, number: u64) -> Option<(Job, Outcome)> {
+        let mut running = self.running.remove(&number)?;
+        let outcome = match running.child.wait() {
+            Ok(status) if status.success() => Outcome::Done,
+            Ok(status) if status.code() == Some(TOO_MUCH.into()) => Outcome::TooMuch,
+            Ok(_) | Err(_) => Outcome::Failed,
+        };
+        Some((running.job, outcome))
+    }
+
+    /// Ends all of them, when the keeper ends.
+    pub(super) fn end(&mut self) {
+        for (_, mut running) in std::mem::take(&mut self.running) {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+    }
+}
+
+/// How a helper has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is done.
+    Done,
+    /// There is more than there may be.
+    TooMuch,
+    /// It could not do it.
+    Failed,
+}
+
+/// Does what the arguments after [`ARGUMENT`] say: the whole of a helper process.
+pub fn run(arguments: &[std::ffi::OsString]) -> ExitCode {
+    let words: Vec<_> = arguments.iter().map(|word| word.as_os_str()).collect();
+    let is = |word: &OsStr, name: &str| word == OsStr::new(name);
+    let done = match words[..] {
+        [job, trash] if is(job, SWEEP) => sweep::sweep(Path::new(trash)),
+        [job, place, limit] if is(job, MEASURE) => {
+            let limit = limit.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+            match disk::takes_more_than(Path::new(place), limit) {
+                Ok(true) => return ExitCode::from(TOO_MUCH),
+                other => other.map(drop),
+            }
+        }
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    };
+    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

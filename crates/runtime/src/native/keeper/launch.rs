@@ -1,0 +1,384 @@
+//! The way of a sandbox from a request to a jail whose init serves.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
+use stockade_bundle::beneath::Rename;
+use stockade_core::sandbox::{LimitName, Root};
+use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
+use stockade_jail::control::{self, Request};
+use stockade_jail::{self as jail, Identity, Range, Wall, watch};
+
+use super::Key;
+use super::desk::Desk;
+use super::jail::{Jail, PATIENCE, SOCKET};
+use super::limits::{self, Granted, Watched as Limits};
+use super::moment::{self, Moment};
+use super::plan::{self, Checked, Parts};
+use super::reactor::{Interest, Source};
+use super::record::{self, Record, Stage};
+use super::sandbox::{Life, Sandbox};
+use super::timers::Timer;
+use crate::native::directory;
+use crate::native::isolation::isolation;
+use crate::native::wire::{Answer, Failure, Layers};
+
+/// What a new sandbox is made from.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Its id; none for one of the pool.
+    pub(super) id: Option<SandboxId>,
+    /// What it is to be.
+    pub(super) spec: SandboxSpec,
+    /// What its root and its workspace begin with.
+    pub(super) layers: Option<Layers>,
+    /// What locks the range of ids that owns those.
+    pub(super) lock: Option<OwnedFd>,
+}
+
+impl Sandbox {
+    /// Begins to make a sandbox. When that fails, nothing is left of it.
+    pub(super) fn begin(desk: &mut Desk, key: Key, asked: Asked) -> Result<Self, Failure> {
+        let name = match &asked.id {
+            Some(id) => id.to_string(),
+            // No id begins like this.
+            None => format!(".pool-{}-{}", std::process::id(), key.0),
+        };
+        let mut made = false;
+        let result = Self::try_begin(desk, key, name.clone(), asked, &mut made);
+        if result.is_err() && made {
+            desk.discard(&name);
+        }
+        result
+    }
+
+    fn try_begin(
+        desk: &mut Desk,
+        key: Key,
+        name: String,
+        asked: Asked,
+        made: &mut bool,
+    ) -> Result<Self, Failure> {
+        let Asked { id, mut spec, layers, lock } = asked;
+        let root = match (&spec.root, &layers) {
+            (Root::Snapshot(_), Some(layers)) => layers.root.clone(),
+            (Root::Snapshot(snapshot), None) => return Err(Failure::NoSnapshot(snapshot.clone())),
+            (root, None) => root.clone(),
+            (_, Some(_)) => {
+                return Err(Failure::Invalid("only a snapshot begins with layers".to_owned()));
+            }
+        };
+        let user = match spec.user {
+            Some(user) => desk.users.check(user)?,
+            None => desk.users.ordinary(),
+        };
+        let path = desk.directory.path().join("sandboxes").join(&name);
+        let parts = Parts {
+            data: &desk.data,
+            skeletons: &desk.skeletons,
+            place: &path,
+            root: &root,
+            restored: layers.is_some(),
+        };
+        let checked = plan::check(&spec, &parts)?;
+        let environment = std::mem::take(&mut spec.environment);
+        let lease = spec.lease.map(record::Lease::from_now);
+
+        let entry = directory::name(&name).map_err(|e| refused(&e))?;
+        desk.sandboxes.mkdir(&entry, 0o700).map_err(|e| refused(&e))?;
+        *made = true;
+        let place = open(desk, &name)?;
+        if let Some(layers) = &layers {
+            take_layers(desk, layers, &name, spec.workspace.is_some())?;
+        }
+        let granted = limits::grant(&desk.place, &spec)?;
+        let record = Record {
+            id,
+            has_environment: !environment.is_empty(),
+            root,
+            created_at_ms: moment::wall_ms(),
+            lease,
+            user,
+            host_start: desk.host_start.clone(),
+            groups: granted.group.to_record(),
+            stage: Stage::Starting,
+            spec,
+        };
+        let mut sandbox = Self::new(key, name, place, record);
+        sandbox.keep_environment(&environment)?;
+        sandbox.write_down()?;
+        sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
+        let identity = match layers.and_then(|layers| layers.range_start) {
+            Some(start) => {
+                Range::handed_over(start, lock).map(Identity::Range).map_err(|error| {
+                    Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
+                })?
+            }
+            None => Identity::of_caller().map_err(|error| identity_refused(&error))?,
+        };
+        sandbox.launch(desk, checked, identity, granted)?;
+        Ok(sandbox)
+    }
+
+    /// Writes down the environment, so that it is in nobody's memory.
+    pub(super) fn keep_environment(
+        &self,
+        environment: &record::Environment,
+    ) -> Result<(), Failure> {
+        if environment.is_empty() {
+            return Ok(());
+        }
+        record::write_environment(self.directory(), environment).map_err(|error| {
+            Failure::Exhausted(format!("the sandbox's environment cannot be kept: {error}"))
+        })
+    }
+
+    fn launch(
+        &mut self,
+        desk: &mut Desk,
+        checked: Checked,
+        identity: Identity,
+        granted: Granted,
+    ) -> Result<(), Failure> {
+        let path: PathBuf = desk.directory.path().join("sandboxes").join(&self.name);
+        let parts = Parts {
+            data: &desk.data,
+            skeletons: &desk.skeletons,
+            place: &path,
+            root: &self.record.root,
+            restored: matches!(self.record.spec.root, Root::Snapshot(_)),
+        };
+        let Granted { group, reports } = granted;
+        let listener = control::listen(self.directory(), SOCKET)
+            .map_err(|error| exhausted("a socket", &error))?;
+        desk.afford(&listener)?;
+        let spec =
+            plan::spec(checked, &parts, &self.record.spec.limits, identity, Some(group), listener)?;
+        // The jail's init is a copy of this process.
+        desk.bench.wipe();
+        let launching = jail::begin(spec).map_err(|error| launch_refused(&error))?;
+        let deadline = launching.deadline().saturating_duration_since(std::time::Instant::now());
+        desk.timers.after(deadline, Timer::Launch(self.key));
+        let launching = desk
+            .reactor
+            .watch(launching, Source::Launch(self.key), Interest::IN)
+            .map_err(|error| exhausted("an event", &error))?;
+        self.life = Life::Launching(Box::new(launching));
+        self.watch_lease(desk);
+        self.reports = reports;
+        Ok(())
+    }
+
+    /// Takes over the jail once its walls stand, and gives up one that takes too long.
+    pub(super) fn advance(&mut self, desk: &mut Desk) {
+        let waits_for = |since: Moment| Moment::now().since(since);
+        if matches!(self.life, Life::Joining(_))
+            && self.joining_since.is_some_and(|since| waits_for(since) >= PATIENCE)
+        {
+            self.fail(desk, Failure::Deadline);
+        }
+        let Life::Launching(launching) = &mut self.life else { return };
+        match launching.advance() {
+            Ok(None) => {}
+            Ok(Some(held)) => {
+                let limits = std::mem::take(&mut self.reports);
+                let isolation = isolation(held.landlock, held.proc_missing, limits);
+                if let Err(error) = self.join(desk, held, isolation) {
+                    self.fail(desk, exhausted("a new jail", &error));
+                }
+            }
+            Err(error) => self.fail(desk, launch_refused(&error)),
+        }
+    }
+
+    fn join(&mut self, desk: &mut Desk, held: jail::Held, isolation: Isolation) -> io::Result<()> {
+        let jail::Held { init, init_process, root, cgroup, host_start, .. } = held;
+        let group = cgroup.unwrap_or_default();
+        let watched = desk.reactor.watch_or_return(init, Source::Life(self.key), Interest::IN);
+        let life = watched.map_err(|(error, init)| {
+            // It is not dead yet when its groups are to go.
+            let _ = pidfd_send_signal(&init, Signal::KILL);
+            error
+        });
+        let held = record::Held {
+            init: init_process,
+            init_started: 0,
+            host_start,
+            isolation,
+            paused: false,
+        };
+        // From here on its init is killed when something fails.
+        let mut jail = Jail::new(life?, Some(root), group, held);
+        let connected = watch::started(init_process)
+            .map(|started| jail.held.init_started = started)
+            .and_then(|()| jail.connect(&desk.reactor, self.key, self.place.as_fd()))
+            .and_then(|()| jail.say(Request::List, Vec::new()));
+        self.life = Life::Joining(Box::new(jail));
+        self.joining_since = Some(Moment::now());
+        desk.timers.after(PATIENCE, Timer::Launch(self.key));
+        connected
+    }
+
+    /// Notes that init serves: commands can be started from now on.
+    pub(super) fn joined(&mut self, desk: &mut Desk) {
+        let Life::Joining(jail) = std::mem::replace(&mut self.life, Life::Ended) else { return };
+        self.life = Life::Held(jail);
+        if let Err(failure) = self.write_down() {
+            self.fail(desk, failure);
+            return;
+        }
+        desk.joined.push(self.key);
+        self.watch_usage(desk);
+        if let Some(status) = self.status() {
+            let creators = std::mem::take(&mut self.creators);
+            desk.answer_all(creators, &Answer::Status(Box::new(status)));
+        }
+    }
+
+    /// Makes a sandbox of the pool the one that was asked for.
+    pub(super) fn become_the_one(
+        &mut self,
+        desk: &mut Desk,
+        id: &SandboxId,
+        mut spec: SandboxSpec,
+    ) -> Result<(), Failure> {
+        let environment = std::mem::take(&mut spec.environment);
+        let user = match spec.user {
+            Some(user) => desk.users.check(user)?,
+            None => desk.users.ordinary(),
+        };
+        plan::check_words(&spec, &environment)?;
+        self.keep_environment(&environment)?;
+        let record = &mut self.record;
+        record.id = Some(id.clone());
+        record.has_environment = !environment.is_empty();
+        record.created_at_ms = moment::wall_ms();
+        record.lease = spec.lease.map(record::Lease::from_now);
+        record.user = user;
+        record.spec = spec;
+        self.write_down()?;
+        let (from, to) = (directory::name(&self.name), directory::name(id.as_str()));
+        let renamed = from.and_then(|from| {
+            desk.sandboxes.rename(&from, &desk.sandboxes, &to?, Rename::NoReplace)
+        });
+        renamed.map_err(|e| refused(&e))?;
+        self.name = id.to_string();
+        self.watch_lease(desk);
+        Ok(())
+    }
+
+    /// Gives up a sandbox that cannot be made.
+    pub(super) fn fail(&mut self, desk: &mut Desk, failure: Failure) {
+        let creators = std::mem::take(&mut self.creators);
+        if self.id().is_none() {
+            desk.note(&format!("the pool cannot be filled: {failure:?}"));
+        }
+        desk.answer_all(creators, &Answer::Failed(failure));
+        self.doomed = true;
+        self.kill(desk, "it could not be made");
+    }
+}
+
+/// Opens a sandbox's directory.
+pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::openat(&desk.sandboxes, name, flags, Mode::empty())
+        .map_err(|errno| exhausted("the sandbox's directory", &errno.into()))?;
+    desk.afford(&place)?;
+    Ok(place)
+}
+
+/// Moves what a client has prepared to the place of a sandbox's layers.
+fn take_layers(
+    desk: &Desk,
+    layers: &Layers,
+    name: &str,
+    has_workspace: bool,
+) -> Result<(), Failure> {
+    let Layers { staged, .. } = layers;
+    let text = |errno: Errno| Failure::Invalid(format!("the layers {staged}: {errno}"));
+    directory::name(staged).map_err(|e| refused(&e))?;
+    let staging = desk.directory.staging().map_err(|e| refused(&e))?;
+    let moved = [("upper", "layers", true), ("workspace", "workspace", has_workspace)];
+    for (from, to, wanted) in moved {
+        let from = format!("{staged}/{from}");
+        let there = rustix::fs::statat(&staging, &from, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        if there != wanted {
+            return Err(Failure::Invalid(format!(
+                "a sandbox has a workspace when its snapshot has one: {from}"
+            )));
+        }
+        if wanted {
+            let to = format!("{name}/{to}");
+            rustix::fs::mkdirat(&desk.sandboxes, &to, Mode::RWXU).map_err(text)?;
+            rustix::fs::renameat(&staging, &from, &desk.sandboxes, format!("{to}/upper"))
+                .map_err(text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether something has run out.
+fn has_run_out(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    let all = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::AGAIN,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::USERS,
+    ];
+    errno.is_some_and(|errno| all.contains(&errno))
+}
+
+fn exhausted(what: &str, error: &io::Error) -> Failure {
+    Failure::Exhausted(format!("{what} cannot be had: {error}"))
+}
+
+fn refused(error: &stockade_bundle::beneath::Error) -> Failure {
+    let errno = error.errno().unwrap_or(Errno::IO);
+    exhausted("a place for the sandbox", &errno.into())
+}
+
+fn identity_refused(error: &jail::identity::Error) -> Failure {
+    match error {
+        jail::identity::Error::Exhausted => Failure::Exhausted(error.to_string()),
+        _ => Failure::Wall { wall: Wall::User.to_string(), reason: error.to_string() },
+    }
+}
+
+/// The failure that a client is told when a jail cannot be launched.
+fn launch_refused(error: &jail::Error) -> Failure {
+    use std::error::Error as _;
+    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let reason = match cause {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    if cause.is_some_and(has_run_out) {
+        return Failure::Exhausted(reason);
+    }
+    let wall = |wall: Wall| Failure::Wall { wall: wall.to_string(), reason: reason.clone() };
+    match error {
+        jail::Error::Wall { wall: which, .. } => wall(*which),
+        jail::Error::Namespaces(_) | jail::Error::MapIds { .. } => wall(Wall::User),
+        jail::Error::MapOwners { .. } => wall(Wall::View),
+        jail::Error::JoinGroup(_) => wall(Wall::Cgroup),
+        jail::Error::OutOfMemory => Failure::Limit {
+            limit: LimitName::Memory,
+            reason,
+            remedy: "choose a larger limit".to_owned(),
+        },
+        jail::Error::Deadline => Failure::Deadline,
+        jail::Error::Pipe(_) | jail::Error::Lost => Failure::Exhausted(reason),
+    }
+}
+
+/// How a limit is held, until the walls stand.
+pub(super) type Reports = Vec<LimitReport>;

@@ -1,0 +1,191 @@
+//! Stopping every process of a jail, for as long as somebody wants that.
+//!
+//! ```text
+//!            somebody wants it            nothing is being started        all have stopped
+//!   Going ───────────────────► Settling ──────────────────────► Stopping ────────────────► Stopped
+//!     ▲                           │                                 │                         │
+//!     └───────────────────────────┴─────────────────────────────────┴─────────────────────────┘
+//!                              nobody wants it any more
+//! ```
+//!
+//! A command that is being started could be born outside of what is stopped, so that is waited
+//! for. Control groups stop where they can; else init does by a signal.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use stockade_jail::cgroup::Group;
+use stockade_jail::control::Request;
+use stockade_jail::watch;
+
+use super::ClientId;
+use super::moment::Moment;
+
+/// How long it may take until all have stopped.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long until it is first looked again whether they have, and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LATER_LOOK: Duration = Duration::from_millis(20);
+
+/// Who wants a jail's processes to be stopped, and how far that is.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    /// Somebody has paused it.
+    pub(super) asked: bool,
+    /// Who holds it still, to copy its files.
+    pub(super) holders: BTreeSet<ClientId>,
+    /// Who waits until they are stopped.
+    pub(super) waiting: Vec<ClientId>,
+    phase: Phase,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Going,
+    Settling,
+    Stopping {
+        by: Means,
+        since: Moment,
+        look: Duration,
+    },
+    Stopped,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Means {
+    Group,
+    Signal,
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing.
+    Nothing,
+    /// Say this to init.
+    Say(Request),
+    /// Look again after so long.
+    Look(Duration),
+    /// Tell those who wait: all have stopped.
+    Stopped,
+    /// Tell those who wait: they have not stopped in time, and go on.
+    Failed,
+    /// Let init go on, and do what had to wait.
+    GoesOn,
+}
+
+impl Pause {
+    /// A jail that another keeper has paused.
+    pub(super) fn found() -> Self {
+        Self { asked: true, phase: Phase::Stopped, ..Self::default() }
+    }
+
+    /// Whether commands can be started now.
+    pub(super) const fn is_going(&self) -> bool {
+        matches!(self.phase, Phase::Going)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.asked || !self.holders.is_empty()
+    }
+
+    /// Takes one step; to be called until there is nothing to do, whenever something has changed.
+    /// `busy` tells that a command is being started.
+    pub(super) fn step(&mut self, group: &Group, init: i32, busy: bool) -> Step {
+        match self.phase {
+            Phase::Going if self.is_wanted() => {
+                self.phase = Phase::Settling;
+                self.step(group, init, busy)
+            }
+            Phase::Going => Step::Nothing,
+            Phase::Settling if !self.is_wanted() => self.go_on(group, init),
+            Phase::Settling if busy => Step::Nothing,
+            Phase::Settling => {
+                let by_group = group.can_stop() && group.stop(init).is_ok();
+                let by = if by_group { Means::Group } else { Means::Signal };
+                self.phase = Phase::Stopping { by, since: Moment::now(), look: FIRST_LOOK };
+                Step::Say(Request::Stop { by_signal: !by_group })
+            }
+            Phase::Stopping { .. } if !self.is_wanted() => self.go_on(group, init),
+            Phase::Stopping { by, since, look } => match have_stopped(by, group, init) {
+                Ok(true) => {
+                    self.phase = Phase::Stopped;
+                    Step::Stopped
+                }
+                Ok(false) if Moment::now().since(since) < PATIENCE => {
+                    let next = (look * 2).min(LATER_LOOK);
+                    self.phase = Phase::Stopping { by, since, look: next };
+                    Step::Look(look)
+                }
+                Ok(false) | Err(_) => {
+                    self.asked = false;
+                    self.holders.clear();
+                    Step::Failed
+                }
+            },
+            Phase::Stopped if !self.is_wanted() => self.go_on(group, init),
+            Phase::Stopped if !self.waiting.is_empty() => Step::Stopped,
+            Phase::Stopped => Step::Nothing,
+        }
+    }
+
+    fn go_on(&mut self, group: &Group, init: i32) -> Step {
+        self.phase = Phase::Going;
+        if group.can_stop() {
+            // Where it was not stopped, nothing happens. Init that cannot come back in is not
+            // stopped the next time either.
+            let _ = group.go_on(init);
+        }
+        Step::GoesOn
+    }
+}
+
+fn have_stopped(by: Means, group: &Group, init: i32) -> io::Result<bool> {
+    match by {
+        Means::Group => group.has_stopped(),
+        Means::Signal => watch::have_stopped(init),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No process: everything below it has stopped.
+    const NOBODY: i32 = i32::MAX;
+
+    #[test]
+    fn what_is_being_started_is_waited_for() {
+        let group = Group::default();
+        let mut pause = Pause::default();
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        pause.asked = true;
+        assert_eq!(pause.step(&group, NOBODY, true), Step::Nothing);
+        assert!(!pause.is_going());
+        let said = pause.step(&group, NOBODY, false);
+        assert_eq!(said, Step::Say(Request::Stop { by_signal: true }));
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Stopped);
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        // Another who wants the same is told at once.
+        pause.waiting.push(ClientId(1));
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Stopped);
+    }
+
+    #[test]
+    fn it_goes_on_when_the_last_lets_go() {
+        let group = Group::default();
+        let mut pause = Pause::found();
+        pause.holders.insert(ClientId(1));
+        pause.asked = false;
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        pause.holders.clear();
+        assert_eq!(pause.step(&group, NOBODY, false), Step::GoesOn);
+        assert!(pause.is_going());
+        pause.asked = true;
+        assert_eq!(pause.step(&group, NOBODY, true), Step::Nothing);
+        pause.asked = false;
+        assert_eq!(pause.step(&group, NOBODY, true), Step::GoesOn);
+    }
+}

@@ -1,0 +1,165 @@
+//! Never-used jails that wait for somebody who asks for one like them. A used jail never comes
+//! back.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use stockade_core::SandboxSpec;
+
+use super::launch::Asked;
+use super::sandbox::Sandbox;
+use super::timers::Timer;
+use super::{Keeper, Key};
+
+/// How long until a jail is made in place of one that was taken, while there are enough: whoever
+/// took it is about to use the processor.
+const LATER: Duration = Duration::from_millis(10);
+/// How long until another attempt after the first that failed, and at most.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+
+/// The jails that wait.
+#[derive(Debug)]
+pub(super) struct Pool {
+    size: usize,
+    ready: VecDeque<Key>,
+    /// The one that is being made.
+    filling: Option<Key>,
+    /// How often that has failed since it worked.
+    failures: u32,
+}
+
+impl Pool {
+    pub(super) const fn new(size: usize) -> Self {
+        Self { size, ready: VecDeque::new(), filling: None, failures: 0 }
+    }
+
+    /// How many wait.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether one is being made.
+    pub(super) const fn is_filling(&self) -> bool {
+        self.filling.is_some()
+    }
+
+    /// Takes the one that waits longest.
+    pub(super) fn take(&mut self) -> Option<Key> {
+        self.ready.pop_front()
+    }
+
+    fn is_full(&self) -> bool {
+        self.ready.len() >= self.size
+    }
+
+    /// How long until the next is made; `None` while there is no need.
+    fn next(&self) -> Option<Duration> {
+        if self.filling.is_some() || self.is_full() {
+            return None;
+        }
+        Some(match self.failures {
+            0 if self.ready.len() * 2 < self.size => Duration::ZERO,
+            0 => LATER,
+            failures => AGAIN.saturating_mul(1 << failures.min(10)).min(AGAIN_AT_MOST),
+        })
+    }
+
+    /// Notes that a jail has come to wait; false when it is none of the pool's.
+    fn joined(&mut self, key: Key) -> bool {
+        let ours = self.filling == Some(key);
+        if ours {
+            self.filling = None;
+            self.failures = 0;
+            self.ready.push_back(key);
+        }
+        ours
+    }
+
+    /// Notes that a jail is gone.
+    pub(super) fn forget(&mut self, key: Key) {
+        self.ready.retain(|ready| *ready != key);
+        if self.filling == Some(key) {
+            self.filling = None;
+            self.failures += 1;
+        }
+    }
+}
+
+impl Keeper {
+    /// Has the pool filled when it is time.
+    pub(super) fn refill_later(&mut self) {
+        if let Some(delay) = self.pool.next().filter(|_| !self.draining && !self.ending) {
+            self.desk.timers.after(delay, Timer::Pool);
+        }
+    }
+
+    /// Makes a jail for the pool, where one is missing.
+    pub(super) fn fill_pool(&mut self) {
+        if self.pool.next().is_none() || self.draining || self.ending {
+            return;
+        }
+        let key = self.next_key();
+        let asked = Asked { id: None, spec: SandboxSpec::default(), layers: None, lock: None };
+        match Sandbox::begin(&mut self.desk, key, asked) {
+            Ok(sandbox) => {
+                self.sandboxes.insert(key, sandbox);
+                self.pool.filling = Some(key);
+            }
+            Err(failure) => {
+                self.desk.note(&format!("the pool cannot be filled: {failure:?}"));
+                self.pool.failures += 1;
+                self.refill_later();
+            }
+        }
+    }
+
+    /// Takes in the jails that have come to wait.
+    pub(super) fn take_in(&mut self) {
+        for key in std::mem::take(&mut self.desk.joined) {
+            if self.pool.joined(key) {
+                self.refill_later();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_made_after_the_other_until_there_are_enough() {
+        let mut pool = Pool::new(2);
+        assert_eq!(pool.next(), Some(Duration::ZERO));
+        pool.filling = Some(Key(1));
+        assert_eq!(pool.next(), None);
+        assert!(!pool.joined(Key(7)));
+        assert!(pool.joined(Key(1)));
+        assert_eq!((pool.ready(), pool.next()), (1, Some(LATER)));
+        pool.filling = Some(Key(2));
+        assert!(pool.joined(Key(2)));
+        assert_eq!(pool.next(), None);
+        assert_eq!(pool.take(), Some(Key(1)));
+        pool.forget(Key(2));
+        assert_eq!(pool.take(), None);
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_later_and_later() {
+        let mut pool = Pool::new(1);
+        let mut last = Duration::ZERO;
+        for _ in 0..10 {
+            pool.filling = Some(Key(1));
+            pool.forget(Key(1));
+            let next = pool.next().unwrap();
+            assert!(next >= AGAIN && next >= last && next <= AGAIN_AT_MOST);
+            last = next;
+        }
+        assert_eq!(last, AGAIN_AT_MOST);
+        pool.filling = Some(Key(1));
+        pool.joined(Key(1));
+        pool.take();
+        assert_eq!(pool.next(), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,530 @@
+//! What a command wrote to one stream, in a file that is as long as the stream: a byte's place in
+//! the file is its offset in the stream.
+//!
+//! The last 16 MiB are kept; what is older becomes a hole. Bytes go from the pipe to the file
+//! within the kernel, so that a keeper that is killed between two system calls loses none. When
+//! the disk is full, bytes are dropped and counted: a command never waits for the disk.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
+
+/// How much of a stream is kept at least, in bytes.
+pub(super) const KEPT_BYTES: u64 = 16 << 20;
+/// What is not kept any more becomes a hole in pieces of this size.
+const STEP_BYTES: u64 = 1 << 20;
+/// How much is taken from a stream at once: others wait meanwhile.
+const CHUNK_BYTES: usize = 256 << 10;
+/// After a loss bytes are kept again from a multiple of this on, at which every file system can
+/// begin a block: so the hole in the file ends where the loss does.
+const ALIGNMENT: u64 = 64 << 10;
+
+/// The kept bytes of one stream.
+#[derive(Debug)]
+pub(super) struct Spool {
+    name: String,
+    file: Option<File>,
+    /// The offset of the first byte that is kept.
+    begin: u64,
+    /// How many bytes there were: the offset of the next.
+    end: u64,
+    /// Bytes are being dropped, for the last could not be kept.
+    dropping: bool,
+}
+
+/// What all spools share.
+#[derive(Debug)]
+pub(super) struct Bench {
+    /// For what has to pass through memory.
+    scratch: Vec<u8>,
+    /// Takes what is not kept.
+    nothing: File,
+}
+
+impl Bench {
+    pub(super) fn new() -> io::Result<Self> {
+        let nothing = File::options().write(true).open("/dev/null")?;
+        Ok(Self { scratch: vec![0; CHUNK_BYTES], nothing })
+    }
+
+    /// Leaves nothing in memory of what passed through it.
+    pub(super) fn wipe(&mut self) {
+        self.scratch.fill(0);
+        std::hint::black_box(&self.scratch);
+    }
+}
+
+/// What came of taking bytes from a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Some were taken.
+    Bytes,
+    /// There are none at the moment.
+    Nothing,
+    /// There will never be any more.
+    End,
+}
+
+/// What is at an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// This many bytes were read.
+    Bytes(usize),
+    /// This many bytes are not kept any more.
+    Lost(u64),
+    /// It has not been written yet.
+    Nothing,
+}
+
+impl Spool {
+    /// The spool of a stream of which nothing was read yet. Nothing is made on disk before the
+    /// first byte.
+    pub(super) const fn new(name: String) -> Self {
+        Self { name, file: None, begin: 0, end: 0, dropping: false }
+    }
+
+    /// The spool that another keeper has left in `directory`, or a new one.
+    pub(super) fn found(directory: BorrowedFd<'_>, name: String) -> Self {
+        let mut spool = Self::new(name);
+        let Ok(file) = rustix::fs::openat(directory, &*spool.name, flags(), Mode::empty()) else {
+            return spool;
+        };
+        spool.end = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size.cast_unsigned());
+        spool.begin = first_kept(spool.end);
+        // What was lost besides is a hole.
+        spool.begin = match rustix::fs::seek(&file, SeekFrom::Data(spool.begin)) {
+            Ok(data) => data.max(spool.begin),
+            Err(Errno::NXIO) => spool.end,
+            Err(_) => spool.begin,
+        };
+        spool.dropping = spool.begin == spool.end && !spool.end.is_multiple_of(ALIGNMENT);
+        spool
+    }
+
+    /// How many bytes there were.
+    pub(super) const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Takes at most `room` bytes from a pipe that does not block.
+    pub(super) fn take_from_pipe(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        pipe: BorrowedFd<'_>,
+        room: u64,
+        bench: &mut Bench,
+    ) -> Taken {
+        if self.file.is_none() {
+            // An end without a byte leaves no file.
+            match rustix::io::ioctl_fionread(pipe) {
+                Ok(0) if has_ended(pipe) => return Taken::End,
+                Ok(0) => return Taken::Nothing,
+                _ => self.open(directory),
+            }
+        }
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let Some(file) = self.file.as_ref().filter(|_| !self.dropping) else {
+            return self.drop_from_pipe(pipe, room, bench);
+        };
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        let mut at = self.end;
+        match rustix::pipe::splice(pipe, None, file, Some(&mut at), CHUNK_BYTES.min(room), flags) {
+            Ok(0) => Taken::End,
+            Ok(moved) => {
+                self.end += moved as u64;
+                self.let_go();
+                Taken::Bytes
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Taken::Nothing,
+            Err(_) => {
+                self.forget();
+                self.drop_from_pipe(pipe, room, bench)
+            }
+        }
+    }
+
+    /// Takes at most `room` bytes from a terminal that does not block.
+    pub(super) fn take_from_terminal(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        terminal: BorrowedFd<'_>,
+        room: u64,
+        bench: &mut Bench,
+    ) -> Taken {
+        let scratch = &mut bench.scratch;
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let most = if self.dropping { self.to_drop() } else { usize::MAX };
+        let most = most.min(room).min(scratch.len());
+        let length = match rustix::io::read(terminal, &mut scratch[..most]) {
+            Ok(0) | Err(Errno::IO) => return Taken::End,
+            Ok(length) => length,
+            Err(_) => return Taken::Nothing,
+        };
+        if self.file.is_none() {
+            self.open(directory);
+        }
+        let file = self.file.as_ref().filter(|_| !self.dropping);
+        if file.is_some_and(|file| file.write_all_at(&scratch[..length], self.end).is_ok()) {
+            self.end += length as u64;
+            self.let_go();
+        } else {
+            self.forget();
+            self.dropped(length);
+        }
+        Taken::Bytes
+    }
+
+    /// Reads what is kept from `offset` on, and before `until`.
+    pub(super) fn read(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        offset: u64,
+        until: u64,
+        buffer: &mut [u8],
+    ) -> Read {
+        let until = until.min(self.end);
+        if offset >= until {
+            return Read::Nothing;
+        }
+        if offset < self.begin {
+            return Read::Lost(self.begin.min(until) - offset);
+        }
+        if self.file.is_none() {
+            let file = rustix::fs::openat(directory, &*self.name, flags(), Mode::empty());
+            self.file = file.ok().map(File::from);
+        }
+        let most = usize::try_from(until - offset).unwrap_or(usize::MAX).min(buffer.len());
+        match self.file.as_ref().map(|file| file.read_at(&mut buffer[..most], offset)) {
+            Some(Ok(length)) if length > 0 => Read::Bytes(length),
+            _ => Read::Lost(until - offset),
+        }
+    }
+
+    /// Closes the file, which is opened again when it is needed.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+    }
+
+    /// Removes the file.
+    pub(super) fn remove(self, directory: BorrowedFd<'_>) {
+        if self.end > 0 {
+            // It may never have been made. What is left goes with the sandbox.
+            let _ = rustix::fs::unlinkat(directory, &*self.name, AtFlags::empty());
+        }
+    }
+
+    fn open(&mut self, directory: BorrowedFd<'_>) {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let open = || rustix::fs::openat(directory, &*self.name, flags() | OFlags::CREATE, mode);
+        let opened = open().or_else(|errno| match self.name.split_once('/') {
+            // The first of a sandbox makes the place of all.
+            Some((place, _)) if errno == Errno::NOENT => {
+                rustix::fs::mkdirat(directory, place, Mode::RWXU)?;
+                open()
+            }
+            _ => Err(errno),
+        });
+        match opened {
+            Ok(file) => {
+                self.file = Some(file.into());
+                self.lengthen();
+            }
+            Err(_) => self.dropping = true,
+        }
+    }
+
+    /// Takes bytes that are not kept, up to where they can be kept again.
+    fn drop_from_pipe(&mut self, pipe: BorrowedFd<'_>, room: usize, bench: &Bench) -> Taken {
+        let most = self.to_drop().min(room);
+        let flags = SpliceFlags::NONBLOCK;
+        match rustix::pipe::splice(pipe, None, &bench.nothing, None, most, flags) {
+            Ok(0) => Taken::End,
+            Ok(length) => {
+                self.dropped(length);
+                Taken::Bytes
+            }
+            Err(_) => Taken::Nothing,
+        }
+    }
+
+    /// How many bytes there are to where they can be kept again.
+    fn to_drop(&self) -> usize {
+        let aligned = self.end.next_multiple_of(ALIGNMENT) - self.end;
+        usize::try_from(if aligned == 0 { ALIGNMENT } else { aligned }).unwrap_or(usize::MAX)
+    }
+
+    fn dropped(&mut self, length: usize) {
+        self.end += length as u64;
+        self.begin = self.end;
+        self.lengthen();
+        self.dropping = !self.end.is_multiple_of(ALIGNMENT);
+    }
+
+    /// Gives up all that is kept, which also frees what it takes on disk.
+    fn forget(&mut self) {
+        self.dropping = true;
+        self.begin = self.end;
+        if let Some(file) = &self.file {
+            // To the end of its last block, else that stays.
+            empty(file, 0, self.end.next_multiple_of(ALIGNMENT));
+        }
+    }
+
+    /// Makes the file as long as the stream, with a hole.
+    fn lengthen(&self) {
+        if let Some(file) = self.file.as_ref().filter(|_| self.end > 0) {
+            // Needs no space on any common file system. A length that is wrong is so only for the
+            // next keeper.
+            let _ = rustix::fs::ftruncate(file, self.end);
+        }
+    }
+
+    /// Makes a hole of what is too old to be kept.
+    fn let_go(&mut self) {
+        let first = first_kept(self.end);
+        if first <= self.begin {
+            return;
+        }
+        let punched = self.file.as_ref().is_none_or(|file| empty(file, self.begin, first));
+        // Where there are no holes in the middle, all that was kept goes.
+        self.begin = if punched { first } else { self.end };
+    }
+}
+
+/// What is kept of a stream of this length when nothing else was lost.
+const fn first_kept(end: u64) -> u64 {
+    end.saturating_sub(KEPT_BYTES) / STEP_BYTES * STEP_BYTES
+}
+
+/// Makes a part of a file a hole, and keeps its length. False where all of the file became one,
+/// for this file system can do no other.
+fn empty(file: &File, from: u64, to: u64) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let punched = rustix::fs::fallocate(file, flags, from, to - from);
+    if !matches!(punched, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
+        return true;
+    }
+    let length = rustix::fs::fstat(file).map_or(to, |stat| stat.st_size.cast_unsigned());
+    for length in [0, length] {
+        // Best effort: nothing is worse afterwards.
+        let _ = rustix::fs::ftruncate(file, length);
+    }
+    false
+}
+
+const fn flags() -> OFlags {
+    OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW)
+}
+
+/// Whether nobody can write to an empty pipe any more.
+fn has_ended(pipe: BorrowedFd<'_>) -> bool {
+    let mut waiting = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // What was written since the pipe was seen empty is `IN`.
+    rustix::event::poll(&mut waiting, Some(&now)).is_ok()
+        && waiting[0].revents().contains(PollFlags::HUP)
+        && !waiting[0].revents().contains(PollFlags::IN)
+}
+
+/// How many bytes wait in a pipe.
+pub(super) fn waiting(pipe: impl AsFd) -> io::Result<u64> {
+    Ok(rustix::io::ioctl_fionread(pipe)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    struct Stream {
+        place: tempfile::TempDir,
+        directory: File,
+        spool: Spool,
+        from: OwnedFd,
+        to: Option<File>,
+        bench: Bench,
+    }
+
+    impl Stream {
+        fn new() -> Self {
+            Self::at(tempfile::tempdir().unwrap())
+        }
+
+        fn at(place: tempfile::TempDir) -> Self {
+            let (from, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+            let directory = File::open(place.path()).unwrap();
+            let spool = Spool::found(directory.as_fd(), "s".to_owned());
+            Self {
+                place,
+                directory,
+                spool,
+                from,
+                to: Some(to.into()),
+                bench: Bench::new().unwrap(),
+            }
+        }
+
+        fn write(&mut self, bytes: &[u8]) {
+            self.to.as_ref().unwrap().write_all(bytes).unwrap();
+        }
+
+        fn take(&mut self, room: u64) -> Taken {
+            let Self { directory, spool, from, bench, .. } = self;
+            spool.take_from_pipe(directory.as_fd(), from.as_fd(), room, bench)
+        }
+
+        fn read(&mut self, offset: u64, until: u64) -> (Read, Vec<u8>) {
+            let mut buffer = vec![0; 32 << 10];
+            let read = self.spool.read(self.directory.as_fd(), offset, until, &mut buffer);
+            buffer.truncate(if let Read::Bytes(length) = read { length } else { 0 });
+            (read, buffer)
+        }
+
+        /// Writes so much that each byte tells its offset, and takes it.
+        fn flood(&mut self, bytes: u64) {
+            let mut left = bytes;
+            while left > 0 {
+                let length = left.min(65536);
+                let block: Vec<u8> = (0..length).map(|i| at(self.spool.end() + i)).collect();
+                self.write(&block);
+                while waiting(&self.from).unwrap() > 0 {
+                    assert_eq!(self.take(u64::MAX), Taken::Bytes);
+                }
+                left -= length;
+            }
+        }
+
+        fn metadata(&self) -> Option<std::fs::Metadata> {
+            self.place.path().join("s").metadata().ok()
+        }
+    }
+
+    /// The byte that a flood has at an offset; changes with each page.
+    fn at(offset: u64) -> u8 {
+        u8::try_from((offset ^ (offset >> 12)) % 251).unwrap() + 1
+    }
+
+    #[test]
+    fn a_stream_without_a_byte_makes_no_file() {
+        let mut stream = Stream::new();
+        assert_eq!(stream.take(u64::MAX), Taken::Nothing);
+        stream.to = None;
+        assert_eq!(stream.take(u64::MAX), Taken::End);
+        assert!(stream.metadata().is_none());
+        assert_eq!(stream.read(0, u64::MAX).0, Read::Nothing);
+    }
+
+    #[test]
+    fn bytes_are_read_by_their_offsets_and_bounded_by_the_room() {
+        let mut stream = Stream::new();
+        stream.write(b"hello world");
+        assert_eq!(stream.take(5), Taken::Bytes);
+        assert_eq!((stream.spool.end(), waiting(&stream.from).unwrap()), (5, 6));
+        assert_eq!(stream.take(u64::MAX), Taken::Bytes);
+        assert_eq!(stream.take(u64::MAX), Taken::Nothing);
+        assert_eq!(stream.read(4, u64::MAX).1, b"o world");
+        assert_eq!(stream.read(4, 7).1, b"o w");
+        assert_eq!(stream.read(11, u64::MAX).0, Read::Nothing);
+        stream.spool.close();
+        assert_eq!(stream.read(0, 5).1, b"hello");
+        stream.to = None;
+        assert_eq!(stream.take(u64::MAX), Taken::End);
+        let Stream { directory, spool, place, .. } = stream;
+        spool.remove(directory.as_fd());
+        assert_eq!(place.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_what_is_kept_is_its_end() {
+        let mut stream = Stream::new();
+        stream.flood(40 * MIB + 5);
+        let metadata = stream.metadata().unwrap();
+        assert_eq!(metadata.len(), 40 * MIB + 5);
+        assert!(metadata.blocks() * 512 <= KEPT_BYTES + 2 * STEP_BYTES, "{}", metadata.blocks());
+        assert_eq!(stream.read(0, u64::MAX).0, Read::Lost(24 * MIB));
+        assert_eq!(stream.read(0, 7).0, Read::Lost(7));
+        let (read, bytes) = stream.read(24 * MIB, u64::MAX);
+        assert_eq!(read, Read::Bytes(32 << 10));
+        assert!(bytes.iter().zip(24 * MIB..).all(|(byte, offset)| *byte == at(offset)));
+        // The next keeper finds the same.
+        let mut next = Stream::at(stream.place);
+        assert_eq!(next.spool.end(), 40 * MIB + 5);
+        assert_eq!(next.read(0, u64::MAX).0, Read::Lost(24 * MIB));
+        next.flood(MIB);
+        assert_eq!(next.read(0, u64::MAX).0, Read::Lost(25 * MIB));
+        assert_eq!(next.read(41 * MIB + 4, u64::MAX).1, [at(41 * MIB + 4)]);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_lost_and_counted() {
+        let mut stream = Stream::new();
+        stream.flood(100);
+        // As if the disk were full: nothing can be spliced to a file that is opened like this.
+        let path = stream.place.path().join("s");
+        let append = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        stream.spool.file = Some(append);
+        stream.flood(1000);
+        assert_eq!(stream.spool.end(), 1100);
+        assert_eq!(stream.read(0, u64::MAX).0, Read::Lost(1100));
+        assert_eq!(stream.read(1000, u64::MAX).0, Read::Lost(100));
+        // There is room again.
+        stream.spool.close();
+        stream.flood(ALIGNMENT);
+        assert_eq!(stream.read(0, u64::MAX).0, Read::Lost(ALIGNMENT));
+        let (_, bytes) = stream.read(ALIGNMENT, u64::MAX);
+        assert_eq!(bytes, (ALIGNMENT..ALIGNMENT + 1100).map(at).collect::<Vec<_>>());
+        // The next keeper knows what was lost from the file alone.
+        let mut next = Stream::at(stream.place);
+        assert_eq!(next.spool.end(), ALIGNMENT + 1100);
+        assert_eq!(next.read(0, u64::MAX).0, Read::Lost(ALIGNMENT));
+        assert_eq!(next.read(ALIGNMENT, u64::MAX).1, bytes);
+    }
+
+    #[test]
+    fn without_a_place_to_keep_them_bytes_are_dropped_and_the_command_goes_on() {
+        let mut stream = Stream::new();
+        std::fs::remove_dir(stream.place.path()).unwrap();
+        stream.flood(3 * MIB);
+        assert_eq!(stream.read(7, u64::MAX).0, Read::Lost(3 * MIB - 7));
+        stream.to = None;
+        assert_eq!(stream.take(u64::MAX), Taken::End);
+    }
+
+    #[test]
+    fn a_terminal_is_spooled_until_it_is_closed() {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        rustix::io::ioctl_fionbio(&master, true).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap();
+        let slave = rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let mut stream = Stream::new();
+        let mut take = |spool: &mut Spool, room| {
+            let directory = stream.directory.as_fd();
+            spool.take_from_terminal(directory, master.as_fd(), room, &mut stream.bench)
+        };
+        let spool = &mut stream.spool;
+        assert_eq!(take(spool, u64::MAX), Taken::Nothing);
+        rustix::io::write(&slave, b"one\ntwo").unwrap();
+        while spool.end() < 8 {
+            assert_ne!(take(spool, 3), Taken::End);
+        }
+        drop(slave);
+        assert_eq!(take(spool, u64::MAX), Taken::End);
+        assert_eq!(stream.read(0, u64::MAX).1, b"one\r\ntwo");
+    }
+}
