@@ -151,7 +151,7 @@ impl Drop for Kept {
     }
 }
 
-fn names(directory: &Path) -> impl Iterator<Item = OsString> {
+fn names(directory: &Path) -> impl Iterator<Item = OsString> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name())
 }
 

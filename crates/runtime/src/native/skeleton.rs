@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat};
@@ -224,6 +226,11 @@ fn fill(dir: &Dir, items: &BTreeMap<PathBuf, Item>, account: &Account) -> io::Re
             Item::Place => drop(dir.create_file(&path, 0o444)?),
             Item::Link(to) => dir.symlink(to, &path)?,
         }
+    }
+    if rustix::process::geteuid().is_root() {
+        // As where there is no other user, the root can be written by whoever works inside.
+        let (user, group) = (Uid::from_raw(account.user), Gid::from_raw(account.group));
+        rustix::fs::fchown(dir.as_fd(), Some(user), Some(group))?;
     }
     Ok(())
 }
