@@ -15,7 +15,7 @@ use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
 use crate::identity::Identity;
 use crate::init;
-use crate::landlock::{Place, Ruleset};
+use crate::landlock::{Place, Ruleset, Scope};
 use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::seccomp::SetIdBits;
@@ -101,7 +101,12 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
             return Err(io::Error::from(e)).at(Wall::Landlock, words("ask for Landlock's version"));
         }
     };
-    let ruleset = if landlock > 0 { Some(rules(&writable)?) } else { None };
+    // Commands of one jail may signal each other, as users expect, and share abstract sockets.
+    let scope = match spec.task {
+        Task::Once { .. } => Scope::Own,
+        Task::Serve { .. } => Scope::Namespaces,
+    };
+    let ruleset = if landlock > 0 { Some(rules(&writable, scope)?) } else { None };
 
     let (streams, master) = open_streams(&spec.task, streams)?;
     let root = match spec.task {
@@ -225,14 +230,14 @@ fn start_once(
 }
 
 /// The rules of files for every command: the root can be read, and these places be written.
-fn rules(writable: &[CString]) -> Result<Ruleset, Failure> {
+fn rules(writable: &[CString], scope: Scope) -> Result<Ruleset, Failure> {
     use crate::landlock::Access;
     let rules: Vec<_> =
         [(Place::Path(c"/"), Access::ReadExecute), (Place::Path(c"/dev"), Access::Devices)]
             .into_iter()
             .chain(writable.iter().map(|path| (Place::Path(path.as_c_str()), Access::Write)))
             .collect();
-    Ruleset::new(&rules)
+    Ruleset::new(&rules, scope)
         .map_err(io::Error::from)
         .at(Wall::Landlock, || "make the rules of Landlock".to_owned())
 }
