@@ -8,8 +8,12 @@
 //! and written inside), `error`; then a backend.
 
 mod capability;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod error;
 mod exec;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod files;
 pub mod native;
 mod runtime;

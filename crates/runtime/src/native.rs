@@ -4,9 +4,8 @@
 //! jails, is found again by every client, and outlives them all. `wire` is what the two say to
 //! each other.
 
-#[expect(dead_code, reason = "for the client, which comes next")]
+mod client;
 mod directory;
-#[cfg_attr(not(test), expect(dead_code, reason = "for the client"))]
 mod failure;
 pub mod files;
 mod isolation;
@@ -15,4 +14,5 @@ pub mod skeleton;
 mod socket;
 pub mod wire;
 
+pub use client::{Native, Options};
 pub use isolation::isolation;

@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
+use stockade_bundle::claim::claim;
 use stockade_bundle::data::{self, DataDir};
 use stockade_core::SandboxId;
 
@@ -88,11 +89,6 @@ impl Directory {
     /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The directory itself.
-    pub(crate) const fn dir(&self) -> &Dir {
-        &self.dir
     }
 
     /// Takes the lock that the living keeper holds; `None` when another process has it.
@@ -180,21 +176,12 @@ impl Directory {
     pub(crate) fn stage(&self) -> Result<Staged, beneath::Error> {
         let (staging, trash) = (self.staging()?, self.trash()?);
         loop {
-            let candidate = unique("staged");
-            let path = name(&candidate)?;
-            match staging.mkdir(&path, PRIVATE) {
-                Err(error) if error.errno() == Some(Errno::EXIST) => continue,
-                other => other?,
-            }
-            // Until it is locked, a sweep may take it for a leftover.
-            match staging.open_dir(&path) {
-                Err(error) if error.errno() == Some(Errno::NOENT) => {}
-                Err(error) => return Err(error),
-                Ok(dir) => {
-                    if flock(dir.as_fd())? && is_at(&staging, &path, &dir)? {
-                        return Ok(Staged { name: candidate, dir, staging, trash });
-                    }
-                }
+            // A name of its own, also when the one before has just been taken over.
+            let (path, dir) = claim(&staging, &format!("{}-", next()))?;
+            // Before it was locked, it may have been taken for a leftover.
+            if is_at(&staging, &path, &dir)? {
+                let name = String::from_utf8_lossy(path.as_bytes()).into_owned();
+                return Ok(Staged { name, dir, staging, trash });
             }
         }
     }
@@ -295,9 +282,13 @@ fn discard(parent: &Dir, entry: &str, trash: &Dir) -> Result<Option<String>, ben
 
 /// A name that this process has not made up before. Another may have, which had the same number.
 fn unique(prefix: &str) -> String {
+    format!("{prefix}.{}-{}", std::process::id(), next())
+}
+
+/// A number that this process did not have before.
+fn next() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}.{}-{count}", std::process::id())
+    COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Whether a directory is still what its path names.

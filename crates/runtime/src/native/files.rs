@@ -151,7 +151,8 @@ impl Root {
     /// it. Links at the ends of the paths are not followed.
     ///
     /// # Errors
-    /// [`Error::File`], with `CrossesDevices` between two mounts and `ResourceBusy` for a mount.
+    /// [`Error::File`], with `ResourceBusy` for a mount, and with `CrossesDevices` between two
+    /// mounts and for a directory that a lower layer has: overlays do not move those.
     pub fn rename(&self, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
         let rename = || {
             let old = Place::of(self.root.as_fd(), from.as_path())?;

@@ -18,7 +18,7 @@ pub(super) const START: u32 = 0x7000_0000 + 3000 * 65_536;
 /// The ordinary user of a range.
 pub(super) const USER: User = User { user: 1000, group: 1000 };
 
-/// A root directory with what every test needs: `work` and `home/user`, which belong to the
+/// A root directory with what every test needs: `project` and `home/user`, which belong to the
 /// ordinary user, `etc`, which belongs to the inside root, and `tmp` for all.
 pub(super) struct World {
     /// What it is, for messages.
@@ -35,8 +35,8 @@ pub(super) struct World {
 /// Makes the directories, as the root inside. The first argument is the directory, the second the
 /// ordinary user; the third is a directory of the host's root, where there is one.
 const FILL: &str = r#"
-    cd "$0" && mkdir -p work home/user etc tmp mounted && chmod 1777 tmp
-    chown "$1:$1" work home/user || exit 1
+    cd "$0" && mkdir -p project home/user etc tmp mounted && chmod 1777 tmp
+    chown "$1:$1" project home/user || exit 1
     echo original > etc/file && chmod 644 etc/file
 "#;
 

@@ -70,9 +70,9 @@ fn exchange(one: &PathBuf, other: &PathBuf) {
 fn a_directory_that_becomes_a_link_leads_nowhere() {
     for world in World::all() {
         let canary = Canary::beside(&world);
-        write(&world, "/work/swap/file", b"inside").unwrap();
-        write(&world, "/work/swap/victim", b"inside").unwrap();
-        let (swap, link) = (world.at("work/swap"), world.at("work/link"));
+        write(&world, "/project/swap/file", b"inside").unwrap();
+        write(&world, "/project/swap/victim", b"inside").unwrap();
+        let (swap, link) = (world.at("project/swap"), world.at("project/link"));
         world.as_user(|| symlink(&canary.0, &link).unwrap());
         let source = world.outside.path().join("source");
         fs::create_dir_all(source.join("below")).unwrap();
@@ -83,19 +83,23 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
             || exchange(&swap, &link),
             || {
                 for round in 0..ROUNDS {
-                    if let Ok(content) = read(&world, "/work/swap/file") {
+                    if let Ok(content) = read(&world, "/project/swap/file") {
                         assert_eq!(content, b"inside", "{}", world.name);
                     }
-                    let _ = write(&world, "/work/swap/written", b"");
-                    let _ = write(&world, "/work/swap/file", b"inside");
-                    let _ = world.root.remove(&path("/work/swap/victim"));
-                    let below = path(format!("/work/swap/{}/below", round % 8));
+                    let _ = write(&world, "/project/swap/written", b"");
+                    let _ = write(&world, "/project/swap/file", b"inside");
+                    let _ = world.root.remove(&path("/project/swap/victim"));
+                    let below = path(format!("/project/swap/{}/below", round % 8));
                     let _ = world.root.make_directory(&below, WriteOptions::default());
-                    let _ = world.root.rename(&path("/work/swap/file"), &path("/work/swap/other"));
-                    let _ = world.root.rename(&path("/work/swap/other"), &path("/work/swap/file"));
-                    let _ = world.root.ship(&source, &path("/work/swap/shipped"));
+                    let _ = world
+                        .root
+                        .rename(&path("/project/swap/file"), &path("/project/swap/other"));
+                    let _ = world
+                        .root
+                        .rename(&path("/project/swap/other"), &path("/project/swap/file"));
+                    let _ = world.root.ship(&source, &path("/project/swap/shipped"));
                     let to = world.outside.path().join("collected");
-                    if world.root.collect(&path("/work"), &to, 1 << 20).is_ok() {
+                    if world.root.collect(&path("/project"), &to, 1 << 20).is_ok() {
                         for name in ["swap/file", "link/file"] {
                             let copied = fs::symlink_metadata(to.join(name).parent().unwrap());
                             if copied.is_ok_and(|copied| copied.is_dir())
@@ -117,9 +121,9 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
 fn a_file_that_becomes_a_pipe_or_a_link_is_not_opened() {
     for world in World::all() {
         let canary = Canary::beside(&world);
-        let at = |name: &str| world.at("work").join(name);
+        let at = |name: &str| world.at("project").join(name);
         let (file, pipe, link) = (at("file"), at("pipe"), at("link"));
-        write(&world, "/work/file", b"inside").unwrap();
+        write(&world, "/project/file", b"inside").unwrap();
         world.as_user(|| {
             let mode = Mode::from_bits_truncate(0o600);
             rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
@@ -131,20 +135,20 @@ fn a_file_that_becomes_a_pipe_or_a_link_is_not_opened() {
         };
         while_attacked(&world, attack, || {
             for _ in 0..ROUNDS {
-                for name in ["/work/file", "/work/pipe", "/work/link"] {
+                for name in ["/project/file", "/project/pipe", "/project/link"] {
                     if let Ok(content) = read(&world, name) {
                         assert_eq!(content, b"inside", "{}", world.name);
                     }
                     let _ = write(&world, name, b"inside");
                 }
                 let to = world.outside.path().join("collected");
-                if world.root.collect(&path("/work"), &to, 1 << 20).is_ok() {
+                if world.root.collect(&path("/project"), &to, 1 << 20).is_ok() {
                     fs::remove_dir_all(&to).unwrap();
                 }
             }
         });
         canary.expect_untouched();
-        assert!(world.leftovers("work").is_empty());
+        assert!(world.leftovers("project").is_empty());
     }
 }
 
@@ -152,8 +156,8 @@ fn a_file_that_becomes_a_pipe_or_a_link_is_not_opened() {
 fn a_directory_that_is_moved_up_does_not_lead_above_the_root() {
     for world in World::all() {
         let canary = Canary::beside(&world);
-        let (deep, high) = (world.at("work/a/b/c"), world.at("tmp/high"));
-        world.root.make_directory(&path("/work/a/b/c"), WriteOptions::default()).unwrap();
+        let (deep, high) = (world.at("project/a/b/c"), world.at("tmp/high"));
+        world.root.make_directory(&path("/project/a/b/c"), WriteOptions::default()).unwrap();
         world.root.make_directory(&path("/tmp/high"), WriteOptions::default()).unwrap();
         world.as_user(|| {
             for up in 1..8 {
@@ -167,7 +171,7 @@ fn a_directory_that_is_moved_up_does_not_lead_above_the_root() {
             || {
                 for _ in 0..ROUNDS {
                     for up in 1..8 {
-                        for directory in ["/work/a/b/c", "/tmp/high"] {
+                        for directory in ["/project/a/b/c", "/tmp/high"] {
                             let at = format!("{directory}/{up}");
                             let content = read(&world, &at).unwrap_or_default();
                             assert_ne!(content, b"outside", "{}: {at}", world.name);
@@ -185,9 +189,9 @@ fn a_directory_that_is_moved_up_does_not_lead_above_the_root() {
 fn a_tree_that_never_stands_still_is_collected_within_its_bounds() {
     for world in World::all() {
         for number in 0..20 {
-            write(&world, &format!("/work/{number}/file"), &[1; 5000]).unwrap();
+            write(&world, &format!("/project/{number}/file"), &[1; 5000]).unwrap();
         }
-        let at = |name: &str| world.at("work").join(name);
+        let at = |name: &str| world.at("project").join(name);
         let attack = || {
             for number in 0..20 {
                 let file = at(&format!("{number}/file"));
@@ -203,7 +207,7 @@ fn a_tree_that_never_stands_still_is_collected_within_its_bounds() {
             fs::create_dir(&out).unwrap();
             let to = out.join("collected");
             for _ in 0..ROUNDS {
-                match world.root.collect(&path("/work"), &to, 300_000) {
+                match world.root.collect(&path("/project"), &to, 300_000) {
                     Ok(()) => fs::remove_dir_all(&to).unwrap(),
                     Err(_) => assert_eq!(fs::read_dir(&out).unwrap().count(), 0),
                 }
@@ -216,7 +220,7 @@ fn a_tree_that_never_stands_still_is_collected_within_its_bounds() {
 fn a_tree_is_removed_with_nothing_else_while_links_are_planted_in_it() {
     for world in World::all() {
         let canary = Canary::beside(&world);
-        let (swap, link) = (world.at("work/tree/swap"), world.at("work/link"));
+        let (swap, link) = (world.at("project/tree/swap"), world.at("project/link"));
         world.as_user(|| symlink(&canary.0, &link).unwrap());
         while_attacked(
             &world,
@@ -224,9 +228,9 @@ fn a_tree_is_removed_with_nothing_else_while_links_are_planted_in_it() {
             || {
                 for _ in 0..ROUNDS {
                     for name in ["file", "victim", "deeper/file"] {
-                        let _ = write(&world, &format!("/work/tree/swap/{name}"), b"");
+                        let _ = write(&world, &format!("/project/tree/swap/{name}"), b"");
                     }
-                    let _ = world.root.remove(&path("/work/tree"));
+                    let _ = world.root.remove(&path("/project/tree"));
                 }
             },
         );

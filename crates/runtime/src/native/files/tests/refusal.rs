@@ -17,23 +17,23 @@ const ROOT: User = User { user: 0, group: 0 };
 #[test]
 fn errors_say_what_callers_expect() {
     for world in World::all() {
-        write(&world, "/work/file", b"").unwrap();
+        write(&world, "/project/file", b"").unwrap();
         let list = |at| world.root.read_directory(&path(at));
         let make = |at| world.root.make_directory(&path(at), WriteOptions::default());
-        assert_eq!(kind(read(&world, "/work/none")), io::ErrorKind::NotFound);
-        assert_eq!(kind(read(&world, "/work")), io::ErrorKind::IsADirectory);
-        assert_eq!(kind(write(&world, "/work", b"")), io::ErrorKind::IsADirectory);
+        assert_eq!(kind(read(&world, "/project/none")), io::ErrorKind::NotFound);
+        assert_eq!(kind(read(&world, "/project")), io::ErrorKind::IsADirectory);
+        assert_eq!(kind(write(&world, "/project", b"")), io::ErrorKind::IsADirectory);
         assert_eq!(kind(write(&world, "/", b"")), io::ErrorKind::IsADirectory);
-        for at in ["/work/file/below", "/work/file/below/deeper"] {
+        for at in ["/project/file/below", "/project/file/below/deeper"] {
             assert_eq!(kind(read(&world, at)), io::ErrorKind::NotADirectory);
             assert_eq!(kind(write(&world, at, b"")), io::ErrorKind::NotADirectory);
             assert_eq!(kind(make(at)), io::ErrorKind::NotADirectory);
             assert_eq!(kind(world.root.stat(&path(at))), io::ErrorKind::NotADirectory);
         }
-        assert_eq!(kind(list("/work/file")), io::ErrorKind::NotADirectory);
-        assert_eq!(kind(list("/work/none")), io::ErrorKind::NotFound);
-        assert_eq!(kind(make("/work/file")), io::ErrorKind::AlreadyExists);
-        let long = format!("/work/{}", "n".repeat(256));
+        assert_eq!(kind(list("/project/file")), io::ErrorKind::NotADirectory);
+        assert_eq!(kind(list("/project/none")), io::ErrorKind::NotFound);
+        assert_eq!(kind(make("/project/file")), io::ErrorKind::AlreadyExists);
+        let long = format!("/project/{}", "n".repeat(256));
         assert_eq!(kind(write(&world, &long, b"")), io::ErrorKind::InvalidFilename);
     }
 }
@@ -44,16 +44,16 @@ fn special_files_are_never_opened() {
         world.as_user(|| {
             let mode = Mode::from_bits_truncate(0o666);
             for (name, kind) in [("pipe", FileType::Fifo), ("socket", FileType::Socket)] {
-                rustix::fs::mknodat(CWD, world.at("work").join(name), kind, mode, 0).unwrap();
+                rustix::fs::mknodat(CWD, world.at("project").join(name), kind, mode, 0).unwrap();
             }
-            symlink("pipe", world.at("work/to pipe")).unwrap();
+            symlink("pipe", world.at("project/to pipe")).unwrap();
         });
-        for at in ["/work/pipe", "/work/to pipe", "/work/socket"] {
+        for at in ["/project/pipe", "/project/to pipe", "/project/socket"] {
             assert_eq!(kind(read(&world, at)), io::ErrorKind::InvalidInput, "{at}");
             assert_eq!(kind(write(&world, at, b"x")), io::ErrorKind::InvalidInput, "{at}");
         }
-        assert_eq!(world.root.stat(&path("/work/pipe")).unwrap().kind, FileKind::Other);
-        world.root.remove(&path("/work/pipe")).unwrap();
+        assert_eq!(world.root.stat(&path("/project/pipe")).unwrap().kind, FileKind::Other);
+        world.root.remove(&path("/project/pipe")).unwrap();
     }
 }
 
@@ -92,7 +92,7 @@ fn what_is_mounted_stays() {
         write(&world, "/tmp/file", b"").unwrap();
         for at in ["/dev/null", "/mounted", "/proc"] {
             assert_eq!(kind(world.root.remove(&path(at))), busy, "{at}");
-            assert_eq!(kind(world.root.rename(&path(at), &path("/work/x"))), busy, "{at}");
+            assert_eq!(kind(world.root.rename(&path(at), &path("/project/x"))), busy, "{at}");
             assert_eq!(kind(world.root.rename(&path("/tmp/file"), &path(at))), busy, "{at}");
         }
         // Also below what is removed.
@@ -112,11 +112,11 @@ fn what_is_made_is_made_with_the_rights_of_its_owner_alone() {
         let make = |at| world.root.make_directory(&path(at), WriteOptions::default());
         assert_eq!(kind(make("/etc/new")), denied);
         // By way of a link, too.
-        world.as_user(|| symlink("/etc", world.at("work/config")).unwrap());
-        assert_eq!(kind(write(&world, "/work/config/file", b"")), denied);
+        world.as_user(|| symlink("/etc", world.at("project/config")).unwrap());
+        assert_eq!(kind(write(&world, "/project/config/file", b"")), denied);
         // A file that this user may replace, but not write to.
-        world.put("/work/of root", "old", 0o644, ROOT);
-        assert_eq!(kind(write(&world, "/work/of root", b"")), denied);
+        world.put("/project/of root", "old", 0o644, ROOT);
+        assert_eq!(kind(write(&world, "/project/of root", b"")), denied);
         let source = world.outside.path().join("source");
         std::fs::create_dir_all(source.join("etc")).unwrap();
         std::fs::write(source.join("etc/file"), "").unwrap();
@@ -136,7 +136,7 @@ fn a_user_who_is_not_inside_owns_nothing() {
         for id in [65_535, 70_000, u32::MAX] {
             let owner = Some(User { user: id, group: id });
             let options = WriteOptions { owner, ..WriteOptions::default() };
-            let refused = world.root.write(&path("/work/x"), &mut &b""[..], options);
+            let refused = world.root.write(&path("/project/x"), &mut &b""[..], options);
             match refused.unwrap_err() {
                 Error::Invalid(_) if world.host_start.is_some() => {}
                 Error::Unsupported { .. } if world.host_start.is_none() => {}
@@ -149,14 +149,14 @@ fn a_user_who_is_not_inside_owns_nothing() {
 #[test]
 fn the_owner_of_a_sandbox_sees_all_that_belongs_to_it() {
     for world in World::ranged() {
-        world.put_directory("/work/locked", 0o700, User { user: 7, group: 7 });
-        world.put("/work/locked/secret", "7's", 0, User { user: 7, group: 7 });
-        chmod(world.at("work/locked"), 0);
-        assert_eq!(read(&world, "/work/locked/secret").unwrap(), b"7's");
-        let listed = world.root.read_directory(&path("/work/locked")).unwrap();
+        world.put_directory("/project/locked", 0o700, User { user: 7, group: 7 });
+        world.put("/project/locked/secret", "7's", 0, User { user: 7, group: 7 });
+        chmod(world.at("project/locked"), 0);
+        assert_eq!(read(&world, "/project/locked/secret").unwrap(), b"7's");
+        let listed = world.root.read_directory(&path("/project/locked")).unwrap();
         assert_eq!((listed[0].owner, listed[0].mode), (User { user: 7, group: 7 }, 0));
         let to = world.outside.path().join("collected");
-        world.root.collect(&path("/work"), &to, 1 << 20).unwrap();
+        world.root.collect(&path("/project"), &to, 1 << 20).unwrap();
         assert_eq!(std::fs::read(to.join("locked/secret")).unwrap(), b"7's");
     }
 }
@@ -186,8 +186,8 @@ fn too_many_names_are_refused() {
     let Some(world) = World::mounted().into_iter().find(|world| world.name == "tmpfs") else {
         return;
     };
-    let directory = world.at("work/many");
-    world.put_directory("/work/many", 0o755, world.user());
+    let directory = world.at("project/many");
+    world.put_directory("/project/many", 0o755, world.user());
     world.as_user(|| {
         std::fs::write(directory.join("first"), "").unwrap();
         for number in 0..100_000 {
@@ -195,8 +195,8 @@ fn too_many_names_are_refused() {
                 .unwrap();
         }
     });
-    let refused = world.root.read_directory(&path("/work/many"));
+    let refused = world.root.read_directory(&path("/project/many"));
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     std::fs::remove_file(directory.join("0")).unwrap();
-    assert_eq!(world.root.read_directory(&path("/work/many")).unwrap().len(), 100_000);
+    assert_eq!(world.root.read_directory(&path("/project/many")).unwrap().len(), 100_000);
 }

@@ -52,12 +52,12 @@ fn pipe(path: impl AsRef<Path>) {
 fn a_directory_of_the_host_is_shipped() {
     for world in World::all() {
         let source = source(&world);
-        world.root.ship(&source, &path("/work/made/here")).unwrap();
-        expect_copy(&world.at("work/made/here"));
+        world.root.ship(&source, &path("/project/made/here")).unwrap();
+        expect_copy(&world.at("project/made/here"));
         let user = world.host(world.user());
-        assert_eq!(world.owner_and_mode("/work/made/here/secret"), (user, 0o600));
-        assert_eq!(world.owner_and_mode("/work/made/here/read only"), (user, 0o555));
-        assert_eq!(world.owner_and_mode("/work/made/here/link").0, user);
+        assert_eq!(world.owner_and_mode("/project/made/here/secret"), (user, 0o600));
+        assert_eq!(world.owner_and_mode("/project/made/here/read only"), (user, 0o555));
+        assert_eq!(world.owner_and_mode("/project/made/here/link").0, user);
     }
 }
 
@@ -65,23 +65,23 @@ fn a_directory_of_the_host_is_shipped() {
 fn what_is_shipped_replaces_files_and_fills_directories() {
     for world in World::all() {
         let source = source(&world);
-        write(&world, "/work/program", b"in the way").unwrap();
-        write(&world, "/work/kept", b"kept").unwrap();
-        world.as_user(|| symlink("kept", world.at("work/secret")).unwrap());
-        world.as_user(|| pipe(world.at("work/link")));
-        world.root.ship(&source, &path("/work")).unwrap();
-        expect_copy(&world.at("work"));
-        assert_eq!(read(&world, "/work/kept").unwrap(), b"kept");
+        write(&world, "/project/program", b"in the way").unwrap();
+        write(&world, "/project/kept", b"kept").unwrap();
+        world.as_user(|| symlink("kept", world.at("project/secret")).unwrap());
+        world.as_user(|| pipe(world.at("project/link")));
+        world.root.ship(&source, &path("/project")).unwrap();
+        expect_copy(&world.at("project"));
+        assert_eq!(read(&world, "/project/kept").unwrap(), b"kept");
 
-        world.put_directory("/work/x", 0o755, world.user());
+        world.put_directory("/project/x", 0o755, world.user());
         fs::write(source.join("x"), "").unwrap();
-        let refused = world.root.ship(&source, &path("/work"));
+        let refused = world.root.ship(&source, &path("/project"));
         assert_eq!(kind(refused), io::ErrorKind::IsADirectory);
         fs::remove_file(source.join("x")).unwrap();
-        world.root.remove(&path("/work/x")).unwrap();
-        world.as_user(|| symlink("/etc", world.at("work/x")).unwrap());
+        world.root.remove(&path("/project/x")).unwrap();
+        world.as_user(|| symlink("/etc", world.at("project/x")).unwrap());
         fs::create_dir(source.join("x")).unwrap();
-        let refused = world.root.ship(&source, &path("/work"));
+        let refused = world.root.ship(&source, &path("/project"));
         assert_eq!(kind(refused), io::ErrorKind::NotADirectory);
     }
 }
@@ -90,7 +90,7 @@ fn what_is_shipped_replaces_files_and_fills_directories() {
 fn only_files_directories_and_links_are_shipped() {
     let world = World::plain();
     let source = world.outside.path().join("source");
-    let to = path("/work/to");
+    let to = path("/project/to");
     assert_eq!(kind(world.root.ship(&source, &to)), io::ErrorKind::NotFound);
     fs::create_dir(&source).unwrap();
     pipe(source.join("pipe"));
@@ -98,8 +98,8 @@ fn only_files_directories_and_links_are_shipped() {
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     assert_eq!(kind(world.root.ship(&source.join("pipe"), &to)), io::ErrorKind::NotADirectory);
     fs::remove_file(source.join("pipe")).unwrap();
-    write(&world, "/work/file", b"").unwrap();
-    let refused = world.root.ship(&source, &path("/work/file"));
+    write(&world, "/project/file", b"").unwrap();
+    let refused = world.root.ship(&source, &path("/project/file"));
     assert_eq!(kind(refused), io::ErrorKind::NotADirectory);
 }
 
@@ -107,20 +107,20 @@ fn only_files_directories_and_links_are_shipped() {
 fn a_directory_inside_is_collected() {
     for world in World::all() {
         let source = source(&world);
-        world.root.ship(&source, &path("/work/tree")).unwrap();
+        world.root.ship(&source, &path("/project/tree")).unwrap();
         world.as_user(|| {
-            pipe(world.at("work/tree/pipe"));
-            chmod(world.at("work/tree/program"), 0o6777);
+            pipe(world.at("project/tree/pipe"));
+            chmod(world.at("project/tree/program"), 0o6777);
         });
         let to = world.outside.path().join("collected");
-        world.root.collect(&path("/work/tree"), &to, 1 << 23).unwrap();
+        world.root.collect(&path("/project/tree"), &to, 1 << 23).unwrap();
         expect_copy(&to);
         assert!(fs::symlink_metadata(to.join("pipe")).is_err());
         let copied = fs::metadata(to.join("program")).unwrap();
         assert_eq!((copied.uid(), copied.gid()), (own().user, own().group));
         assert_eq!(fs::metadata(to.join("read only")).unwrap().mode() & 0o7777, 0o755);
 
-        let again = world.root.collect(&path("/work/tree"), &to, 1 << 23);
+        let again = world.root.collect(&path("/project/tree"), &to, 1 << 23);
         assert_eq!(kind(again), io::ErrorKind::AlreadyExists);
         expect_copy(&to);
     }
@@ -133,32 +133,32 @@ fn what_cannot_be_collected_whole_leaves_nothing() {
         fs::create_dir(&nothing).unwrap();
         let to = nothing.join("collected");
         let collect = |from: &str, limit| world.root.collect(&path(from), &to, limit);
-        write(&world, "/work/one", &[1; 1000]).unwrap();
-        write(&world, "/work/two", &[1; 1000]).unwrap();
-        let refused = collect("/work", 1999);
+        write(&world, "/project/one", &[1; 1000]).unwrap();
+        write(&world, "/project/two", &[1; 1000]).unwrap();
+        let refused = collect("/project", 1999);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         world.as_user(|| {
-            fs::File::create(world.at("work/holes")).unwrap().set_len(1 << 40).unwrap();
+            fs::File::create(world.at("project/holes")).unwrap().set_len(1 << 40).unwrap();
         });
-        let refused = collect("/work", 1 << 39);
+        let refused = collect("/project", 1 << 39);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-        world.root.remove(&path("/work/holes")).unwrap();
+        world.root.remove(&path("/project/holes")).unwrap();
 
-        let mut deep = world.at("work");
+        let mut deep = world.at("project");
         for _ in 0..128 {
             deep.push("d");
         }
         world.as_user(|| fs::create_dir_all(deep).unwrap());
-        let refused = collect("/work", 1 << 20);
+        let refused = collect("/project", 1 << 20);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-        assert_eq!(kind(collect("/work/one", 1 << 20)), io::ErrorKind::NotADirectory);
-        assert_eq!(kind(collect("/work/none", 1 << 20)), io::ErrorKind::NotFound);
+        assert_eq!(kind(collect("/project/one", 1 << 20)), io::ErrorKind::NotADirectory);
+        assert_eq!(kind(collect("/project/none", 1 << 20)), io::ErrorKind::NotFound);
         let missing = nothing.join("missing/collected");
-        let refused = world.root.collect(&path("/work"), &missing, 1 << 20);
+        let refused = world.root.collect(&path("/project"), &missing, 1 << 20);
         assert_eq!(kind(refused), io::ErrorKind::NotFound);
         assert_eq!(fs::read_dir(&nothing).unwrap().count(), 0, "{}", world.name);
 
-        world.root.remove(&path("/work/d")).unwrap();
-        collect("/work", 2000).unwrap();
+        world.root.remove(&path("/project/d")).unwrap();
+        collect("/project", 2000).unwrap();
     }
 }

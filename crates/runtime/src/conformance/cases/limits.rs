@@ -1,0 +1,126 @@
+//! A limit that was asked for holds, or is refused; it is never forgotten.
+
+use stockade_core::sandbox::{LimitName, Limits};
+use stockade_core::{Enforcement, Isolation, SandboxSpec};
+
+use super::super::harness::{Harness, within};
+use crate::capability::Capability;
+use crate::error::Error;
+use crate::exec::Ending;
+
+const MIB: u64 = 1 << 20;
+
+/// Each limit, with the capability that it takes.
+fn each() -> [(LimitName, Capability, Limits); 4] {
+    let none = Limits::default();
+    [
+        (
+            LimitName::Memory,
+            Capability::MemoryLimit,
+            Limits { memory_bytes: Some(256 * MIB), ..none },
+        ),
+        (LimitName::Cpus, Capability::CpuLimit, Limits { cpu_millis: Some(500), ..none }),
+        (LimitName::Processes, Capability::ProcessLimit, Limits { processes: Some(50), ..none }),
+        (LimitName::Disk, Capability::DiskLimit, Limits { disk_bytes: Some(64 * MIB), ..none }),
+    ]
+}
+
+/// How a limit is held, by what an answer says. The limit on processes is known by two names.
+fn enforcement(isolation: &Isolation, limit: LimitName) -> Enforcement {
+    let is_it =
+        |name: &str| name == limit.as_str() || (limit == LimitName::Processes && name == "pids");
+    let report = isolation.limits.iter().find(|report| is_it(&report.name));
+    report.unwrap_or_else(|| panic!("nothing is said of {limit}: {isolation:?}")).enforcement
+}
+
+pub(crate) async fn they_hold_or_are_refused(harness: &Harness) {
+    let runtime = harness.runtime();
+    for (limit, capability, limits) in each() {
+        let (id, spec) = (harness.id(), SandboxSpec { limits, ..harness.spec() });
+        let made = within("a sandbox", runtime.create(&id, &spec)).await;
+        match runtime.supports(capability).await {
+            Ok(()) => {
+                let made = made.unwrap_or_else(|error| panic!("{limit}: {error:?}"));
+                assert_ne!(enforcement(&made.isolation, limit), Enforcement::Refused, "{limit}");
+            }
+            Err(_) => {
+                let is_it =
+                    matches!(&made, Err(Error::Limit { limit: told, .. }) if *told == limit);
+                assert!(is_it, "{limit}: {made:?}");
+                let gone = runtime.inspect(&id).await;
+                assert!(matches!(gone, Err(Error::NoSandbox(_))), "{gone:?}");
+            }
+        }
+    }
+}
+
+pub(crate) async fn best_effort_says_what_it_was(harness: &Harness) {
+    let runtime = harness.runtime();
+    for (limit, capability, limits) in each() {
+        let best_effort = [limit].into();
+        let spec = SandboxSpec { limits, best_effort, ..harness.spec() };
+        let sandbox = harness.sandbox_with(&spec).await;
+        let status = sandbox.inspect().await.unwrap();
+        let is_refused = enforcement(&status.isolation, limit) == Enforcement::Refused;
+        assert_eq!(is_refused, runtime.supports(capability).await.is_err(), "{limit}");
+        assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
+    }
+}
+
+async fn ending(harness: &Harness, limits: Limits, text: &str) -> Ending {
+    let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;
+    sandbox.sh(text).await.ending
+}
+
+/// Doubles a text until there is no room for it.
+const HUNGER: &str = "x=0123456789abcdef; while :; do x=$x$x; done";
+
+pub(crate) async fn want_of_memory_is_told(harness: &Harness) {
+    let limits = Limits { memory_bytes: Some(64 * MIB), ..Limits::default() };
+    assert_eq!(ending(harness, limits, HUNGER).await, Ending::OutOfMemory);
+}
+
+/// What was not killed for want of memory is told as what it was.
+pub(crate) async fn other_ends_are_not_want_of_memory(harness: &Harness) {
+    let limits = Limits { memory_bytes: Some(64 * MIB), ..Limits::default() };
+    let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;
+    assert_eq!(sandbox.sh("kill -9 $$").await.ending, Ending::Signaled(9));
+    assert_eq!(sandbox.sh("exit 137").await.ending, Ending::Exited(137));
+    assert_eq!(sandbox.sh(HUNGER).await.ending, Ending::OutOfMemory);
+    // One that ended so is no reason for the next.
+    assert_eq!(sandbox.sh("kill -9 $$").await.ending, Ending::Signaled(9));
+    assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
+}
+
+pub(crate) async fn memory_is_the_sandboxes_own(harness: &Harness) {
+    let other = harness.sandbox().await;
+    let limits = Limits { memory_bytes: Some(64 * MIB), ..Limits::default() };
+    ending(harness, limits, HUNGER).await;
+    assert_eq!(other.run(&["true"]).await.ending, Ending::Exited(0));
+}
+
+pub(crate) async fn processes_run_out(harness: &Harness) {
+    let limits = Limits { processes: Some(30), ..Limits::default() };
+    let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;
+    let finished = sandbox
+        .sh("i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); echo $i; done 2>&1; echo all")
+        .await;
+    // A shell that cannot fork ends, or goes on and says so.
+    let started = finished.output();
+    let complaints = started.lines().filter(|line| line.parse::<u32>().is_err() && *line != "all");
+    let failed = finished.ending != Ending::Exited(0) || complaints.count() > 0;
+    assert!(failed, "100 processes were started: {:?}", finished.ending);
+}
+
+pub(crate) async fn the_disk_runs_out(harness: &Harness) {
+    let limits = Limits { disk_bytes: Some(16 * MIB), ..Limits::default() };
+    let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;
+    let text = "i=0; while [ $i -lt 64 ]; do
+                    dd if=/dev/zero of=/data/$i bs=1048576 count=16 2>/dev/null || exit 9
+                    sync; i=$((i+1))
+                done";
+    let ending = sandbox.sh(text).await.ending;
+    let held =
+        matches!(ending, Ending::Exited(9) | Ending::LimitExceeded(_) | Ending::SandboxEnded);
+    assert!(held, "a gigabyte was written: {ending:?}");
+}

@@ -1,0 +1,161 @@
+//! What a command writes is heard, whole and in order, and then its end is, whatever becomes of it.
+
+use std::time::Duration;
+
+use super::super::harness::{Harness, within};
+use super::super::sandbox::{Sandbox, script};
+use crate::exec::{Ending, Offsets};
+
+/// Runs until the file `/data/go` is there.
+const WAIT: &str = "while [ ! -e /data/go ]; do sleep 0.05; done";
+
+pub(crate) async fn silence_has_an_end(harness: &Harness) {
+    let finished = harness.sandbox().await.run(&["true"]).await;
+    assert_eq!(finished.ending, Ending::Exited(0));
+    assert_eq!(finished.length(), 0);
+}
+
+pub(crate) async fn output_is_whole_and_in_order(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let lines = "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done";
+    let finished = sandbox.sh(lines).await;
+    assert_eq!(finished.ending, Ending::Exited(0));
+    let expected: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
+    assert!(finished.output() == expected, "{} bytes came", finished.output.len());
+}
+
+pub(crate) async fn the_two_streams_are_told_apart(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let text = "echo one; echo two >&2; echo three; echo four >&2; exit 5";
+    let finished = sandbox.sh(text).await;
+    assert_eq!(finished.ending, Ending::Exited(5));
+    assert_eq!(finished.output(), "one\nthree\n");
+    assert_eq!(finished.error(), "two\nfour\n");
+}
+
+pub(crate) async fn any_byte_may_come(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let finished = sandbox.sh(r"printf '\000\001\377\012\r\200'; printf '\000' >&2").await;
+    assert_eq!(finished.output, b"\0\x01\xff\n\r\x80");
+    assert_eq!(finished.error, b"\0");
+}
+
+pub(crate) async fn output_is_heard_while_a_command_runs(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let mut running = sandbox.start(&script(&format!("printf begun; {WAIT}; echo over"))).await;
+    running.hears("begun").await;
+    sandbox.write("/data/go", "").await;
+    let finished = running.finish().await;
+    assert_eq!(finished.output(), "begunover\n");
+}
+
+/// Two who listen hear the same; who stops listening stops nobody.
+pub(crate) async fn everybody_hears_everything(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let first = sandbox.start(&script(&format!("echo begun; {WAIT}; echo over; exit 4"))).await;
+    let exec = first.exec.clone();
+    let mut second = sandbox.attach(&exec, Offsets::default()).await;
+    second.hears("begun").await;
+    drop(first);
+    let third = sandbox.attach(&exec, Offsets::default()).await;
+    sandbox.write("/data/go", "").await;
+    for listener in [second, third] {
+        let finished = listener.finish().await;
+        assert_eq!(finished.output(), "begun\nover\n");
+        assert_eq!(finished.ending, Ending::Exited(4));
+    }
+}
+
+/// A reader that comes late misses nothing without being told.
+pub(crate) async fn a_slow_reader_is_told_what_it_missed(harness: &Harness) {
+    const LENGTH: u64 = 64 << 20;
+    let sandbox = harness.sandbox().await;
+    let flood = script(&format!("head -c {LENGTH} /dev/zero; echo over >&2"));
+    let mut running = sandbox.start(&flood).await.count_only();
+    within("the first events", async {
+        for _ in 0..20 {
+            assert!(running.step().await, "64 MiB in 20 events");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let finished = running.finish().await;
+    assert_eq!(finished.ending, Ending::Exited(0));
+    assert_eq!(finished.offsets, Offsets { output: LENGTH, error: 5 });
+    let kept = LENGTH - finished.lost;
+    assert!(kept >= 1 << 20, "only {kept} bytes of {LENGTH} were kept");
+}
+
+pub(crate) async fn who_does_not_read_holds_up_nobody_else(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let flood = sandbox.start(&script("while :; do echo flood; done")).await;
+    let other = harness.sandbox().await;
+    for sandbox in [&sandbox, &other] {
+        assert_eq!(sandbox.run(&["echo", "here"]).await.output(), "here\n");
+    }
+    sandbox.kill(&flood.exec).await;
+    assert_eq!(flood.count_only().finish().await.ending, Ending::Killed);
+}
+
+pub(crate) async fn closed_streams_are_not_the_end(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let text = format!("echo begun; exec >&- 2>&-; : > /data/closed; {WAIT}; exit 3");
+    let mut running = sandbox.start(&script(&text)).await;
+    running.hears("begun").await;
+    sandbox.appears("/data/closed").await;
+    // Whoever took this for the end would tell it before the next command's.
+    assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
+    let status = sandbox.inspect().await.unwrap();
+    let exec = status.execs.iter().find(|exec| exec.id == running.exec).expect("the command");
+    assert_eq!(exec.ending, None);
+    sandbox.write("/data/go", "").await;
+    assert_eq!(running.finish().await.ending, Ending::Exited(3));
+}
+
+/// A child that is left behind holds the streams open, and the end is told all the same. It lives
+/// on.
+pub(crate) async fn children_that_stay_are_no_reason_to_wait(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let finished = sandbox
+        .sh("(while :; do echo beat >> /data/beats; sleep 0.05; done) & echo left; exit 6")
+        .await;
+    assert_eq!(finished.ending, Ending::Exited(6));
+    assert_eq!(finished.output(), "left\n");
+    let beats = sandbox.size("/data/beats").await;
+    sandbox.grows_beyond("/data/beats", beats).await;
+}
+
+async fn ends_like(sandbox: &Sandbox<'_>, words: &str, ending: Ending) {
+    let mut running = sandbox.start(&script(&format!("printf begun; {words}"))).await;
+    running.hears("begun").await;
+    match ending {
+        Ending::Killed => sandbox.kill(&running.exec).await,
+        Ending::Signaled(signal) => sandbox.signal(&running.exec, signal).await,
+        Ending::SandboxEnded => sandbox.cleanup().await,
+        _ => {}
+    }
+    let finished = running.finish().await;
+    assert_eq!(finished.output(), "begun");
+    assert_eq!(finished.ending, ending);
+}
+
+/// Whatever ends a command, what it had written is heard before.
+pub(crate) async fn every_end_is_told(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    ends_like(&sandbox, "exit 255", Ending::Exited(255)).await;
+    ends_like(&sandbox, "exec sleep 1000", Ending::Killed).await;
+    ends_like(&sandbox, "exec sleep 1000", Ending::Signaled(15)).await;
+    ends_like(&sandbox, "exec sleep 1000", Ending::Signaled(9)).await;
+    ends_like(&sandbox, "sleep 1000; :", Ending::SandboxEnded).await;
+}
+
+/// More than any backend may keep.
+pub(crate) async fn ten_gigabytes_pass(harness: &Harness) {
+    const LENGTH: u64 = 10 << 30;
+    let sandbox = harness.sandbox().await;
+    let flood = script(&format!("head -c {LENGTH} /dev/zero"));
+    let running = sandbox.start(&flood).await.count_only();
+    let finished = running.finish_within(Duration::from_secs(240)).await;
+    assert_eq!(finished.ending, Ending::Exited(0));
+    assert_eq!(finished.offsets.output, LENGTH);
+}

@@ -1,0 +1,195 @@
+//! Directories are shipped into a sandbox and collected from it, with all that is in them and
+//! nothing else.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::super::harness::{Harness, path, within};
+use super::super::sandbox::Sandbox;
+use crate::error::{Error, Result};
+use crate::files::FileKind;
+
+const MIB: u64 = 1 << 20;
+
+/// What is at each path below a directory: its kind, its mode, its content.
+type Tree = BTreeMap<PathBuf, (char, u32, Vec<u8>)>;
+
+fn tree(directory: &Path) -> Tree {
+    let mut tree = Tree::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory_now) = pending.pop() {
+        for entry in fs::read_dir(&directory_now).unwrap() {
+            let file = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&file).unwrap();
+            let (kind, mode, content) = if metadata.is_symlink() {
+                ('l', 0, fs::read_link(&file).unwrap().as_os_str().as_bytes().to_vec())
+            } else if metadata.is_dir() {
+                pending.push(file.clone());
+                ('d', metadata.mode() & 0o777, Vec::new())
+            } else {
+                ('f', metadata.mode() & 0o777, fs::read(&file).unwrap())
+            };
+            tree.insert(file.strip_prefix(directory).unwrap().to_owned(), (kind, mode, content));
+        }
+    }
+    tree
+}
+
+/// A directory of the host with something of everything that may be shipped.
+fn source(harness: &Harness) -> PathBuf {
+    let source = harness.host().join("source");
+    let permit = |file: &Path, mode| {
+        fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fs::create_dir_all(source.join("deep/er")).unwrap();
+    fs::create_dir(source.join("empty")).unwrap();
+    fs::write(source.join("text"), "text\n").unwrap();
+    fs::write(source.join("nothing"), "").unwrap();
+    fs::write(source.join("deep/er/binary"), (0..=255).collect::<Vec<u8>>()).unwrap();
+    fs::write(source.join("program"), "#!/bin/sh\necho shipped\n").unwrap();
+    for name in [&b"new\nline"[..], b"\xff", b"-rf", b" "] {
+        fs::write(source.join(OsStr::from_bytes(name)), name).unwrap();
+    }
+    symlink("deep/er", source.join("link")).unwrap();
+    symlink("/etc/passwd", source.join("outside")).unwrap();
+    symlink("../../../..", source.join("deep/up")).unwrap();
+    symlink("nothing at all", source.join("dangling")).unwrap();
+    permit(&source.join("program"), 0o755);
+    permit(&source.join("text"), 0o640);
+    permit(&source.join("empty"), 0o750);
+    source
+}
+
+async fn ship(sandbox: &Sandbox<'_>, from: &Path, to: &str) -> Result<()> {
+    within("shipping", sandbox.runtime().ship(sandbox.id(), from, &path(to))).await
+}
+
+async fn collect(sandbox: &Sandbox<'_>, from: &str, to: &Path, limit: u64) -> Result<()> {
+    let runtime = sandbox.runtime();
+    within("collecting", runtime.collect(sandbox.id(), &path(from), to, limit)).await
+}
+
+fn names(directory: &Path) -> Vec<OsString> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+pub(crate) async fn what_is_shipped_is_collected(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let (source, to) = (source(harness), harness.host().join("collected"));
+    ship(&sandbox, &source, "/data/new/place").await.unwrap();
+    assert_eq!(sandbox.stat("/data/new/place/program").await.unwrap().mode & 0o777, 0o755);
+    assert_eq!(sandbox.stat("/data/new/place/outside").await.unwrap().kind, FileKind::Link);
+    collect(&sandbox, "/data/new/place", &to, MIB).await.unwrap();
+    assert_eq!(tree(&to), tree(&source));
+}
+
+/// After a crash of whoever shipped, the same is done again.
+pub(crate) async fn shipped_twice_it_is_the_same(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let (source, to) = (source(harness), harness.host().join("collected"));
+    ship(&sandbox, &source, "/data/place").await.unwrap();
+    sandbox.write("/data/place/text", "changed since").await;
+    ship(&sandbox, &source, "/data/place").await.unwrap();
+    collect(&sandbox, "/data/place", &to, MIB).await.unwrap();
+    assert_eq!(tree(&to), tree(&source));
+}
+
+pub(crate) async fn what_is_shipped_can_be_used(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    ship(&sandbox, &source(harness), "/data/place").await.unwrap();
+    let text = "cd /data/place && ./program && echo more >> text && cat text && : > deep/er/new";
+    assert_eq!(sandbox.good(text).await, "shipped\ntext\nmore\n");
+}
+
+pub(crate) async fn what_commands_left_is_collected(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let text =
+        "cd /data && umask 022 && mkdir -p out/empty out/deep && echo made > out/deep/file &&
+                ln -s /etc/shadow out/link && ln -s ../../.. out/deep/up && chmod 700 out/deep &&
+                mkfifo out/pipe && echo closed > out/closed && chmod 400 out/closed";
+    sandbox.good(text).await;
+    let to = harness.host().join("collected");
+    collect(&sandbox, "/data/out", &to, MIB).await.unwrap();
+    let text = |text: &str| text.as_bytes().to_vec();
+    let expected: [(&str, _); 6] = [
+        ("empty", ('d', 0o755, text(""))),
+        ("deep", ('d', 0o700, text(""))),
+        ("deep/file", ('f', 0o644, text("made\n"))),
+        ("deep/up", ('l', 0, text("../../.."))),
+        ("link", ('l', 0, text("/etc/shadow"))),
+        ("closed", ('f', 0o400, text("closed\n"))),
+    ];
+    let expected = expected.into_iter().map(|(name, entry)| (PathBuf::from(name), entry));
+    assert_eq!(tree(&to), expected.collect());
+}
+
+pub(crate) async fn what_is_too_large_leaves_nothing(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    for number in 0..5 {
+        sandbox.write(&format!("/data/out/{number}"), vec![b'x'; 100_000]).await;
+    }
+    let place = harness.host().join("place");
+    fs::create_dir(&place).unwrap();
+    let refused = collect(&sandbox, "/data/out", &place.join("collected"), 499_999).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(names(&place).is_empty(), "{:?}", names(&place));
+    collect(&sandbox, "/data/out", &place.join("collected"), 500_000).await.unwrap();
+    assert_eq!(names(&place), ["collected"]);
+}
+
+/// A file that says that it is long, and takes no room.
+pub(crate) async fn what_is_hollow_counts_as_long(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    sandbox
+        .good("mkdir /data/out && dd if=/dev/null of=/data/out/file bs=1 seek=1099511627776")
+        .await;
+    assert_eq!(sandbox.size("/data/out/file").await, 1 << 40);
+    let to = harness.host().join("collected");
+    let refused = collect(&sandbox, "/data/out", &to, MIB).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(!to.exists());
+}
+
+pub(crate) async fn what_is_absent_is_told(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    sandbox.write("/data/file", "no directory").await;
+    let to = harness.host().join("collected");
+    for from in ["/data/none", "/data/file"] {
+        let refused = collect(&sandbox, from, &to, MIB).await;
+        assert!(matches!(refused, Err(Error::File { .. })), "{from}: {refused:?}");
+        assert!(!to.exists());
+    }
+    let refused = ship(&sandbox, &harness.host().join("none"), "/data/place").await;
+    assert!(matches!(refused, Err(Error::Host { .. })), "{refused:?}");
+    assert!(!sandbox.exists("/data/place").await);
+}
+
+/// Nothing of the host is overwritten.
+pub(crate) async fn only_a_new_directory_is_collected_to(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    sandbox.write("/data/out/kept", "from inside").await;
+    let to = harness.host().join("there");
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("kept"), "of the host").unwrap();
+    let refused = collect(&sandbox, "/data/out", &to, MIB).await;
+    assert!(matches!(refused, Err(Error::Host { .. })), "{refused:?}");
+    assert_eq!(fs::read_to_string(to.join("kept")).unwrap(), "of the host");
+    let above = harness.host().join("none/there");
+    let refused = collect(&sandbox, "/data/out", &above, MIB).await;
+    assert!(matches!(refused, Err(Error::Host { .. })), "{refused:?}");
+}
+
+/// A pipe of the host is told, and not waited for.
+pub(crate) async fn what_is_no_file_is_not_shipped(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let source = harness.host().join("source");
+    fs::create_dir(&source).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, source.join("pipe"), mode).unwrap();
+    let refused = ship(&sandbox, &source, "/data/place").await;
+    assert!(matches!(refused, Err(Error::Host { .. })), "{refused:?}");
+}

@@ -1,0 +1,221 @@
+//! What every case starts with: a client of the backend, ids of its own, and waiting with a
+//! deadline.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use tempfile::TempDir;
+
+use super::backend::Backend;
+use super::sandbox::Sandbox;
+use super::{DEADLINE, Need};
+use crate::files::SandboxPath;
+use crate::runtime::{Runtime, Target};
+
+/// How often something is looked at that cannot be waited for.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// A backend, a client of it, and what the case has made with it.
+#[derive(Debug)]
+pub struct Harness {
+    backend: Arc<dyn Backend>,
+    runtime: Mutex<Option<Arc<dyn Runtime>>>,
+    prefix: String,
+    count: AtomicU32,
+    sandboxes: Mutex<Vec<SandboxId>>,
+    snapshots: Mutex<Vec<SnapshotId>>,
+    host: TempDir,
+}
+
+impl Harness {
+    pub(super) async fn open(backend: Arc<dyn Backend>) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let prefix = format!("case-{:x}-{:x}", std::process::id(), now.as_nanos());
+        let host = tempfile::Builder::new().prefix("stockade-conformance-").tempdir().unwrap();
+        // What a case puts there must be out of reach by its place, not by its owner.
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(host.path(), open).unwrap();
+        let runtime = within("a client", backend.open()).await.expect("a client");
+        Self {
+            backend,
+            runtime: Mutex::new(Some(runtime)),
+            prefix,
+            count: AtomicU32::new(0),
+            sandboxes: Mutex::default(),
+            snapshots: Mutex::default(),
+            host,
+        }
+    }
+
+    /// Why a case that needs all this cannot run here.
+    pub(super) async fn lacks(&self, needs: &[Need]) -> Option<String> {
+        for need in needs {
+            let has = match need {
+                Need::Shell => self.backend.shell(),
+                Need::Server => self.backend.server(),
+                Need::Holder => self.backend.holder(),
+                Need::Can(capability) => {
+                    let supported = self.runtime().supports(*capability).await;
+                    supported.map_err(|unsupported| format!("{capability}: {}", unsupported.reason))
+                }
+            };
+            if let Err(reason) = has {
+                return Some(reason);
+            }
+        }
+        None
+    }
+
+    /// The client.
+    pub fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(self.runtime.lock().unwrap().as_ref().expect("a client"))
+    }
+
+    /// Drops the client without a word, where there still is one, and makes another.
+    pub async fn reopen(&self) {
+        self.lose_client();
+        let runtime = within("another client", self.backend.open()).await.expect("a client");
+        *self.runtime.lock().unwrap() = Some(runtime);
+    }
+
+    /// Kills what holds the sandboxes, and drops the client. There is none before
+    /// [`Harness::reopen`].
+    pub async fn kill_holder(&self) {
+        within("the holder's end", self.backend.kill_holder()).await;
+        self.lose_client();
+    }
+
+    fn lose_client(&self) {
+        self.runtime.lock().unwrap().take();
+    }
+
+    /// Starts a server inside that sends back what it gets, and waits until it listens.
+    pub(super) async fn serve(&self, sandbox: &Sandbox<'_>, target: &Target) {
+        let runtime = self.runtime();
+        self.backend.serve(&*runtime, sandbox.id(), target).await;
+        let what = format!("a server at {target}");
+        eventually(&what, async || runtime.connect(sandbox.id(), target).await.is_ok()).await;
+    }
+
+    /// An id that nothing else has.
+    pub fn id(&self) -> SandboxId {
+        let id = SandboxId::new(self.name()).unwrap();
+        self.sandboxes.lock().unwrap().push(id.clone());
+        id
+    }
+
+    /// An id that nothing else has.
+    pub fn snapshot_id(&self) -> SnapshotId {
+        let id = SnapshotId::new(self.name()).unwrap();
+        self.snapshots.lock().unwrap().push(id.clone());
+        id
+    }
+
+    /// An id that nothing else has.
+    pub(super) fn exec_id(&self) -> ExecId {
+        ExecId::new(self.name()).unwrap()
+    }
+
+    /// A text that nothing else has, fit for an id, a label or a file name.
+    pub(super) fn name(&self) -> String {
+        format!("{}-{}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What the sandboxes of cases are made from.
+    pub fn spec(&self) -> SandboxSpec {
+        self.backend.spec()
+    }
+
+    /// A new sandbox.
+    pub(super) async fn sandbox(&self) -> Sandbox<'_> {
+        self.sandbox_with(&self.spec()).await
+    }
+
+    /// A new sandbox with this spec.
+    pub(super) async fn sandbox_with(&self, spec: &SandboxSpec) -> Sandbox<'_> {
+        let id = self.id();
+        within("a sandbox", self.runtime().create(&id, spec)).await.expect("a sandbox");
+        self.existing(id).await
+    }
+
+    /// A sandbox that was made by other means.
+    pub(super) async fn existing(&self, id: SandboxId) -> Sandbox<'_> {
+        let sandbox = Sandbox::new(self, id);
+        sandbox.make_data().await;
+        sandbox
+    }
+
+    /// A directory of the host that only this case uses.
+    pub(super) fn host(&self) -> &Path {
+        self.host.path()
+    }
+
+    /// Removes what the case has made, and says what of it is left.
+    pub(super) async fn clean_up(&self) -> Result<(), String> {
+        if self.runtime.lock().unwrap().is_none() {
+            self.reopen().await;
+        }
+        let runtime = self.runtime();
+        let sandboxes = std::mem::take(&mut *self.sandboxes.lock().unwrap());
+        for id in &sandboxes {
+            let cleaned = within("a cleanup", runtime.cleanup(id)).await;
+            cleaned.map_err(|error| format!("cleanup of {id}: {error}"))?;
+        }
+        let snapshots = std::mem::take(&mut *self.snapshots.lock().unwrap());
+        for id in &snapshots {
+            let removed = within("the removal of a snapshot", runtime.remove_snapshot(id)).await;
+            removed.map_err(|error| format!("removal of the snapshot {id}: {error}"))?;
+        }
+        drop(runtime);
+        let end = tokio::time::Instant::now() + DEADLINE;
+        loop {
+            let left = self.backend.leftovers().await;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > end {
+                return Err(left.join("; "));
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        drop(self.runtime.lock().unwrap().take());
+        self.backend.close().await;
+    }
+}
+
+/// What comes of something that has to happen.
+pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    within_long(what, DEADLINE, future).await
+}
+
+/// The same for what may take longer.
+pub(super) async fn within_long<T>(
+    what: &str,
+    deadline: Duration,
+    future: impl Future<Output = T>,
+) -> T {
+    let result = tokio::time::timeout(deadline, future).await;
+    result.unwrap_or_else(|_| panic!("{what}: waited for {} s", deadline.as_secs()))
+}
+
+/// Waits until something is so.
+pub(super) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    within(what, async {
+        while !is_so().await {
+            tokio::time::sleep(INTERVAL).await;
+        }
+    })
+    .await;
+}
+
+/// A path inside.
+pub(super) fn path(text: impl AsRef<std::ffi::OsStr>) -> SandboxPath {
+    SandboxPath::new(text).unwrap()
+}

@@ -1,0 +1,158 @@
+//! The suite that every backend must pass: one case for each promise of
+//! [`Runtime`](crate::Runtime).
+//!
+//! A backend's tests implement [`Backend`] and call [`conformance_tests!`](crate::conformance_tests),
+//! which makes one test of each case. What the backend cannot do here is asked for in
+//! [`Runtime::supports`](crate::Runtime::supports); cases that need it are told as skipped, and
+//! another case sees that it is refused.
+//!
+//! No case measures time. What has to happen is waited for, up to [`DEADLINE`]; that something does
+//! not happen is seen by something else that happens after it. Programs inside are those of POSIX,
+//! and of the core utilities that a host and a busybox image have alike.
+//!
+//! Reading order: `backend` (what a backend's tests give), `list` (all cases), `harness`, `sandbox`
+//! and `running` (the words that cases are written in), then any case.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "cases are tests, and fail by panicking"
+)]
+
+mod backend;
+mod harness;
+mod list;
+mod running;
+mod sandbox;
+
+mod cases;
+
+use std::future::poll_fn;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::capability::Capability;
+
+pub use backend::Backend;
+pub use harness::Harness;
+pub use list::CASES;
+
+/// How long a case waits for anything that has to happen.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// One promise of a runtime, and the function that sees whether a backend keeps it.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// Its name, such as `streams::output_is_whole`.
+    pub name: &'static str,
+    /// What a backend must have for it.
+    pub needs: &'static [Need],
+    /// Tries it, and panics when the promise is broken.
+    pub run: for<'a> fn(&'a Harness) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
+}
+
+/// What a case needs besides the operations that every backend has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A POSIX shell and the core utilities inside.
+    Shell,
+    /// A server that can be started inside ([`Backend::serve`]).
+    Server,
+    /// A process that holds the sandboxes and that can be killed ([`Backend::kill_holder`]).
+    Holder,
+    /// Something that the runtime itself is asked for.
+    Can(Capability),
+}
+
+/// Makes one `#[test]` for each case, in modules by their groups. `$run` is the full path of a
+/// function that runs the case of a name: `fn(&str)`, which calls [`conformance::run`](run) with a
+/// backend.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($run:path) => {
+        $crate::conformance_list! { ($crate::conformance_tests_of) [$run] }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests_of {
+    ([$run:path] $($group:ident { $($cases:tt)* })*) => {
+        $(mod $group {
+            $crate::conformance_tests_in! { [$run] $group $($cases)* }
+        })*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests_in {
+    ([$run:path] $group:ident
+     $($(#[$attribute:meta])* $name:ident [$($need:expr),*];)*) => {$(
+        #[test]
+        $(#[$attribute])*
+        fn $name() {
+            $run(concat!(stringify!($group), "::", stringify!($name)));
+        }
+    )*};
+}
+
+/// Runs the case of this name in a tokio runtime of its own, on a thread that has the test's name,
+/// and removes what it has left. A backend that cannot be tested here says why, and the test is
+/// told as skipped.
+///
+/// # Panics
+/// When the promise is broken, or something is left that cannot be removed.
+pub fn run(name: &str, backend: Result<Arc<dyn Backend>, String>) {
+    let case = CASES.iter().find(|case| case.name == name).expect("a case of that name");
+    let backend = match backend {
+        Ok(backend) => backend,
+        Err(reason) => return skipped(&reason),
+    };
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    tokio.unwrap().block_on(check(case, backend));
+}
+
+async fn check(case: &'static Case, backend: Arc<dyn Backend>) {
+    let harness = Harness::open(backend).await;
+    match harness.lacks(case.needs).await {
+        Some(reason) => skipped(&reason),
+        None => {
+            let outcome = outcome((case.run)(&harness)).await;
+            let cleaned = harness.clean_up().await;
+            if let Err(panic) = outcome {
+                harness.close().await;
+                resume_unwind(panic);
+            }
+            cleaned.unwrap_or_else(|left| panic!("after the case: {left}"));
+        }
+    }
+    harness.close().await;
+}
+
+/// What a case panicked with, where it did.
+async fn outcome(mut case: Pin<Box<dyn Future<Output = ()> + '_>>) -> std::thread::Result<()> {
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| case.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+/// Says that the running test did not run, and why: on standard error, and in the file that
+/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
+pub fn skipped(reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    // The line is for people; the file is what counts.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
+    }
+}

@@ -1,0 +1,192 @@
+//! A runtime for the tests of those who use one: sandboxes in memory, with programs that are
+//! Rust functions. It holds every promise of [`Runtime`](crate::Runtime) that can be held without
+//! a process, and breaks them when told to.
+//!
+//! Time is tokio's: leases, time-outs and `sleep` go by a paused clock too. There is no shell, but
+//! `sh -c` (and `bash -c`) with a text that is a program's name, or words parted by spaces, runs
+//! that. Nothing here is isolated from anything.
+
+mod builtin;
+#[cfg(test)]
+mod conformance;
+mod copies;
+mod process;
+mod runtime;
+mod sandbox;
+mod start;
+#[cfg(test)]
+mod tests;
+mod transcript;
+mod tree;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stockade_core::{SandboxId, SnapshotId};
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+use crate::capability::{Capability, Unsupported};
+use crate::error::{Error, Result};
+use crate::exec::Ending;
+use crate::runtime::{SnapshotInfo, Target};
+
+pub use process::Process;
+
+use process::Program;
+use sandbox::Sandbox;
+use tree::Tree;
+
+/// How many connections wait for [`Listener::accept`].
+const BACKLOG: usize = 128;
+
+/// A runtime in memory. Its clones are the same runtime.
+#[derive(Debug, Clone)]
+pub struct Fake(Arc<Mutex<State>>);
+
+/// Everything that a fake runtime holds, and what it was told.
+#[derive(Default)]
+struct State {
+    sandboxes: BTreeMap<SandboxId, Sandbox>,
+    snapshots: BTreeMap<SnapshotId, (SnapshotInfo, Tree)>,
+    programs: BTreeMap<String, Program>,
+    refused: BTreeMap<Capability, Unsupported>,
+    failures: VecDeque<(&'static str, Error)>,
+    calls: BTreeMap<&'static str, usize>,
+}
+
+impl Fake {
+    /// A runtime with no sandboxes, that can do everything but show files of the host as they are.
+    pub fn new() -> Self {
+        let fake = Self(Arc::default());
+        for name in builtin::NAMES {
+            fake.program(name, |process| builtin::run(name, process));
+        }
+        fake.refuse(Capability::HostMounts, "its files are in memory");
+        fake
+    }
+
+    /// Lets commands whose program is `name` run a function. It runs once for each command, and
+    /// not while the sandbox is paused; it is dropped when the command is killed.
+    pub fn program<F, R>(&self, name: &str, program: F)
+    where
+        F: Fn(Process) -> R + Send + Sync + 'static,
+        R: Future<Output = Ending> + Send + 'static,
+    {
+        let program = Arc::new(program);
+        let program: Program = Arc::new(move |process| {
+            let program = Arc::clone(&program);
+            Box::pin(async move { program(process).await })
+        });
+        lock(&self.0).programs.insert(name.to_owned(), program);
+    }
+
+    /// Makes it a runtime that cannot do something, for this reason.
+    pub fn refuse(&self, capability: Capability, reason: &str) {
+        let unsupported = Unsupported { reason: reason.to_owned(), remedy: None };
+        lock(&self.0).refused.insert(capability, unsupported);
+    }
+
+    /// Lets the next call of an operation fail, before it does anything. The operation has the
+    /// name of its method, such as `execute`. Told again, the call after that fails too.
+    pub fn fail_next(&self, operation: &'static str, error: Error) {
+        lock(&self.0).failures.push_back((operation, error));
+    }
+
+    /// How often an operation was called, by the name of its method.
+    pub fn calls(&self, operation: &str) -> usize {
+        lock(&self.0).calls.get(operation).copied().unwrap_or_default()
+    }
+
+    /// Loses every sandbox, command and snapshot, as a machine that is gone does. What is heard of
+    /// a command that ran ends with [`Ending::Unknown`].
+    pub fn crash(&self) {
+        let mut state = lock(&self.0);
+        for sandbox in std::mem::take(&mut state.sandboxes).into_values() {
+            sandbox.lose();
+        }
+        state.snapshots.clear();
+    }
+
+    /// Takes the connections to a port or socket of a sandbox, until the listener is dropped.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`].
+    pub fn listen(&self, id: &SandboxId, target: Target) -> Result<Listener> {
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        let mut state = lock(&self.0);
+        let sandbox = state.sandbox(id)?;
+        sandbox.ports.retain(|(other, _)| *other != target);
+        sandbox.ports.push((target, sender));
+        Ok(Listener(receiver))
+    }
+
+    /// Counts a call, and fails it when that was asked for.
+    fn enter(&self, operation: &'static str) -> Result<MutexGuard<'_, State>> {
+        let mut state = lock(&self.0);
+        *state.calls.entry(operation).or_default() += 1;
+        match state.failures.iter().position(|(name, _)| *name == operation) {
+            Some(at) => match state.failures.remove(at) {
+                Some((_, error)) => Err(error),
+                None => Ok(state),
+            },
+            None => Ok(state),
+        }
+    }
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn sandbox(&mut self, id: &SandboxId) -> Result<&mut Sandbox> {
+        self.sandboxes.get_mut(id).ok_or_else(|| Error::NoSandbox(id.clone()))
+    }
+
+    fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {
+        self.refused.get(&capability).map_or(Ok(()), |unsupported| Err(unsupported.clone()))
+    }
+
+    /// # Errors
+    /// [`Error::Unsupported`] for what was refused.
+    fn needs(&self, capability: Capability) -> Result<()> {
+        self.supports(capability).map_err(|unsupported| Error::from((capability, unsupported)))
+    }
+
+    /// Ends a sandbox and all that it had.
+    fn remove(&mut self, id: &SandboxId) {
+        if let Some(mut sandbox) = self.sandboxes.remove(id) {
+            sandbox.end("it was cleaned up");
+        }
+    }
+}
+
+impl Debug for State {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("sandboxes", &self.sandboxes.keys())
+            .field("snapshots", &self.snapshots.keys())
+            .field("programs", &self.programs.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes the connections to one port or socket of a fake sandbox.
+#[derive(Debug)]
+pub struct Listener(mpsc::Receiver<DuplexStream>);
+
+impl Listener {
+    /// The next connection's inner end; `None` when the sandbox is gone.
+    pub async fn accept(&mut self) -> Option<DuplexStream> {
+        self.0.recv().await
+    }
+}
+
+/// Locks what a program that panicked may have held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,324 @@
+//! The operations of a fake runtime.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::io::Errno;
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::process::Command as Running;
+use super::sandbox::{Sandbox, now_ms, watch_lease};
+use super::tree::Tree;
+use super::{Fake, State, copies, lock, start};
+use crate::capability::{Capability, Unsupported};
+use crate::error::{Error, Result};
+use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
+use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
+use crate::runtime::{self, Connection, Runtime, SnapshotInfo, Status, Target};
+
+/// How many bytes wait in each direction of a connection.
+const CONNECTION_BYTES: usize = 64 * 1024;
+
+/// The signals that end no process by themselves: child, continue, urgent data, window size.
+const HARMLESS: [i32; 4] = [17, 18, 23, 28];
+
+#[async_trait]
+impl Runtime for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {
+        lock(&self.0).supports(capability)
+    }
+
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
+        let mut state = self.enter("create")?;
+        if let Some(sandbox) = state.sandboxes.get(id) {
+            if sandbox.spec != *spec {
+                return Err(Error::Conflict(format!("the sandbox {id}")));
+            }
+            return Ok(sandbox.status(id));
+        }
+        let sandbox = Sandbox::new(&state, spec)?;
+        let status = sandbox.status(id);
+        let lease = sandbox.lease.subscribe();
+        tokio::spawn(watch_lease(Arc::downgrade(&self.0), id.clone(), lease));
+        state.sandboxes.insert(id.clone(), sandbox);
+        Ok(status)
+    }
+
+    async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()> {
+        let mut state = self.enter("ship")?;
+        let files = &state.sandbox(id)?.files;
+        copies::ship(&mut lock(files), from, to.as_path())
+    }
+
+    async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {
+        let mut state = self.enter("execute")?;
+        let State { sandboxes, programs, refused, .. } = &mut *state;
+        let sandbox = sandboxes.get_mut(id).ok_or_else(|| Error::NoSandbox(id.clone()))?;
+        if let Some(running) = sandbox.commands.get(exec) {
+            return Ok(running.attach(Offsets::default()));
+        }
+        sandbox.allows(id, "start a command", |state| state == runtime::State::Running)?;
+        let wanted = [
+            (command.terminal.is_some(), Capability::Terminal),
+            (command.user.is_some(), Capability::Users),
+        ];
+        for (_, capability) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+            if let Some(unsupported) = refused.get(&capability) {
+                return Err((capability, unsupported.clone()).into());
+            }
+        }
+        let running = start::start(programs, sandbox, command)?;
+        let attached = running.attach(Offsets::default());
+        sandbox.commands.insert(exec.clone(), running);
+        Ok(attached)
+    }
+
+    async fn collect(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        to: &Path,
+        limit_bytes: u64,
+    ) -> Result<()> {
+        let mut state = self.enter("collect")?;
+        let files = &state.sandbox(id)?.files;
+        copies::collect(&lock(files), from.as_path(), to, limit_bytes)
+    }
+
+    async fn cleanup(&self, id: &SandboxId) -> Result<()> {
+        self.enter("cleanup")?.remove(id);
+        Ok(())
+    }
+
+    async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
+        Ok(self.enter("attach")?.command(id, exec)?.attach(from))
+    }
+
+    async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
+        if !(0..=64).contains(&signal) {
+            return Err(Error::Invalid(format!("there is no signal {signal}")));
+        }
+        let mut state = self.enter("signal")?;
+        let command = state.command(id, exec)?;
+        if signal != 0 && !HARMLESS.contains(&signal) {
+            command.end(Ending::Signaled(signal));
+        }
+        Ok(())
+    }
+
+    async fn kill(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        let mut transcript = {
+            let mut state = self.enter("kill")?;
+            let command = state.command(id, exec)?;
+            command.end(Ending::Killed);
+            command.transcript.clone()
+        };
+        // A command that is lost meanwhile has ended too.
+        let _ = transcript.wait_for(|transcript| transcript.ending.is_some()).await;
+        Ok(())
+    }
+
+    async fn resize(&self, id: &SandboxId, exec: &ExecId, size: WindowSize) -> Result<()> {
+        let mut state = self.enter("resize")?;
+        let command = state.command(id, exec)?;
+        if command.size.borrow().is_none() {
+            return Err(Error::Invalid("the command has no terminal".to_owned()));
+        }
+        command.size.send_replace(Some(size));
+        Ok(())
+    }
+
+    async fn acknowledge(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        let mut state = self.enter("acknowledge")?;
+        if state.command(id, exec)?.ending().is_none() {
+            return Err(Error::Invalid(format!("the command {exec} has not ended")));
+        }
+        state.sandbox(id)?.commands.remove(exec);
+        Ok(())
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Status> {
+        Ok(self.enter("inspect")?.sandbox(id)?.status(id))
+    }
+
+    async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
+        let state = self.enter("list")?;
+        let all = state.sandboxes.iter().filter(|(_, sandbox)| {
+            labels.iter().all(|(name, value)| sandbox.spec.labels.get(name) == Some(value))
+        });
+        Ok(all.map(|(id, sandbox)| sandbox.status(id)).collect())
+    }
+
+    async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
+        let mut state = self.enter("renew")?;
+        let sandbox = state.sandbox(id)?;
+        sandbox.allows(id, "live longer", |state| state != runtime::State::Ended)?;
+        sandbox.lease.send_replace(lease.map(|lease| Instant::now() + lease));
+        Ok(())
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<()> {
+        let mut state = self.enter("pause")?;
+        state.needs(Capability::Pause)?;
+        state.sandbox(id)?.go_over(id, runtime::State::Paused)
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<()> {
+        let mut state = self.enter("resume")?;
+        state.needs(Capability::Pause)?;
+        state.sandbox(id)?.go_over(id, runtime::State::Running)
+    }
+
+    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
+        let mut state = self.enter("snapshot")?;
+        state.needs(Capability::Snapshot)?;
+        let tree = lock(&state.sandbox(id)?.files).clone();
+        if let Some((info, _)) = state.snapshots.get(snapshot) {
+            if info.sandbox != *id {
+                return Err(Error::Conflict(format!("the snapshot {snapshot}")));
+            }
+            return Ok(info.clone());
+        }
+        let info = SnapshotInfo {
+            id: snapshot.clone(),
+            sandbox: id.clone(),
+            created_at_ms: now_ms(),
+            size_bytes: tree.size_bytes(),
+        };
+        state.snapshots.insert(snapshot.clone(), (info.clone(), tree));
+        Ok(info)
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {
+        self.enter("remove_snapshot")?.snapshots.remove(snapshot);
+        Ok(())
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        let state = self.enter("snapshots")?;
+        Ok(state.snapshots.values().map(|(info, _)| info.clone()).collect())
+    }
+
+    async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>> {
+        let mut state = self.enter("connect")?;
+        state.needs(Capability::Ports)?;
+        let sandbox = state.sandbox(id)?;
+        let (ports, ending) = (&sandbox.ports, sandbox.state.subscribe());
+        let listener = ports.iter().find(|(other, _)| other == target).map(|(_, sender)| sender);
+        let (outer, middle) = tokio::io::duplex(CONNECTION_BYTES);
+        let (other_middle, inner) = tokio::io::duplex(CONNECTION_BYTES);
+        if listener.is_none_or(|listener| listener.try_send(inner).is_err()) {
+            let errno = match target {
+                Target::Unix(_) if listener.is_none() => Errno::NOENT,
+                _ => Errno::CONNREFUSED,
+            };
+            return Err(Error::Connect { target: target.to_string(), source: errno.into() });
+        }
+        tokio::spawn(relay(middle, other_middle, ending));
+        Ok(Box::new(outer))
+    }
+
+    async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
+        self.files("stat", "look at", id, path, |tree, path| tree.info(path))
+    }
+
+    async fn read_directory(&self, id: &SandboxId, path: &SandboxPath) -> Result<Vec<FileInfo>> {
+        self.files("read_directory", "read", id, path, |tree, path| tree.list(path))
+    }
+
+    async fn read_file(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        range: ReadRange,
+    ) -> Result<Content> {
+        let (content, _) =
+            self.files("read_file", "read", id, path, |tree, path| tree.read(path))?;
+        let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let start = number(range.offset).min(content.len());
+        let length = range.length.map_or(usize::MAX, number);
+        let end = start.saturating_add(length).min(content.len());
+        Ok(Box::pin(io::Cursor::new(content[start..end].to_vec())))
+    }
+
+    async fn write_file(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        mut content: Content,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        let mut bytes = Vec::new();
+        let read = content.read_to_end(&mut bytes).await;
+        self.files("write_file", "write", id, path, |tree, path| {
+            read?;
+            let length = bytes.len() as u64;
+            tree.write(path, bytes, options).map(|()| length)
+        })
+    }
+
+    async fn make_directory(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.files("make_directory", "make", id, path, |tree, path| {
+            tree.make_directory(path, options)
+        })
+    }
+
+    async fn rename(&self, id: &SandboxId, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
+        self.files("rename", "rename", id, from, |tree, from| tree.rename(from, to.as_path()))
+    }
+
+    async fn remove(&self, id: &SandboxId, path: &SandboxPath) -> Result<()> {
+        self.files("remove", "remove", id, path, Tree::remove)
+    }
+}
+
+/// Carries bytes both ways, until both have ended or the sandbox is gone.
+async fn relay(
+    mut one: DuplexStream,
+    mut two: DuplexStream,
+    mut state: watch::Receiver<runtime::State>,
+) {
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut one, &mut two) => {}
+        _ = state.wait_for(|state| *state == runtime::State::Ended) => {}
+    }
+}
+
+impl Fake {
+    /// Does something to the files of a sandbox.
+    fn files<T>(
+        &self,
+        operation: &'static str,
+        verb: &'static str,
+        id: &SandboxId,
+        path: &SandboxPath,
+        act: impl FnOnce(&mut Tree, &Path) -> io::Result<T>,
+    ) -> Result<T> {
+        let mut state = self.enter(operation)?;
+        let mut tree = lock(&state.sandbox(id)?.files);
+        act(&mut tree, path.as_path()).map_err(copies::file(verb, path.as_path()))
+    }
+}
+
+impl State {
+    fn command(&mut self, id: &SandboxId, exec: &ExecId) -> Result<&Running> {
+        let no_exec = || Error::NoExec { sandbox: id.clone(), exec: exec.clone() };
+        self.sandbox(id)?.commands.get(exec).ok_or_else(no_exec)
+    }
+}

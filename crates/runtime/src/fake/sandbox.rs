@@ -1,0 +1,225 @@
+//! One fake sandbox: what it was made from, its files, its commands, its lease.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stockade_core::sandbox::{LimitName, Limits, Root};
+use stockade_core::{Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec};
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::process::Command;
+use super::tree::Tree;
+use super::{State, copies, lock};
+use crate::capability::Capability;
+use crate::error::{Error, Result};
+use crate::exec::{Ending, ExecStatus};
+use crate::runtime::{self, Status, Target};
+
+/// Where commands start when nobody says.
+const HOME: &str = "/home/user";
+
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    pub(super) spec: SandboxSpec,
+    pub(super) files: Arc<Mutex<Tree>>,
+    pub(super) commands: BTreeMap<ExecId, Command>,
+    pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
+    pub(super) state: watch::Sender<runtime::State>,
+    pub(super) lease: watch::Sender<Option<Instant>>,
+    reason: Option<String>,
+    created_at_ms: u64,
+    isolation: Isolation,
+}
+
+impl Sandbox {
+    /// A sandbox with the files that its spec asks for.
+    pub(super) fn new(state: &State, spec: &SandboxSpec) -> Result<Self> {
+        if spec.workspace.is_some() {
+            state.needs(Capability::Workspace)?;
+        }
+        if !spec.mounts.is_empty() {
+            state.needs(Capability::HostMounts)?;
+        }
+        let isolation = isolation(state, spec)?;
+        let mut tree = Tree::default();
+        match &spec.root {
+            Root::Host | Root::Image(_) => {}
+            Root::Directory(host) => copies::ship(&mut tree, host, "/".as_ref())?,
+            Root::Snapshot(snapshot) => {
+                let kept = state.snapshots.get(snapshot);
+                let (_, kept) = kept.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
+                tree = kept.clone();
+            }
+        }
+        // A snapshot has the workspace in it, as it was.
+        if let Some(workspace) = &spec.workspace
+            && !matches!(spec.root, Root::Snapshot(_))
+        {
+            copies::ship(&mut tree, &workspace.host, &workspace.inside)?;
+        }
+        Ok(Self {
+            spec: spec.clone(),
+            files: Arc::new(Mutex::new(tree)),
+            commands: BTreeMap::new(),
+            ports: Vec::new(),
+            state: watch::Sender::new(runtime::State::Running),
+            lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
+            reason: None,
+            created_at_ms: now_ms(),
+            isolation,
+        })
+    }
+
+    pub(super) fn state(&self) -> runtime::State {
+        *self.state.borrow()
+    }
+
+    /// Goes over to another state, from any but the last.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`] when it has ended.
+    pub(super) fn go_over(&self, id: &SandboxId, next: runtime::State) -> Result<()> {
+        self.allows(id, "go on", |state| state != runtime::State::Ended)?;
+        self.state.send_replace(next);
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Error::WrongState`] in other states than these.
+    pub(super) fn allows(
+        &self,
+        id: &SandboxId,
+        operation: &'static str,
+        is_right: impl Fn(runtime::State) -> bool,
+    ) -> Result<()> {
+        let state = self.state();
+        if is_right(state) {
+            return Ok(());
+        }
+        Err(Error::WrongState { id: id.clone(), state, operation })
+    }
+
+    pub(super) fn status(&self, id: &SandboxId) -> Status {
+        let execs = self.commands.iter().map(|(id, command)| {
+            let transcript = command.transcript.borrow();
+            let ending = transcript.ending.clone();
+            ExecStatus { id: id.clone(), ending, written: transcript.written }
+        });
+        Status {
+            id: id.clone(),
+            state: self.state(),
+            reason: self.reason.clone(),
+            labels: self.spec.labels.clone(),
+            created_at_ms: self.created_at_ms,
+            lease_left: self.lease.borrow().map(|end| end.duration_since(Instant::now())),
+            isolation: self.isolation.clone(),
+            execs: execs.collect(),
+        }
+    }
+
+    pub(super) fn working_directory(&self) -> PathBuf {
+        self.spec.working_directory.clone().unwrap_or_else(|| HOME.into())
+    }
+
+    /// What every command finds in its environment.
+    pub(super) fn environment(&self) -> BTreeMap<String, String> {
+        let own = [("HOME", HOME), ("PATH", "/usr/bin:/bin")];
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        own.into_iter().chain(self.spec.environment.clone()).collect()
+    }
+
+    /// Ends it, and its commands and connections with it.
+    pub(super) fn end(&mut self, reason: &str) {
+        self.reason.get_or_insert_with(|| reason.to_owned());
+        self.state.send_replace(runtime::State::Ended);
+        self.ports.clear();
+        for command in self.commands.values() {
+            command.end(Ending::SandboxEnded);
+        }
+    }
+
+    /// Lets nobody know how its commands ended.
+    pub(super) fn lose(self) {
+        for command in self.commands.into_values() {
+            command.task.abort();
+        }
+    }
+}
+
+/// Ends a sandbox when its lease has.
+pub(super) async fn watch_lease(
+    state: Weak<Mutex<State>>,
+    id: SandboxId,
+    mut lease: watch::Receiver<Option<Instant>>,
+) {
+    loop {
+        let end = *lease.borrow_and_update();
+        let ended = async {
+            match end {
+                Some(end) => tokio::time::sleep_until(end).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = ended => {
+                let Some(state) = state.upgrade() else { return };
+                if let Some(sandbox) = lock(&state).sandboxes.get_mut(&id) {
+                    sandbox.end("its lease ended");
+                }
+                return;
+            }
+            changed = lease.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What holds the limits that a spec asks for.
+///
+/// # Errors
+/// [`Error::Limit`] for one that was refused and is not left to best effort.
+fn isolation(state: &State, spec: &SandboxSpec) -> Result<Isolation> {
+    let mut limits = Vec::new();
+    for (limit, capability) in asked(&spec.limits) {
+        let report = |enforcement, by: &str| LimitReport {
+            name: limit.as_str().into(),
+            enforcement,
+            by: by.to_owned(),
+        };
+        match state.supports(capability) {
+            Ok(()) => limits.push(report(Enforcement::Enforced, "a fake")),
+            Err(unsupported) if spec.best_effort.contains(&limit) => {
+                limits.push(report(Enforcement::Refused, &unsupported.reason));
+            }
+            Err(unsupported) => {
+                let remedy = unsupported.remedy.unwrap_or_default();
+                return Err(Error::Limit { limit, reason: unsupported.reason, remedy });
+            }
+        }
+    }
+    let reasons = vec!["this is a fake: nothing runs, and nothing is isolated".to_owned()];
+    Ok(Isolation { level: Level::Reduced, walls: Vec::new(), limits, reasons })
+}
+
+fn asked(limits: &Limits) -> impl Iterator<Item = (LimitName, Capability)> {
+    let all = [
+        (limits.memory_bytes, LimitName::Memory, Capability::MemoryLimit),
+        (limits.cpu_millis, LimitName::Cpus, Capability::CpuLimit),
+        (limits.processes, LimitName::Processes, Capability::ProcessLimit),
+        (limits.disk_bytes, LimitName::Disk, Capability::DiskLimit),
+    ];
+    all.into_iter().filter_map(|(asked, limit, capability)| asked.map(|_| (limit, capability)))
+}
+
+pub(super) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

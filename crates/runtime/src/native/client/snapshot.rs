@@ -1,0 +1,321 @@
+//! Snapshots: copies of a sandbox's upper layers below `snapshots/ID`, each with a record, and
+//! what a sandbox begins with that is made from one.
+//!
+//! All of it happens on threads that may block, and ends there when its caller is cancelled.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::layer::{self, Owners};
+use stockade_core::sandbox::Root;
+use stockade_core::{SandboxId, SnapshotId};
+use stockade_jail::{Identity, Range};
+
+use super::call::{Client, misunderstood};
+use super::channel::Channel;
+use super::files::blocking;
+use crate::error::{Error, Result};
+use crate::native::directory::{Directory, Staged, is_at, name};
+use crate::native::wire::{Answer, Layers, Request};
+use crate::runtime::SnapshotInfo;
+
+/// What is in the directory of a snapshot.
+const RECORD: &str = "record.json";
+const UPPER: &str = "upper";
+const WORKSPACE: &str = "workspace";
+/// How often a sandbox is held whose keeper died meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// What is kept of a snapshot besides its files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    info: SnapshotInfo,
+    /// What lay below the root's upper layer.
+    root: Root,
+    /// Whether there is a layer of a workspace.
+    workspace: bool,
+    /// The first host id of the range that owns the files here; absent where the ids are the same
+    /// inside and outside.
+    range_start: Option<u32>,
+}
+
+/// What a new sandbox begins with. Dropping it removes what no keeper has taken over.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// What a keeper is told of it.
+    pub(super) layers: Layers,
+    /// What locks the range of ids that owns the layers.
+    pub(super) lock: Option<OwnedFd>,
+    _staged: Staged,
+}
+
+/// A sandbox whose processes stand still until this is dropped.
+#[derive(Debug)]
+struct Held {
+    root: Root,
+    workspace: bool,
+    host_start: Option<u32>,
+    channel: Channel,
+}
+
+/// Keeps the state of a sandbox's file system under an id.
+pub(super) async fn take(
+    client: &Arc<Client>,
+    sandbox: &SandboxId,
+    id: &SnapshotId,
+) -> Result<SnapshotInfo> {
+    let known = |record: Record| {
+        if record.info.sandbox != *sandbox {
+            return Err(Error::Conflict(format!("the snapshot {id}")));
+        }
+        Ok(record.info)
+    };
+    for _ in 0..ATTEMPTS {
+        match read(client, id).await {
+            Err(Error::NoSnapshot(_)) => {}
+            other => return known(other?),
+        }
+        let held = hold(client, sandbox).await?;
+        let (client, sandbox, id) = (client.clone(), sandbox.clone(), id.clone());
+        let kept = blocking(move || keep(&client.directory, &sandbox, &id, held));
+        if let Some(info) = kept.await? {
+            return Ok(info);
+        }
+    }
+    let source = io::Error::other(format!("it went away {ATTEMPTS} times"));
+    Err(Error::Unreachable { what: "the keeper".to_owned(), source })
+}
+
+/// Every snapshot.
+pub(super) async fn list(client: &Arc<Client>) -> Result<Vec<SnapshotInfo>> {
+    let client = client.clone();
+    blocking(move || {
+        let snapshots = client.directory.snapshots().map_err(host)?;
+        let mut infos = Vec::new();
+        for (entry, _) in snapshots.entries().map_err(host)? {
+            let dir = match snapshots.open_dir(&name(&entry).map_err(host)?) {
+                Err(error) if error.errno() == Some(Errno::NOENT) => continue,
+                other => other.map_err(host)?,
+            };
+            // One that is being removed has no record any more.
+            infos.extend(record(&dir)?.map(|record| record.info));
+        }
+        infos.sort_by(|one, other| one.id.cmp(&other.id));
+        Ok(infos)
+    })
+    .await
+}
+
+/// Removes a snapshot.
+pub(super) async fn remove(client: &Arc<Client>, id: &SnapshotId) -> Result<()> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let directory = &client.directory;
+        let snapshots = directory.snapshots().map_err(host)?;
+        if let Some(thrown) = directory.discard(&snapshots, id.as_str()).map_err(host)? {
+            // What cannot be removed here is swept away some time.
+            let _ = name(thrown).and_then(|thrown| directory.trash()?.remove_tree(&thrown));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Copies a snapshot's layers, for a new sandbox to begin with.
+pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Prepared> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let snapshots = client.directory.snapshots().map_err(host)?;
+        let path = name(id.as_str()).map_err(host)?;
+        let from = open(&snapshots, &path, &id)?;
+        let record = record(&from)?.ok_or_else(|| Error::NoSnapshot(id.clone()))?;
+        let identity =
+            Identity::of_caller().map_err(|error| Error::Exhausted(error.to_string()))?;
+        let range = identity.range();
+        let owners = match (record.range_start, range) {
+            (Some(from), Some(range)) => Owners::Moved { from, to: range.start },
+            _ => Owners::Same,
+        };
+        let staged = client.directory.stage().map_err(host)?;
+        copy_layer(&from, UPPER, &staged.dir, UPPER, owners)?;
+        if record.workspace {
+            copy_layer(&from, WORKSPACE, &staged.dir, WORKSPACE, owners)?;
+        }
+        // A snapshot that is removed leaves its place first, so nothing of this one was missing.
+        if !is_at(&snapshots, &path, &from).map_err(host)? {
+            return Err(Error::NoSnapshot(id));
+        }
+        let exhausted = |error: io::Error| Error::Exhausted(error.to_string());
+        let lock = range.map_or(Ok(None), Range::lock).map_err(exhausted)?;
+        let layers = Layers {
+            staged: staged.name.clone(),
+            root: record.root,
+            range_start: range.map(|range| range.start),
+        };
+        Ok(Prepared { layers, lock, _staged: staged })
+    })
+    .await
+}
+
+async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
+    let answered = client.call(&Request::Hold { id: sandbox.clone() }, &[], &[]).await?;
+    match answered.message.head {
+        Answer::Held { root, workspace, host_start } => {
+            Ok(Held { root, workspace, host_start, channel: answered.channel })
+        }
+        _ => Err(misunderstood()),
+    }
+}
+
+/// Makes a snapshot of a sandbox that stands still; `None` when its keeper died meanwhile, so
+/// that it may not have, or when another snapshot has the id.
+fn keep(
+    directory: &Directory,
+    sandbox: &SandboxId,
+    id: &SnapshotId,
+    held: Held,
+) -> Result<Option<SnapshotInfo>> {
+    let from = directory.sandbox(sandbox).map_err(host)?;
+    let staged = directory.stage().map_err(host)?;
+    let (range_start, owners) = kept_owners(held.host_start);
+    let mut size_bytes = copy_layer(&from, "layers/upper", &staged.dir, UPPER, owners)?;
+    if held.workspace {
+        size_bytes += copy_layer(&from, "workspace/upper", &staged.dir, WORKSPACE, owners)?;
+    }
+    if !held.channel.is_silent() {
+        return Ok(None);
+    }
+    drop(held.channel);
+    let info = SnapshotInfo {
+        id: id.clone(),
+        sandbox: sandbox.clone(),
+        created_at_ms: now_ms(),
+        size_bytes,
+    };
+    let record = Record { info, root: held.root, workspace: held.workspace, range_start };
+    let bytes = serde_json::to_vec(&record).map_err(unreadable)?;
+    let mut file = staged.dir.create_file(&name(RECORD).map_err(host)?, 0o600).map_err(host)?;
+    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(unreadable)?;
+    staged.dir.sync_file_system().map_err(host)?;
+    let placed = staged.place(&directory.snapshots().map_err(host)?, id.as_str());
+    Ok(placed.map_err(host)?.then_some(record.info))
+}
+
+async fn read(client: &Arc<Client>, id: &SnapshotId) -> Result<Record> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let snapshots = client.directory.snapshots().map_err(host)?;
+        let dir = open(&snapshots, &name(id.as_str()).map_err(host)?, &id)?;
+        record(&dir)?.ok_or(Error::NoSnapshot(id))
+    })
+    .await
+}
+
+fn open(snapshots: &Dir, path: &RelativePath, id: &SnapshotId) -> Result<Dir> {
+    snapshots.open_dir(path).map_err(|error| match error.errno() {
+        Some(Errno::NOENT) => Error::NoSnapshot(id.clone()),
+        _ => host(error),
+    })
+}
+
+/// The record in a snapshot's directory; `None` where it is being removed.
+fn record(dir: &Dir) -> Result<Option<Record>> {
+    let mut file = match dir.open_file(&name(RECORD).map_err(host)?) {
+        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+        other => other.map_err(host)?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(unreadable)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+}
+
+/// Which range is to own the files of a snapshot, and what becomes of its owners meanwhile. All
+/// ranges of a host are other sandboxes' own some time; a container has but one.
+fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
+    match range_start {
+        Some(from) if Range::is_exclusive(from) => {
+            (Some(Owners::STORED), Owners::Moved { from, to: Owners::STORED })
+        }
+        other => (other, Owners::Same),
+    }
+}
+
+/// Copies a layer, and gives what it takes on disk, in bytes.
+fn copy_layer(from: &Dir, layer: &str, to: &Dir, new: &str, owners: Owners) -> Result<u64> {
+    let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
+    let new = name(new).map_err(host)?;
+    to.mkdir(&new, 0o700).map_err(host)?;
+    // What it takes is bounded where it was written, and by the disk.
+    layer::copy(&from, &to.open_dir(&new).map_err(host)?, u64::MAX, owners).map_err(|error| {
+        match error.kind() {
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                Error::Exhausted(format!("no room for a copy of the files: {error}"))
+            }
+            Some(_) => data("a layer", io::Error::other(error)),
+            None => Error::Invalid(format!("the files cannot be copied: {error}")),
+        }
+    })
+}
+
+fn host(error: beneath::Error) -> Error {
+    data("the directory of sandboxes", io::Error::other(error))
+}
+
+fn unreadable(error: impl Into<io::Error>) -> Error {
+    data("a snapshot's record", error.into())
+}
+
+fn data(path: &str, source: io::Error) -> Error {
+    Error::Host { path: path.to_owned(), source }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_copy_counts_only_when_the_sandbox_stood_still_to_its_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(scratch.path().join("runtime/1/sandboxes/box/layers/upper"))
+            .unwrap();
+        let directory = Directory::open(scratch.path()).unwrap();
+        let listener = directory.listen().unwrap();
+        let (sandbox, id) = (SandboxId::new("box").unwrap(), SnapshotId::new("snap").unwrap());
+        let held = || Held {
+            root: Root::Host,
+            workspace: false,
+            host_start: None,
+            channel: Channel::new(directory.connect().unwrap()).unwrap(),
+        };
+        let lost = held();
+        drop(listener.accept().unwrap());
+        assert_eq!(keep(&directory, &sandbox, &id, lost).unwrap(), None);
+        assert_eq!(directory.snapshots().unwrap().entries().unwrap(), []);
+
+        let (one, other) = (held(), held());
+        let _keeper = [listener.accept().unwrap(), listener.accept().unwrap()];
+        assert!(keep(&directory, &sandbox, &id, one).unwrap().is_some());
+        // Somebody was quicker.
+        assert_eq!(keep(&directory, &sandbox, &id, other).unwrap(), None);
+        assert_eq!(directory.staging().unwrap().entries().unwrap(), []);
+    }
+
+    #[test]
+    fn files_of_a_snapshot_belong_to_no_range_that_a_sandbox_gets() {
+        let moved = |from| (Some(Owners::STORED), Owners::Moved { from, to: Owners::STORED });
+        assert_eq!(kept_owners(Some(0x7000_0000)), moved(0x7000_0000));
+        assert_eq!(kept_owners(Some(32_768)), (Some(32_768), Owners::Same));
+        assert_eq!(kept_owners(None), (None, Owners::Same));
+    }
+}

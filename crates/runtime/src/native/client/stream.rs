@@ -1,0 +1,182 @@
+//! What is heard of a command, carried from the keeper to the caller: through a bounded channel,
+//! so that a caller who does not read holds up only itself, and from one keeper to the next
+//! without a gap or anything twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stockade_core::{ExecId, SandboxId};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::call::{Answered, Client};
+use super::channel::Channel;
+use crate::error::Error;
+use crate::exec::{Ending, Event, Events, Offsets, Stream};
+use crate::native::socket::Message;
+use crate::native::wire::{Answer, Request};
+
+/// How many events wait for the caller.
+const EVENTS: usize = 16;
+/// How often a keeper is looked for without hearing from it, and the pause between two tries.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A command that somebody listens to.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) id: SandboxId,
+    pub(super) exec: ExecId,
+    /// How far it was told.
+    pub(super) told: Offsets,
+}
+
+/// The events that come on a connection which is attached to a command. It is given back after the
+/// last.
+pub(super) fn follow(client: Arc<Client>, followed: Followed, channel: Channel) -> Events {
+    let (sender, receiver) = mpsc::channel(EVENTS);
+    tokio::spawn(async move {
+        tokio::select! {
+            // Nobody listens any more.
+            () = sender.closed() => {}
+            () = tell(&client, followed, channel, &sender) => {}
+        }
+    });
+    Events::new(receiver)
+}
+
+async fn tell(
+    client: &Client,
+    mut followed: Followed,
+    mut channel: Channel,
+    sender: &mpsc::Sender<Event>,
+) {
+    let mut attempts = 0;
+    loop {
+        let event = match channel.receive().await {
+            Ok(Some(message)) => {
+                attempts = 0;
+                followed.event(message)
+            }
+            Ok(None) | Err(_) => match followed.attach_again(client, &mut attempts).await {
+                Ok(next) => {
+                    channel = next;
+                    None
+                }
+                Err(ending) => Some(Event::Ended(ending)),
+            },
+        };
+        let Some(event) = event else { continue };
+        let ended = matches!(event, Event::Ended(_));
+        if sender.send(event).await.is_err() {
+            return;
+        }
+        if ended {
+            return client.keep(channel);
+        }
+    }
+}
+
+impl Followed {
+    /// What a message tells that was not told before.
+    fn event(&mut self, message: Message<Answer>) -> Option<Event> {
+        match message.head {
+            Answer::Output { stream, offset } => {
+                let mut bytes = message.body;
+                let new = self.advance(stream, offset, bytes.len() as u64)?;
+                bytes.drain(..usize::try_from(new - offset).ok()?);
+                Some(Event::Output { stream, offset: new, bytes })
+            }
+            Answer::Lost { stream, offset, length } => {
+                let new = self.advance(stream, offset, length)?;
+                Some(Event::Lost { stream, offset: new, length: offset + length - new })
+            }
+            Answer::Ended(ending) => Some(Event::Ended(ending)),
+            _ => None,
+        }
+    }
+
+    /// Where in a piece of a stream begins what was not told before; `None` when nothing does.
+    fn advance(&mut self, stream: Stream, offset: u64, length: u64) -> Option<u64> {
+        let told = match stream {
+            Stream::Output => &mut self.told.output,
+            Stream::Error => &mut self.told.error,
+        };
+        let end = offset.checked_add(length)?;
+        let new = offset.max(*told);
+        *told = end.max(*told);
+        (new < end).then_some(new)
+    }
+
+    /// A connection to the next keeper that goes on where the last one stopped, or how the
+    /// command ended when nobody can tell more of it.
+    async fn attach_again(&self, client: &Client, attempts: &mut u32) -> Result<Channel, Ending> {
+        let Self { id, exec, told } = self;
+        let request = Request::Attach { id: id.clone(), exec: exec.clone(), from: *told };
+        while *attempts < ATTEMPTS {
+            if *attempts > 0 {
+                sleep(PAUSE).await;
+            }
+            *attempts += 1;
+            match client.call(&request, &[], &[]).await {
+                Ok(Answered {
+                    message: Message { head: Answer::Attached { .. }, .. },
+                    channel,
+                }) => {
+                    return Ok(channel);
+                }
+                Err(Error::NoSandbox(_)) => return Err(Ending::SandboxEnded),
+                Err(Error::NoExec { .. }) => return Err(Ending::Unknown),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Err(Ending::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(output: u64, error: u64) -> Followed {
+        Followed {
+            id: SandboxId::new("box").unwrap(),
+            exec: ExecId::new("one").unwrap(),
+            told: Offsets { output, error },
+        }
+    }
+
+    fn message(head: Answer, body: &[u8]) -> Message<Answer> {
+        Message { head, body: body.to_vec(), descriptors: Vec::new() }
+    }
+
+    #[test]
+    fn what_was_told_is_not_told_again() {
+        let mut followed = followed(10, 0);
+        let mut output = |offset, body: &[u8]| {
+            let head = Answer::Output { stream: Stream::Output, offset };
+            match followed.event(message(head, body)) {
+                Some(Event::Output { offset, bytes, .. }) => Some((offset, bytes)),
+                _ => None,
+            }
+        };
+        assert_eq!(output(0, b"0123456789"), None);
+        assert_eq!(output(8, b"89ab"), Some((10, b"ab".to_vec())));
+        assert_eq!(output(12, b"cd"), Some((12, b"cd".to_vec())));
+        assert_eq!(output(12, b"cd"), None);
+        assert_eq!(output(u64::MAX, b"x"), None);
+        assert_eq!(followed.told, Offsets { output: 14, error: 0 });
+    }
+
+    #[test]
+    fn what_is_lost_is_told_once_and_the_streams_are_apart() {
+        let mut followed = followed(100, 5);
+        let lost =
+            |offset, length| message(Answer::Lost { stream: Stream::Error, offset, length }, b"");
+        let told = |offset, length| Some(Event::Lost { stream: Stream::Error, offset, length });
+        assert_eq!(followed.event(lost(0, 20)), told(5, 15));
+        assert_eq!(followed.event(lost(0, 20)), None);
+        assert_eq!(followed.told, Offsets { output: 100, error: 20 });
+        assert_eq!(followed.event(message(Answer::Done, b"")), None);
+    }
+}
