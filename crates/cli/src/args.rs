@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
+use crate::commands::Debug;
+
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
 #[command(name = "stockade", version, disable_help_subcommand = true)]
@@ -30,6 +32,9 @@ pub(crate) enum Command {
     Reject(Reject),
     /// Tell which walls and limits this host can raise, proving each by trying it
     Doctor(Doctor),
+    /// Drive a part of Stockade by hand
+    #[command(hide = true)]
+    Debug(Box<Debug>),
 }
 
 #[derive(Debug, Args)]
@@ -178,6 +183,7 @@ impl Command {
             | Self::Apply(Apply { json, .. })
             | Self::Reject(Reject { json, .. })
             | Self::Doctor(Doctor { json }) => *json,
+            Self::Debug(debug) => debug.wants_json(),
         }
     }
 }

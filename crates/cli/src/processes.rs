@@ -11,7 +11,7 @@ use stockade_runtime::native::keeper::{self, Options, helpers};
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
 /// This very program, also where it was replaced meanwhile.
-const OURSELVES: &str = "/proc/self/exe";
+pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
 /// Runs the process that the arguments name; `None` when they are a person's.
 pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {

@@ -244,12 +244,20 @@ impl Control {
     /// `BrokenPipe` when it is gone.
     pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = request.encode().filter(|bytes| bytes.len() <= REQUEST_BYTES);
-        let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
+        let mut bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
+        let sent = self.send_bytes(&bytes, descriptors);
+        // A command's words may hold secrets, and what is left in memory is copied by a fork.
+        bytes.fill(0);
+        std::hint::black_box(&bytes);
+        sent
+    }
+
+    fn send_bytes(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if bytes.len() <= MESSAGE_BYTES {
-            return self.0.send(&bytes, descriptors);
+            return self.0.send(bytes, descriptors);
         }
         let file = File::from(memfd_create(c"request", MemfdFlags::CLOEXEC)?);
-        file.write_all_at(&bytes, 0)?;
+        file.write_all_at(bytes, 0)?;
         let with_file: Vec<_> = descriptors.iter().copied().chain([file.as_fd()]).collect();
         self.0.send(IN_FILE, &with_file)
     }

@@ -261,8 +261,15 @@ struct Forked {
 fn fork(spec: JailSpec, streams: InnerStreams, cgroup: Option<&Group>) -> Result<Forked, Error> {
     single_thread().map_err(Error::Namespaces)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
+    // To move a process, the kernel may have to wait for every processor; to make it there, not.
+    let place = cgroup.and_then(Group::birthplace);
     // SAFETY: this process has a single thread, checked above.
-    let side = unsafe { sys::clone_process(sys::NAMESPACES) }.map_err(Error::Namespaces)?;
+    let clone = |place| unsafe { sys::clone_process(sys::NAMESPACES, place) };
+    let (side, born) = match clone(place.as_ref().map(AsFd::as_fd)) {
+        Err(_) if place.is_some() => (clone(None).map_err(Error::Namespaces)?, false),
+        side => (side.map_err(Error::Namespaces)?, place.is_some()),
+    };
+    drop(place);
     let (process, init) = match side {
         Side::Child => {
             drop(ours);
@@ -275,7 +282,8 @@ fn fork(spec: JailSpec, streams: InnerStreams, cgroup: Option<&Group>) -> Result
     drop(streams);
     let init = Ended(Some(init));
     if let Some(group) = cgroup {
-        group.add(process).map_err(Error::JoinGroup)?;
+        let join = if born { Group::add_born } else { Group::add };
+        join(group, process).map_err(Error::JoinGroup)?;
     }
     hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
     Ok(Forked { spec, process, init, channel: ours })

@@ -36,11 +36,18 @@ pub(crate) enum Side {
     Parent(libc::pid_t, OwnedFd),
 }
 
-/// `clone3(2)` without shared memory: a fork into new namespaces.
+/// `CLONE_INTO_CGROUP` of `clone(2)`, since Linux 5.7.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// `clone3(2)` without shared memory: a fork into new namespaces, and into a control group of
+/// version 2 where one is given.
 ///
 /// # Safety
 /// The calling process must have a single thread: the child goes on with a copy of that one only.
-pub(crate) unsafe fn clone_process(namespaces: i32) -> io::Result<Side> {
+pub(crate) unsafe fn clone_process(
+    namespaces: i32,
+    group: Option<BorrowedFd<'_>>,
+) -> io::Result<Side> {
     #[repr(C)]
     #[derive(Default)]
     struct CloneArgs {
@@ -52,6 +59,9 @@ pub(crate) unsafe fn clone_process(namespaces: i32) -> io::Result<Side> {
         stack: u64,
         stack_size: u64,
         tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
     }
     let mut pidfd: RawFd = -1;
     let mut arguments = CloneArgs {
@@ -60,6 +70,10 @@ pub(crate) unsafe fn clone_process(namespaces: i32) -> io::Result<Side> {
         exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
         ..CloneArgs::default()
     };
+    if let Some(group) = group {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::from(group.as_raw_fd().cast_unsigned());
+    }
     // SAFETY: the arguments are valid for the call and the kernel writes only `pidfd`; no stack
     // is given and no memory is shared, so that the child goes on as after fork(2).
     let result = unsafe {

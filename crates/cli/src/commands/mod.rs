@@ -2,11 +2,13 @@
 
 mod apply;
 mod bundles;
+mod debug;
 mod diff;
 mod doctor;
 mod reject;
 mod run;
 
+pub(crate) use self::debug::Debug;
 use crate::args::Command;
 use crate::problem::Failure;
 
@@ -19,5 +21,6 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Debug(arguments) => debug::run(*arguments),
     }
 }

@@ -27,8 +27,8 @@ pub(super) struct Freezer {
 pub(super) type Outer<'a> = Option<&'a Path>;
 
 impl Freezer {
-    /// Makes the group: below `outer`, the jail's group of version 2, where it has one, else in
-    /// the hierarchy of version 1, else in a new group `name` of version 2. Also gives that new
+    /// Makes the group: below `outer`, the jail's group of version 2, where it has one, else in a
+    /// new group `name` of version 2, else in the hierarchy of version 1. Also gives that new
     /// group.
     ///
     /// # Errors
@@ -38,27 +38,33 @@ impl Freezer {
         outer: Outer<'_>,
         name: &str,
     ) -> io::Result<(Self, Option<PathBuf>)> {
-        let below = |outer: &Path| -> io::Result<Self> {
-            let directory = outer.join(CHILD);
-            fs::create_dir(&directory)?;
-            Ok(Self { version: Version::Two, directory })
-        };
         if let Some(outer) = outer {
-            return Ok((below(outer)?, None));
+            return Ok((Self::below(outer)?, None));
         }
-        if let Some(own) = &found.freezer {
-            let directory = own.join(name);
-            fs::create_dir(&directory)?;
-            return Ok((Self { version: Version::One, directory }, None));
+        let unified = found.v2.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into());
+        let made = unified.and_then(|unified| {
+            let outer = unified.own.join(name);
+            fs::create_dir(&outer)?;
+            let made = Self::below(&outer).inspect_err(|_| {
+                // Nobody is in it yet.
+                let _ = fs::remove_dir(&outer);
+            })?;
+            Ok((made, Some(outer)))
+        });
+        match (&made, &found.freezer) {
+            (Err(_), Some(own)) => {
+                let directory = own.join(name);
+                fs::create_dir(&directory)?;
+                Ok((Self { version: Version::One, directory }, None))
+            }
+            _ => made,
         }
-        let Some(unified) = &found.v2 else { return Err(io::ErrorKind::Unsupported.into()) };
-        let outer = unified.own.join(name);
-        fs::create_dir(&outer)?;
-        let made = below(&outer).inspect_err(|_| {
-            // Nobody is in it yet.
-            let _ = fs::remove_dir(&outer);
-        })?;
-        Ok((made, Some(outer)))
+    }
+
+    fn below(outer: &Path) -> io::Result<Self> {
+        let directory = outer.join(CHILD);
+        fs::create_dir(&directory)?;
+        Ok(Self { version: Version::Two, directory })
     }
 
     /// Stops everything in the group but `init`, which leaves it. Afterwards [`Self::is_frozen`]

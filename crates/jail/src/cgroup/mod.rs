@@ -18,8 +18,11 @@ mod live_tests;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::{Mode, OFlags};
 
 use detect::{Hierarchies, Unified};
 use freezer::Freezer;
@@ -252,13 +255,32 @@ impl Group {
     /// # Errors
     /// What the kernel said; the process may be in some of the groups then.
     pub fn add(&self, pid: i32) -> io::Result<()> {
+        self.add_where(pid, |_| true)
+    }
+
+    /// The same for a process that was made in [`Group::birthplace`].
+    pub(crate) fn add_born(&self, pid: i32) -> io::Result<()> {
+        self.add_where(pid, |version| version == Version::One)
+    }
+
+    fn add_where(&self, pid: i32, wanted: impl Fn(Version) -> bool) -> io::Result<()> {
         let pid = pid.to_string();
-        let directories = self.parts.iter().map(|part| &part.directory);
+        let parts = self.parts.iter().map(|part| (part.version, &part.directory));
         // It may lie in one of the others, and comes last.
-        let freezer = self.freezer.iter().map(|freezer| &freezer.directory);
-        directories
+        let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
+        parts
             .chain(freezer)
-            .try_for_each(|directory| files::write(directory, "cgroup.procs", &pid))
+            .filter(|(version, _)| wanted(*version))
+            .try_for_each(|(_, directory)| files::write(directory, "cgroup.procs", &pid))
+    }
+
+    /// The group of version 2 that a process can be made in, which then need not be moved there.
+    pub(crate) fn birthplace(&self) -> Option<OwnedFd> {
+        let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
+        let parts = self.parts.iter().map(|part| (part.version, &part.directory));
+        let (_, directory) = freezer.chain(parts).find(|(version, _)| *version == Version::Two)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(directory, flags, Mode::empty()).ok()
     }
 
     /// What holds a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.

@@ -9,6 +9,8 @@ use crate::walls::Wall;
 
 /// The longest step that a report tells, in bytes.
 const STEP_BYTES: usize = 512;
+/// How long a command is at most without its words, its key and its directory.
+const LENGTH_BESIDES: usize = 64;
 /// How many arguments and variables a command has at most, each.
 const WORDS: usize = 1 << 17;
 
@@ -19,6 +21,12 @@ struct Writer(Vec<u8>);
 impl Writer {
     fn tagged(tag: u8) -> Self {
         Self(vec![tag])
+    }
+
+    fn with_capacity(length: usize, tag: u8) -> Self {
+        let mut bytes = Vec::with_capacity(length);
+        bytes.push(tag);
+        Self(bytes)
     }
 
     fn byte(mut self, value: u8) -> Self {
@@ -143,7 +151,11 @@ impl Request {
                 if key.len() > KEY_BYTES || arguments.len().max(environment.len()) > WORDS {
                     return None;
                 }
-                Writer::tagged(b'X')
+                let words = || arguments.iter().chain(environment);
+                // In one piece: what a growing buffer leaves behind cannot be wiped.
+                let length = words().map(|word| word.len() + 4).sum::<usize>() + LENGTH_BESIDES;
+                let length = length + key.len() + execute.working_directory.len();
+                Writer::with_capacity(length, b'X')
                     .long(execute.number)
                     .bytes(key)
                     .list(arguments)

@@ -332,7 +332,8 @@ impl Init {
                 self.reports.extend(root.map(|root| (Report::Root, vec![root])));
             }
             Request::List => {
-                for (number, command) in &self.commands {
+                let commands = self.commands.iter();
+                for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
                     self.reports.push_back(command.record(*number));
                     if command.is_gone() {
                         self.reports.push_back((Report::Gone { number: *number }, Vec::new()));
@@ -347,7 +348,9 @@ impl Init {
 
     /// Starts a command, unless its key is known.
     fn execute(&mut self, execute: Execute, descriptors: Vec<OwnedFd>) {
-        let known = self.commands.iter().find(|(_, command)| command.key() == execute.key);
+        let is_known =
+            |command: &Command| command.key() == execute.key && !command.is_being_forgotten();
+        let known = self.commands.iter().find(|(_, command)| is_known(command));
         if let Some((number, command)) = known {
             self.reports.push_back(command.record(*number));
             return;

@@ -91,11 +91,6 @@ impl Directory {
         &self.path
     }
 
-    /// The directory itself.
-    pub(crate) const fn dir(&self) -> &Dir {
-        &self.dir
-    }
-
     /// Takes the lock that the living keeper holds; `None` when another process has it.
     pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, beneath::Error> {
         let file = self.open_or_create(LOCK)?;

@@ -21,6 +21,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::wipe::{wipe, wipe_all};
 use super::wire::{self, MESSAGE_BYTES};
 
 /// The longest message at all, in bytes.
@@ -78,13 +79,22 @@ impl Packet {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         if message.len() < MESSAGE_BYTES {
-            return Ok(Self { bytes: [&[INLINE], &message[..]].concat(), file: None });
+            let bytes = [&[INLINE], &message[..]].concat();
+            wipe_all([message]);
+            return Ok(Self { bytes, file: None });
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(rustix::fs::memfd_create("message", flags)?);
         file.write_all(&message)?;
+        wipe_all([message]);
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok(Self { bytes: vec![IN_FILE], file: Some(file.into()) })
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        wipe(&mut self.bytes);
     }
 }
 
@@ -156,11 +166,17 @@ impl Socket {
             None => return Ok(None),
             Some((&INLINE, message)) => decode(message),
             Some((&IN_FILE, [])) => match descriptors.pop() {
-                Some(file) => decode(&unsealed(&file.into())?),
+                Some(file) => {
+                    let mut bytes = unsealed(&file.into())?;
+                    let decoded = decode(&bytes);
+                    wipe(&mut bytes);
+                    decoded
+                }
                 None => None,
             },
             Some(_) => None,
         };
+        wipe(&mut bytes[..received.bytes]);
         let (head, body) = message.ok_or(io::ErrorKind::InvalidData)?;
         Ok(Some(Message { head, body, descriptors }))
     }

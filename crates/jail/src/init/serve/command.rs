@@ -264,6 +264,11 @@ impl Command {
         self.forget = true;
     }
 
+    /// Whether it is to be forgotten, so that its key is free.
+    pub(super) const fn is_being_forgotten(&self) -> bool {
+        self.forget
+    }
+
     pub(super) fn is_forgotten(&self) -> bool {
         self.forget && self.gone && self.under.is_none()
     }

@@ -9,6 +9,7 @@ use stockade_jail::system::Account;
 
 use super::record::Environment;
 use crate::capability::Capability;
+use crate::native::wipe::wipe_all;
 use crate::native::wire::Failure;
 
 /// The name and the home of the ordinary user.
@@ -109,14 +110,12 @@ impl Users {
         let mut variables: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let mut set = |line: Vec<u8>| {
             let name = line.split(|byte| *byte == b'=').next().unwrap_or_default().to_vec();
-            if let Some(replaced) = variables.insert(name, line) {
-                super::record::wipe(replaced);
-            }
+            wipe_all(variables.insert(name, line));
         };
         own.into_iter().for_each(|(name, value)| set(format!("{name}={value}").into_bytes()));
         for (name, value) in sandbox {
             set([name.as_bytes(), b"=", value.as_bytes()].concat());
-            super::record::wipe(value.into_bytes());
+            wipe_all([value.into_bytes()]);
         }
         command.into_iter().for_each(set);
         variables.into_values().collect()

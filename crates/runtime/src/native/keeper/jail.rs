@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use stockade_jail::cgroup::Group;
-use stockade_jail::control::{Control, Report, Request};
+use stockade_jail::control::{Control, Execute, Report, Request};
 
 use super::Key;
 use super::moment::Moment;
 use super::pause::Pause;
 use super::reactor::{Interest, Reactor, Source, Watched};
 use super::record;
+use crate::native::wipe::wipe_all;
 
 /// The name of the socket that init listens on, in the sandbox's directory.
 pub(super) const SOCKET: &str = "init";
@@ -23,6 +24,14 @@ const WAITING: usize = 4096;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The number that no command has: asked to kill it, init says at once that it is gone.
 pub(super) const NOBODY: u64 = 0;
+
+/// Leaves nothing in memory of a command's words, which may hold secrets.
+fn wipe(request: Request) {
+    if let Request::Execute(execute) = request {
+        let Execute { arguments, environment, .. } = *execute;
+        wipe_all(arguments.into_iter().chain(environment));
+    }
+}
 
 /// A jail whose init serves.
 #[derive(Debug)]
@@ -85,7 +94,7 @@ impl Jail {
         while let Some((request, descriptors)) = self.waiting.pop_front() {
             let borrowed: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
             match control.send(&request, &borrowed) {
-                Ok(()) => {}
+                Ok(()) => wipe(request),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(borrowed);
                     self.waiting.push_front((request, descriptors));

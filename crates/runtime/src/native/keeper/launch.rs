@@ -98,7 +98,7 @@ impl Sandbox {
         let granted = limits::grant(&desk.place, &spec)?;
         let record = Record {
             id,
-            has_environment: !environment.is_empty(),
+            has_environment: false,
             root,
             created_at_ms: moment::wall_ms(),
             lease,
@@ -109,7 +109,7 @@ impl Sandbox {
             spec,
         };
         let mut sandbox = Self::new(key, name, place, record);
-        sandbox.keep_environment(&environment)?;
+        sandbox.keep_environment(environment)?;
         sandbox.write_down()?;
         sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
         let identity = match layers.and_then(|layers| layers.range_start) {
@@ -126,13 +126,16 @@ impl Sandbox {
 
     /// Writes down the environment, so that it is in nobody's memory.
     pub(super) fn keep_environment(
-        &self,
-        environment: &record::Environment,
+        &mut self,
+        environment: record::Environment,
     ) -> Result<(), Failure> {
+        self.record.has_environment = !environment.is_empty();
         if environment.is_empty() {
             return Ok(());
         }
-        record::write_environment(self.directory(), environment).map_err(|error| {
+        let written = record::write_environment(self.directory(), &environment);
+        record::wipe_environment(environment);
+        written.map_err(|error| {
             Failure::Exhausted(format!("the sandbox's environment cannot be kept: {error}"))
         })
     }
@@ -252,10 +255,9 @@ impl Sandbox {
             None => desk.users.ordinary(),
         };
         plan::check_words(&spec, &environment)?;
-        self.keep_environment(&environment)?;
+        self.keep_environment(environment)?;
         let record = &mut self.record;
         record.id = Some(id.clone());
-        record.has_environment = !environment.is_empty();
         record.created_at_ms = moment::wall_ms();
         record.lease = spec.lease.map(record::Lease::from_now);
         record.user = user;

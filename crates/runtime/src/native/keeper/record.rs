@@ -17,9 +17,12 @@ use stockade_core::{Isolation, SandboxId, SandboxSpec};
 
 use super::moment::{self, Moment};
 use crate::exec::ExecStatus;
+use crate::native::wipe::{wipe, wipe_all};
 
 const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
+/// What is written at once. What a growing buffer leaves behind is never wiped.
+const PIECE_BYTES: usize = 64 << 10;
 /// How long a file may be that is read back, in bytes.
 const LONGEST_BYTES: u64 = 64 << 20;
 
@@ -149,14 +152,21 @@ pub(super) fn write_environment(
     write(directory, ENVIRONMENT, environment)
 }
 
+/// Leaves nothing in memory of an environment's values.
+pub(super) fn wipe_environment(environment: Environment) {
+    wipe_all(environment.into_values().map(String::into_bytes));
+}
+
 /// Reads a small JSON file of the keeper's own.
 pub(super) fn read<T: DeserializeOwned>(directory: BorrowedFd<'_>, name: &str) -> io::Result<T> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
-    let mut bytes = Vec::new();
-    file.take(LONGEST_BYTES).read_to_end(&mut bytes)?;
+    let mut file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+    let length = file.metadata()?.len().min(LONGEST_BYTES);
+    // In one piece, as when it is written.
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    file.read_exact(&mut bytes)?;
     let value = serde_json::from_slice(&bytes);
-    wipe(bytes);
+    wipe(&mut bytes);
     Ok(value?)
 }
 
@@ -170,18 +180,13 @@ pub(super) fn write(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     let mut file = File::from(rustix::fs::openat(directory, &new, flags, mode)?);
-    let bytes = serde_json::to_vec(value)?;
+    let mut bytes = Vec::with_capacity(PIECE_BYTES);
+    serde_json::to_writer(&mut bytes, value)?;
     let written = file.write_all(&bytes);
-    wipe(bytes);
+    wipe(&mut bytes);
     written?;
     // Without a sync: what is lost with the host's power is no more than the jail itself.
     Ok(rustix::fs::renameat(directory.as_fd(), &new, directory.as_fd(), name)?)
-}
-
-/// Leaves nothing in memory of bytes that may hold secrets.
-pub(super) fn wipe(mut bytes: Vec<u8>) {
-    bytes.fill(0);
-    std::hint::black_box(&bytes);
 }
 
 #[cfg(test)]

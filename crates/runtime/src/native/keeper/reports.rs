@@ -211,8 +211,11 @@ impl Sandbox {
         let id = String::from_utf8(key).ok().and_then(|id| ExecId::new(id).ok());
         let id = id.ok_or(Broken("a command has no key of ours"))?;
         self.unsure.remove(&number);
-        let known = self.commands.values().any(|command| command.id == id);
-        if !known {
+        let known = self.commands.values().find(|command| command.id == id);
+        if known.is_some_and(|known| known.number != number) {
+            return Err(Broken("its init mixes up commands"));
+        }
+        if known.is_none() {
             if self.commands.len() >= control::COMMANDS || self.commands.contains_key(&number) {
                 return Err(Broken("its init knows too many commands"));
             }

@@ -16,6 +16,7 @@ use super::sandbox::{Life, Sandbox};
 use super::{ClientId, Keeper, Key};
 use crate::capability::Capability;
 use crate::native::socket::Message;
+use crate::native::wipe::wipe_all;
 use crate::native::wire::{Answer, Failure, Layers, Metrics, PROTOCOL, Request, Words};
 use crate::runtime::Status;
 
@@ -72,7 +73,7 @@ impl Keeper {
             }
             Request::Execute { id: name, exec, command } => {
                 let words = Words::decode(&body);
-                record::wipe(body);
+                wipe_all([body]);
                 match words {
                     Some(words) => self.on(&name, |sandbox, desk| {
                         let head = *command;
@@ -276,13 +277,15 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>) -> bool {
 
 /// Whether a sandbox was asked for in these words.
 fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
-    let environment = std::mem::take(&mut spec.environment);
+    let asked = std::mem::take(&mut spec.environment);
     let known = if sandbox.record.has_environment {
         record::read_environment(sandbox.directory()).ok()
     } else {
         Some(Environment::new())
     };
-    spec == sandbox.record.spec && Some(environment) == known
+    let same = spec == sandbox.record.spec && known.as_ref() == Some(&asked);
+    [Some(asked), known].into_iter().flatten().for_each(record::wipe_environment);
+    same
 }
 
 #[cfg(test)]

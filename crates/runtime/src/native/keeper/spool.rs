@@ -15,6 +15,8 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
+use crate::native::wipe::wipe;
+
 /// How much of a stream is kept at least, in bytes.
 pub(super) const KEPT_BYTES: u64 = 16 << 20;
 /// What is not kept any more becomes a hole in pieces of this size.
@@ -55,8 +57,7 @@ impl Bench {
 
     /// Leaves nothing in memory of what passed through it.
     pub(super) fn wipe(&mut self) {
-        self.scratch.fill(0);
-        std::hint::black_box(&self.scratch);
+        wipe(&mut self.scratch);
     }
 }
 

@@ -1,0 +1,273 @@
+//! The arguments of `stockade debug runtime`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use stockade_core::sandbox::{HostMount, LimitName, Limits, Root, User, Workspace};
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_core::{parse_bytes, parse_cpus, parse_duration};
+
+#[derive(Debug, Args)]
+pub(crate) struct Debug {
+    #[command(subcommand)]
+    pub(super) part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Part {
+    /// Do something to the sandboxes that a keeper holds
+    Runtime(Runtime),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Runtime {
+    /// How many never-used sandboxes a keeper that is started now keeps ready
+    #[arg(long, default_value_t = 0)]
+    pub(super) pool: usize,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    #[command(subcommand)]
+    pub(super) operation: Operation,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Operation {
+    /// Make a sandbox
+    Create {
+        /// Its id
+        id: Id<SandboxId>,
+        #[command(flatten)]
+        spec: Spec,
+    },
+    /// Run a command; its exit code becomes this one's
+    Exec(Box<Exec>),
+    /// List the sandboxes
+    List {
+        /// Only those with this label
+        #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+        label: Vec<(String, String)>,
+    },
+    /// Tell all about a sandbox
+    Inspect {
+        /// Which
+        id: Id<SandboxId>,
+    },
+    /// Stop its processes
+    Pause {
+        /// Of which
+        id: Id<SandboxId>,
+    },
+    /// Let its processes go on
+    Resume {
+        /// Of which
+        id: Id<SandboxId>,
+    },
+    /// Keep the state of its files
+    Snapshot {
+        /// Of which
+        id: Id<SandboxId>,
+        /// Under which id
+        snapshot: Id<SnapshotId>,
+    },
+    /// Make a sandbox from a snapshot
+    Restore {
+        /// From which
+        snapshot: Id<SnapshotId>,
+        /// The new sandbox's id
+        id: Id<SandboxId>,
+        #[command(flatten)]
+        spec: Spec,
+    },
+    /// Connect the standard streams to a port or a socket inside
+    Connect {
+        /// In which sandbox
+        id: Id<SandboxId>,
+        /// A port, or the path of a socket
+        target: String,
+    },
+    /// Look at its files, and read and write them
+    Files {
+        /// In which sandbox
+        id: Id<SandboxId>,
+        #[command(subcommand)]
+        operation: Files,
+    },
+    /// End it, and remove all that it had
+    Destroy {
+        /// Which
+        id: Id<SandboxId>,
+    },
+    /// Tell what the keeper counts
+    Metrics,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Files {
+    /// List a directory
+    List {
+        /// Which
+        path: PathBuf,
+    },
+    /// Write a file's content to standard output
+    Read {
+        /// Which
+        path: PathBuf,
+    },
+    /// Write standard input to a file
+    Write {
+        /// Which
+        path: PathBuf,
+    },
+    /// Remove a file or a directory
+    Remove {
+        /// Which
+        path: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Exec {
+    /// In which sandbox
+    pub(super) id: Id<SandboxId>,
+    /// The command's id; attaches to it where it was started before
+    #[arg(long)]
+    pub(super) exec: Option<Id<ExecId>>,
+    /// Give it a terminal
+    #[arg(long)]
+    pub(super) tty: bool,
+    /// Give it this program's standard input
+    #[arg(long, short)]
+    pub(super) input: bool,
+    /// Whom it runs as
+    #[arg(long, value_name = "UID:GID", value_parser = user)]
+    pub(super) user: Option<User>,
+    /// Where it starts
+    #[arg(long, value_name = "DIR")]
+    pub(super) cwd: Option<PathBuf>,
+    /// Set a variable of its environment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(super) env: Vec<(String, String)>,
+    /// How long it may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(super) timeout: Option<Duration>,
+    /// How much it may write
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(super) max_output: Option<u64>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
+}
+
+/// What a sandbox is made from.
+#[derive(Debug, Args)]
+pub(super) struct Spec {
+    /// A directory that holds the root of a system
+    #[arg(long, value_name = "DIR")]
+    image: Option<PathBuf>,
+    /// Show a directory of the host copy-on-write
+    #[arg(long, value_name = "HOST:PATH", value_parser = places)]
+    workspace: Option<(PathBuf, PathBuf)>,
+    /// Show a file or directory of the host, read-only
+    #[arg(long, value_name = "HOST:PATH", value_parser = places)]
+    mount: Vec<(PathBuf, PathBuf)>,
+    /// Show a file or directory of the host that may be written
+    #[arg(long, value_name = "HOST:PATH", value_parser = places)]
+    writable_mount: Vec<(PathBuf, PathBuf)>,
+    /// Set a variable of every command's environment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// Whom commands run as
+    #[arg(long, value_name = "UID:GID", value_parser = user)]
+    user: Option<User>,
+    /// What it can be found by
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    label: Vec<(String, String)>,
+    /// How long it lives
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    lease: Option<Duration>,
+    /// How much memory its processes may use together
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// How many processors its processes may use together
+    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
+    cpus: Option<u64>,
+    /// How many processes and threads it may have
+    #[arg(long, value_name = "NUMBER")]
+    pids: Option<u64>,
+    /// How much its files may take on disk
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    disk: Option<u64>,
+    /// Go on without this limit where it cannot be held
+    #[arg(long, value_name = "NAME", value_parser = limit)]
+    best_effort: Vec<LimitName>,
+}
+
+impl Spec {
+    pub(super) fn into_spec(self) -> SandboxSpec {
+        let mount = |writable| {
+            move |(host, inside): (PathBuf, PathBuf)| HostMount { host, inside, writable }
+        };
+        let writable = self.writable_mount.into_iter().map(mount(true));
+        SandboxSpec {
+            root: self.image.map_or(Root::Host, Root::Directory),
+            workspace: self.workspace.map(|(host, inside)| Workspace { host, inside }),
+            mounts: self.mount.into_iter().map(mount(false)).chain(writable).collect(),
+            environment: self.env.into_iter().collect(),
+            user: self.user,
+            working_directory: None,
+            limits: Limits {
+                memory_bytes: self.memory,
+                cpu_millis: self.cpus,
+                processes: self.pids,
+                disk_bytes: self.disk,
+            },
+            best_effort: self.best_effort.into_iter().collect(),
+            labels: self.label.into_iter().collect(),
+            lease: self.lease,
+        }
+    }
+}
+
+/// An id that clap reads.
+#[derive(Debug, Clone)]
+pub(super) struct Id<T>(pub(super) T);
+
+impl<T: TryFrom<String>> std::str::FromStr for Id<T> {
+    type Err = T::Error;
+
+    fn from_str(text: &str) -> Result<Self, T::Error> {
+        T::try_from(text.to_owned()).map(Self)
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    parts
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| "this is not NAME=VALUE".to_owned())
+}
+
+/// Two paths, the second absolute, so that names may hold colons.
+fn places(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    let at = text.rfind(":/").filter(|at| *at > 0);
+    let at = at.ok_or_else(|| "this is not HOST:PATH with an absolute PATH".to_owned())?;
+    Ok((text[..at].into(), text[at + 1..].into()))
+}
+
+fn user(text: &str) -> Result<User, String> {
+    let parts = text.split_once(':').map(|(user, group)| (user.parse(), group.parse()));
+    match parts {
+        Some((Ok(user), Ok(group))) => Ok(User { user, group }),
+        _ => Err("this is not UID:GID".to_owned()),
+    }
+}
+
+fn limit(text: &str) -> Result<LimitName, String> {
+    use LimitName::{Cpus, Disk, Memory, Processes};
+    let known = [(Memory, "memory"), (Cpus, "cpus"), (Processes, "pids"), (Disk, "disk")];
+    let found = known.into_iter().find(|(_, name)| *name == text).map(|(limit, _)| limit);
+    found.ok_or_else(|| "a limit is memory, cpus, pids or disk".to_owned())
+}

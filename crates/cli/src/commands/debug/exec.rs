@@ -1,0 +1,146 @@
+//! `stockade debug runtime exec`: a command with this program's streams.
+
+use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use stockade_core::{Code, ExecId};
+use stockade_runtime::native::Native;
+use stockade_runtime::{Command, Ending, Event, Input, Runtime, SandboxPath, Stream, WindowSize};
+
+use super::arguments::{Exec, Id};
+use super::{problem, streams, tell};
+use crate::problem::{Failure, caused};
+use crate::terminal::{self, Raw};
+
+/// Runs a command and gives its exit code.
+pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<u8, Failure> {
+    let Exec { id: Id(id), exec, tty, input, user, cwd, env, timeout, max_output, command } =
+        arguments;
+    let exec = match exec {
+        Some(Id(exec)) => exec,
+        None => fresh_id()?,
+    };
+    let size = terminal::window_size();
+    let command = Command {
+        arguments: command,
+        environment: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        working_directory: cwd
+            .map(SandboxPath::new)
+            .transpose()
+            .map_err(|error| problem(&error))?,
+        user,
+        terminal: tty.then_some(WindowSize { rows: size.rows, columns: size.columns }),
+        takes_input: input || tty,
+        timeout,
+        output_limit_bytes: max_output,
+    };
+    let mut running =
+        native.execute(&id, &exec, &command).await.map_err(|error| problem(&error))?;
+    let raw = if tty { Raw::enter().map_err(|e| caused(Code::Io, &e))? } else { None };
+    if let Some(input) = running.input.take() {
+        tokio::spawn(feed(input));
+    }
+    let mut captured = [Vec::new(), Vec::new()];
+    let mut lost_bytes = 0;
+    let ending = loop {
+        match running.events.next().await {
+            Some(Event::Output { stream, bytes, .. }) if json => {
+                captured[usize::from(stream == Stream::Error)].extend(bytes);
+            }
+            Some(Event::Output { stream, bytes, .. }) => write(stream, &bytes),
+            Some(Event::Lost { length, .. }) => lost_bytes += length,
+            Some(Event::Ended(ending)) => break ending,
+            None => break Ending::Unknown,
+        }
+    };
+    drop(raw);
+    // What nobody asks for again is kept for nobody.
+    let _ = native.acknowledge(&id, &exec).await;
+    let code = exit_code(&ending);
+    if json {
+        let [output, error] = captured.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        tell(&json!({
+            "exec": exec, "ending": ending, "exitCode": code,
+            "stdout": output, "stderr": error, "lostBytes": lost_bytes,
+        }));
+    } else if !matches!(ending, Ending::Exited(_)) || lost_bytes > 0 {
+        complain(&ending, lost_bytes);
+    }
+    Ok(code)
+}
+
+/// Gives what comes from standard input to a command.
+async fn feed(input: Input) {
+    let mut pieces = streams::pieces();
+    while let Some(piece) = pieces.recv().await {
+        if input.write(piece).await.is_err() {
+            return;
+        }
+    }
+    // It may have ended meanwhile.
+    let _ = input.close().await;
+}
+
+fn write(stream: Stream, bytes: &[u8]) {
+    // When nobody listens, the command goes on all the same.
+    let _ = match stream {
+        Stream::Output => {
+            let mut output = std::io::stdout();
+            output.write_all(bytes).and_then(|()| output.flush())
+        }
+        Stream::Error => std::io::stderr().write_all(bytes),
+    };
+}
+
+#[expect(clippy::print_stderr, reason = "the last line for people")]
+fn complain(ending: &Ending, lost_bytes: u64) {
+    eprintln!("stockade: the command ended: {ending:?}");
+    if lost_bytes > 0 {
+        eprintln!("stockade: {lost_bytes} bytes of its output were not kept");
+    }
+}
+
+/// The code that a shell gives a command that ended like this.
+const fn exit_code(ending: &Ending) -> u8 {
+    match ending {
+        Ending::Exited(code) => *code,
+        Ending::Signaled(signal) => 128_u8.saturating_add(signal.to_le_bytes()[0]),
+        Ending::TimedOut => 124,
+        Ending::NotRun { errno: 2, .. } => 127,
+        Ending::NotRun { .. } => 126,
+        Ending::OutOfMemory
+        | Ending::OutputExceeded
+        | Ending::LimitExceeded(_)
+        | Ending::Killed
+        | Ending::SandboxEnded => 137,
+        Ending::Unknown => 125,
+    }
+}
+
+/// An id that no other command has.
+fn fresh_id() -> Result<ExecId, Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let id = format!("exec-{:x}-{now:x}", std::process::id());
+    ExecId::new(id).map_err(|error| Failure::from(caused(Code::InvalidInput, &error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_becomes_the_code_that_a_shell_gives() {
+        for (ending, code) in [
+            (Ending::Exited(3), 3),
+            (Ending::Signaled(15), 143),
+            (Ending::TimedOut, 124),
+            (Ending::NotRun { errno: 2, step: String::new() }, 127),
+            (Ending::NotRun { errno: 13, step: String::new() }, 126),
+            (Ending::Killed, 137),
+            (Ending::Unknown, 125),
+        ] {
+            assert_eq!(exit_code(&ending), code, "{ending:?}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! This program's standard streams, beside what waits for something else.
+
+use std::io::{self, Read as _, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use stockade_runtime::{Connection, Content};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::mpsc;
+
+/// How much is read or written at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// What comes from standard input, piece by piece; closed at its end. A thread reads, and ends
+/// with the process.
+pub(super) fn pieces() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        while let Ok(length @ 1..) = io::stdin().read(&mut piece) {
+            if sender.blocking_send(piece[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Standard input, to be read from.
+pub(super) fn input() -> impl AsyncRead + Send {
+    Input { pieces: pieces(), rest: Vec::new() }
+}
+
+struct Input {
+    pieces: mpsc::Receiver<Vec<u8>>,
+    rest: Vec<u8>,
+}
+
+impl AsyncRead for Input {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.rest.is_empty() {
+            match self.pieces.poll_recv(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(piece)) => self.rest = piece,
+            }
+        }
+        let length = self.rest.len().min(buffer.remaining());
+        buffer.put_slice(&self.rest[..length]);
+        self.rest.drain(..length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Writes what is read to standard output.
+pub(super) async fn print(mut content: Content) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match content.read(&mut piece).await? {
+            0 => return io::stdout().flush(),
+            length => io::stdout().write_all(&piece[..length])?,
+        }
+    }
+}
+
+/// Carries bytes both ways between a connection and the standard streams, until the other side has
+/// said all.
+pub(super) async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
+    let (mut from, mut to) = tokio::io::split(connection);
+    let mut pieces = pieces();
+    let sending = async {
+        while let Some(piece) = pieces.recv().await {
+            to.write_all(&piece).await?;
+        }
+        to.shutdown().await
+    };
+    let hearing = async {
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match from.read(&mut piece).await? {
+                0 => return io::stdout().flush(),
+                length => {
+                    io::stdout().write_all(&piece[..length])?;
+                    io::stdout().flush()?;
+                }
+            }
+        }
+    };
+    tokio::pin!(sending, hearing);
+    tokio::select! {
+        heard = &mut hearing => heard,
+        sent = &mut sending => {
+            // Who does not listen any more may still have something to say.
+            let _ = sent;
+            hearing.await
+        }
+    }
+}
