@@ -89,11 +89,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     assembly.leave_host_root()?;
     let proc_missing = !assembly.attach()?;
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
-    // A namespace is entered only through a process whose memory may be looked at, and the
-    // helper's is this one's. Nobody is here yet who could.
-    sys::prctl(libc::PR_SET_DUMPABLE, 1).at(Wall::Network, words("open up to the network"))?;
-    network.enter().at(Wall::Network, words("enter the network"))?;
-    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
+    let helper = network.enter().at(Wall::Network, words("enter the network"))?;
     let landlock = match landlock::abi() {
         Ok(version) => version.cast_signed(),
         Err(_) if spec.landlock_optional => 0,
@@ -127,6 +123,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
         .at(Wall::Inheritance, words("report to the supervisor"))?;
     drop(master);
     drop(upper);
+    drop(helper);
 
     let serving = match &spec.task {
         Task::Serve { .. } => {
