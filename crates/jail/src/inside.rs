@@ -261,7 +261,7 @@ fn give_up(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failure> {
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    seccomp::install(&seccomp::program(set_id_bits))
+    seccomp::install(seccomp::program(set_id_bits))
         .at(Wall::Seccomp, words("install the filter"))?;
     // Commands inherit this; what the caller ignores is not ignored inside.
     sys::reset_signals();
