@@ -145,31 +145,27 @@ impl View {
             ViewKind::Overlay => "upper",
             ViewKind::Copy => "copy",
         });
-        let work = RelativePath::literal("work");
-        make(dir, &root)?;
-        if kind == ViewKind::Overlay {
-            make(dir, &work)?;
-        }
+        let layer = open_or_make(dir, &root)?;
+        let work = match kind {
+            ViewKind::Overlay => Some(open_or_make(dir, &RelativePath::literal("work"))?),
+            ViewKind::Copy => None,
+        };
         if let Some(ownership) = ownership {
             let uid = ownership.host_id(project.stat.uid)?;
             let gid = ownership.host_id(project.stat.gid)?;
-            own("give away", dir.chown(&root, uid, gid))?;
-            if kind == ViewKind::Overlay {
-                own("give away", dir.chown(&work, uid, gid))?;
+            for layer in [Some(&layer), work.as_ref()].into_iter().flatten() {
+                own("give away", layer.chown_self(uid, gid))?;
             }
         }
-        let layer = own("open", dir.open_dir(&root))?;
         set_mode(&layer, project.stat.mode)?;
         let mut record = Record::new(project, kind, command, started);
         // The clock that the file system stamps changes with can run a little ahead of the one
         // that the caller read. What has an earlier stamp than this directory was there before.
         let made = own("inspect", layer.stat_self())?.changed;
         record.started = record.started.max(made);
-        let layers = match kind {
-            ViewKind::Overlay => {
-                Layers::Overlay { upper: layer, work: own("open", dir.open_dir(&work))? }
-            }
-            ViewKind::Copy => {
+        let layers = match work {
+            Some(work) => Layers::Overlay { upper: layer, work },
+            None => {
                 copy::copy_tree(&project.dir, &layer, ownership)?;
                 set_mode(&layer, project.stat.mode)?;
                 record.copied = Some(copy::stamp(dir)?);
@@ -326,11 +322,14 @@ fn claimed(views: &Dir, prefix: &str, kind: ViewKind) -> Result<(RelativePath, D
     own("create", claim::claim(views, prefix))
 }
 
-/// Makes a layer, which a spare view has already.
-fn make(dir: &Dir, layer: &RelativePath) -> Result<(), Error> {
-    match dir.mkdir(layer, 0o700) {
-        Err(error) if error.errno() == Some(Errno::EXIST) => Ok(()),
-        other => own("create", other),
+/// A layer, which a spare view has already.
+fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
+    match dir.open_dir(layer) {
+        Err(error) if error.errno() == Some(Errno::NOENT) => {
+            own("create", dir.mkdir(layer, 0o700))?;
+            own("open", dir.open_dir(layer))
+        }
+        other => own("open", other),
     }
 }
 
