@@ -159,10 +159,7 @@ impl View {
         }
         set_mode(&layer, project.stat.mode)?;
         let mut record = Record::new(project, kind, command, started);
-        // The clock that the file system stamps changes with can run a little ahead of the one
-        // that the caller read. What has an earlier stamp than this directory was there before.
-        let made = own("inspect", layer.stat_self())?.changed;
-        record.started = record.started.max(made);
+        record.started = record.started.max(moment(&layer, project.stat.mode)?);
         let layers = match work {
             Some(work) => Layers::Overlay { upper: layer, work },
             None => {
@@ -331,6 +328,27 @@ fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
         }
         other => own("open", other),
     }
+}
+
+/// The last moment before the view, by the clock that file systems stamp changes with.
+///
+/// Most stamps are those of a tick, some milliseconds long, that many changes share. Since Linux
+/// 6.13 a second change within a tick, after somebody has seen the stamp of the first, gets a stamp
+/// of its own, and no later change anywhere gets an earlier one (the kernel's
+/// `filesystems/multigrain-ts.rst`). What was changed after such a stamp can be told from what was
+/// changed before it, in the same tick too. Without one the moment is a tick, which must be over
+/// before anybody looks at the view.
+fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
+    let tick = own("inspect", layer.stat_self())?.changed;
+    set_mode(layer, mode)?;
+    let made = own("inspect", layer.stat_self())?.changed;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let now =
+        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) };
+    Ok(match made.nanoseconds.checked_sub(1) {
+        Some(nanoseconds) if made > tick && made > now => Timestamp { nanoseconds, ..made },
+        _ => made,
+    })
 }
 
 /// Gives an open directory its mode, whatever the umask was.
