@@ -8,11 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat};
@@ -164,7 +162,8 @@ fn make(
     sweep(skeletons)?;
     let (unfinished, dir) = claim(skeletons, UNFINISHED)?;
     let made = fill(&dir, items, account).and_then(|()| {
-        skeletons.chmod(&unfinished, 0o755)?;
+        // Whoever works inside may make things in the root, and take away what is his.
+        skeletons.chmod(&unfinished, 0o1777)?;
         dir.sync_file_system()?;
         match skeletons.rename(&unfinished, skeletons, name, Rename::NoReplace) {
             // Another process was quicker, and made the same.
@@ -227,11 +226,6 @@ fn fill(dir: &Dir, items: &BTreeMap<PathBuf, Item>, account: &Account) -> io::Re
             Item::Link(to) => dir.symlink(to, &path)?,
         }
     }
-    if rustix::process::geteuid().is_root() {
-        // As where there is no other user, the root can be written by whoever works inside.
-        let (user, group) = (Uid::from_raw(account.user), Gid::from_raw(account.group));
-        rustix::fs::fchown(dir.as_fd(), Some(user), Some(group))?;
-    }
     Ok(())
 }
 
@@ -262,7 +256,7 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(
             (mode(""), mode("tmp"), mode("root"), mode("etc")),
-            (0o755, 0o1777, 0o700, 0o755)
+            (0o1777, 0o1777, 0o700, 0o755)
         );
         for path in ["home/user", "work"] {
             let owner = (stat(path).uid(), stat(path).gid());
