@@ -97,7 +97,9 @@ impl Root {
             let (found, stat) = self.look(path.as_path(), OFlags::empty())?;
             let file = self.ids.reading(&stat, || special::open_file(found.as_fd(), &stat))?;
             if range.offset > 0 {
-                rustix::fs::seek(&file, SeekFrom::Start(range.offset))?;
+                // The kernel has no place further out, and no file is that long.
+                let offset = range.offset.min(i64::MAX.cast_unsigned());
+                rustix::fs::seek(&file, SeekFrom::Start(offset))?;
             }
             Ok(file)
         };
