@@ -409,6 +409,9 @@ impl Keeper {
             match command.take(sandbox.place.as_fd(), stream, &mut desk.bench) {
                 command::News::Nothing => {}
                 command::News::More => desk.stirred.extend(&command.subscribers),
+                command::News::Blocked => {
+                    sandbox.distrust(desk, "a terminal makes its reader wait");
+                }
                 command::News::TooMuch => {
                     command.doom(sandbox.place.as_fd(), Ending::OutputExceeded);
                     let kill = stockade_jail::control::Request::Kill { number };
