@@ -14,6 +14,10 @@ usage: cargo xtask COMMAND
   guest                       limits on a kernel of control groups v2 alone, in QEMU
   bench start [--runs N] [--json FILE] [--docker-image NAME]
                               how long a sandbox takes from start to exit, beside its peers
+  bench runtime [--runs N] [--json FILE] [--docker-image NAME]
+                              what a held sandbox costs, beside a process of the host
+  crash runtime [--kills N] [--seed N]
+                              clients, keepers and inits are killed at random under load
   fuzz [--seconds N] [--seed N] [--target NAME]
                               mutated input for the parsers that read what a sandbox wrote";
 
@@ -30,11 +34,15 @@ pub(crate) enum Command {
     Guest,
     /// Measure the start of a sandbox.
     BenchStart(BenchOptions),
+    /// Measure what held sandboxes cost.
+    BenchRuntime(BenchOptions),
+    /// Kill what holds sandboxes, and look at what is left.
+    CrashRuntime(CrashOptions),
     /// Feed mutated input to the parsers.
     Fuzz(FuzzOptions),
 }
 
-/// Options of `bench start`.
+/// Options of `bench start` and `bench runtime`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BenchOptions {
     /// How many rounds are counted; each starts every contender once.
@@ -48,6 +56,21 @@ pub(crate) struct BenchOptions {
 impl Default for BenchOptions {
     fn default() -> Self {
         Self { rounds: 300, json: None, docker_image: "busybox".to_owned() }
+    }
+}
+
+/// Options of `crash runtime`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CrashOptions {
+    /// How many processes are killed.
+    pub(crate) kills: usize,
+    /// Where the sequence of choices starts; the clock decides when it is not given.
+    pub(crate) seed: Option<u64>,
+}
+
+impl Default for CrashOptions {
+    fn default() -> Self {
+        Self { kills: 50, seed: None }
     }
 }
 
@@ -77,17 +100,21 @@ impl Command {
             ["ci"] => Ok(Self::Ci),
             ["tidy"] => Ok(Self::Tidy),
             ["guest"] => Ok(Self::Guest),
-            ["bench", "start", options @ ..] => {
-                let mut parsed = BenchOptions::default();
+            ["bench", "start", options @ ..] => Ok(Self::BenchStart(bench(options)?)),
+            ["bench", "runtime", options @ ..] => Ok(Self::BenchRuntime(bench(options)?)),
+            ["crash", "runtime", options @ ..] => {
+                let mut parsed = CrashOptions::default();
                 for (name, value) in pairs(options)? {
                     match name {
-                        "--runs" => parsed.rounds = positive(name, value)?,
-                        "--json" => parsed.json = Some(PathBuf::from(value)),
-                        "--docker-image" => parsed.docker_image = value.to_owned(),
-                        _ => bail!("`bench start` has no option `{name}`"),
+                        "--kills" => parsed.kills = positive(name, value)?,
+                        "--seed" => {
+                            let seed = value.parse();
+                            parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
+                        }
+                        _ => bail!("`crash runtime` has no option `{name}`"),
                     }
                 }
-                Ok(Self::BenchStart(parsed))
+                Ok(Self::CrashRuntime(parsed))
             }
             ["fuzz", options @ ..] => {
                 let mut parsed = FuzzOptions::default();
@@ -130,6 +157,19 @@ fn positive(name: &str, value: &str) -> anyhow::Result<usize> {
     }
 }
 
+fn bench(options: &[&str]) -> anyhow::Result<BenchOptions> {
+    let mut parsed = BenchOptions::default();
+    for (name, value) in pairs(options)? {
+        match name {
+            "--runs" => parsed.rounds = positive(name, value)?,
+            "--json" => parsed.json = Some(PathBuf::from(value)),
+            "--docker-image" => parsed.docker_image = value.to_owned(),
+            _ => bail!("`bench` has no option `{name}`"),
+        }
+    }
+    Ok(parsed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +190,11 @@ mod tests {
                 ..BenchOptions::default()
             })
         );
+        assert_eq!(
+            parse("crash runtime --kills 9 --seed 4").unwrap(),
+            Command::CrashRuntime(CrashOptions { kills: 9, seed: Some(4) })
+        );
+        assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
         assert_eq!(
             parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
             Command::Fuzz(FuzzOptions {

@@ -5,6 +5,7 @@ mod apt;
 mod arguments;
 mod bench;
 mod ci;
+mod crash;
 mod fuzz;
 mod guest;
 mod tidy;
@@ -45,6 +46,8 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
         Command::Ci => ci::run(workspace),
         Command::Tidy => tidy::run(workspace),
         Command::BenchStart(options) => bench::start(workspace, options),
+        Command::BenchRuntime(options) => bench::runtime::run(workspace, options),
+        Command::CrashRuntime(options) => crash::run(workspace, options),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),
             Answer::Broken => Ok(false),

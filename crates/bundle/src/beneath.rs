@@ -357,6 +357,13 @@ impl Dir {
         .map_err(|errno| failed("set the times of", path, errno))
     }
 
+    /// Sets the owner of this directory itself.
+    pub fn chown_self(&self, uid: u32, gid: u32) -> Result<(), Error> {
+        let uid = Some(rustix::fs::Uid::from_raw(uid));
+        let gid = Some(rustix::fs::Gid::from_raw(gid));
+        rustix::fs::fchown(&self.0, uid, gid).map_err(|errno| itself("change the owner of", errno))
+    }
+
     /// Waits until this directory's own entries are on disk.
     pub fn sync(&self) -> Result<(), Error> {
         rustix::fs::fsync(&self.0).map_err(|errno| itself("sync", errno))

@@ -95,12 +95,7 @@ impl Project {
         home: Option<&Path>,
     ) -> Result<Self, Error> {
         let stat = dir.stat_self().map_err(unreadable(root))?;
-        let same = |other: &Path| {
-            Dir::open(other)
-                .and_then(|other| other.stat_self())
-                .is_ok_and(|other| (other.device, other.inode) == (stat.device, stat.inode))
-        };
-        if root.parent().is_none() || same(Path::new("/")) {
+        if root.parent().is_none() || is_same(&stat, Path::new("/")) {
             return Err(Error::Root);
         }
         let git = Git::of(root, &dir, git);
@@ -114,10 +109,7 @@ impl Project {
 
     /// Refuses where the project is, or holds, this home directory too.
     pub fn refuse_home(&self, home: &Path) -> Result<(), Error> {
-        let is_home = Dir::open(home)
-            .and_then(|home| home.stat_self())
-            .is_ok_and(|home| (home.device, home.inode) == (self.stat.device, self.stat.inode));
-        if is_home || home.ancestors().any(|above| above == self.root) {
+        if is_same(&self.stat, home) || home.ancestors().any(|above| above == self.root) {
             return Err(Error::Home(self.root.clone()));
         }
         Ok(())
@@ -133,6 +125,11 @@ impl Project {
     pub fn git_common_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
         git::read(&self.git.common_directory(&self.dir)?, file, limit)
     }
+}
+
+/// Whether a path of the host leads to this directory.
+fn is_same(stat: &Stat, path: &Path) -> bool {
+    Stat::of_host(path).is_ok_and(|other| (other.device, other.inode) == (stat.device, stat.inode))
 }
 
 fn open(path: &Path) -> Result<Dir, Error> {

@@ -145,31 +145,24 @@ impl View {
             ViewKind::Overlay => "upper",
             ViewKind::Copy => "copy",
         });
-        let work = RelativePath::literal("work");
-        make(dir, &root)?;
-        if kind == ViewKind::Overlay {
-            make(dir, &work)?;
-        }
+        let layer = open_or_make(dir, &root)?;
+        let work = match kind {
+            ViewKind::Overlay => Some(open_or_make(dir, &RelativePath::literal("work"))?),
+            ViewKind::Copy => None,
+        };
         if let Some(ownership) = ownership {
             let uid = ownership.host_id(project.stat.uid)?;
             let gid = ownership.host_id(project.stat.gid)?;
-            own("give away", dir.chown(&root, uid, gid))?;
-            if kind == ViewKind::Overlay {
-                own("give away", dir.chown(&work, uid, gid))?;
+            for layer in [Some(&layer), work.as_ref()].into_iter().flatten() {
+                own("give away", layer.chown_self(uid, gid))?;
             }
         }
-        let layer = own("open", dir.open_dir(&root))?;
         set_mode(&layer, project.stat.mode)?;
         let mut record = Record::new(project, kind, command, started);
-        // The clock that the file system stamps changes with can run a little ahead of the one
-        // that the caller read. What has an earlier stamp than this directory was there before.
-        let made = own("inspect", layer.stat_self())?.changed;
-        record.started = record.started.max(made);
-        let layers = match kind {
-            ViewKind::Overlay => {
-                Layers::Overlay { upper: layer, work: own("open", dir.open_dir(&work))? }
-            }
-            ViewKind::Copy => {
+        record.started = record.started.max(moment(&layer, project.stat.mode)?);
+        let layers = match work {
+            Some(work) => Layers::Overlay { upper: layer, work },
+            None => {
                 copy::copy_tree(&project.dir, &layer, ownership)?;
                 set_mode(&layer, project.stat.mode)?;
                 record.copied = Some(copy::stamp(dir)?);
@@ -326,12 +319,36 @@ fn claimed(views: &Dir, prefix: &str, kind: ViewKind) -> Result<(RelativePath, D
     own("create", claim::claim(views, prefix))
 }
 
-/// Makes a layer, which a spare view has already.
-fn make(dir: &Dir, layer: &RelativePath) -> Result<(), Error> {
-    match dir.mkdir(layer, 0o700) {
-        Err(error) if error.errno() == Some(Errno::EXIST) => Ok(()),
-        other => own("create", other),
+/// A layer, which a spare view has already.
+fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
+    match dir.open_dir(layer) {
+        Err(error) if error.errno() == Some(Errno::NOENT) => {
+            own("create", dir.mkdir(layer, 0o700))?;
+            own("open", dir.open_dir(layer))
+        }
+        other => own("open", other),
     }
+}
+
+/// The last moment before the view, by the clock that file systems stamp changes with.
+///
+/// Most stamps are those of a tick, some milliseconds long, that many changes share. Since Linux
+/// 6.13 a second change within a tick, after somebody has seen the stamp of the first, gets a stamp
+/// of its own, and no later change anywhere gets an earlier one (the kernel's
+/// `filesystems/multigrain-ts.rst`). What was changed after such a stamp can be told from what was
+/// changed before it, in the same tick too. Without one the moment is a tick, which must be over
+/// before anybody looks at the view.
+fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
+    let tick = own("inspect", layer.stat_self())?.changed;
+    set_mode(layer, mode)?;
+    let made = own("inspect", layer.stat_self())?.changed;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let now =
+        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) };
+    Ok(match made.nanoseconds.checked_sub(1) {
+        Some(nanoseconds) if made > tick && made > now => Timestamp { nanoseconds, ..made },
+        _ => made,
+    })
 }
 
 /// Gives an open directory its mode, whatever the umask was.

@@ -19,6 +19,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Run a command in a sandbox, on a copy-on-write view of the current project
     Run(Box<Run>),

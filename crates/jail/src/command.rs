@@ -184,8 +184,7 @@ impl Program {
     pub(crate) fn file(arguments: Vec<CString>, environment: Vec<CString>) -> Self {
         let candidates = match arguments.first() {
             None => Vec::new(),
-            // Along the path it would name its directories.
-            Some(name) if name.is_empty() => vec![name.clone()],
+            Some(name) if name.is_empty() => Vec::new(),
             Some(name) if name.as_bytes().contains(&b'/') => vec![name.clone()],
             Some(name) => {
                 let path = environment

@@ -15,7 +15,7 @@ use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
 use crate::identity::Identity;
 use crate::init;
-use crate::landlock::{Place, Ruleset};
+use crate::landlock::{Place, Ruleset, Scope};
 use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::seccomp::SetIdBits;
@@ -89,11 +89,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     assembly.leave_host_root()?;
     let proc_missing = !assembly.attach()?;
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
-    // A namespace is entered only through a process whose memory may be looked at, and the
-    // helper's is this one's. Nobody is here yet who could.
-    sys::prctl(libc::PR_SET_DUMPABLE, 1).at(Wall::Network, words("open up to the network"))?;
-    network.enter().at(Wall::Network, words("enter the network"))?;
-    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
+    let helper = network.enter().at(Wall::Network, words("enter the network"))?;
     let landlock = match landlock::abi() {
         Ok(version) => version.cast_signed(),
         Err(_) if spec.landlock_optional => 0,
@@ -101,7 +97,12 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
             return Err(io::Error::from(e)).at(Wall::Landlock, words("ask for Landlock's version"));
         }
     };
-    let ruleset = if landlock > 0 { Some(rules(&writable)?) } else { None };
+    // Commands of one jail may signal each other, as users expect, and share abstract sockets.
+    let scope = match spec.task {
+        Task::Once { .. } => Scope::Own,
+        Task::Serve { .. } => Scope::Namespaces,
+    };
+    let ruleset = if landlock > 0 { Some(rules(&writable, scope)?) } else { None };
 
     let (streams, master) = open_streams(&spec.task, streams)?;
     let root = match spec.task {
@@ -113,6 +114,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     }
     // The supervisor has put this process into its groups before the word to go.
     sys::hide_outer_groups().at(Wall::Cgroup, words("hide the outer control groups"))?;
+    give_up(&spec, set_id_bits)?;
     let ready = FromInit::Ready {
         terminal: master.is_some(),
         upper: upper.is_some(),
@@ -127,6 +129,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
         .at(Wall::Inheritance, words("report to the supervisor"))?;
     drop(master);
     drop(upper);
+    drop(helper);
 
     let serving = match &spec.task {
         Task::Serve { .. } => {
@@ -138,7 +141,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     let own = own.chain(streams.iter().flat_map(command::Streams::each));
     let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
     let own = own.chain(root.as_ref().map(|root| root.as_fd()));
-    give_up(&spec, own.collect(), set_id_bits)?;
+    close_others(&spec, own.collect())?;
     let JailSpec { identity, rlimits, task, kept, .. } = spec;
     // The locks live as long as init, and nothing here drops them.
     std::mem::forget(kept);
@@ -225,26 +228,22 @@ fn start_once(
 }
 
 /// The rules of files for every command: the root can be read, and these places be written.
-fn rules(writable: &[CString]) -> Result<Ruleset, Failure> {
+fn rules(writable: &[CString], scope: Scope) -> Result<Ruleset, Failure> {
     use crate::landlock::Access;
     let rules: Vec<_> =
         [(Place::Path(c"/"), Access::ReadExecute), (Place::Path(c"/dev"), Access::Devices)]
             .into_iter()
             .chain(writable.iter().map(|path| (Place::Path(path.as_c_str()), Access::Write)))
             .collect();
-    Ruleset::new(&rules)
+    Ruleset::new(&rules, scope)
         .map_err(io::Error::from)
         .at(Wall::Landlock, || "make the rules of Landlock".to_owned())
 }
 
-/// Gives up everything that neither init nor a command needs, once for all: the descriptors, the
-/// caller's session, the ids that built the jail, every capability. An init of many commands keeps
-/// what it needs to start them as several users.
-fn give_up(
-    spec: &JailSpec,
-    own: Vec<BorrowedFd<'_>>,
-    set_id_bits: SetIdBits,
-) -> Result<(), Failure> {
+/// Gives up what neither init nor a command needs, once for all: the caller's session, the ids that
+/// built the jail, every capability, system calls. An init of many commands keeps what it needs to
+/// start them as several users.
+fn give_up(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failure> {
     let words = |text: &'static str| move || text.to_owned();
     rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
     capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
@@ -267,17 +266,22 @@ fn give_up(
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    seccomp::install(&seccomp::program(set_id_bits))
+    seccomp::install(seccomp::program(set_id_bits))
         .at(Wall::Seccomp, words("install the filter"))?;
     // Commands inherit this; what the caller ignores is not ignored inside.
     sys::reset_signals();
+    Ok(())
+}
+
+/// Closes every descriptor but those that init and its commands go on with.
+fn close_others(spec: &JailSpec, own: Vec<BorrowedFd<'_>>) -> Result<(), Failure> {
     let kept: Vec<RawFd> = spec.kept.iter().map(AsRawFd::as_raw_fd).collect();
     let listener = match &spec.task {
         Task::Serve { listener, .. } => Some(listener.as_raw_fd()),
         Task::Once { .. } => None,
     };
     let own = own.iter().map(AsRawFd::as_raw_fd).chain(kept).chain(listener);
-    sys::close_all_but(own.collect()).at(Wall::Inheritance, words("close the descriptors"))
+    sys::close_all_but(own.collect()).at(Wall::Inheritance, || "close the descriptors".to_owned())
 }
 
 /// Ends this process with its supervisor, and keeps its memory from everybody else.

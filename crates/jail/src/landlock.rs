@@ -39,7 +39,8 @@ pub enum Place<'a> {
 pub struct Landlock {
     /// The version of the kernel interface that was used, 1 to [`NEWEST_ABI`].
     pub abi: u32,
-    /// Whether signals and abstract sockets cannot leave either (since ABI 6, Linux 6.12).
+    /// Whether signals and abstract sockets cannot leave either ([`Scope::Own`], since ABI 6,
+    /// Linux 6.12).
     pub scoped: bool,
 }
 
@@ -175,6 +176,15 @@ pub fn abi() -> Result<u32, Error> {
     }
 }
 
+/// How far signals and abstract sockets reach of whoever is restricted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// No further than what it starts itself, where the kernel can hold that.
+    Own,
+    /// As far as its namespaces do.
+    Namespaces,
+}
+
 /// Rules that are made and not yet in force.
 #[derive(Debug)]
 pub struct Ruleset {
@@ -191,7 +201,7 @@ pub struct Ruleset {
 /// # Errors
 /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
 pub fn restrict(rules: &[(Place<'_>, Access)]) -> Result<Landlock, Error> {
-    let ruleset = Ruleset::new(rules)?;
+    let ruleset = Ruleset::new(rules, Scope::Own)?;
     ruleset.restrict().map_err(Error::Restrict)?;
     Ok(ruleset.raised)
 }
@@ -201,10 +211,10 @@ impl Ruleset {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
-    pub fn new(rules: &[(Place<'_>, Access)]) -> Result<Self, Error> {
+    pub fn new(rules: &[(Place<'_>, Access)], scope: Scope) -> Result<Self, Error> {
         let abi = abi()?;
         let handled = handled_rights(abi);
-        let scoped = abi >= 6;
+        let scoped = abi >= 6 && scope == Scope::Own;
         let attribute = RulesetAttribute {
             handled_files: handled,
             handled_networks: 0,

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::LinkNameSpaceType;
 
+use crate::raw;
+use crate::sys::Stack;
+
 /// How long the namespace may take on a machine under heavy load.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The helper makes a few calls and holds a small structure.
@@ -20,36 +23,41 @@ const WORKING: i32 = -1;
 /// A network namespace in the making.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    helper: OwnedFd,
+    helper: Helper,
+}
+
+/// The helper process, which is over once it has answered. Dropping this waits for its end.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    process: OwnedFd,
     shared: Box<Shared>,
+    _stack: Stack,
 }
 
 #[derive(Debug)]
 struct Shared {
     /// [`WORKING`], then 0 or the number of an error.
     answer: AtomicI32,
-    stack: Vec<u128>,
+    /// The namespace, once the answer is 0.
+    namespace: AtomicI32,
 }
 
 impl Pending {
-    /// Starts the helper. It shares this process's memory and nothing else, and makes only bare
-    /// calls on a stack of its own.
+    /// Starts the helper. It shares this process's memory and descriptors and nothing else, and
+    /// makes only bare calls on a stack of its own.
     pub(crate) fn start() -> io::Result<Self> {
-        let mut shared = Box::new(Shared {
-            answer: AtomicI32::new(WORKING),
-            stack: vec![0; STACK_BYTES / size_of::<u128>()],
-        });
+        let shared =
+            Box::new(Shared { answer: AtomicI32::new(WORKING), namespace: AtomicI32::new(-1) });
+        let mut stack = Stack::new(STACK_BYTES)?;
         let mut descriptor: RawFd = -1;
-        let stack = shared.stack.as_mut_ptr_range().end;
-        // SAFETY: the stack is 16-byte aligned and grows down from its end; it and the answer
-        // live in the box, which is dropped only after the helper is dead (`Drop`). The helper
+        // SAFETY: the stack and the answer live until the helper is dead (`Drop`). The helper
         // allocates nothing and touches nothing else. The kernel writes the descriptor.
         let pid = unsafe {
             libc::clone(
                 helper,
-                stack.cast(),
-                libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD,
-                (&raw const shared.answer).cast_mut().cast(),
+                stack.top(),
+                libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD,
+                (&raw const *shared).cast_mut().cast(),
                 &raw mut descriptor,
             )
         };
@@ -57,28 +65,33 @@ impl Pending {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just opened this descriptor for us.
-        Ok(Self { helper: unsafe { OwnedFd::from_raw_fd(descriptor) }, shared })
+        let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Self { helper: Helper { process, shared, _stack: stack } })
     }
 
-    /// Waits until the namespace is whole, and enters it.
-    pub(crate) fn enter(self) -> io::Result<()> {
+    /// Waits until the namespace is whole, and enters it. The helper is about to end.
+    pub(crate) fn enter(self) -> io::Result<Helper> {
+        let shared = &self.helper.shared;
         let deadline = Instant::now() + DEADLINE;
         loop {
-            match self.shared.answer.load(Ordering::Acquire) {
+            match shared.answer.load(Ordering::Acquire) {
                 WORKING if Instant::now() > deadline => return Err(io::ErrorKind::TimedOut.into()),
-                WORKING => wait_while_working(&self.shared.answer),
+                WORKING => wait_while_working(&shared.answer),
                 0 => break,
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
         }
+        // SAFETY: the helper has opened this descriptor for us and does nothing with it any more.
+        let namespace = unsafe { OwnedFd::from_raw_fd(shared.namespace.load(Ordering::Relaxed)) };
         let network = Some(LinkNameSpaceType::Network);
-        Ok(rustix::thread::move_into_link_name_space(self.helper.as_fd(), network)?)
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), network)?;
+        Ok(self.helper)
     }
 }
 
-impl Drop for Pending {
+impl Drop for Helper {
     fn drop(&mut self) {
-        crate::launch::end(&self.helper);
+        crate::launch::end(&self.process);
     }
 }
 
@@ -98,44 +111,50 @@ fn wait_while_working(answer: &AtomicI32) {
     }
 }
 
-/// The helper: makes the namespace, tells the answer and stays until it is killed, for the
-/// namespace is entered through it.
-extern "C" fn helper(answer: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the argument is the answer in a box that outlives this process.
-    let answer = unsafe { &*answer.cast::<AtomicI32>() };
+/// The helper: makes the namespace, tells the answer and ends.
+extern "C" fn helper(shared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the argument is in a box that outlives this process.
+    let shared = unsafe { &*shared.cast::<Shared>() };
     let errno = match make() {
-        Ok(()) => 0,
+        Ok(namespace) => {
+            shared.namespace.store(namespace, Ordering::Relaxed);
+            0
+        }
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
     };
-    answer.store(errno, Ordering::Release);
-    // SAFETY: wakes whoever waits on a valid word; then sleeps.
-    unsafe {
-        libc::syscall(libc::SYS_futex, answer.as_ptr(), libc::FUTEX_WAKE, 1);
-        loop {
-            libc::syscall(libc::SYS_pause);
-        }
-    }
+    shared.answer.store(errno, Ordering::Release);
+    let wake = [shared.answer.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0];
+    // SAFETY: wakes whoever waits on a valid word.
+    unsafe { raw::syscall(libc::SYS_futex, wake) };
+    crate::sys::exit_now(0)
 }
 
-/// A new namespace with its loopback up (`netdevice(7)`).
-fn make() -> io::Result<()> {
-    // SAFETY: bare calls; the request is valid, and all zero but for a short, zero-ended name
-    // and the flags. A new namespace's loopback has no other flag that would be lost by this.
-    unsafe {
-        check(libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNET))?;
-        let socket = check(libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_DGRAM, 0))?;
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l'.cast_signed();
-        request.ifr_name[1] = b'o'.cast_signed();
-        #[expect(clippy::cast_possible_truncation, reason = "both flags fit in 16 bits")]
-        {
-            request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        }
-        check(libc::syscall(libc::SYS_ioctl, socket, libc::SIOCSIFFLAGS, &raw const request))?;
+/// A new namespace with its loopback up (`netdevice(7)`), as a descriptor that is closed on exec.
+fn make() -> io::Result<RawFd> {
+    /// A socket's network namespace (since Linux 4.10), and setting an interface's flags
+    /// (linux/sockios.h).
+    const SIOCGSKNS: usize = 0x894c;
+    const SIOCSIFFLAGS: usize = 0x8914;
+    // SAFETY: all zero is an interface's name of no length and no flags.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l'.cast_signed();
+    request.ifr_name[1] = b'o'.cast_signed();
+    // A new namespace's loopback has no other flag that would be lost by this.
+    #[expect(clippy::cast_possible_truncation, reason = "both flags fit in 16 bits")]
+    {
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     }
-    Ok(())
+    let request = (&raw const request) as usize;
+    let kind = raw::signed(libc::SOCK_DGRAM | libc::SOCK_CLOEXEC);
+    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET), 0, 0])?;
+    let socket = call(libc::SYS_socket, [raw::signed(libc::AF_INET), kind, 0])?;
+    call(libc::SYS_ioctl, [socket, SIOCSIFFLAGS, request])?;
+    let namespace = call(libc::SYS_ioctl, [socket, SIOCGSKNS, 0])?;
+    call(libc::SYS_close, [socket, 0, 0])?;
+    RawFd::try_from(namespace).map_err(|_| io::ErrorKind::Other.into())
 }
 
-fn check(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> io::Result<usize> {
+    // SAFETY: `make` passes numbers, and a request that is valid for the call.
+    raw::check(unsafe { raw::syscall(number, [a, b, c, 0, 0, 0]) })
 }

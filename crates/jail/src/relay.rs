@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -80,13 +81,13 @@ impl Pump {
         self.source.is_none() && self.buffer.is_empty()
     }
 
-    /// Takes what the source has, but passes on `room_bytes` at most: one byte more is taken to
-    /// learn that there is more.
+    /// Takes what the source has, but passes on `room_bytes` at most; what is more only counts.
     pub(crate) fn read(&mut self, room_bytes: u64) {
         let Some(source) = &self.source else { return };
         let room = usize::try_from(room_bytes).unwrap_or(usize::MAX);
-        self.buffer.resize(BUFFER_BYTES.min(room.saturating_add(1)), 0);
-        match rustix::io::read(source, &mut self.buffer) {
+        // Not cleared before, so that memory which nothing is read into is never touched.
+        self.buffer.reserve_exact(BUFFER_BYTES);
+        match rustix::io::read(source, spare_capacity(&mut self.buffer)) {
             Ok(0) => self.end_source(),
             Ok(length) => {
                 self.total_bytes += length as u64;
@@ -101,7 +102,7 @@ impl Pump {
                     self.buffer.clear();
                 }
             }
-            Err(Errno::INTR | Errno::AGAIN) => self.buffer.clear(),
+            Err(Errno::INTR | Errno::AGAIN) => {}
             // EIO is how a terminal's master says that the other side has closed.
             Err(_) => self.end_source(),
         }

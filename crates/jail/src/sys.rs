@@ -119,18 +119,51 @@ unsafe fn spawn_sharing<F: Fn()>(child: &F, flags: i32) -> io::Result<libc::pid_
         unsafe { (*argument.cast::<F>().cast_const())() };
         exit_now(125)
     }
-    let mut stack = vec![0_u128; STACK_BYTES / size_of::<u128>()];
-    // SAFETY: the stack is 16-byte aligned, grows down from its end and outlives the child's use
-    // of it, as does the closure: this process does not run until the child has left its memory.
+    let mut stack = Stack::new(STACK_BYTES)?;
+    // SAFETY: the stack outlives the child's use of it, as does the closure: this process does
+    // not run until the child has left its memory.
     let pid = unsafe {
         libc::clone(
             enter::<F>,
-            stack.as_mut_ptr_range().end.cast(),
+            stack.top(),
             flags | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             std::ptr::from_ref(child).cast_mut().cast(),
         )
     };
     if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+}
+
+/// Memory for the stack of a process that shares this one's memory. Costs nothing until it is
+/// touched.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    start: *mut libc::c_void,
+    length: usize,
+}
+
+impl Stack {
+    pub(crate) fn new(length: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: asks for new memory anywhere.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start, length })
+    }
+
+    /// Where the stack begins; it grows down from there. Aligned to a page.
+    pub(crate) fn top(&mut self) -> *mut libc::c_void {
+        self.start.wrapping_byte_add(self.length)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the memory is this value's own, and nobody runs on it any more.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
 }
 
 /// `mount_setattr(2)` on the mount behind a descriptor.

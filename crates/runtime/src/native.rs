@@ -12,6 +12,7 @@ mod isolation;
 pub mod keeper;
 pub mod skeleton;
 mod socket;
+mod wipe;
 pub mod wire;
 
 pub use client::{Native, Options};

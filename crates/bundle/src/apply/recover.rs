@@ -51,6 +51,9 @@ pub(super) fn recover_observed(
     journals: &Dir,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Vec<Recovered>, Error> {
+    if journals.entries_up_to(0)?.is_some() {
+        return Ok(Vec::new());
+    }
     Journal::remove_unborn(journals)?;
     let mut recovered = Vec::new();
     for id in Journal::ids(journals)? {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::path::Path;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, Statx, StatxAttributes, StatxFlags, StatxTimestamp, Timespec,
@@ -88,6 +89,11 @@ impl Stat {
     pub(super) fn at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Self, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         rustix::fs::statx(parent, name, flags, WANTED).map(Self::from)
+    }
+
+    /// What a path of the host that is trusted leads to, links in it followed.
+    pub fn of_host(path: &Path) -> Result<Self, Errno> {
+        rustix::fs::statx(rustix::fs::CWD, path, AtFlags::NO_AUTOMOUNT, WANTED).map(Self::from)
     }
 
     /// What a descriptor names.

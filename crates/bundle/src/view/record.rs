@@ -78,9 +78,9 @@ impl Record {
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Error> {
         let failed = |source| Error::Own { operation: "describe", source };
         // A spare view has an empty one.
-        let mut file = match dir.create_file(&name(), 0o600) {
-            Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {
-                dir.open_file_to_write(&name())
+        let mut file = match dir.open_file_to_write(&name()) {
+            Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => {
+                dir.create_file(&name(), 0o600)
             }
             other => other,
         }

@@ -68,6 +68,32 @@ fn a_killed_run_leaves_a_view_that_is_found() {
     }
 }
 
+/// What the host changed before a view has no later stamp than its start, and what it changes
+/// afterwards has none that is earlier, however close both are.
+#[test]
+fn changes_are_before_or_after_the_start() {
+    let scratch = scratch();
+    let change = |name: &str| {
+        std::fs::write(scratch.root.join(name), "x").unwrap();
+        let file = RelativePath::new(name).unwrap();
+        scratch.project().dir.stat(&file).unwrap().unwrap().changed
+    };
+    let mut ticks = 0;
+    for _ in 0..50 {
+        change("before");
+        let before = change("before");
+        let view = scratch.view(ViewKind::Overlay);
+        let started = view.record().started;
+        let after = change("after");
+        assert!(before <= started && started <= after, "{before:?} {started:?} {after:?}");
+        ticks += usize::from(started == after);
+        view.release().unwrap();
+    }
+    if ticks > 25 {
+        crate::testing::skipped("this kernel stamps changes with ticks that many share");
+    }
+}
+
 #[test]
 fn views_without_a_description_are_swept() {
     let scratch = scratch();

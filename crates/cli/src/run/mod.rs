@@ -43,8 +43,10 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let caller = rustix::process::geteuid().as_raw();
-    if let Some((_, home)) = account::listed(&passwd, caller) {
-        project.refuse_home(&home).map_err(project_refused)?;
+    if let Some((_, listed)) = account::listed(&passwd, caller)
+        && Some(&listed) != home.as_ref()
+    {
+        project.refuse_home(&listed).map_err(project_refused)?;
     }
     let data = open_data(&project)?;
     crate::review::recover(&data)?;

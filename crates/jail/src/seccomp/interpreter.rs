@@ -58,7 +58,7 @@ fn run(program: &[sock_filter], call: &Call) -> (u32, usize) {
 fn decide_number(number: u32, arguments: [u64; 6]) -> u32 {
     let call = Call { architecture: 0xc000_003e, number, arguments };
     let [lenient, strict] = [SetIdBits::Allowed, SetIdBits::Refused]
-        .map(|set_id_bits| run(&program(set_id_bits), &call).0);
+        .map(|set_id_bits| run(program(set_id_bits), &call).0);
     // What one refuses the other refuses as well.
     assert!(lenient == ALLOW || strict == lenient, "{number}");
     lenient
@@ -69,7 +69,7 @@ fn decide_strictly(number: c_long, arguments: &[u64]) -> u32 {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     let call = Call { architecture: 0xc000_003e, number, arguments: all };
-    run(&program(SetIdBits::Refused), &call).0
+    run(program(SetIdBits::Refused), &call).0
 }
 
 fn decide(number: c_long, arguments: &[u64]) -> u32 {
@@ -85,7 +85,7 @@ fn other_architectures_end_the_process() {
         for number in [0, 1, 59, 0x4000_0000] {
             let call = Call { architecture, number, arguments: [0; 6] };
             assert_eq!(
-                run(&program(SetIdBits::Refused), &call).0,
+                run(program(SetIdBits::Refused), &call).0,
                 KILL,
                 "{architecture:#x} {number}"
             );
@@ -293,7 +293,7 @@ fn few_instructions_are_run_for_each_call() {
     assert!(program.len() < 400, "{} instructions", program.len());
     for number in 0..=rules::HIGHEST_KNOWN + 1 {
         let call = Call { architecture: 0xc000_003e, number, arguments: [u64::MAX; 6] };
-        let steps = run(&program, &call).1;
+        let steps = run(program, &call).1;
         assert!(steps <= 18, "{steps} instructions for call {number}");
     }
 }

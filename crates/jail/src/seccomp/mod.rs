@@ -15,6 +15,8 @@ use std::io;
 
 use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
 
+use tree::Block;
+
 /// `AUDIT_ARCH_X86_64` of linux/audit.h: machine 62, 64-bit, little-endian.
 const ARCHITECTURE_X86_64: u32 = 0xc000_003e;
 
@@ -33,21 +35,25 @@ pub enum SetIdBits {
 
 /// The filter for a confined command, ready for [`install`].
 ///
-/// Pure: the same program each time. Build it before the fork; it allocates.
-///
 /// - Another architecture (`int 0x80` is the way in) ends the process: its numbers mean other
 ///   calls, and nothing that we start uses it.
 /// - What `rules` names is refused with an errno that lets programs fall back.
 /// - Numbers above the highest known one, x32 calls (bit 30) among them, answer ENOSYS: a call
 ///   that did not exist when the rules were written was never judged.
-pub fn program(set_id_bits: SetIdBits) -> Vec<sock_filter> {
+pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
+    static ALLOWED: Block = build(SetIdBits::Allowed);
+    static REFUSED: Block = build(SetIdBits::Refused);
+    match set_id_bits {
+        SetIdBits::Allowed => ALLOWED.program(),
+        SetIdBits::Refused => REFUSED.program(),
+    }
+}
+
+const fn build(set_id_bits: SetIdBits) -> Block {
     let foreign = tree::answer(libc::SECCOMP_RET_KILL_PROCESS);
-    let native = [tree::load(tree::NUMBER), tree::search(&rules::ranges(set_id_bits))].concat();
-    [
-        tree::load(tree::ARCHITECTURE),
-        tree::when(tree::Is::Equal, ARCHITECTURE_X86_64, native, foreign),
-    ]
-    .concat()
+    let native = tree::load(tree::NUMBER).then(&tree::search(&rules::verdicts(set_id_bits)));
+    let judge = tree::when(tree::Is::Equal, ARCHITECTURE_X86_64, &native, &foreign);
+    tree::share_answers(&tree::load(tree::ARCHITECTURE).then(&judge))
 }
 
 /// Installs a filter on the calling thread and all it will start.

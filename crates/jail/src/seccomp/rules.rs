@@ -16,7 +16,7 @@ use libc::{
 
 use super::SetIdBits;
 use super::tree::{
-    Block, Is, Range, allow, allow_only, keep, load, low_half_of_argument, refuse, refuse_only,
+    Block, Is, Verdict, allow, allow_only, keep, load, low_half_of_argument, refuse, refuse_only,
     when,
 };
 
@@ -147,32 +147,31 @@ const REFUSED: &[(i32, &[c_long])] = &[
     ),
 ];
 
-type Judge = fn() -> Block;
-
 /// Calls that are judged by an argument.
-const JUDGED: &[(c_long, Judge)] = &[
-    (libc::SYS_clone, clone),
-    (libc::SYS_ioctl, ioctl),
-    (libc::SYS_socket, socket),
-    (libc::SYS_socketpair, socketpair),
-    (libc::SYS_personality, personality),
-    (libc::SYS_mknod, || make_node(1, SetIdBits::Allowed)),
-    (libc::SYS_mknodat, || make_node(2, SetIdBits::Allowed)),
+const JUDGED: &[(c_long, Block)] = &[
+    (libc::SYS_clone, clone()),
+    (libc::SYS_ioctl, ioctl()),
+    (libc::SYS_socket, socket()),
+    (libc::SYS_socketpair, socketpair()),
+    (libc::SYS_personality, personality()),
+    (libc::SYS_mknod, make_node(1, SetIdBits::Allowed)),
+    (libc::SYS_mknodat, make_node(2, SetIdBits::Allowed)),
 ];
 
-/// Calls that are judged by an argument where set-id bits are refused; they come before
-/// [`JUDGED`]. openat2's mode lies in memory, where a filter cannot look; its users fall back.
-const JUDGED_FOR_SET_ID: &[(c_long, Judge)] = &[
-    (libc::SYS_chmod, || plain_mode(1)),
-    (libc::SYS_fchmod, || plain_mode(1)),
-    (libc::SYS_fchmodat, || plain_mode(2)),
-    (libc::SYS_fchmodat2, || plain_mode(2)),
-    (libc::SYS_creat, || plain_mode(1)),
-    (libc::SYS_open, || open(1)),
-    (libc::SYS_openat, || open(2)),
-    (libc::SYS_openat2, || refuse(ENOSYS)),
-    (libc::SYS_mknod, || make_node(1, SetIdBits::Refused)),
-    (libc::SYS_mknodat, || make_node(2, SetIdBits::Refused)),
+/// Calls that are judged by an argument where set-id bits are refused; they come in the place of
+/// those of [`JUDGED`]. openat2's mode lies in memory, where a filter cannot look; its users fall
+/// back.
+const JUDGED_FOR_SET_ID: &[(c_long, Block)] = &[
+    (libc::SYS_chmod, plain_mode(1)),
+    (libc::SYS_fchmod, plain_mode(1)),
+    (libc::SYS_fchmodat, plain_mode(2)),
+    (libc::SYS_fchmodat2, plain_mode(2)),
+    (libc::SYS_creat, plain_mode(1)),
+    (libc::SYS_open, open(1)),
+    (libc::SYS_openat, open(2)),
+    (libc::SYS_openat2, refuse(ENOSYS)),
+    (libc::SYS_mknod, make_node(1, SetIdBits::Refused)),
+    (libc::SYS_mknodat, make_node(2, SetIdBits::Refused)),
 ];
 
 /// Every flag that makes a namespace. `CLONE_NEWTIME` lies in the bits that clone takes for the
@@ -187,9 +186,13 @@ const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWTIME)
     .cast_unsigned();
 
-fn clone() -> Block {
-    [load(low_half_of_argument(0)), when(Is::AnyBitOf, NAMESPACE_FLAGS, refuse(EPERM), allow())]
-        .concat()
+const fn clone() -> Block {
+    load(low_half_of_argument(0)).then(&when(
+        Is::AnyBitOf,
+        NAMESPACE_FLAGS,
+        &refuse(EPERM),
+        &allow(),
+    ))
 }
 
 /// Requests that put input into a terminal, where the user's shell would read it after us
@@ -199,8 +202,8 @@ const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
 
-fn ioctl() -> Block {
-    [load(low_half_of_argument(1)), refuse_only(&[TIOCSTI, TIOCLINUX, TIOCSETD], EPERM)].concat()
+const fn ioctl() -> Block {
+    load(low_half_of_argument(1)).then(&refuse_only(&[TIOCSTI, TIOCLINUX, TIOCSETD], EPERM))
 }
 
 const PROTOCOL_TCP: u32 = 6;
@@ -213,127 +216,106 @@ const SOCKET_TYPE_MASK: u32 = 0xf;
 /// hypervisor from any namespace, the others are rarely reviewed kernel code loaded on demand.
 /// Over the internet only TCP and UDP (Go falls back from MPTCP); of netlink only routes, which
 /// getifaddrs reads.
-fn socket() -> Block {
-    let internet = [
-        load(low_half_of_argument(2)),
-        when(
-            Is::Equal,
-            0,
-            socket_type(),
-            when(
-                Is::Equal,
-                PROTOCOL_TCP,
-                socket_type(),
-                when(Is::Equal, PROTOCOL_UDP, socket_type(), refuse(EPROTONOSUPPORT)),
-            ),
-        ),
-    ]
-    .concat();
+const fn socket() -> Block {
+    let known = when(Is::Equal, PROTOCOL_UDP, &socket_type(), &refuse(EPROTONOSUPPORT));
+    let known = when(Is::Equal, PROTOCOL_TCP, &socket_type(), &known);
+    let internet = load(low_half_of_argument(2)).then(&when(Is::Equal, 0, &socket_type(), &known));
     let netlink =
-        [load(low_half_of_argument(2)), allow_only(&[PROTOCOL_ROUTE_NETLINK], EPROTONOSUPPORT)]
-            .concat();
-    let families = [
-        (AF_NETLINK, netlink),
-        (AF_INET6, internet.clone()),
-        (AF_INET, internet),
-        (AF_UNIX, allow()),
-    ];
-    let judge = families.into_iter().fold(refuse(EAFNOSUPPORT), |rest, (family, block)| {
-        when(Is::Equal, family.unsigned_abs(), block, rest)
-    });
-    [load(low_half_of_argument(0)), judge].concat()
+        load(low_half_of_argument(2)).then(&allow_only(&[PROTOCOL_ROUTE_NETLINK], EPROTONOSUPPORT));
+    let judge = when(Is::Equal, AF_NETLINK.unsigned_abs(), &netlink, &refuse(EAFNOSUPPORT));
+    let judge = when(Is::Equal, AF_INET6.unsigned_abs(), &internet, &judge);
+    let judge = when(Is::Equal, AF_INET.unsigned_abs(), &internet, &judge);
+    let judge = when(Is::Equal, AF_UNIX.unsigned_abs(), &allow(), &judge);
+    load(low_half_of_argument(0)).then(&judge)
 }
 
-fn socket_type() -> Block {
-    [
-        load(low_half_of_argument(1)),
-        keep(SOCKET_TYPE_MASK),
-        allow_only(&[libc::SOCK_STREAM.unsigned_abs(), libc::SOCK_DGRAM.unsigned_abs()], EPERM),
-    ]
-    .concat()
+const fn socket_type() -> Block {
+    load(low_half_of_argument(1)).then(&keep(SOCKET_TYPE_MASK)).then(&allow_only(
+        &[libc::SOCK_STREAM.unsigned_abs(), libc::SOCK_DGRAM.unsigned_abs()],
+        EPERM,
+    ))
 }
 
 /// The kernel makes both sockets before it asks their family whether it can pair them.
-fn socketpair() -> Block {
-    [load(low_half_of_argument(0)), allow_only(&[AF_UNIX.unsigned_abs()], EAFNOSUPPORT)].concat()
+const fn socketpair() -> Block {
+    load(low_half_of_argument(0)).then(&allow_only(&[AF_UNIX.unsigned_abs()], EAFNOSUPPORT))
 }
 
 /// The native personality, and the question which one it is. The others switch off address
 /// randomisation or make memory executable behind a program's back.
-fn personality() -> Block {
-    [load(low_half_of_argument(0)), allow_only(&[0, 0xffff_ffff], EPERM)].concat()
+const fn personality() -> Block {
+    load(low_half_of_argument(0)).then(&allow_only(&[0, 0xffff_ffff], EPERM))
 }
 
 /// No device files, not even the 0:0 one that anybody may make: it means a deletion to overlays.
-fn make_node(mode_argument: u32, set_id_bits: SetIdBits) -> Block {
-    let judge = [keep(libc::S_IFMT), refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM)].concat();
+const fn make_node(mode_argument: u32, set_id_bits: SetIdBits) -> Block {
+    let judge = keep(libc::S_IFMT).then(&refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM));
     let judge = match set_id_bits {
         SetIdBits::Allowed => judge,
-        SetIdBits::Refused => when(Is::AnyBitOf, SET_ID, refuse(EPERM), judge),
+        SetIdBits::Refused => when(Is::AnyBitOf, SET_ID, &refuse(EPERM), &judge),
     };
-    [load(low_half_of_argument(mode_argument)), judge].concat()
+    load(low_half_of_argument(mode_argument)).then(&judge)
 }
 
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// A mode without set-id bits.
-fn plain_mode(mode_argument: u32) -> Block {
-    [load(low_half_of_argument(mode_argument)), when(Is::AnyBitOf, SET_ID, refuse(EPERM), allow())]
-        .concat()
+const fn plain_mode(mode_argument: u32) -> Block {
+    load(low_half_of_argument(mode_argument)).then(&when(
+        Is::AnyBitOf,
+        SET_ID,
+        &refuse(EPERM),
+        &allow(),
+    ))
 }
 
 /// Opening; the mode, which follows the flags, means something only where a file may be made.
-fn open(flags_argument: u32) -> Block {
+const fn open(flags_argument: u32) -> Block {
     // O_TMPFILE is two bits, of which O_DIRECTORY is one.
     let makes = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).cast_unsigned();
-    [
-        load(low_half_of_argument(flags_argument)),
-        when(Is::AnyBitOf, makes, plain_mode(flags_argument + 1), allow()),
-    ]
-    .concat()
+    load(low_half_of_argument(flags_argument)).then(&when(
+        Is::AnyBitOf,
+        makes,
+        &plain_mode(flags_argument + 1),
+        &allow(),
+    ))
 }
 
-/// What happens to every number from 0 up, as sorted ranges without a gap.
-pub(super) fn ranges(set_id_bits: SetIdBits) -> Vec<Range> {
-    let refused = REFUSED
-        .iter()
-        .flat_map(|(errno, numbers)| numbers.iter().map(|number| (*number, refuse(*errno))));
-    let for_set_id = match set_id_bits {
-        SetIdBits::Allowed => &[],
-        SetIdBits::Refused => JUDGED_FOR_SET_ID,
-    };
-    let judged = for_set_id.iter().chain(JUDGED).map(|(number, judge)| (*number, judge()));
-    let mut named: Vec<(u32, Block)> = refused
-        .chain(judged)
-        // No number is negative or large; one that were would be refused as unknown.
-        .filter_map(|(number, block)| Some((u32::try_from(number).ok()?, block)))
-        .collect();
-    named.sort_by_key(|(number, _)| *number);
-    named.dedup_by_key(|(number, _)| *number);
+/// How many numbers have a verdict.
+pub(super) const KNOWN: usize = HIGHEST_KNOWN as usize + 1;
 
-    let mut ranges = vec![Range { first: 0, block: allow() }];
-    let mut next = 0;
-    for (number, block) in named {
-        if number > next {
-            append(&mut ranges, next, allow());
+/// The verdicts on every number from 0 to [`HIGHEST_KNOWN`].
+pub(super) const fn verdicts(set_id_bits: SetIdBits) -> [Verdict; KNOWN] {
+    let mut verdicts = [Verdict::Allowed; KNOWN];
+    let mut index = 0;
+    while index < REFUSED.len() {
+        let (errno, numbers) = REFUSED[index];
+        let mut at = 0;
+        while at < numbers.len() {
+            verdicts[place(numbers[at])] = Verdict::Refused(errno);
+            at += 1;
         }
-        append(&mut ranges, number, block);
-        next = number + 1;
+        index += 1;
     }
-    if next <= HIGHEST_KNOWN {
-        append(&mut ranges, next, allow());
+    judge(&mut verdicts, JUDGED);
+    match set_id_bits {
+        SetIdBits::Allowed => {}
+        SetIdBits::Refused => judge(&mut verdicts, JUDGED_FOR_SET_ID),
     }
-    append(&mut ranges, HIGHEST_KNOWN + 1, refuse(ENOSYS));
-    ranges
+    verdicts
 }
 
-/// Starts a new range unless the last one has the same answer.
-fn append(ranges: &mut Vec<Range>, first: u32, block: Block) {
-    let fields = |i: &libc::sock_filter| (i.code, i.jt, i.jf, i.k);
-    let same = ranges
-        .last()
-        .is_some_and(|last| last.block.iter().map(fields).eq(block.iter().map(fields)));
-    if !same {
-        ranges.push(Range { first, block });
+const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_long, Block)]) {
+    let mut index = 0;
+    while index < calls.len() {
+        let (number, block) = &calls[index];
+        verdicts[place(*number)] = Verdict::Judged(block);
+        index += 1;
     }
+}
+
+/// A number that is not one of a call does not compile.
+const fn place(number: c_long) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "a larger number is out of bounds")]
+    (number.unsigned_abs() as usize)
 }

@@ -1,5 +1,7 @@
 //! Builds classic BPF for seccomp: a decision tree in which every path ends in an answer.
 //!
+//! All of it happens while this crate is compiled: the programs are constants of the binary.
+//!
 //! Blocks are position-independent runs of instructions that never fall off their end, so any
 //! block can be put behind any branch. A search tree over number ranges costs about eight
 //! comparisons for a call where a linear chain costs one for each rule; the kernel runs the
@@ -22,8 +24,15 @@ pub(super) const fn low_half_of_argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
+/// The length of the longest program, and one more would not compile.
+const CAPACITY: usize = 400;
+
 /// A position-independent run of instructions.
-pub(super) type Block = Vec<sock_filter>;
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    instructions: [sock_filter; CAPACITY],
+    length: usize,
+}
 
 /// How the loaded value is compared.
 #[derive(Clone, Copy)]
@@ -33,40 +42,85 @@ pub(super) enum Is {
     AnyBitOf,
 }
 
-const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
-    // All operation codes of classic BPF fit in a byte.
-    #[expect(clippy::cast_possible_truncation, reason = "the constants are below 256")]
-    let code = code as u16;
-    sock_filter { code, jt, jf, k }
+impl Block {
+    const EMPTY: Self =
+        Self { instructions: [sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; CAPACITY], length: 0 };
+
+    /// One instruction.
+    const fn of(code: u32, jt: u8, jf: u8, k: u32) -> Self {
+        // All operation codes of classic BPF fit in a byte.
+        #[expect(clippy::cast_possible_truncation, reason = "the constants are below 256")]
+        let code = code as u16;
+        let mut block = Self::EMPTY;
+        block.instructions[0] = sock_filter { code, jt, jf, k };
+        block.length = 1;
+        block
+    }
+
+    /// This block and another behind it.
+    pub(super) const fn then(mut self, next: &Self) -> Self {
+        let mut index = 0;
+        while index < next.length {
+            self.instructions[self.length] = next.instructions[index];
+            self.length += 1;
+            index += 1;
+        }
+        self
+    }
+
+    const fn is_answer(&self, index: usize) -> bool {
+        self.instructions[index].code as u32 == BPF_RET | BPF_K
+    }
+
+    const fn is_jump(&self, index: usize) -> bool {
+        self.instructions[index].code as u32 == BPF_JMP | BPF_JA
+    }
+
+    const fn is_comparison(&self, index: usize) -> bool {
+        self.instructions[index].code as u32 & 7 == BPF_JMP && !self.is_jump(index)
+    }
+
+    /// Where a jump to `index` ends.
+    const fn follow(&self, mut index: usize) -> usize {
+        while self.is_jump(index) {
+            index += 1 + self.instructions[index].k as usize;
+        }
+        index
+    }
+
+    /// The instructions.
+    pub(super) const fn program(&self) -> &[sock_filter] {
+        self.instructions.split_at(self.length).0
+    }
 }
 
 /// Loads the 32-bit word at `offset` of `struct seccomp_data`.
-pub(super) fn load(offset: u32) -> Block {
-    vec![instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)]
+pub(super) const fn load(offset: u32) -> Block {
+    Block::of(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)
 }
 
 /// Keeps only the bits of `mask` of the loaded value.
-pub(super) fn keep(mask: u32) -> Block {
-    vec![instruction(BPF_ALU | BPF_AND | BPF_K, 0, 0, mask)]
+pub(super) const fn keep(mask: u32) -> Block {
+    Block::of(BPF_ALU | BPF_AND | BPF_K, 0, 0, mask)
 }
 
 /// Ends the program with a `SECCOMP_RET_*` value.
-pub(super) fn answer(action: u32) -> Block {
-    vec![instruction(BPF_RET | BPF_K, 0, 0, action)]
+pub(super) const fn answer(action: u32) -> Block {
+    Block::of(BPF_RET | BPF_K, 0, 0, action)
 }
 
 /// Lets the call through.
-pub(super) fn allow() -> Block {
+pub(super) const fn allow() -> Block {
     answer(SECCOMP_RET_ALLOW)
 }
 
 /// Fails the call with `errno`.
-pub(super) fn refuse(errno: i32) -> Block {
+pub(super) const fn refuse(errno: i32) -> Block {
     answer(SECCOMP_RET_ERRNO | errno.unsigned_abs())
 }
 
 /// Runs `then` when the loaded value passes the comparison with `k`, else `otherwise`.
-pub(super) fn when(is: Is, k: u32, then: Block, otherwise: Block) -> Block {
+pub(super) const fn when(is: Is, k: u32, then: &Block, otherwise: &Block) -> Block {
     let comparison = BPF_JMP
         | BPF_K
         | match is {
@@ -74,47 +128,162 @@ pub(super) fn when(is: Is, k: u32, then: Block, otherwise: Block) -> Block {
             Is::AtLeast => BPF_JGE,
             Is::AnyBitOf => BPF_JSET,
         };
-    // Conditional jumps reach 255 instructions; beyond that an unconditional one is put between.
-    let mut block = match u8::try_from(otherwise.len()) {
-        Ok(distance) => vec![instruction(comparison, distance, 0, k)],
-        Err(_) => {
-            // A program holds at most 4096 instructions; a distance that does not even fit here
-            // becomes a jump that the kernel refuses to load.
-            let distance = u32::try_from(otherwise.len()).unwrap_or(u32::MAX);
-            vec![instruction(comparison, 0, 1, k), instruction(BPF_JMP | BPF_JA, 0, 0, distance)]
-        }
+    #[expect(clippy::cast_possible_truncation, reason = "compared with the limit, or by CAPACITY")]
+    let block = if otherwise.length <= u8::MAX as usize {
+        Block::of(comparison, otherwise.length as u8, 0, k)
+    } else {
+        // Conditional jumps reach 255 instructions; beyond that an unconditional one is put
+        // between.
+        Block::of(comparison, 0, 1, k).then(&Block::of(
+            BPF_JMP | BPF_JA,
+            0,
+            0,
+            otherwise.length as u32,
+        ))
     };
-    block.extend(otherwise);
-    block.extend(then);
-    block
+    block.then(otherwise).then(then)
 }
 
 /// Lets the call through when the loaded value is one of `values`, else fails it with `errno`.
-pub(super) fn allow_only(values: &[u32], errno: i32) -> Block {
-    values.iter().fold(refuse(errno), |rest, value| when(Is::Equal, *value, allow(), rest))
+pub(super) const fn allow_only(values: &[u32], errno: i32) -> Block {
+    choose(values, &allow(), &refuse(errno))
 }
 
 /// Fails the call with `errno` when the loaded value is one of `values`, else lets it through.
-pub(super) fn refuse_only(values: &[u32], errno: i32) -> Block {
-    values.iter().fold(allow(), |rest, value| when(Is::Equal, *value, refuse(errno), rest))
+pub(super) const fn refuse_only(values: &[u32], errno: i32) -> Block {
+    choose(values, &refuse(errno), &allow())
 }
 
-/// The numbers from `first` up to the next range's first, and what happens to them.
-#[derive(Clone)]
-pub(super) struct Range {
-    pub(super) first: u32,
-    pub(super) block: Block,
+const fn choose(values: &[u32], then: &Block, otherwise: &Block) -> Block {
+    let mut block = *otherwise;
+    let mut index = 0;
+    while index < values.len() {
+        block = when(Is::Equal, values[index], then, &block);
+        index += 1;
+    }
+    block
 }
 
-/// Finds the range of the loaded value and runs its block. The ranges are sorted and the first
-/// starts at 0; of no ranges nothing is let through.
-pub(super) fn search(ranges: &[Range]) -> Block {
-    match ranges {
-        [] => answer(libc::SECCOMP_RET_KILL_PROCESS),
-        [range] => range.block.clone(),
-        _ => {
-            let (low, high) = ranges.split_at(ranges.len() / 2);
-            when(Is::AtLeast, high[0].first, search(high), search(low))
+/// What happens to a system call.
+#[derive(Clone, Copy)]
+pub(super) enum Verdict {
+    /// It is let through.
+    Allowed,
+    /// It fails with this errno.
+    Refused(i32),
+    /// This block decides.
+    Judged(&'static Block),
+}
+
+impl Verdict {
+    const fn block(self) -> Block {
+        match self {
+            Self::Allowed => allow(),
+            Self::Refused(errno) => refuse(errno),
+            Self::Judged(block) => *block,
         }
     }
+
+    /// Whether both are surely the same.
+    const fn is(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Allowed, Self::Allowed) => true,
+            (Self::Refused(one), Self::Refused(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// Finds the verdict on the loaded number and follows it. Those on the numbers from 0 up are
+/// given; what is above them fails with ENOSYS.
+pub(super) const fn search(verdicts: &[Verdict]) -> Block {
+    // The first numbers of the ranges that have one verdict.
+    let mut ranges = [0; CAPACITY];
+    let mut count = 1;
+    let mut number = 1;
+    while number < verdicts.len() {
+        if !verdicts[number].is(verdicts[number - 1]) {
+            ranges[count] = number;
+            count += 1;
+        }
+        number += 1;
+    }
+    let below = halve(verdicts, ranges.split_at(count).0);
+    #[expect(clippy::cast_possible_truncation, reason = "there are some hundred calls")]
+    when(Is::AtLeast, verdicts.len() as u32, &refuse(libc::ENOSYS), &below)
+}
+
+/// The search in these ranges.
+const fn halve(verdicts: &[Verdict], ranges: &[usize]) -> Block {
+    if ranges.len() == 1 {
+        return verdicts[ranges[0]].block();
+    }
+    let (low, high) = ranges.split_at(ranges.len() / 2);
+    #[expect(clippy::cast_possible_truncation, reason = "there are some hundred calls")]
+    when(Is::AtLeast, high[0] as u32, &halve(verdicts, high), &halve(verdicts, low))
+}
+
+/// The same decisions with each answer there once, behind everything else: the kernel translates
+/// each instruction when a program is installed.
+pub(super) const fn share_answers(block: &Block) -> Block {
+    // Where each instruction, or the answer that it gives, will be.
+    let mut places = [0; CAPACITY];
+    let mut answers = Block::EMPTY;
+    let decisions = count_decisions(block);
+    let mut place = 0;
+    let mut index = 0;
+    while index < block.length {
+        if block.is_answer(index) {
+            let mut at = 0;
+            while at < answers.length && answers.instructions[at].k != block.instructions[index].k {
+                at += 1;
+            }
+            if at == answers.length {
+                answers = answers.then(&answer(block.instructions[index].k));
+            }
+            places[index] = decisions + at;
+        } else if !block.is_jump(index) {
+            places[index] = place;
+            place += 1;
+        }
+        index += 1;
+    }
+    let mut shared = Block::EMPTY;
+    index = 0;
+    while index < block.length {
+        let mut instruction = block.instructions[index];
+        if block.is_comparison(index) {
+            let here = places[index];
+            instruction.jt =
+                distance(here, places[block.follow(index + 1 + instruction.jt as usize)]);
+            instruction.jf =
+                distance(here, places[block.follow(index + 1 + instruction.jf as usize)]);
+        }
+        if !block.is_answer(index) && !block.is_jump(index) {
+            shared.instructions[shared.length] = instruction;
+            shared.length += 1;
+        }
+        index += 1;
+    }
+    shared.then(&answers)
+}
+
+const fn count_decisions(block: &Block) -> usize {
+    let mut count = 0;
+    let mut index = 0;
+    while index < block.length {
+        if !block.is_answer(index) && !block.is_jump(index) {
+            count += 1;
+        }
+        index += 1;
+    }
+    count
+}
+
+/// A jump that is too long for a comparison does not compile.
+const fn distance(from: usize, to: usize) -> u8 {
+    let distance = to - from - 1;
+    assert!(distance <= u8::MAX as usize);
+    #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+    (distance as u8)
 }

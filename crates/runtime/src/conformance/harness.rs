@@ -137,9 +137,16 @@ impl Harness {
 
     /// A new sandbox with this spec.
     pub(super) async fn sandbox_with(&self, spec: &SandboxSpec) -> Sandbox<'_> {
+        let sandbox = self.empty_sandbox(spec).await;
+        sandbox.make_data().await;
+        sandbox
+    }
+
+    /// A new sandbox in which nothing was made, not even a directory for the case.
+    pub(super) async fn empty_sandbox(&self, spec: &SandboxSpec) -> Sandbox<'_> {
         let id = self.id();
         within("a sandbox", self.runtime().create(&id, spec)).await.expect("a sandbox");
-        self.existing(id).await
+        Sandbox::new(self, id)
     }
 
     /// A sandbox that was made by other means.

@@ -101,6 +101,7 @@ macro_rules! conformance_list {
                 attached_while_it_runs_nothing_is_doubled [Shell];
                 what_was_never_started_is_told [];
                 acknowledged_its_id_is_free [];
+                acknowledged_with_children_its_id_is_free [Shell];
                 what_runs_is_not_acknowledged [];
             }
             survivors {
@@ -208,7 +209,7 @@ macro_rules! conformance_list {
                 what_runs_loses_nothing [Shell, Can(Pause)];
                 a_lease_ends_all_the_same [Can(Pause)];
                 the_time_is_up_after_it [Can(Pause)];
-                what_is_paused_is_killed [Can(Pause)];
+                what_is_paused_is_killed_or_not [Can(Pause)];
                 what_is_paused_is_cleaned_up [Can(Pause)];
                 files_can_be_reached [Can(Pause)];
             }

@@ -77,6 +77,15 @@ impl Native {
         Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
     }
 
+    /// Tells the keeper to take no new sandboxes, to let go of the jails that wait unused, and to
+    /// end with its last sandbox.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] or [`Error::Deadline`].
+    pub async fn drain(&self) -> Result<()> {
+        self.0.ask(&Request::Drain, &[]).await.map(drop)
+    }
+
     /// What the keeper counts.
     ///
     /// # Errors

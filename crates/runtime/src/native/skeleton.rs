@@ -162,7 +162,8 @@ fn make(
     sweep(skeletons)?;
     let (unfinished, dir) = claim(skeletons, UNFINISHED)?;
     let made = fill(&dir, items, account).and_then(|()| {
-        skeletons.chmod(&unfinished, 0o755)?;
+        // Whoever works inside may make things in the root, and take away what is his.
+        skeletons.chmod(&unfinished, 0o1777)?;
         dir.sync_file_system()?;
         match skeletons.rename(&unfinished, skeletons, name, Rename::NoReplace) {
             // Another process was quicker, and made the same.
@@ -255,7 +256,7 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(
             (mode(""), mode("tmp"), mode("root"), mode("etc")),
-            (0o755, 0o1777, 0o700, 0o755)
+            (0o1777, 0o1777, 0o700, 0o755)
         );
         for path in ["home/user", "work"] {
             let owner = (stat(path).uid(), stat(path).gid());

@@ -280,6 +280,25 @@ fn background_children_live_on_until_they_are_killed() {
     });
 }
 
+/// As people do who end what they started before.
+#[test]
+fn commands_of_one_user_may_signal_each_other() {
+    served(PATIENCE, |jail| {
+        let execute = jail.command("while :; do sleep 0.01; done");
+        let _streams = jail.start(&execute);
+        let number = execute.number;
+        jail.hear(move |report| *report == Report::Started { number });
+        let kill_others = "for p in $(ls /proc | grep -x '[0-9]*'); do
+                test $p = $$ || grep -qs stockade-init /proc/$p/comm || kill $p 2>/dev/null
+            done; exit 0";
+        let (_, code) = jail.run(kill_others);
+        assert_eq!(code, 0);
+        let (status, _) = jail.exited(number);
+        assert!(libc::WIFSIGNALED(status), "{status}");
+        assert_eq!(jail.run("echo alive"), ("alive\n".to_owned(), 0));
+    });
+}
+
 #[test]
 fn a_successor_finds_commands_and_their_streams() {
     served(PATIENCE, |jail| {
@@ -447,7 +466,11 @@ fn nobodys_time_runs_out_while_everything_is_stopped() {
             matches!(&report, Report::Record(record) if record.progress == Progress::Running),
             "{report:?}"
         );
-        assert!(crate::watch::have_stopped(jail.held.init_process).unwrap());
+        let until = Instant::now() + PATIENCE;
+        while !crate::watch::have_stopped(jail.held.init_process).unwrap() {
+            assert!(Instant::now() < until, "not everything is stopped");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         jail.control.send(&Request::Continue, &[]).unwrap();
         let (report, _) = jail.hear(move |report| {
             matches!(report, Report::Exited { number: exited, .. } if *exited == number)
@@ -459,7 +482,7 @@ fn nobodys_time_runs_out_while_everything_is_stopped() {
     });
 }
 
-/// From inside Landlock prevents it; where that is missing, or from outside, it may happen.
+/// Where commands have no ids of their own, one of them can do that.
 #[test]
 fn a_command_whose_subreaper_is_killed_ends_whole() {
     served(PATIENCE, |jail| {

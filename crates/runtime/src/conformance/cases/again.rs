@@ -100,6 +100,19 @@ pub(crate) async fn acknowledged_its_id_is_free(harness: &Harness) {
     assert_eq!(second.output(), "second\n");
 }
 
+/// Also when something that the first has left behind lives on.
+pub(crate) async fn acknowledged_with_children_its_id_is_free(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let exec = harness.exec_id();
+    let text = "sleep 1000 > /dev/null 2>&1 & echo first";
+    sandbox.start_as(&exec, &script(text)).await.finish().await;
+    let runtime = sandbox.runtime();
+    let let_go = runtime.acknowledge(sandbox.id(), &exec);
+    within("an acknowledgement", let_go).await.unwrap();
+    let second = sandbox.start_as(&exec, &command(&["echo", "second"])).await.finish().await;
+    assert_eq!((second.output(), second.ending), ("second\n".into(), Ending::Exited(0)));
+}
+
 /// What runs cannot be let go of by accident.
 pub(crate) async fn what_runs_is_not_acknowledged(harness: &Harness) {
     let sandbox = harness.sandbox().await;

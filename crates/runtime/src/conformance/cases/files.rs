@@ -93,7 +93,6 @@ pub(crate) async fn what_is_absent_is_told(harness: &Harness) {
     let options = WriteOptions { make_parents: false, ..WriteOptions::default() };
     let written = runtime.write_file(sandbox.id(), &none, content("x"), options).await;
     fails("write", written, &absent);
-    fails("make", runtime.make_directory(sandbox.id(), &none, options).await, &absent);
     assert!(!sandbox.exists("/data/none").await);
 }
 

@@ -80,6 +80,8 @@ pub(crate) async fn it_is_killed_while_much_is_written(harness: &Harness) {
     drop(running);
     for _ in 0..3 {
         replace(harness).await;
+        // The next one begins when it is needed.
+        sandbox.inspect().await.unwrap();
     }
     let finished = sandbox.attach(&exec, Offsets::default()).await.count_only().finish().await;
     assert_eq!(finished.ending, Ending::Exited(0));

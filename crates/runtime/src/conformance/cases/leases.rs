@@ -12,10 +12,7 @@ const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(3600);
 
 async fn leased<'a>(harness: &'a Harness, lease: Duration) -> Sandbox<'a> {
-    let id = harness.id();
-    let spec = SandboxSpec { lease: Some(lease), ..harness.spec() };
-    within("a sandbox", harness.runtime().create(&id, &spec)).await.unwrap();
-    Sandbox::new(harness, id)
+    harness.empty_sandbox(&SandboxSpec { lease: Some(lease), ..harness.spec() }).await
 }
 
 async fn renew(sandbox: &Sandbox<'_>, lease: Option<Duration>) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stockade_core::SandboxSpec;
 
-use super::super::harness::{Harness, eventually};
+use super::super::harness::{Harness, eventually, within};
 use super::super::running::Running;
 use super::super::sandbox::{Sandbox, command, script};
 use crate::error::Error;
@@ -124,14 +124,26 @@ pub(crate) async fn the_time_is_up_after_it(harness: &Harness) {
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
 }
 
-pub(crate) async fn what_is_paused_is_killed(harness: &Harness) {
+/// Where what is paused cannot be killed, that is told, and nothing has happened.
+pub(crate) async fn what_is_paused_is_killed_or_not(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let running = sandbox.start(&command(&["sleep", "1000"])).await;
     sandbox.pause().await;
-    sandbox.kill(&running.exec).await;
-    assert_eq!(running.finish().await.ending, Ending::Killed);
+    let runtime = sandbox.runtime();
+    let killed = within("a kill", runtime.kill(sandbox.id(), &running.exec)).await;
     assert_eq!(state(&sandbox).await, State::Paused);
-    sandbox.resume().await;
+    match killed {
+        Ok(()) => {
+            assert_eq!(running.finish().await.ending, Ending::Killed);
+            sandbox.resume().await;
+        }
+        Err(Error::WrongState { state: State::Paused, .. }) => {
+            sandbox.resume().await;
+            sandbox.kill(&running.exec).await;
+            assert_eq!(running.finish().await.ending, Ending::Killed);
+        }
+        Err(error) => panic!("{error:?}"),
+    }
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
 }
 

@@ -19,7 +19,7 @@ async fn run_as(sandbox: &Sandbox<'_>, user: Option<User>, text: &str) -> (Endin
 const WHO: &str = "echo $(id -u) $(id -g) $(id -G)";
 
 pub(crate) async fn commands_run_as_they_are_told(harness: &Harness) {
-    let sandbox = harness.sandbox_with(&SandboxSpec { user: Some(ANNE), ..harness.spec() }).await;
+    let sandbox = harness.empty_sandbox(&SandboxSpec { user: Some(ANNE), ..harness.spec() }).await;
     assert_eq!(run_as(&sandbox, None, WHO).await.1, "1234 2345 2345\n");
     assert_eq!(run_as(&sandbox, Some(BERT), WHO).await.1, "3456 4567 4567\n");
 }

@@ -1,6 +1,7 @@
 //! What is shown of the host: copy-on-write, or as it is.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use stockade_core::SandboxSpec;
@@ -18,6 +19,13 @@ fn project(harness: &Harness) -> (PathBuf, SandboxSpec) {
     fs::create_dir_all(project.join("directory")).unwrap();
     fs::write(project.join("file"), "of the host\n").unwrap();
     fs::write(project.join("directory/file"), "deep\n").unwrap();
+    // Whoever runs inside may change it, whomever of the host it belongs to.
+    for (name, mode) in
+        [("", 0o777), ("directory", 0o777), ("file", 0o666), ("directory/file", 0o666)]
+    {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(project.join(name), permissions).unwrap();
+    }
     let workspace = Workspace { host: project.clone(), inside: INSIDE.into() };
     (project, SandboxSpec { workspace: Some(workspace), ..harness.spec() })
 }

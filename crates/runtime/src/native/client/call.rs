@@ -23,8 +23,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const CREATE_DEADLINE: Duration = Duration::from_secs(60);
 /// How many connections without a request are kept.
 const IDLE: usize = 16;
-/// How many keepers may die of one request.
-const ATTEMPTS: usize = 3;
+/// How many keepers may die while they have one request: of it, or because something kills them.
+const ATTEMPTS: usize = 12;
+/// How long to wait before a request that keepers died of is asked again, twice as long each time.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 /// What all operations share: the way to the keeper.
 #[derive(Debug)]
@@ -120,7 +122,12 @@ impl Client {
     ) -> Result<Answered> {
         let broken = |source| Error::Unreachable { what: "the keeper".to_owned(), source };
         let mut repeated = false;
-        for _ in 0..ATTEMPTS {
+        let [mut pause, longest] = PAUSES;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 1 {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(longest);
+            }
             let used = self.idle().pop();
             let channel = match used {
                 Some(channel) => channel,

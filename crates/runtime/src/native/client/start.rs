@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +89,11 @@ impl Starter {
                 // Another one has the lock. It may be on its way up or, when it answers nobody
                 // for long, down.
                 Some((_, Ok(Ok(status)))) if status.success() => {
+                    started = None;
+                    pause = longest;
+                }
+                // Something kills keepers, or memory has run out for a moment.
+                Some((_, Ok(Ok(status)))) if status.signal().is_some() => {
                     started = None;
                     pause = longest;
                 }

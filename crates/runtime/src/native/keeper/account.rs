@@ -1,9 +1,10 @@
 //! Who commands are inside: names, homes and the environment that follows from them.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{User, Workspace};
 use stockade_jail::Identity;
 use stockade_jail::system::Account;
 
@@ -46,6 +47,16 @@ impl Users {
             Self::Own(user) => user,
             Self::Many => ORDINARY,
         }
+    }
+
+    /// Whom commands run as when nobody says, where there is a workspace: whoever owns that, since
+    /// nobody else might be able to change it.
+    pub(super) fn of_workspace(self, workspace: Option<&Workspace>) -> User {
+        let owner = workspace.and_then(|workspace| {
+            let metadata = std::fs::metadata(&workspace.host).ok()?;
+            self.check(User { user: metadata.uid(), group: metadata.gid() }).ok()
+        });
+        owner.unwrap_or_else(|| self.ordinary())
     }
 
     /// Refuses a user that there cannot be.

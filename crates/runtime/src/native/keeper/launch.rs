@@ -74,7 +74,7 @@ impl Sandbox {
         };
         let user = match spec.user {
             Some(user) => desk.users.check(user)?,
-            None => desk.users.ordinary(),
+            None => desk.users.of_workspace(spec.workspace.as_ref()),
         };
         let path = desk.directory.path().join("sandboxes").join(&name);
         let parts =

@@ -241,7 +241,10 @@ fn layers(
         let upper = place.join("upper");
         if !restored {
             directory(&upper)?;
-            std::fs::set_permissions(&upper, std::fs::Permissions::from_mode(root.mode() & 0o777))?;
+            std::fs::set_permissions(
+                &upper,
+                std::fs::Permissions::from_mode(root.mode() & 0o1777),
+            )?;
             own(&upper, user, group)?;
         }
         let work = place.join("work");

@@ -1,0 +1,139 @@
+//! What is left when everything has ended: nothing may be.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use stockade_runtime::Runtime as _;
+
+use crate::{Failure, open, victims};
+
+/// How long what was left by the dead may take to go.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What of the host could be left behind.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    mounts: BTreeSet<String>,
+    groups: BTreeSet<PathBuf>,
+    inits: BTreeSet<u32>,
+}
+
+impl Host {
+    /// Looks at the host.
+    pub(crate) fn look() -> Result<Self, Failure> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        Ok(Self {
+            mounts: mounts.lines().map(str::to_owned).collect(),
+            groups: groups(),
+            inits: processes_named("stockade-init"),
+        })
+    }
+
+    /// What is there now and was not before.
+    fn more_than(&self, before: &Self) -> Vec<String> {
+        let mounts = self.mounts.difference(&before.mounts).map(|line| format!("mount {line}"));
+        let groups = self.groups.difference(&before.groups);
+        let groups = groups.map(|path| format!("control group {}", path.display()));
+        let inits = self.inits.difference(&before.inits).map(|init| format!("process {init}"));
+        mounts.chain(groups).chain(inits).collect()
+    }
+}
+
+/// The control groups of ours, in every hierarchy.
+fn groups() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(directory) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())) {
+            if entry.file_name().to_string_lossy().starts_with("stockade-") {
+                found.insert(entry.path());
+            }
+            waiting.push(entry.path());
+        }
+    }
+    found
+}
+
+/// The living processes of this name; the dead that nobody has reaped hold nothing.
+fn processes_named(name: &str) -> BTreeSet<u32> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return BTreeSet::new() };
+    processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|process| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            let Some((start, rest)) = stat.rsplit_once(") ") else { return false };
+            start.ends_with(&format!("({name}")) && !rest.starts_with('Z')
+        })
+        .collect()
+}
+
+/// Ends every sandbox that a killed client left, then the keeper, and tells what is left after.
+pub(crate) fn after(program: &Path, data: &Path, before: &Host) -> Result<Vec<String>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut faults = runtime.block_on(async {
+        let native = open(program, data)?;
+        for status in native.list(&Default::default()).await? {
+            native.cleanup(&status.id).await?;
+        }
+        for snapshot in native.snapshots().await? {
+            native.remove_snapshot(&snapshot.id).await?;
+        }
+        let left = native.list(&Default::default()).await?;
+        Ok::<_, Failure>(
+            left.iter().map(|status| format!("sandbox {}", status.id)).collect::<Vec<_>>(),
+        )
+    })?;
+    // The keeper empties its trash in the background, and keeps jails ready.
+    let until = Instant::now() + PATIENCE;
+    let mut left = remaining(data);
+    while !left.is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+        left = remaining(data);
+    }
+    faults.extend(left);
+    runtime.block_on(async { Ok::<_, Failure>(open(program, data)?.drain().await?) })?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut left = Host::look()?.more_than(before);
+        left.extend(victims::keepers(data).iter().map(|keeper| format!("keeper {keeper}")));
+        if left.is_empty() || Instant::now() > until {
+            faults.extend(left);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    faults.extend(sockets(data));
+    Ok(faults)
+}
+
+/// Files of sandboxes, but for those of jails that wait to be used.
+fn remaining(data: &Path) -> Vec<String> {
+    let root = data.join("runtime/1");
+    let mut left = Vec::new();
+    for part in ["staging", "trash", "snapshots"] {
+        let entries = std::fs::read_dir(root.join(part)).into_iter().flatten().flatten();
+        left.extend(entries.map(|entry| format!("file {}", entry.path().display())));
+    }
+    for entry in std::fs::read_dir(root.join("sandboxes")).into_iter().flatten().flatten() {
+        let record = std::fs::read(entry.path().join("record.json")).unwrap_or_default();
+        let record: serde_json::Value = serde_json::from_slice(&record).unwrap_or_default();
+        if !record["id"].is_null() || record["spec"].is_null() {
+            left.push(format!("file {}", entry.path().display()));
+        }
+    }
+    left
+}
+
+/// Sockets that nobody listens on any more.
+fn sockets(data: &Path) -> Vec<String> {
+    let sandboxes = std::fs::read_dir(data.join("runtime/1/sandboxes")).into_iter().flatten();
+    sandboxes
+        .flatten()
+        .map(|entry| entry.path().join("init"))
+        .filter(|socket| socket.exists())
+        .map(|socket| format!("socket {}", socket.display()))
+        .collect()
+}

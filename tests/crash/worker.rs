@@ -1,0 +1,175 @@
+//! A client that does what clients do, and checks every answer. It may be killed at any moment,
+//! and so may the keeper and the inits behind it.
+//!
+//! Each command adds a line to a file of its own inside before it does anything else, so that one
+//! that ran twice is found; and writes numbered lines, so that lost or doubled output is found.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_runtime::native::Native;
+use stockade_runtime::{
+    Command, Ending, Error, Event, ReadRange, Runtime as _, SandboxPath, State,
+};
+use tokio::io::AsyncReadExt as _;
+
+use crate::ledger::{self, Line};
+use crate::random::Random;
+use crate::{Failure, open};
+
+/// How long any single thing may take, keepers that start anew included.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a sandbox lives that its client forgot: one that was killed cannot end it.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Works until the end of standard input.
+pub(crate) fn run(program: &Path, data: &Path, name: &str, seed: u64) -> Result<(), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read(&mut [0; 1]);
+        told.store(true, Ordering::Relaxed);
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let native = open(program, data)?;
+        let mut worker = Worker { native, data, name, random: Random::new(seed), seed, made: 0 };
+        while !stop.load(Ordering::Relaxed) {
+            let turn = tokio::time::timeout(PATIENCE, worker.turn()).await;
+            let fault = match turn {
+                Ok(Ok(())) => continue,
+                Ok(Err(fault)) => fault.to_string(),
+                Err(_) => "something took too long".to_owned(),
+            };
+            ledger::write(data, name, &Line::Fault(&fault))?;
+        }
+        Ok(())
+    })
+}
+
+struct Worker<'a> {
+    native: Native,
+    data: &'a Path,
+    name: &'a str,
+    random: Random,
+    seed: u64,
+    made: u64,
+}
+
+/// How a piece of work ended that was not a fault.
+enum Worked {
+    Done,
+    /// The sandbox's init was killed, and everything in it with it.
+    SandboxLost,
+}
+
+impl Worker<'_> {
+    /// The life of one sandbox.
+    async fn turn(&mut self) -> Result<(), Failure> {
+        self.made += 1;
+        let id =
+            SandboxId::new(format!("{}-{:x}-{}", self.name, self.seed & 0xff_ffff, self.made))?;
+        let spec = SandboxSpec {
+            labels: [("worker".to_owned(), self.name.to_owned())].into(),
+            environment: [("WORKER".to_owned(), self.name.to_owned())].into(),
+            lease: Some(LEASE),
+            ..SandboxSpec::default()
+        };
+        let status = self.native.create(&id, &spec).await?;
+        ledger::write(self.data, self.name, &Line::Sandbox)?;
+        if status.id != id || status.labels != spec.labels {
+            return Err(format!("{id} was made otherwise: {status:?}").into());
+        }
+        for at in 0..1 + self.random.below(4) {
+            match self.work(&id, at).await {
+                Ok(Worked::Done) => {}
+                Ok(Worked::SandboxLost) => {
+                    ledger::write(self.data, self.name, &Line::CutShort)?;
+                    break;
+                }
+                Err(error) => {
+                    // With its init, a sandbox loses its processes, and says so.
+                    let lost = self.native.inspect(&id).await;
+                    if !lost.is_ok_and(|status| status.state == State::Ended) {
+                        return Err(format!("{id}: {error}").into());
+                    }
+                    ledger::write(self.data, self.name, &Line::CutShort)?;
+                    break;
+                }
+            }
+        }
+        self.native.cleanup(&id).await?;
+        match self.native.inspect(&id).await {
+            Err(Error::NoSandbox(_)) => Ok(()),
+            other => Err(format!("{id} is there after its end: {other:?}").into()),
+        }
+    }
+
+    async fn work(&mut self, id: &SandboxId, at: u64) -> Result<Worked, Failure> {
+        let exec = ExecId::new(format!("e{at}"))?;
+        match self.random.below(8) {
+            0 => {
+                self.native.pause(id).await?;
+                self.native.resume(id).await?;
+            }
+            1 => {
+                let snapshot = SnapshotId::new(id.as_str())?;
+                self.native.snapshot(id, &snapshot).await?;
+                self.native.remove_snapshot(&snapshot).await?;
+            }
+            2 => self.native.renew(id, Some(LEASE)).await?,
+            _ => {}
+        }
+        let lines = 1 + self.random.below(200);
+        let pause = if self.random.below(2) == 0 { "sleep 0.05;" } else { "" };
+        let script = format!(
+            "echo once >>/tmp/{exec}; i=0; while [ $i -lt {lines} ]; do echo line $i; \
+             i=$((i+1)); done; {pause} echo end; exit 7"
+        );
+        let command = Command {
+            arguments: vec!["sh".into(), "-c".into(), script.into()],
+            timeout: Some(Duration::from_secs(30)),
+            ..Command::default()
+        };
+        let mut running = self.native.execute(id, &exec, &command).await?;
+        let (mut seen, mut expected, mut lost) = (Vec::new(), 0, false);
+        let ending = loop {
+            match running.events.next().await {
+                Some(Event::Output { offset, bytes, .. }) => {
+                    if offset != expected {
+                        return Err(format!("output at {offset} instead of {expected}").into());
+                    }
+                    expected += bytes.len() as u64;
+                    seen.extend(bytes);
+                }
+                Some(Event::Lost { .. }) => lost = true,
+                Some(Event::Ended(ending)) => break ending,
+                None => return Err("the events ended without an end".into()),
+            }
+        };
+        match ending {
+            Ending::Exited(7) if !lost => {}
+            Ending::SandboxEnded => return Ok(Worked::SandboxLost),
+            other => return Err(format!("{exec} ended as {other:?}, lost {lost}").into()),
+        }
+        let mut whole: String = (0..lines).map(|line| format!("line {line}\n")).collect();
+        whole.push_str("end\n");
+        if seen != whole.as_bytes() {
+            return Err(format!("{exec} wrote {} bytes of {}", seen.len(), whole.len()).into());
+        }
+        let path = SandboxPath::new(format!("/tmp/{exec}"))?;
+        let mut content = self.native.read_file(id, &path, ReadRange::default()).await?;
+        let mut count = String::new();
+        content.read_to_string(&mut count).await?;
+        if count != "once\n" {
+            return Err(format!("{exec} ran {} times", count.lines().count()).into());
+        }
+        self.native.acknowledge(id, &exec).await?;
+        ledger::write(self.data, self.name, &Line::Command)?;
+        Ok(Worked::Done)
+    }
+}

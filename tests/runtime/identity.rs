@@ -1,0 +1,87 @@
+//! As whom a case runs. Root lends itself to an ordinary user by running the same test again.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stockade_runtime::conformance;
+
+use crate::native::backend;
+
+/// The ordinary user that root's test runs lend themselves to.
+const ORDINARY_USER: u32 = 1000;
+/// Names the directory of the programs to a test that runs as another user.
+const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
+const NAMES: [&str; 2] = ["stockade", "echo"];
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs a case as root, or records that it cannot be done.
+pub(crate) fn as_root(case: &str) {
+    let no_root = || Err("the tests do not run as root".to_owned());
+    conformance::run(case, if is_root() { backend() } else { no_root() });
+}
+
+/// Runs a case as an ordinary user.
+pub(crate) fn as_user(case: &str) {
+    if !is_root() {
+        return conformance::run(case, backend());
+    }
+    let place = tempfile::Builder::new().prefix("stockade-programs-").tempdir().unwrap();
+    open_to_all(place.path());
+    for name in NAMES {
+        link(&program(name), &place.path().join(name));
+    }
+    let test = place.path().join("test");
+    link(&std::env::current_exe().unwrap(), &test);
+    let thread = std::thread::current();
+    let output = Command::new(&test)
+        .args([thread.name().unwrap(), "--exact", "--include-ignored", "--nocapture"])
+        .env(PROGRAMS, place.path())
+        .current_dir("/")
+        .uid(ORDINARY_USER)
+        .gid(ORDINARY_USER)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "as an ordinary user:\n{said}");
+    assert!(said.contains("1 passed"), "no test of that name ran:\n{said}");
+}
+
+/// A program of this build, where this test's user can run it.
+pub(crate) fn program(name: &str) -> PathBuf {
+    if let Some(place) = std::env::var_os(PROGRAMS) {
+        return Path::new(&place).join(name);
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_stockade"));
+    let program = match name {
+        "stockade" => binary.to_owned(),
+        example => binary.with_file_name("examples").join(example),
+    };
+    assert!(
+        program.exists(),
+        "{} is not built: run `cargo test` or `cargo build --examples`",
+        program.display()
+    );
+    program
+}
+
+/// Makes a program reachable for everybody: by a hard link where that can be had, else by a copy.
+fn link(from: &Path, to: &Path) {
+    let readable = from.metadata().unwrap().permissions().mode() & 0o555 == 0o555;
+    if !readable || std::fs::hard_link(from, to).is_err() {
+        // Copied by another process: a descriptor of ours that a fork held open for a moment
+        // would make the copy too busy to be run.
+        assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+        open_to_all(to);
+    }
+}
+
+fn open_to_all(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}

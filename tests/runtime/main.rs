@@ -1,0 +1,15 @@
+//! The native runtime under the suite that every backend must pass, as root and as an ordinary
+//! user: a client in this process, and the built `stockade` binary as the keeper.
+
+mod identity;
+mod native;
+
+mod root {
+    //! As root.
+    stockade_runtime::conformance_tests!(crate::identity::as_root);
+}
+
+mod user {
+    //! As an ordinary user.
+    stockade_runtime::conformance_tests!(crate::identity::as_user);
+}

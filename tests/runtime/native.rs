@@ -1,0 +1,162 @@
+//! The native backend under test: a data directory of its own for each case, and the keeper that
+//! serves it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with, sockopt,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use stockade_core::{ExecId, SandboxId};
+use stockade_runtime::conformance::Backend;
+use stockade_runtime::native::wire::{PROTOCOL, Request, encode};
+use stockade_runtime::native::{Native, Options};
+use stockade_runtime::{Command, Runtime, SandboxPath, Target, WriteOptions};
+use tempfile::TempDir;
+
+use crate::identity::program;
+
+/// What the binary's first argument is when it is a keeper.
+const KEEPER: &str = "__keeper";
+/// Some cases take a sandbox that was made before, the others one of their own.
+const POOL: usize = 1;
+/// How long a keeper may take to end.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A backend with no sandboxes yet.
+pub(crate) fn backend() -> Result<Arc<dyn Backend>, String> {
+    let place = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
+    Ok(Arc::new(Kept(place)))
+}
+
+/// A data directory.
+#[derive(Debug)]
+struct Kept(TempDir);
+
+#[async_trait]
+impl Backend for Kept {
+    async fn open(&self) -> Result<Arc<dyn Runtime>, String> {
+        let keeper: Vec<OsString> = vec![program("stockade").into(), KEEPER.into()];
+        let native = Native::open(Options { data: self.data(), keeper, pool: POOL });
+        Ok(Arc::new(native.map_err(|error| format!("{error:?}"))?))
+    }
+
+    fn server(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn serve(&self, runtime: &dyn Runtime, id: &SandboxId, target: &Target) {
+        let file = SandboxPath::new("/data/echo").unwrap();
+        let content = Box::pin(std::io::Cursor::new(fs::read(program("echo")).unwrap()));
+        let options = WriteOptions { mode: 0o755, ..WriteOptions::default() };
+        runtime.write_file(id, &file, content, options).await.unwrap();
+        let (kind, place) = match target {
+            Target::Tcp(port) => ("tcp", port.to_string()),
+            Target::Unix(path) => ("unix", path.to_string()),
+        };
+        let arguments = ["/data/echo", kind, &place].map(OsString::from).into();
+        let command = Command { arguments, ..Command::default() };
+        let exec = ExecId::new(format!("echo-{kind}")).unwrap();
+        runtime.execute(id, &exec, &command).await.unwrap();
+    }
+
+    fn holder(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn kill_holder(&self) {
+        let (_, keeper) = self.keeper().unwrap_or_else(|| panic!("no keeper lives"));
+        pidfd_send_signal(&keeper, Signal::KILL).unwrap();
+        assert!(has_ended(&keeper), "the keeper cannot be killed");
+    }
+
+    async fn leftovers(&self) -> Vec<String> {
+        let of_cases = |name: &OsString| name.to_string_lossy().starts_with("case-");
+        let mut left = Vec::new();
+        for part in ["sandboxes", "snapshots"] {
+            let names = names(&self.runtime().join(part));
+            left.extend(names.filter(of_cases).map(|name| format!("{part}/{}", name.display())));
+        }
+        for part in ["staging", "trash"] {
+            let names = names(&self.runtime().join(part));
+            left.extend(names.map(|name| format!("{part}/{}", name.display())));
+        }
+        left
+    }
+
+    /// Asks the keeper to go when it holds nothing, and sees that it does.
+    async fn close(&self) {
+        let Some((socket, keeper)) = self.keeper() else { return };
+        for request in [Request::Hello { protocol: PROTOCOL }, Request::Drain] {
+            // Each message has a first byte that says how it travels.
+            let message = [vec![0], encode(&request, &[]).unwrap()].concat();
+            send(&socket, &message, SendFlags::NOSIGNAL).unwrap();
+            let mut answer = vec![0; 4096];
+            recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+        }
+        drop(socket);
+        if !has_ended(&keeper) {
+            pidfd_send_signal(&keeper, Signal::KILL).unwrap();
+            panic!("a keeper that should make way does not:\n{}", self.log());
+        }
+    }
+}
+
+impl Kept {
+    fn data(&self) -> PathBuf {
+        self.0.path().join("data")
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.data().join("runtime").join(PROTOCOL.to_string())
+    }
+
+    /// A connection to the keeper that lives, and its process.
+    fn keeper(&self) -> Option<(OwnedFd, OwnedFd)> {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let address = SocketAddrUnix::new(self.runtime().join("socket")).unwrap();
+        connect(&socket, &address).ok()?;
+        let process: Pid = sockopt::socket_peercred(&socket).unwrap().pid;
+        let keeper = pidfd_open(process, PidfdFlags::empty()).ok()?;
+        Some((socket, keeper))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.runtime().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Kept {
+    /// What the keeper has to say helps who reads why a case failed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "the keeper's log:\n{}", self.log());
+        }
+    }
+}
+
+fn names(directory: &Path) -> impl Iterator<Item = OsString> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name())
+}
+
+/// Whether a process ends in time.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut news = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
+    poll(&mut news, Some(&Timespec::try_from(DEADLINE).unwrap())).unwrap() == 1
+}
