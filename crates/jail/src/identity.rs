@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The first host id that jails use: above every range that `systemd.exec`
 /// and `subuid(5)` hand out (systemd's "UIDs and GIDs" page calls it unused).
@@ -158,8 +159,11 @@ impl Range {
         if !directory.is_dir() {
             std::fs::create_dir_all(directory).map_err(Error::Lock)?;
         }
-        // Start from a place of our own, so that a burst does not try the same slots in turn.
-        let first = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs() % SLOTS;
+        // Start from a place of our own, and after the last, so that neither a burst of processes
+        // nor one process with many jails tries the same slots in turn.
+        static TAKEN: AtomicU32 = AtomicU32::new(0);
+        let process = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+        let first = process.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % SLOTS;
         for offset in 0..SLOTS {
             let slot = (first + offset) % SLOTS;
             let file = OpenOptions::new()

@@ -26,6 +26,7 @@ pub mod landlock;
 mod launch;
 mod mounts;
 mod network;
+pub mod patience;
 mod pty;
 mod raw;
 mod relay;

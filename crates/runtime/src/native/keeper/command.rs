@@ -97,6 +97,8 @@ pub(super) enum News {
     Nothing,
     /// It has written more than it may.
     TooMuch,
+    /// The keeper was made to wait for it.
+    Blocked,
 }
 
 impl Command {
@@ -230,6 +232,7 @@ impl Command {
         match taken {
             Taken::Bytes => News::More,
             Taken::Nothing => News::Nothing,
+            Taken::Blocked => News::Blocked,
             Taken::End => {
                 flow.source = From::Nothing;
                 flow.spool.close();
@@ -262,7 +265,7 @@ impl Command {
             while self.flow(stream).spool.end() < most {
                 match self.take(directory, stream, bench) {
                     News::More => {}
-                    News::Nothing => break,
+                    News::Nothing | News::Blocked => break,
                     News::TooMuch => {
                         self.doom(directory, Ending::OutputExceeded);
                         break;

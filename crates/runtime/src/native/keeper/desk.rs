@@ -13,6 +13,7 @@ use stockade_jail::cgroup::{Group, Place};
 
 use super::account::Users;
 use super::moment::{self, Moment};
+use super::programs::Programs;
 use super::reactor::Reactor;
 use super::spool::Bench;
 use super::timers::{Timer, Timers};
@@ -44,8 +45,8 @@ pub(super) struct Desk {
     pub(super) data: PathBuf,
     pub(super) directory: Directory,
     pub(super) sandboxes: Dir,
-    /// Where the lower layers of sandboxes on the host's own programs are.
-    pub(super) skeletons: PathBuf,
+    /// What of the host's own programs sandboxes see.
+    pub(super) programs: Programs,
     /// What tells this run of the host from others.
     pub(super) host_start: String,
     /// Where control groups are made.

@@ -77,13 +77,8 @@ impl Sandbox {
             None => desk.users.of_workspace(spec.workspace.as_ref()),
         };
         let path = desk.directory.path().join("sandboxes").join(&name);
-        let parts = Parts {
-            data: &desk.data,
-            skeletons: &desk.skeletons,
-            place: &path,
-            root: &root,
-            restored: layers.is_some(),
-        };
+        let parts =
+            Parts { data: &desk.data, place: &path, root: &root, restored: layers.is_some() };
         let checked = plan::check(&spec, &parts)?;
         let environment = std::mem::take(&mut spec.environment);
         let lease = spec.lease.map(record::Lease::from_now);
@@ -150,7 +145,6 @@ impl Sandbox {
         let path: PathBuf = desk.directory.path().join("sandboxes").join(&self.name);
         let parts = Parts {
             data: &desk.data,
-            skeletons: &desk.skeletons,
             place: &path,
             root: &self.record.root,
             restored: matches!(self.record.spec.root, Root::Snapshot(_)),
@@ -159,8 +153,9 @@ impl Sandbox {
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
         desk.afford(&listener)?;
-        let spec =
-            plan::spec(checked, &parts, &self.record.spec.limits, identity, Some(group), listener)?;
+        let limits = &self.record.spec.limits;
+        let programs = &mut desk.programs;
+        let spec = plan::spec(checked, &parts, programs, limits, identity, Some(group), listener)?;
         // The jail's init is a copy of this process.
         desk.bench.wipe();
         let launching = jail::begin(spec).map_err(|error| launch_refused(&error))?;

@@ -23,6 +23,7 @@ mod moment;
 mod pause;
 mod plan;
 mod pool;
+mod programs;
 mod reactor;
 mod record;
 mod reports;
@@ -47,6 +48,7 @@ use self::desk::Desk;
 use self::helpers::{Helpers, Job, Outcome};
 use self::moment::Moment;
 use self::pool::Pool;
+use self::programs::Programs;
 use self::reactor::{Interest, Reactor, Source, Watched};
 use self::sandbox::{Life, Sandbox};
 use self::spool::Bench;
@@ -165,7 +167,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         stirred: std::collections::BTreeSet::new(),
         data: options.data.clone(),
         sandboxes: directory.sandboxes()?,
-        skeletons: directory.skeletons()?,
+        programs: Programs::new(directory.skeletons()?),
         log: directory.log()?,
         directory,
         host_start: moment::host_start().map_err(step("tell this start of the host"))?,
@@ -407,6 +409,9 @@ impl Keeper {
             match command.take(sandbox.place.as_fd(), stream, &mut desk.bench) {
                 command::News::Nothing => {}
                 command::News::More => desk.stirred.extend(&command.subscribers),
+                command::News::Blocked => {
+                    sandbox.distrust(desk, "a terminal makes its reader wait");
+                }
                 command::News::TooMuch => {
                     command.doom(sandbox.place.as_fd(), Ending::OutputExceeded);
                     let kill = stockade_jail::control::Request::Kill { number };

@@ -16,8 +16,8 @@ use stockade_jail::{
 };
 
 use super::account::Users;
+use super::programs::Programs;
 use super::record::Environment;
-use crate::native::skeleton;
 use crate::native::wire::Failure;
 
 /// How long a jail lives when no keeper renews its lease.
@@ -34,8 +34,6 @@ const RESERVED: [&str; 3] = ["/dev", "/proc", "/sys"];
 pub(super) struct Parts<'a> {
     /// The data directory, of which nothing is ever shown inside.
     pub(super) data: &'a Path,
-    /// Where the lower layers of sandboxes on the host's own programs are.
-    pub(super) skeletons: &'a Path,
     /// The sandbox's own directory.
     pub(super) place: &'a Path,
     /// What lies below the root's upper layer; never a snapshot.
@@ -109,6 +107,7 @@ pub(super) fn check_words(spec: &SandboxSpec, environment: &Environment) -> Resu
 pub(super) fn spec(
     checked: Checked,
     parts: &Parts<'_>,
+    programs: &mut Programs,
     limits: &sandbox::Limits,
     identity: Identity,
     group: Option<Group>,
@@ -119,9 +118,9 @@ pub(super) fn spec(
     let (lower, mut mounts, is_image) = match lower {
         Lower::Directory(lower) => (lower, Vec::new(), true),
         Lower::Host => {
-            let skeleton = skeleton::ensure(parts.skeletons, &users.account(), HOSTNAME)
-                .map_err(|e| host(parts.skeletons, &e))?;
-            (skeleton.path().to_owned(), skeleton.mounts(), false)
+            let found = programs.find(&users.account(), HOSTNAME);
+            let (skeleton, mounts) = found.map_err(|e| host(Path::new("/usr"), &e))?;
+            (skeleton, mounts, false)
         }
     };
     let layers = layers(&parts.place.join("layers"), &lower, &identity, parts.restored)?;
@@ -321,8 +320,7 @@ mod tests {
         };
         change(&mut spec);
         let root = spec.root.clone();
-        let parts =
-            Parts { data: &data, skeletons: &data, place: &data, root: &root, restored: false };
+        let parts = Parts { data: &data, place: &data, root: &root, restored: false };
         check(&spec, &parts)
     }
 

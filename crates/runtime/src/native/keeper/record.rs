@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -23,6 +24,8 @@ const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
 /// What is written at once. What a growing buffer leaves behind is never wiped.
 const PIECE_BYTES: usize = 64 << 10;
+/// What is written without a chance of being cut short.
+const PAGE_BYTES: usize = 4096;
 /// How long a file may be that is read back, in bytes.
 const LONGEST_BYTES: u64 = 64 << 20;
 
@@ -132,8 +135,33 @@ impl Record {
 
     /// Writes the record, in the place of the one that is there.
     pub(super) fn write(&self, directory: BorrowedFd<'_>) -> io::Result<()> {
-        write(directory, RECORD, self)
+        let mut bytes = Vec::with_capacity(PIECE_BYTES);
+        serde_json::to_writer(&mut bytes, self)?;
+        if !write_in_place(directory, &mut bytes)? {
+            replace(directory, RECORD, &bytes)?;
+        }
+        Ok(())
     }
+}
+
+/// Writes a record into the file that is there, or a new one; false when it does not fit.
+///
+/// A write within one page is not cut short by a signal, and takes a tenth of the time that a new
+/// file does. A new file that a killed keeper left empty is no record, as if there were none.
+fn write_in_place(directory: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    if bytes.len() > PAGE_BYTES {
+        return Ok(false);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = File::from(rustix::fs::openat(directory, RECORD, flags, Mode::RUSR | Mode::WUSR)?);
+    let length = file.metadata()?.len();
+    if length != 0 && length != PAGE_BYTES as u64 {
+        return Ok(false);
+    }
+    // JSON ends where white space begins.
+    bytes.resize(PAGE_BYTES, b' ');
+    file.write_all_at(bytes, 0)?;
+    Ok(true)
 }
 
 /// An environment: names and values.
@@ -176,15 +204,19 @@ pub(super) fn write(
     name: &str,
     value: &impl Serialize,
 ) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(PIECE_BYTES);
+    serde_json::to_writer(&mut bytes, value)?;
+    let written = replace(directory, name, &bytes);
+    wipe(&mut bytes);
+    written
+}
+
+fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
     let new = format!("{name}.new");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     let mut file = File::from(rustix::fs::openat(directory, &new, flags, mode)?);
-    let mut bytes = Vec::with_capacity(PIECE_BYTES);
-    serde_json::to_writer(&mut bytes, value)?;
-    let written = file.write_all(&bytes);
-    wipe(&mut bytes);
-    written?;
+    file.write_all(bytes)?;
     // Without a sync: what is lost with the host's power is no more than the jail itself.
     Ok(rustix::fs::renameat(directory.as_fd(), &new, directory.as_fd(), name)?)
 }
@@ -225,6 +257,13 @@ mod tests {
         record.write(directory.as_fd()).unwrap();
         assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
         assert_eq!(place.path().read_dir().unwrap().count(), 1);
+        // One that does not fit into a page, and one that does again.
+        for length in [PAGE_BYTES, 10] {
+            record.spec.labels.insert("long".to_owned(), "x".repeat(length));
+            record.write(directory.as_fd()).unwrap();
+            assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
+            assert_eq!(place.path().read_dir().unwrap().count(), 1);
+        }
         std::fs::write(place.path().join(RECORD), "{\"id\":").unwrap();
         let broken = Record::read(directory.as_fd()).unwrap_err();
         assert_eq!(broken.kind(), io::ErrorKind::UnexpectedEof);

@@ -9,11 +9,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
+use stockade_jail::patience;
 
 use crate::native::wipe::wipe;
 
@@ -23,6 +25,8 @@ pub(super) const KEPT_BYTES: u64 = 16 << 20;
 const STEP_BYTES: u64 = 1 << 20;
 /// How much is taken from a stream at once: others wait meanwhile.
 const CHUNK_BYTES: usize = 256 << 10;
+/// How long a read of a terminal may block, which it does only when a jail's init has made it so.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// After a loss bytes are kept again from a multiple of this on, at which every file system can
 /// begin a block: so the hole in the file ends where the loss does.
 const ALIGNMENT: u64 = 64 << 10;
@@ -70,6 +74,8 @@ pub(super) enum Taken {
     Nothing,
     /// There will never be any more.
     End,
+    /// It was waited for: somebody has made reading from it block.
+    Blocked,
 }
 
 /// What is at an offset.
@@ -162,10 +168,12 @@ impl Spool {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let most = if self.dropping { self.to_drop() } else { usize::MAX };
         let most = most.min(room).min(scratch.len());
-        let length = match rustix::io::read(terminal, &mut scratch[..most]) {
-            Ok(0) | Err(Errno::IO) => return Taken::End,
-            Ok(length) => length,
-            Err(_) => return Taken::Nothing,
+        let read = || rustix::io::read(terminal, &mut scratch[..most]);
+        let length = match patience::interrupt_after(PATIENCE, read) {
+            Ok(Ok(0) | Err(Errno::IO)) => return Taken::End,
+            Ok(Ok(length)) => length,
+            Ok(Err(Errno::INTR)) => return Taken::Blocked,
+            Ok(Err(_)) | Err(_) => return Taken::Nothing,
         };
         if self.file.is_none() {
             self.open(directory);
