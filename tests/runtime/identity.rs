@@ -14,7 +14,7 @@ use crate::native::backend;
 const ORDINARY_USER: u32 = 1000;
 /// Names the directory of the programs to a test that runs as another user.
 const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
-const NAMES: [&str; 2] = ["stockade", "echo"];
+const NAMES: [&str; 3] = ["stockade", "echo", "probe"];
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -28,8 +28,18 @@ pub(crate) fn as_root(case: &str) {
 
 /// Runs a case as an ordinary user.
 pub(crate) fn as_user(case: &str) {
+    do_as_user(|| conformance::run(case, backend()));
+}
+
+/// Runs part of a test as root, or records that it cannot be done.
+pub(crate) fn do_as_root(run: impl FnOnce()) {
+    if is_root() { run() } else { conformance::skipped("the tests do not run as root") }
+}
+
+/// Runs part of a test as an ordinary user.
+pub(crate) fn do_as_user(run: impl FnOnce()) {
     if !is_root() {
-        return conformance::run(case, backend());
+        return run();
     }
     let place = tempfile::Builder::new().prefix("stockade-programs-").tempdir().unwrap();
     open_to_all(place.path());

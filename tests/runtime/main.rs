@@ -1,6 +1,8 @@
-//! The native runtime under the suite that every backend must pass, as root and as an ordinary
-//! user: a client in this process, and the built `stockade` binary as the keeper.
+//! The native runtime under the suite that every backend must pass, and under attack from inside,
+//! as root and as an ordinary user: a client in this process, and the built `stockade` binary as
+//! the keeper.
 
+mod attacks;
 mod identity;
 mod native;
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::arguments::FuzzOptions;
+use crate::arguments::{CrashOptions, FuzzOptions};
 use crate::guest::{self, Answer};
 use crate::workspace::{Workspace, output};
-use crate::{fuzz, tidy};
+use crate::{crash, fuzz, tidy};
 use report::{Outcome, Report};
 use skip_log::SkipLog;
 
@@ -40,6 +40,9 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
             Answer::Broken => Outcome::Failed("see the lines `guest:` above".to_owned()),
             Answer::Missing(reason) => Outcome::Skipped(reason),
         })
+    });
+    report.step("crash", || {
+        Ok(Outcome::of(crash::run(workspace, &CrashOptions::default())?, "see `FAULT` above"))
     });
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
     report.step("deny", || deny(workspace));

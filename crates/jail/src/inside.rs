@@ -77,6 +77,8 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     let network = network::Pending::start().at(Wall::Network, words("start making the network"))?;
     let handed = assume_identity(&spec, channel)?;
     bind_to_supervisor()?;
+    // Mount points are for everybody inside, whatever the caller's files are.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     let writable = writable_places(&spec).at(Wall::Landlock, words("name the writable places"))?;
     let set_id_bits = set_id_bits(&spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);

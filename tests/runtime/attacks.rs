@@ -1,0 +1,310 @@
+//! Attacks from inside held sandboxes: on the kernel, on init and its subreapers, on commands of
+//! other users, and of one sandbox on another. The attacker is `tests/probe`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::time::Duration;
+
+use stockade_core::sandbox::{HostMount, User};
+use stockade_core::{ExecId, SandboxId, SandboxSpec};
+use stockade_runtime::native::{Native, Options};
+use stockade_runtime::{Command, Ending, Event, Runtime as _};
+
+use crate::identity::program;
+
+/// Where the probe is inside.
+const PROBE: &str = "/opt/probe/probe";
+
+/// Every attack of the probe that needs no word about the sandbox: none may work, as no user.
+const ATTACKS: &[&[&str]] = &[
+    &["syscall", "unshare-user"],
+    &["syscall", "unshare-mount", "unshare-network", "unshare-pid"],
+    &["syscall", "bpf"],
+    &["syscall", "perf_event_open"],
+    &["syscall", "userfaultfd"],
+    &["syscall", "keyctl", "add_key", "request_key"],
+    &["syscall", "ptrace-traceme"],
+    &["syscall", "process_vm_readv", "process_vm_writev"],
+    &["syscall", "mount", "umount2", "pivot_root", "chroot"],
+    &["syscall", "fsopen", "open_tree", "move_mount", "mount_setattr"],
+    &["syscall", "open_by_handle_at"],
+    &["syscall", "io_uring_setup", "io_uring_enter", "io_uring_register"],
+    &["clone-user-namespace"],
+    &["clone3"],
+    &["setns"],
+    &["pidfd-getfd"],
+    &["int80"],
+    &["x32"],
+    &["terminal-ioctl"],
+    &["personality"],
+];
+
+/// One test as root and one as an ordinary user for each attack.
+macro_rules! attacks {
+    ($($name:ident)+) => {
+        mod root {
+            //! As root.
+            $(#[test]
+            fn $name() {
+                crate::identity::do_as_root(|| super::under_attack(super::$name));
+            })+
+        }
+
+        mod user {
+            //! As an ordinary user.
+            $(#[test]
+            fn $name() {
+                crate::identity::do_as_user(|| super::under_attack(super::$name));
+            })+
+        }
+    };
+}
+
+attacks! {
+    every_attack_is_held
+    a_command_inherits_nothing
+    init_is_out_of_reach
+    users_are_apart
+    sandboxes_are_apart
+    the_keeper_is_out_of_sight
+}
+
+/// Two sandboxes of one keeper, and where its data is.
+struct Scene {
+    one: Attacked,
+    other: Attacked,
+    data: PathBuf,
+}
+
+/// Sets the scene for an attack.
+fn under_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
+    let place = tempfile::Builder::new().prefix("stockade-attacks-").tempdir().unwrap();
+    let data = place.path().join("data");
+    let probe = place.path().join("probe");
+    std::fs::create_dir(&probe).unwrap();
+    std::fs::copy(program("probe"), probe.join("probe")).unwrap();
+    for path in [&probe, &probe.join("probe")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let keeper = vec![program("stockade").into(), "__keeper".into()];
+        let native = Native::open(Options { data: data.clone(), keeper, pool: 0 }).unwrap();
+        let one = Attacked::raise(&native, "one", &probe).await;
+        let other = Attacked::raise(&native, "other", &probe).await;
+        attack(Scene { one, other, data }).await;
+        for id in ["one", "other"] {
+            native.cleanup(&SandboxId::new(id).unwrap()).await.unwrap();
+        }
+        native.drain().await.unwrap();
+    });
+}
+
+/// A sandbox with the probe in it.
+struct Attacked {
+    native: Native,
+    id: SandboxId,
+    commands: std::cell::Cell<u32>,
+}
+
+impl Attacked {
+    /// Makes the sandbox. `probe` is a directory of the host with the probe in it.
+    async fn raise(native: &Native, name: &str, probe: &Path) -> Self {
+        let id = SandboxId::new(name).unwrap();
+        let spec = SandboxSpec {
+            mounts: vec![HostMount {
+                host: probe.to_owned(),
+                inside: PathBuf::from("/opt/probe"),
+                writable: false,
+            }],
+            lease: Some(Duration::from_secs(120)),
+            ..SandboxSpec::default()
+        };
+        native.create(&id, &spec).await.unwrap();
+        Self { native: native.clone(), id, commands: std::cell::Cell::new(0) }
+    }
+
+    fn next(&self) -> ExecId {
+        self.commands.set(self.commands.get() + 1);
+        ExecId::new(format!("c{}", self.commands.get())).unwrap()
+    }
+
+    /// Runs a command to its end: how it ended, and what it wrote to both streams.
+    async fn run(&self, words: &[&str], user: Option<User>) -> (Ending, String) {
+        let command = Command {
+            arguments: words.iter().map(Into::into).collect(),
+            user,
+            timeout: Some(Duration::from_secs(20)),
+            ..Command::default()
+        };
+        let exec = self.next();
+        let mut running = self.native.execute(&self.id, &exec, &command).await.unwrap();
+        let mut written = Vec::new();
+        loop {
+            match running.events.next().await {
+                Some(Event::Output { bytes, .. }) => written.extend(bytes),
+                Some(Event::Lost { .. }) => {}
+                Some(Event::Ended(ending)) => {
+                    return (ending, String::from_utf8_lossy(&written).into_owned());
+                }
+                None => panic!("no end was told"),
+            }
+        }
+    }
+
+    async fn shell(&self, script: &str) -> String {
+        let (ending, written) = self.run(&["sh", "-c", script], None).await;
+        assert_eq!(ending, Ending::Exited(0), "{script}: {written}");
+        written
+    }
+
+    /// Starts a command that stays, once it has written something.
+    async fn stays(&self, script: &str, user: Option<User>) -> (ExecId, stockade_runtime::Exec) {
+        let command = Command {
+            arguments: ["sh", "-c", script].map(Into::into).to_vec(),
+            user,
+            ..Command::default()
+        };
+        let exec = self.next();
+        let mut running = self.native.execute(&self.id, &exec, &command).await.unwrap();
+        let first = running.events.next().await;
+        assert!(matches!(first, Some(Event::Output { .. })), "{first:?}");
+        (exec, running)
+    }
+}
+
+/// The users to attack as: root inside, the ordinary one and a stranger; where there is only one
+/// id, that.
+fn users() -> Vec<Option<User>> {
+    if rustix::process::geteuid().is_root() {
+        [0, 1000, 4000].map(|id| Some(User { user: id, group: id })).to_vec()
+    } else {
+        vec![None]
+    }
+}
+
+/// No attack of the probe works through exec, as any user.
+fn every_attack_is_held(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one: sandbox, .. } = &scene;
+        for user in users() {
+            for attack in ATTACKS {
+                let words: Vec<&str> = [PROBE].iter().chain(*attack).copied().collect();
+                let (ending, written) = sandbox.run(&words, user).await;
+                assert_eq!(ending, Ending::Exited(0), "{attack:?} as {user:?}: {written}");
+                assert!(written.starts_with("held:"), "{attack:?} as {user:?}: {written}");
+            }
+        }
+    })
+}
+
+/// Nothing but its own streams is open in a command, and it has no right that others lack.
+fn a_command_inherits_nothing(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one: sandbox, .. } = &scene;
+        for user in users() {
+            let (ending, written) = sandbox.run(&["ls", "/proc/self/fd"], user).await;
+            // The fourth is the directory that is being listed.
+            assert_eq!((ending, written.as_str()), (Ending::Exited(0), "0\n1\n2\n3\n"));
+            let (_, status) = sandbox.run(&["cat", "/proc/self/status"], user).await;
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                assert!(status.contains(&format!("{set}:\t0000000000000000")), "{user:?} {status}");
+            }
+            assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+            assert!(status.contains("Groups:\t \n") || status.contains("Groups:\t\n"), "{status}");
+        }
+    })
+}
+
+/// Init cannot be killed, stopped or read from inside, by anybody. As root the subreapers cannot
+/// either; where there is one id, a command that kills its own ends whole.
+fn init_is_out_of_reach(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one: sandbox, .. } = &scene;
+        let attack = "for p in $(grep -ls stockade-init /proc/[0-9]*/comm | cut -d/ -f3); do
+                cat /proc/$p/environ /proc/$p/maps /proc/$p/mem; ls /proc/$p/fd /proc/$p/root
+                kill -STOP $p; kill -KILL $p
+            done 2>/dev/null; sleep 0.1; grep -ls stockade-init /proc/[0-9]*/comm | wc -l";
+        for user in users() {
+            let (ending, written) = sandbox.run(&["sh", "-c", attack], user).await;
+            if user.is_some() {
+                // Init, and the subreaper of this command.
+                assert_eq!((ending, written.as_str()), (Ending::Exited(0), "2\n"), "{user:?}");
+            } else {
+                assert_eq!((ending, written.as_str()), (Ending::Unknown, ""));
+            }
+        }
+        // Whoever kills everything that can be killed is told of, and the sandbox stays.
+        sandbox.run(&["sh", "-c", "kill -9 -1; sleep 0.1; exit 5"], None).await;
+        assert_eq!(sandbox.shell("echo alive").await, "alive\n");
+    })
+}
+
+/// Commands of one user cannot touch those of another.
+fn users_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one: sandbox, .. } = &scene;
+        if !rustix::process::geteuid().is_root() {
+            return stockade_runtime::conformance::skipped("there is one user inside");
+        }
+        let user = |id| Some(User { user: id, group: id });
+        let secret = "umask 077; echo secret >/tmp/of-2000; export KEY=secret; exec sh -c 'echo ready; while :; do sleep 1; done'";
+        let (exec, mut running) = sandbox.stays(secret, user(2000)).await;
+        let attack =
+            "cat /tmp/of-2000 /proc/[0-9]*/environ 2>/dev/null; kill -9 -1 2>/dev/null; true";
+        for stranger in [3000, 1000] {
+            let (_, written) = sandbox.run(&["sh", "-c", attack], user(stranger)).await;
+            assert!(!written.contains("secret"), "{written}");
+        }
+        sandbox.native.kill(&sandbox.id, &exec).await.unwrap();
+        assert_eq!(running.events.next().await, Some(Event::Ended(Ending::Killed)));
+    })
+}
+
+/// Neither sandbox sees anything of the other, by files, processes, ports or abstract sockets.
+fn sandboxes_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one, other, .. } = &scene;
+        let listening = "use IO::Socket::INET; use Socket;
+        socket(my $a, PF_UNIX, SOCK_STREAM, 0); bind($a, sockaddr_un(\"\\0shared\")); listen($a, 5);
+        my $t = IO::Socket::INET->new(LocalAddr => '0.0.0.0:9000', Listen => 5) or die;
+        open(my $f, '>', '/tmp/marker-of-one'); $| = 1; print \"ready\\n\"; sleep 60";
+        let script = format!("exec perl -e '{}'", listening.replace('\'', "'\\''"));
+        let (_, running) = one.stays(&script, None).await;
+        let connecting = "use IO::Socket::INET; use Socket;
+        socket(my $a, PF_UNIX, SOCK_STREAM, 0);
+        print connect($a, sockaddr_un(\"\\0shared\")) ? \"REACHED\" : \"apart\", \"\\n\";
+        print IO::Socket::INET->new(PeerAddr => '127.0.0.1:9000') ? \"REACHED\" : \"apart\", \"\\n\";";
+        let (ending, written) = other.run(&["perl", "-e", connecting], None).await;
+        assert_eq!((ending, written.as_str()), (Ending::Exited(0), "apart\napart\n"));
+        let seen =
+            other.shell("ls /tmp; cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await;
+        assert!(!seen.contains("marker-of-one") && !seen.contains("9000"), "{seen}");
+        let (ending, written) = one.run(&["perl", "-e", connecting], None).await;
+        assert_eq!((ending, written.as_str()), (Ending::Exited(0), "REACHED\nREACHED\n"));
+        drop(running);
+    })
+}
+
+/// What the host's sandboxes are kept in cannot be seen from inside.
+fn the_keeper_is_out_of_sight(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one: sandbox, data, .. } = &scene;
+        let name = data.display();
+        let script = format!("ls -d {name} 2>&1; cat /proc/self/mountinfo; env");
+        let (_, written) = sandbox.run(&["sh", "-c", &script], None).await;
+        let first = written.lines().next().unwrap_or_default();
+        assert!(first.contains("No such file"), "{written}");
+        let rest: String = written.lines().skip(1).collect();
+        assert!(!rest.contains(&name.to_string()), "{written}");
+        let list = sandbox.native.list(&BTreeMap::new()).await.unwrap();
+        assert!(list.iter().any(|status| status.id == sandbox.id));
+    })
+}
