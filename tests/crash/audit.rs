@@ -16,18 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) struct Host {
     mounts: BTreeSet<String>,
     groups: BTreeSet<PathBuf>,
-    inits: BTreeSet<u32>,
 }
 
 impl Host {
     /// Looks at the host.
     pub(crate) fn look() -> Result<Self, Failure> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        Ok(Self {
-            mounts: mounts.lines().map(str::to_owned).collect(),
-            groups: groups(),
-            inits: processes_named("stockade-init"),
-        })
+        Ok(Self { mounts: mounts.lines().map(str::to_owned).collect(), groups: groups() })
     }
 
     /// What is there now and was not before.
@@ -35,8 +30,7 @@ impl Host {
         let mounts = self.mounts.difference(&before.mounts).map(|line| format!("mount {line}"));
         let groups = self.groups.difference(&before.groups);
         let groups = groups.map(|path| format!("control group {}", path.display()));
-        let inits = self.inits.difference(&before.inits).map(|init| format!("process {init}"));
-        mounts.chain(groups).chain(inits).collect()
+        mounts.chain(groups).collect()
     }
 }
 
@@ -56,22 +50,21 @@ fn groups() -> BTreeSet<PathBuf> {
     found
 }
 
-/// The living processes of this name; the dead that nobody has reaped hold nothing.
-fn processes_named(name: &str) -> BTreeSet<u32> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return BTreeSet::new() };
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|process| {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            let Some((start, rest)) = stat.rsplit_once(") ") else { return false };
-            start.ends_with(&format!("({name}")) && !rest.starts_with('Z')
-        })
-        .collect()
+/// Whether an init of this number lives; a dead one that nobody has reaped holds nothing.
+fn is_living_init(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let Some((start, rest)) = stat.rsplit_once(") ") else { return false };
+    start.ends_with("(stockade-init") && !rest.starts_with('Z')
 }
 
 /// Ends every sandbox that a killed client left, then the keeper, and tells what is left after.
-pub(crate) fn after(program: &Path, data: &Path, before: &Host) -> Result<Vec<String>, Failure> {
+/// `inits` are those of all sandboxes that there were.
+pub(crate) fn after(
+    program: &Path,
+    data: &Path,
+    before: &Host,
+    mut inits: BTreeSet<u32>,
+) -> Result<Vec<String>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut faults = runtime.block_on(async {
         let native = open(program, data)?;
@@ -94,10 +87,13 @@ pub(crate) fn after(program: &Path, data: &Path, before: &Host) -> Result<Vec<St
         left = remaining(data);
     }
     faults.extend(left);
+    inits.extend(victims::inits(data));
     runtime.block_on(async { Ok::<_, Failure>(open(program, data)?.drain().await?) })?;
     let until = Instant::now() + PATIENCE;
     loop {
         let mut left = Host::look()?.more_than(before);
+        let living = inits.iter().filter(|init| is_living_init(**init));
+        left.extend(living.map(|init| format!("process {init}")));
         left.extend(victims::keepers(data).iter().map(|keeper| format!("keeper {keeper}")));
         if left.is_empty() || Instant::now() > until {
             faults.extend(left);

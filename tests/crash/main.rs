@@ -11,6 +11,7 @@ mod random;
 mod victims;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -84,12 +85,14 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     println!("crash runtime: seed {seed}, {kills} kills");
     let mut workers: Vec<Worker> = (0..WORKERS).map(Worker::new).collect();
     let mut killed = [0_u64; 3];
+    let mut inits = BTreeSet::new();
     let mut last = Instant::now();
     while killed.iter().sum::<u64>() < kills {
         for worker in &mut workers {
             worker.keep_alive(program, &data, &mut random)?;
         }
         std::thread::sleep(Duration::from_millis(20 + random.below(130)));
+        inits.extend(victims::inits(&data));
         // Keepers and clients more often than inits: there are many of those.
         let kind = random.below(3);
         let done = match kind {
@@ -116,7 +119,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         worker.finish()?;
     }
     let ledger = ledger::read_all(&data)?;
-    let left = audit::after(program, &data, &before)?;
+    let left = audit::after(program, &data, &before, inits)?;
     for line in ledger.faults.iter().chain(&left) {
         println!("FAULT {line}");
     }
