@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,10 +144,29 @@ impl Kept {
 }
 
 impl Drop for Kept {
-    /// What the keeper has to say helps who reads why a case failed.
     fn drop(&mut self) {
         if std::thread::panicking() {
+            // What the keeper has to say helps who reads why a case failed.
             let _ = writeln!(std::io::stderr(), "the keeper's log:\n{}", self.log());
+        }
+        // What a keeper had begun when it ended may go on for a moment, and what is left of it may
+        // have directories in it that an ordinary user cannot remove as they are.
+        for _ in 0..100 {
+            open(&self.runtime().join("trash"));
+            if fs::remove_dir_all(self.0.path()).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Lets the owner of a directory into it and into all that are below it.
+fn open(directory: &Path) {
+    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open(&entry.path());
         }
     }
 }
