@@ -42,7 +42,22 @@ fn runs(process: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
     // The name before it may hold anything.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('T' | 't' | 'Z' | 'X'))
+    match state {
+        None | Some('T' | 't' | 'Z' | 'X') => false,
+        // Whoever waits for a child of vfork(2) that is stopped itself stops right after it.
+        Some('D') => !has_stop_pending(process),
+        Some(_) => true,
+    }
+}
+
+/// Whether a process is going to stop before it goes on (`proc_pid_status(5)`).
+fn has_stop_pending(process: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let pending = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")))
+        .filter_map(|set| u64::from_str_radix(set.trim(), 16).ok());
+    pending.fold(0, |all, set| all | set) & (1 << (libc::SIGSTOP - 1)) != 0
 }
 
 /// The moment at which a process was started, in the kernel's own count since the host's start:

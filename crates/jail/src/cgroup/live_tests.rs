@@ -465,8 +465,10 @@ fn only_abandoned_groups_are_swept() {
     let child = fork_child(wait_forever);
     files::write(&inhabited, "cgroup.procs", &child.to_string()).unwrap();
 
-    assert_eq!(sweep_in(&parent, Duration::from_secs(60)), 0);
-    assert_eq!(sweep_in(&parent, Duration::ZERO), 1);
+    let old = |_, age| age >= Duration::from_secs(60);
+    assert_eq!(sweep_in(&parent, old), 0);
+    let of_the_dead = |maker: u32, _| !Path::new("/proc").join(maker.to_string()).exists();
+    assert_eq!(sweep_in(&parent, of_the_dead), 1);
     assert!(!abandoned.exists() && inhabited.exists() && owned.exists() && strange.exists());
 
     files::kill_processes(&inhabited).unwrap();

@@ -377,23 +377,36 @@ pub fn fresh_name() -> String {
 /// older than a minute, whose maker is dead. A minute, since in another pid namespace a maker
 /// that lives looks dead, and its group is empty for a moment.
 pub fn sweep() -> usize {
+    sweep_all(|maker, age| {
+        age >= Duration::from_secs(60) && !Path::new("/proc").join(maker.to_string()).exists()
+    })
+}
+
+/// Removes the groups that a process of ours has left which is known to be dead, and returns how
+/// many: those that are empty.
+pub fn sweep_of(dead: u32) -> usize {
+    sweep_all(|maker, _| maker == dead)
+}
+
+/// Removes empty groups of which this is true, by their maker and their age.
+fn sweep_all(is_abandoned: impl Fn(u32, Duration) -> bool + Copy) -> usize {
     let found = hierarchies();
     let own = found.v1.iter().map(|(_, directory)| directory.as_path());
     let unified = found.v2.iter().flat_map(|unified| {
         unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount))
     });
     let freezer = found.freezer.as_deref();
-    own.chain(unified).chain(freezer).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
+    own.chain(unified).chain(freezer).map(|parent| sweep_in(parent, is_abandoned)).sum()
 }
 
-fn sweep_in(parent: &Path, age: Duration) -> usize {
+fn sweep_in(parent: &Path, is_abandoned: impl Fn(u32, Duration) -> bool) -> usize {
     let Ok(entries) = fs::read_dir(parent) else { return 0 };
     let abandoned = |entry: &fs::DirEntry| {
         let name = entry.file_name();
         let pid = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok()?;
         let made = entry.metadata().ok()?.modified().ok()?;
-        let old = SystemTime::now().duration_since(made).is_ok_and(|since| since >= age);
-        (old && !Path::new("/proc").join(pid.to_string()).exists()).then_some(())
+        let age = SystemTime::now().duration_since(made).unwrap_or_default();
+        is_abandoned(pid, age).then_some(())
     };
     entries
         .flatten()

@@ -198,7 +198,13 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         _lock: lock,
     };
     keeper.desk.note(&format!("keeper {} begins", std::process::id()));
+    let before =
+        keeper.desk.directory.succeed(&keeper._lock).map_err(step("write into the lock"))?;
     keeper.adopt()?;
+    if let Some(before) = before {
+        // It may have made some that it had no time to write down.
+        cgroup::sweep_of(before);
+    }
     keeper.listen().map_err(step("listen for clients"))?;
     let ended = keeper.keep().map_err(step("wait for events"))?;
     keeper.leave().map_err(step("wait for events"))?;

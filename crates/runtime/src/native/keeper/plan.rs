@@ -315,7 +315,7 @@ mod tests {
             std::fs::create_dir(directory).unwrap();
         }
         let mut spec = SandboxSpec {
-            workspace: Some(Workspace { host: project, inside: "/work".into() }),
+            workspace: Some(Workspace { host: project, inside: "/project".into() }),
             ..SandboxSpec::default()
         };
         change(&mut spec);
@@ -349,8 +349,9 @@ mod tests {
 
     #[test]
     fn a_mount_in_the_workspace_needs_its_place() {
-        assert!(asked(|spec| spec.mounts.push(mount("/usr", "/work/there"))).is_ok());
-        let refused = asked(|spec| spec.mounts.push(mount("/usr", "/work/missing"))).unwrap_err();
+        assert!(asked(|spec| spec.mounts.push(mount("/usr", "/project/there"))).is_ok());
+        let refused =
+            asked(|spec| spec.mounts.push(mount("/usr", "/project/missing"))).unwrap_err();
         assert!(matches!(refused, Failure::Invalid(text) if text.contains("does not exist")));
     }
 
