@@ -465,10 +465,12 @@ fn only_abandoned_groups_are_swept() {
     let child = fork_child(wait_forever);
     files::write(&inhabited, "cgroup.procs", &child.to_string()).unwrap();
 
-    let old = |_, age| age >= Duration::from_secs(60);
-    assert_eq!(sweep_in(&parent, old), 0);
-    let of_the_dead = |maker: u32, _| !Path::new("/proc").join(maker.to_string()).exists();
-    assert_eq!(sweep_in(&parent, of_the_dead), 1);
+    assert_eq!(sweep_in(&parent, Duration::from_secs(60)), 0);
+    assert_eq!(sweep_in(&parent, Duration::ZERO), 1);
+    // Whether a maker of this pid namespace lives is known at once.
+    let name = fresh_name().replacen(&living.to_string(), &dead.to_string(), 1);
+    fs::create_dir(parent.join(name)).unwrap();
+    assert_eq!(sweep_in(&parent, Duration::from_secs(60)), 1);
     assert!(!abandoned.exists() && inhabited.exists() && owned.exists() && strange.exists());
 
     files::kill_processes(&inhabited).unwrap();

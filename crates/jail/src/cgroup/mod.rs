@@ -19,6 +19,7 @@ use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -370,43 +371,39 @@ const PREFIX: &str = "stockade-";
 /// A name for a new group, from which [`sweep`] can tell whose it was.
 pub fn fresh_name() -> String {
     let random = RandomState::new().hash_one(SystemTime::now());
-    format!("{PREFIX}{}-{random:016x}", std::process::id())
+    format!("{PREFIX}{}-{:x}-{random:016x}", std::process::id(), process_namespace())
 }
 
-/// Removes groups that killed processes of ours have left, and returns how many: empty ones,
-/// older than a minute, whose maker is dead. A minute, since in another pid namespace a maker
-/// that lives looks dead, and its group is empty for a moment.
+/// The number of this process's pid namespace; 0 where it cannot be told.
+fn process_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// Removes groups that killed processes of ours have left, and returns how many: empty ones whose
+/// maker is dead. A maker of another pid namespace looks dead while it lives, and its group is
+/// empty for a moment, so such a group is left alone for a minute.
 pub fn sweep() -> usize {
-    sweep_all(|maker, age| {
-        age >= Duration::from_secs(60) && !Path::new("/proc").join(maker.to_string()).exists()
-    })
-}
-
-/// Removes the groups that a process of ours has left which is known to be dead, and returns how
-/// many: those that are empty.
-pub fn sweep_of(dead: u32) -> usize {
-    sweep_all(|maker, _| maker == dead)
-}
-
-/// Removes empty groups of which this is true, by their maker and their age.
-fn sweep_all(is_abandoned: impl Fn(u32, Duration) -> bool + Copy) -> usize {
     let found = hierarchies();
     let own = found.v1.iter().map(|(_, directory)| directory.as_path());
     let unified = found.v2.iter().flat_map(|unified| {
         unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount))
     });
     let freezer = found.freezer.as_deref();
-    own.chain(unified).chain(freezer).map(|parent| sweep_in(parent, is_abandoned)).sum()
+    own.chain(unified).chain(freezer).map(|parent| sweep_in(parent, Duration::from_secs(60))).sum()
 }
 
-fn sweep_in(parent: &Path, is_abandoned: impl Fn(u32, Duration) -> bool) -> usize {
+fn sweep_in(parent: &Path, age: Duration) -> usize {
     let Ok(entries) = fs::read_dir(parent) else { return 0 };
+    let own = format!("{:x}", process_namespace());
     let abandoned = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        let pid = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok()?;
+        let (maker, rest) = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+        let maker = maker.parse::<u32>().ok()?;
+        let is_of_here = rest.split_once('-').is_some_and(|(namespace, _)| namespace == own);
         let made = entry.metadata().ok()?.modified().ok()?;
-        let age = SystemTime::now().duration_since(made).unwrap_or_default();
-        is_abandoned(pid, age).then_some(())
+        let old = SystemTime::now().duration_since(made).is_ok_and(|since| since >= age);
+        let is_dead = !Path::new("/proc").join(maker.to_string()).exists();
+        (is_dead && (old || is_of_here)).then_some(())
     };
     entries
         .flatten()

@@ -97,17 +97,6 @@ impl Directory {
         Ok(flock(file.as_fd())?.then(|| file.into()))
     }
 
-    /// Writes this process's number into the lock that it holds; gives that of the keeper before.
-    pub(crate) fn succeed(&self, lock: &OwnedFd) -> std::io::Result<Option<u32>> {
-        use std::os::unix::fs::FileExt as _;
-        let mut before = [0; 16];
-        let length = self.dir.open_file(&name(LOCK)?)?.read_at(&mut before, 0)?;
-        // As long as any number, so that nothing is left of another one.
-        let own = format!("{:<15}\n", std::process::id());
-        File::from(lock.try_clone()?).write_all_at(own.as_bytes(), 0)?;
-        Ok(std::str::from_utf8(&before[..length]).ok().and_then(|text| text.trim().parse().ok()))
-    }
-
     /// Listens for clients, in the place of a keeper that has ended.
     pub(crate) fn listen(&self) -> std::io::Result<Listener> {
         Listener::bind(self.dir.as_fd(), SOCKET)

@@ -198,13 +198,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         _lock: lock,
     };
     keeper.desk.note(&format!("keeper {} begins", std::process::id()));
-    let before =
-        keeper.desk.directory.succeed(&keeper._lock).map_err(step("write into the lock"))?;
     keeper.adopt()?;
-    if let Some(before) = before {
-        // It may have made some that it had no time to write down.
-        cgroup::sweep_of(before);
-    }
     keeper.listen().map_err(step("listen for clients"))?;
     let ended = keeper.keep().map_err(step("wait for events"))?;
     keeper.leave().map_err(step("wait for events"))?;
@@ -362,6 +356,7 @@ impl Keeper {
             self.turn(LEAVING)?;
         }
         self.helpers.end();
+        cgroup::sweep();
         Ok(())
     }
 
@@ -434,6 +429,8 @@ impl Keeper {
                 for key in keys {
                     self.with(key, Sandbox::renew_init);
                 }
+                // A keeper before this one may have had no time to write down what it made.
+                cgroup::sweep();
                 self.desk.timers.after(RENEWAL, Timer::RenewLeases);
             }
             Timer::Lease(key) => {
