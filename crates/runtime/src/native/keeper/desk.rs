@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stockade_bundle::beneath::Dir;
+use stockade_bundle::beneath::{Dir, Rename};
 use stockade_jail::cgroup::{Group, Place};
 
 use super::account::Users;
@@ -19,7 +19,7 @@ use super::spool::Bench;
 use super::timers::{Timer, Timers};
 use super::{ClientId, Key};
 use crate::exec::{Ending, Offsets};
-use crate::native::directory::Directory;
+use crate::native::directory::{self, Directory};
 use crate::native::wire::{Answer, Failure, Metrics};
 
 /// How many descriptors are left for what has to go on when no more can be had: reading what
@@ -52,8 +52,9 @@ pub(super) struct Desk {
     /// Where control groups are made.
     pub(super) place: Place,
     pub(super) last_number: u64,
-    /// Groups that were still in use when they were to be removed.
-    pub(super) leftovers: Vec<Group>,
+    /// Groups that were still in use when they were to be removed, and the directories that tell
+    /// of them, which go with them.
+    pub(super) leftovers: Vec<(Group, Option<String>)>,
     pub(super) users: Users,
     /// How many descriptors this process may have.
     pub(super) descriptors: u64,
@@ -129,20 +130,41 @@ impl Desk {
         number.saturating_add(reserve) < self.descriptors
     }
 
-    /// Removes control groups, now or when nobody is in them any more.
-    pub(super) fn remove_groups(&mut self, mut groups: Group) {
-        if groups.try_remove().is_err() {
-            self.leftovers.push(groups);
-            self.timers.after(GROUPS_AGAIN, Timer::Groups);
-        } else {
+    /// Removes control groups, now or when nobody is in them any more, and then throws the
+    /// directory away that tells of them, where one does. False when that is still to be done.
+    pub(super) fn remove_groups(&mut self, mut groups: Group, told_by: Option<String>) -> bool {
+        let removed = groups.try_remove().is_ok();
+        if removed {
             groups.release();
+            told_by.iter().for_each(|name| self.discard(name));
+        } else {
+            self.leftovers.push((groups, told_by));
+            self.timers.after(GROUPS_AGAIN, Timer::Groups);
         }
+        removed
     }
 
     /// Tries again to remove what is left.
     pub(super) fn remove_leftovers(&mut self) {
-        for groups in std::mem::take(&mut self.leftovers) {
-            self.remove_groups(groups);
+        for (groups, told_by) in std::mem::take(&mut self.leftovers) {
+            self.remove_groups(groups, told_by);
+        }
+    }
+
+    /// Gives a sandbox's directory another name, so that its id is free. By its record the next
+    /// keeper sees that nobody asks for it any more.
+    pub(super) fn set_aside(&mut self, name: &str) -> String {
+        let new = format!(".gone-{}-{}", std::process::id(), self.next_number());
+        let renamed = directory::name(name).and_then(|from| {
+            let to = directory::name(&new)?;
+            self.sandboxes.rename(&from, &self.sandboxes, &to, Rename::NoReplace)
+        });
+        match renamed {
+            Ok(()) => new,
+            Err(error) => {
+                self.note(&format!("{name} keeps its name: {error}"));
+                name.to_owned()
+            }
         }
     }
 
