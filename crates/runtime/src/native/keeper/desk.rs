@@ -22,11 +22,14 @@ use crate::exec::{Ending, Offsets};
 use crate::native::directory::{self, Directory};
 use crate::native::wire::{Answer, Failure, Metrics};
 
-/// How many descriptors are left for what has to go on when no more can be had: reading what
-/// commands write, hearing inits, launching what was begun.
-const RESERVE: u64 = 96;
-/// How many of them clients that connect may take, so that somebody can still destroy something.
-const RESERVE_FOR_CLIENTS: u64 = 32;
+/// How many descriptors a new sandbox leaves for the commands of those that are there; each of
+/// these at most, where few can be had a part of them.
+const BESIDE_SANDBOXES: u64 = 192;
+/// How many a command leaves for what has to go on: keeping what commands write, launching what was
+/// begun.
+const BESIDE_COMMANDS: u64 = 96;
+/// How many a client leaves. Somebody has to be able to destroy something.
+const BESIDE_CLIENTS: u64 = 32;
 /// How long until control groups that were in use are tried again.
 const GROUPS_AGAIN: Duration = Duration::from_millis(50);
 
@@ -109,25 +112,31 @@ impl Desk {
         let _ = self.log.write_all(line.as_bytes());
     }
 
-    /// Refuses to go on with something new when few descriptors are left. The kernel gives the
-    /// lowest number that is free, so that a new one tells how many are in use.
-    pub(super) fn afford(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
-        self.has_left(newest, RESERVE).then_some(()).ok_or_else(|| {
-            Failure::Exhausted(format!(
-                "the keeper may have {} open files, and needs the rest for what it holds",
-                self.descriptors
-            ))
-        })
+    /// Refuses a new sandbox when few descriptors are left. The kernel gives the lowest number that
+    /// is free, so that a new one tells how many are in use.
+    pub(super) fn afford_sandbox(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_SANDBOXES.min(self.descriptors / 2))
     }
 
-    /// Whether one more client can be taken.
-    pub(super) fn affords_client(&self, newest: &impl AsRawFd) -> bool {
-        self.has_left(newest, RESERVE_FOR_CLIENTS)
+    /// Refuses something in a sandbox when fewer still are left.
+    pub(super) fn afford_command(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_COMMANDS.min(self.descriptors / 4))
     }
 
-    fn has_left(&self, newest: &impl AsRawFd, reserve: u64) -> bool {
+    /// Refuses a client when next to none are left.
+    pub(super) fn afford_client(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_CLIENTS.min(self.descriptors / 8))
+    }
+
+    fn afford(&self, newest: &impl AsRawFd, left: u64) -> Result<(), Failure> {
         let number = u64::from(newest.as_raw_fd().unsigned_abs());
-        number.saturating_add(reserve) < self.descriptors
+        if number.saturating_add(left) < self.descriptors {
+            return Ok(());
+        }
+        Err(Failure::Exhausted(format!(
+            "the keeper may have {} open files, and needs the rest for what it holds",
+            self.descriptors
+        )))
     }
 
     /// Removes control groups, now or when nobody is in them any more, and then throws the

@@ -155,7 +155,7 @@ impl Sandbox {
         let Granted { group, reports } = granted;
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
-        desk.afford(&listener)?;
+        desk.afford_sandbox(&listener)?;
         let limits = &self.record.spec.limits;
         let programs = &mut desk.programs;
         let spec = plan::spec(checked, &parts, programs, limits, identity, Some(group), listener)?;
@@ -288,7 +288,7 @@ pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place = rustix::fs::openat(&desk.sandboxes, name, flags, Mode::empty())
         .map_err(|errno| exhausted("the sandbox's directory", &errno.into()))?;
-    desk.afford(&place)?;
+    desk.afford_sandbox(&place)?;
     Ok(place)
 }
 
