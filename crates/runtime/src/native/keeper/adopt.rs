@@ -46,7 +46,11 @@ impl Sandbox {
                 return None;
             }
         };
-        let groups = Group::recorded(&record.groups).unwrap_or_default();
+        let groups = if record.groups.is_empty() {
+            desk.place.left_behind(&record.group_name)
+        } else {
+            Group::recorded(&record.groups).unwrap_or_default()
+        };
         let nobody = record.id.as_ref().is_none_or(|id| id.as_str() != name);
         let same_host = record.host_start == desk.host_start;
         if nobody || record.stage == record::Stage::Starting {
@@ -63,7 +67,7 @@ impl Sandbox {
         match sandbox.record.stage.clone() {
             record::Stage::Starting => return None,
             record::Stage::Ended(ended) => {
-                groups.release();
+                desk.remove_groups(groups, None);
                 sandbox.found_ended(ended);
             }
             record::Stage::Held(held) if !same_host => {
@@ -103,7 +107,6 @@ impl Sandbox {
             isolation: Some(held.isolation),
             commands: self.commands.values().map(Command::status).collect(),
         });
-        self.record.groups = Vec::new();
         if let Err(failure) = self.write_down() {
             desk.note(&format!("{}: {failure:?}", self.name));
         }
@@ -133,7 +136,7 @@ impl Sandbox {
         let watched = life
             .and_then(|life| desk.reactor.watch(life, Source::Life(self.key), Interest::IN).ok());
         let Some(life) = watched else {
-            desk.remove_groups(groups);
+            desk.remove_groups(groups, None);
             self.found_gone(desk, held, "its init ended while no keeper lived");
             return;
         };
@@ -169,11 +172,10 @@ fn dismiss(desk: &mut Desk, name: &str, place: std::os::fd::BorrowedFd<'_>, grou
     if let Ok(control) = Control::connect(place, SOCKET) {
         let _ = control.send(&Request::End, &[]);
     }
-    if let Some(groups) = groups {
-        let _ = groups.thaw();
-        desk.remove_groups(groups);
-    }
-    desk.discard(name);
+    let groups = groups.unwrap_or_default();
+    let _ = groups.thaw();
+    let name = desk.set_aside(name);
+    desk.remove_groups(groups, Some(name));
 }
 
 impl Command {

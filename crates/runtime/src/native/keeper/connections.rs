@@ -49,10 +49,8 @@ impl Keeper {
                     return;
                 }
             };
-            if !self.desk.affords_client(&socket) {
-                let text = "the keeper has no descriptors left for more clients".to_owned();
-                let failure = Answer::Failed(Failure::Exhausted(text));
-                if let Ok(packet) = Packet::new(&failure, &[]) {
+            if let Err(failure) = self.desk.afford_client(&socket) {
+                if let Ok(packet) = Packet::new(&Answer::Failed(failure), &[]) {
                     // Who does not hear it sees the end.
                     let _ = socket.send(&packet, &[]);
                 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stockade_bundle::beneath::Dir;
+use stockade_bundle::beneath::{Dir, Rename};
 use stockade_jail::cgroup::{Group, Place};
 
 use super::account::Users;
@@ -19,14 +19,17 @@ use super::spool::Bench;
 use super::timers::{Timer, Timers};
 use super::{ClientId, Key};
 use crate::exec::{Ending, Offsets};
-use crate::native::directory::Directory;
+use crate::native::directory::{self, Directory};
 use crate::native::wire::{Answer, Failure, Metrics};
 
-/// How many descriptors are left for what has to go on when no more can be had: reading what
-/// commands write, hearing inits, launching what was begun.
-const RESERVE: u64 = 96;
-/// How many of them clients that connect may take, so that somebody can still destroy something.
-const RESERVE_FOR_CLIENTS: u64 = 32;
+/// How many descriptors a new sandbox leaves for the commands of those that are there; each of
+/// these at most, where few can be had a part of them.
+const BESIDE_SANDBOXES: u64 = 192;
+/// How many a command leaves for what has to go on: keeping what commands write, launching what was
+/// begun.
+const BESIDE_COMMANDS: u64 = 96;
+/// How many a client leaves. Somebody has to be able to destroy something.
+const BESIDE_CLIENTS: u64 = 32;
 /// How long until control groups that were in use are tried again.
 const GROUPS_AGAIN: Duration = Duration::from_millis(50);
 
@@ -52,8 +55,9 @@ pub(super) struct Desk {
     /// Where control groups are made.
     pub(super) place: Place,
     pub(super) last_number: u64,
-    /// Groups that were still in use when they were to be removed.
-    pub(super) leftovers: Vec<Group>,
+    /// Groups that were still in use when they were to be removed, and the directories that tell
+    /// of them, which go with them.
+    pub(super) leftovers: Vec<(Group, Option<String>)>,
     pub(super) users: Users,
     /// How many descriptors this process may have.
     pub(super) descriptors: u64,
@@ -108,41 +112,68 @@ impl Desk {
         let _ = self.log.write_all(line.as_bytes());
     }
 
-    /// Refuses to go on with something new when few descriptors are left. The kernel gives the
-    /// lowest number that is free, so that a new one tells how many are in use.
-    pub(super) fn afford(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
-        self.has_left(newest, RESERVE).then_some(()).ok_or_else(|| {
-            Failure::Exhausted(format!(
-                "the keeper may have {} open files, and needs the rest for what it holds",
-                self.descriptors
-            ))
-        })
+    /// Refuses a new sandbox when few descriptors are left. The kernel gives the lowest number that
+    /// is free, so that a new one tells how many are in use.
+    pub(super) fn afford_sandbox(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_SANDBOXES.min(self.descriptors / 2))
     }
 
-    /// Whether one more client can be taken.
-    pub(super) fn affords_client(&self, newest: &impl AsRawFd) -> bool {
-        self.has_left(newest, RESERVE_FOR_CLIENTS)
+    /// Refuses something in a sandbox when fewer still are left.
+    pub(super) fn afford_command(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_COMMANDS.min(self.descriptors / 4))
     }
 
-    fn has_left(&self, newest: &impl AsRawFd, reserve: u64) -> bool {
+    /// Refuses a client when next to none are left.
+    pub(super) fn afford_client(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_CLIENTS.min(self.descriptors / 8))
+    }
+
+    fn afford(&self, newest: &impl AsRawFd, left: u64) -> Result<(), Failure> {
         let number = u64::from(newest.as_raw_fd().unsigned_abs());
-        number.saturating_add(reserve) < self.descriptors
+        if number.saturating_add(left) < self.descriptors {
+            return Ok(());
+        }
+        Err(Failure::Exhausted(format!(
+            "the keeper may have {} open files, and needs the rest for what it holds",
+            self.descriptors
+        )))
     }
 
-    /// Removes control groups, now or when nobody is in them any more.
-    pub(super) fn remove_groups(&mut self, mut groups: Group) {
-        if groups.try_remove().is_err() {
-            self.leftovers.push(groups);
-            self.timers.after(GROUPS_AGAIN, Timer::Groups);
-        } else {
+    /// Removes control groups, now or when nobody is in them any more, and then throws the
+    /// directory away that tells of them, where one does. False when that is still to be done.
+    pub(super) fn remove_groups(&mut self, mut groups: Group, told_by: Option<String>) -> bool {
+        let removed = groups.try_remove().is_ok();
+        if removed {
             groups.release();
+            told_by.iter().for_each(|name| self.discard(name));
+        } else {
+            self.leftovers.push((groups, told_by));
+            self.timers.after(GROUPS_AGAIN, Timer::Groups);
         }
+        removed
     }
 
     /// Tries again to remove what is left.
     pub(super) fn remove_leftovers(&mut self) {
-        for groups in std::mem::take(&mut self.leftovers) {
-            self.remove_groups(groups);
+        for (groups, told_by) in std::mem::take(&mut self.leftovers) {
+            self.remove_groups(groups, told_by);
+        }
+    }
+
+    /// Gives a sandbox's directory another name, so that its id is free. By its record the next
+    /// keeper sees that nobody asks for it any more.
+    pub(super) fn set_aside(&mut self, name: &str) -> String {
+        let new = format!(".gone-{}-{}", std::process::id(), self.next_number());
+        let renamed = directory::name(name).and_then(|from| {
+            let to = directory::name(&new)?;
+            self.sandboxes.rename(&from, &self.sandboxes, &to, Rename::NoReplace)
+        });
+        match renamed {
+            Ok(()) => new,
+            Err(error) => {
+                self.note(&format!("{name} keeps its name: {error}"));
+                name.to_owned()
+            }
         }
     }
 

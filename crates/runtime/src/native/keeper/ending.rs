@@ -39,14 +39,7 @@ impl Sandbox {
         self.doomed = true;
         self.destroyers.extend(client);
         self.kill(desk, "it was destroyed");
-        self.discard(desk);
-    }
-
-    /// Throws its directory away: its name is free.
-    fn discard(&mut self, desk: &mut Desk) {
-        if !std::mem::replace(&mut self.discarded, true) {
-            desk.discard(&self.name);
-        }
+        self.name = desk.set_aside(&self.name);
     }
 
     /// Looks whether its init is dead, and with it everything in it.
@@ -66,7 +59,13 @@ impl Sandbox {
         jail.disconnect();
         let waiting = std::mem::take(&mut jail.pause.waiting);
         desk.answer_all(waiting, &Answer::Failed(Failure::WrongState(State::Ended)));
-        desk.remove_groups(std::mem::take(&mut jail.group));
+        // As long as the groups are there, something has to tell of them.
+        self.doomed |= self.id().is_none();
+        let told_by = self.doomed.then(|| self.name.clone());
+        self.discarded = told_by.is_some();
+        if desk.remove_groups(std::mem::take(&mut jail.group), told_by) {
+            self.record.groups = Vec::new();
+        }
         self.record.stage = record::Stage::Ended(Ended {
             reason: String::new(),
             host_start: jail.held.host_start,
@@ -117,7 +116,6 @@ impl Sandbox {
         let commands = self.commands.values().map(super::command::Command::status).collect();
         let ended = Ended { reason: text, host_start, isolation, commands };
         self.record.stage = record::Stage::Ended(ended);
-        self.record.groups = Vec::new();
         if let Err(failure) = self.write_down() {
             // The next keeper finds a jail that is gone, and knows less of its commands.
             desk.note(&format!("{}: {failure:?}", self.name));
@@ -135,7 +133,9 @@ impl Sandbox {
                 desk.replies.push_back((client, Reply::Gone(ending.clone())));
             }
         }
-        self.discard(desk);
+        if !self.discarded {
+            desk.discard(&self.name);
+        }
         desk.answer_all(std::mem::take(&mut self.destroyers), &Answer::Done);
     }
 }

@@ -167,8 +167,8 @@ impl Sandbox {
             Ok(Pipes { for_init, input: kept, output, error })
         };
         let pipes = make().map_err(|error| full(&error))?;
-        desk.afford(&pipes.error)?;
-        pipes.for_init.iter().try_for_each(|end| desk.afford(end))?;
+        desk.afford_command(&pipes.error)?;
+        pipes.for_init.iter().try_for_each(|end| desk.afford_command(end))?;
         Ok(pipes)
     }
 
@@ -281,7 +281,7 @@ impl Sandbox {
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
         let root = jail.root.as_ref().ok_or(Failure::WrongState(state))?;
         let root = root.try_clone().map_err(|error| full(&error))?;
-        desk.afford(&root)?;
+        desk.afford_command(&root)?;
         let answer = Answer::Root { host_start: jail.held.host_start, user };
         desk.replies.push_back((client, Reply::Answer(Box::new(answer), Some(root))));
         Ok(())

@@ -10,6 +10,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::Rename;
 use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
+use stockade_jail::cgroup;
 use stockade_jail::control::{self, Request};
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 
@@ -90,7 +91,6 @@ impl Sandbox {
         if let Some(layers) = &layers {
             take_layers(desk, layers, &name, spec.workspace.is_some())?;
         }
-        let granted = limits::grant(&desk.place, &spec)?;
         let record = Record {
             id,
             has_environment: false,
@@ -99,13 +99,16 @@ impl Sandbox {
             lease,
             user,
             host_start: desk.host_start.clone(),
-            groups: granted.group.to_record(),
+            group_name: cgroup::fresh_name(),
+            groups: Vec::new(),
             stage: Stage::Starting,
             spec,
         };
         let mut sandbox = Self::new(key, name, place, record);
         sandbox.keep_environment(environment)?;
         sandbox.write_down()?;
+        let granted = limits::grant(&desk.place, &sandbox.record.group_name, &sandbox.record.spec)?;
+        sandbox.record.groups = granted.group.to_record();
         sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
         let identity = match layers.and_then(|layers| layers.range_start) {
             Some(start) => {
@@ -152,7 +155,7 @@ impl Sandbox {
         let Granted { group, reports } = granted;
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
-        desk.afford(&listener)?;
+        desk.afford_sandbox(&listener)?;
         let limits = &self.record.spec.limits;
         let programs = &mut desk.programs;
         let spec = plan::spec(checked, &parts, programs, limits, identity, Some(group), listener)?;
@@ -285,7 +288,7 @@ pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place = rustix::fs::openat(&desk.sandboxes, name, flags, Mode::empty())
         .map_err(|errno| exhausted("the sandbox's directory", &errno.into()))?;
-    desk.afford(&place)?;
+    desk.afford_sandbox(&place)?;
     Ok(place)
 }
 
