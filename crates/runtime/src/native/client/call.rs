@@ -24,7 +24,7 @@ const CREATE_DEADLINE: Duration = Duration::from_secs(60);
 /// How many connections without a request are kept.
 const IDLE: usize = 16;
 /// How many keepers may die while they have one request: of it, or because something kills them.
-const ATTEMPTS: usize = 12;
+pub(super) const ATTEMPTS: usize = 12;
 /// How long to wait before a request that keepers died of is asked again, twice as long each time.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 

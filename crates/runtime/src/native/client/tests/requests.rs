@@ -159,7 +159,7 @@ async fn a_request_is_repeated_when_the_keeper_dies_of_it() {
     assert_eq!(native.create(&id, &SandboxSpec::default()).await.unwrap(), status());
     let unreachable = native.resume(&id).await.unwrap_err();
     assert!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
-    assert_eq!(deaths.load(Ordering::SeqCst), 3);
+    assert_eq!(deaths.load(Ordering::SeqCst), super::super::call::ATTEMPTS);
     // Not repeated, so it is what the caller hears.
     let refused = native.acknowledge(&id, &exec()).await.unwrap_err();
     assert!(matches!(refused, Error::NoExec { .. }), "{refused}");
