@@ -1,5 +1,5 @@
-//! The nouns and rules of Stockade: ids, limits, sizes, what isolation was
-//! raised, and the catalogue of errors.
+//! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox,
+//! what isolation was raised, and the catalogue of errors.
 //!
 //! Pure: no I/O, no clock, no async, no panics. Every other room may use this
 //! one; it uses none.
@@ -7,13 +7,17 @@
 mod error;
 pub mod id;
 mod isolation;
+pub mod lifecycle;
 mod limits;
+mod names;
 mod parse;
 pub mod sandbox;
 
 pub use error::{Code, Problem};
 pub use id::{ExecId, SandboxId, SnapshotId};
 pub use isolation::{Enforcement, Isolation, Level, LimitReport, WallReport};
+pub use lifecycle::{CannotTransition, Operation, State};
 pub use limits::BundleLimits;
+pub use names::UnknownName;
 pub use parse::{ParseError, parse_bytes, parse_cpus, parse_duration};
 pub use sandbox::SandboxSpec;

@@ -1,0 +1,230 @@
+//! The life of a sandbox: one machine, and what may be asked for in each of its states. The words
+//! that other systems have for the same states are in the modules below.
+//!
+//! ```text
+//!                         ┌──► paused ────┐
+//!                         ▼               │
+//! new ──► creating ──► running ───────────┼──► error ──► running
+//!            │            ▲               │      ▲
+//!            │            └──► stopped ───┤      │
+//!            └────────────────────────────┴──────┘
+//!
+//! each of these ──► terminated
+//! ```
+//!
+//! A sandbox is `running` only once it is ready. What is on its way from one state to another stays
+//! in the state it came from until it has arrived; what is under way is an [`Operation`].
+
+pub mod fireflow;
+pub mod opensandbox;
+pub mod orbiter;
+pub mod smithers;
+
+use crate::names::names;
+
+names! {
+    /// Where a sandbox is in its life.
+    pub enum State: "state" {
+        /// Known, and nothing was made for it yet.
+        New = "new",
+        /// Being made, for the first time.
+        Creating = "creating",
+        /// Ready for commands.
+        Running = "running",
+        /// Its processes stand still, in memory.
+        Paused = "paused",
+        /// Its processes are gone, its files are there.
+        Stopped = "stopped",
+        /// It failed; what it had made was given back.
+        Error = "error",
+        /// Gone for good.
+        Terminated = "terminated",
+    }
+}
+
+/// A step that the machine does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Cannot transition from {from} to {to}")]
+pub struct CannotTransition<S: std::fmt::Display = State> {
+    /// The state that there is, and that stays.
+    pub from: S,
+    /// The state that was wanted.
+    pub to: S,
+}
+
+impl State {
+    /// The states that can follow directly.
+    pub const fn next(self) -> &'static [Self] {
+        match self {
+            Self::New => &[Self::Creating, Self::Terminated],
+            Self::Creating => &[Self::Running, Self::Error, Self::Terminated],
+            Self::Running => &[Self::Paused, Self::Stopped, Self::Error, Self::Terminated],
+            Self::Paused | Self::Stopped => &[Self::Running, Self::Error, Self::Terminated],
+            Self::Error => &[Self::Running, Self::Terminated],
+            Self::Terminated => &[],
+        }
+    }
+
+    /// The state `to`, where that can follow.
+    ///
+    /// # Errors
+    /// [`CannotTransition`] when the machine has no such step, also from a state to itself.
+    pub fn to(self, to: Self) -> Result<Self, CannotTransition> {
+        if self.next().contains(&to) { Ok(to) } else { Err(CannotTransition { from: self, to }) }
+    }
+
+    /// Whether nothing can follow.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Terminated)
+    }
+
+    /// Whether an operation may begin now, and the state that it ends in when it succeeds.
+    ///
+    /// # Errors
+    /// [`Refused`] with the reason. [`Operation::Kill`] is never refused: once is as good as twice.
+    pub const fn after(self, operation: Operation) -> Result<Self, Refused> {
+        use Operation::{Kill, Pause, Renew, Resume, Start, Stop, Use};
+        match (operation, self) {
+            (Kill, _) => Ok(Self::Terminated),
+            (_, Self::Terminated) => Err(Refused::Terminated { operation }),
+            (Start, Self::New | Self::Stopped | Self::Error) | (Resume, Self::Paused) => {
+                Ok(Self::Running)
+            }
+            (Stop, Self::Running) => Ok(Self::Stopped),
+            (Pause, Self::Running) => Ok(Self::Paused),
+            (Use, Self::Running) => Ok(Self::Running),
+            (Renew, state) => Ok(state),
+            (_, state) => Err(Refused::State { operation, state }),
+        }
+    }
+}
+
+names! {
+    /// What is asked of a sandbox, as far as its state matters.
+    pub enum Operation: "operation" {
+        /// Make it, or make it again.
+        Start = "start",
+        /// End its processes and keep its files.
+        Stop = "stop",
+        /// Make its processes stand still.
+        Pause = "pause",
+        /// Let them go on.
+        Resume = "resume",
+        /// Move the end of its life.
+        Renew = "renew",
+        /// Anything that needs it running: a command, a file, a port, a snapshot.
+        Use = "use",
+        /// End it for good.
+        Kill = "kill",
+    }
+}
+
+/// An operation that the state does not admit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The sandbox has ended for good.
+    #[error("cannot {operation} it: the sandbox is terminated")]
+    Terminated {
+        /// What was asked.
+        operation: Operation,
+    },
+    /// The sandbox is in another state than the operation needs.
+    #[error("cannot {operation} it: the sandbox is {state}, and must be {}", operation.needs())]
+    State {
+        /// What was asked.
+        operation: Operation,
+        /// The state it is in.
+        state: State,
+    },
+}
+
+impl Operation {
+    /// The states that it can begin in, in words.
+    const fn needs(self) -> &'static str {
+        match self {
+            Self::Start => "new, stopped or in error",
+            Self::Stop | Self::Pause | Self::Use => "running",
+            Self::Resume => "paused",
+            Self::Renew | Self::Kill => "there",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Row: from. Column: to. Both in the order of `State::ALL`.
+    const TABLE: [[bool; 7]; 7] = {
+        const O: bool = false;
+        const X: bool = true;
+        //  new cre run pau sto err ter
+        [
+            [O, X, O, O, O, O, X], // new
+            [O, O, X, O, O, X, X], // creating
+            [O, O, O, X, X, X, X], // running
+            [O, O, X, O, O, X, X], // paused
+            [O, O, X, O, O, X, X], // stopped
+            [O, O, X, O, O, O, X], // error
+            [O, O, O, O, O, O, O], // terminated
+        ]
+    };
+
+    #[test]
+    fn the_machine_has_these_steps_and_no_other() {
+        for (row, from) in TABLE.iter().zip(State::ALL) {
+            for (allowed, to) in row.iter().zip(State::ALL) {
+                let expected = if *allowed { Ok(*to) } else { Err((*from, *to)) };
+                let step = from.to(*to).map_err(|error| (error.from, error.to));
+                assert_eq!(step, expected, "{from} to {to}");
+            }
+        }
+        let error = State::New.to(State::Paused).unwrap_err();
+        assert_eq!(error.to_string(), "Cannot transition from new to paused");
+    }
+
+    #[test]
+    fn operations_are_admitted_by_state() {
+        use State::{Creating, Error, New, Paused, Running, Stopped, Terminated};
+        let admitted = |operation| {
+            let ends = State::ALL.iter().map(|state| (*state, state.after(operation)));
+            ends.filter_map(|(state, end)| end.ok().map(|end| (state, end))).collect::<Vec<_>>()
+        };
+        let cases: [(_, &[(State, State)]); 6] = [
+            (Operation::Start, &[(New, Running), (Stopped, Running), (Error, Running)]),
+            (Operation::Stop, &[(Running, Stopped)]),
+            (Operation::Pause, &[(Running, Paused)]),
+            (Operation::Resume, &[(Paused, Running)]),
+            (Operation::Use, &[(Running, Running)]),
+            (
+                Operation::Renew,
+                &[New, Creating, Running, Paused, Stopped, Error].map(|state| (state, state)),
+            ),
+        ];
+        for (operation, expected) in cases {
+            assert_eq!(admitted(operation), expected, "{operation}");
+            assert_eq!(
+                Terminated.after(operation),
+                Err(Refused::Terminated { operation }),
+                "{operation}"
+            );
+        }
+        assert!(State::ALL.iter().all(|state| state.after(Operation::Kill) == Ok(Terminated)));
+        assert_eq!(
+            Paused.after(Operation::Pause).unwrap_err().to_string(),
+            "cannot pause it: the sandbox is paused, and must be running"
+        );
+    }
+
+    #[test]
+    fn an_operation_ends_where_the_machine_can_go() {
+        for state in State::ALL {
+            for operation in Operation::ALL {
+                let Ok(end) = state.after(*operation) else { continue };
+                let direct = end == *state || state.to(end).is_ok();
+                let made = *state == State::New && State::Creating.to(end).is_ok();
+                assert!(direct || made, "{operation} in {state}");
+            }
+        }
+    }
+}

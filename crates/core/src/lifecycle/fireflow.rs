@@ -1,0 +1,48 @@
+//! The states of a sandbox as FireFlow stores them (seed 002): `creating`, `running`, `paused`,
+//! `terminated`. The seed has no word for a failure; `error` is added, and the four stay.
+
+use super::State;
+use crate::names::names;
+
+names! {
+    /// The column `status` of `sandbox_instances`.
+    pub enum Status: "status" {
+        /// Not ready yet.
+        Creating = "creating",
+        /// Ready for commands.
+        Running = "running",
+        /// Not running, and can go on.
+        Paused = "paused",
+        /// Failed; the reason is told beside it.
+        Error = "error",
+        /// Gone for good.
+        Terminated = "terminated",
+    }
+}
+
+impl Status {
+    /// What FireFlow calls a state.
+    pub const fn of(state: State) -> Self {
+        match state {
+            State::New | State::Creating => Self::Creating,
+            State::Running => Self::Running,
+            State::Paused | State::Stopped => Self::Paused,
+            State::Error => Self::Error,
+            State::Terminated => Self::Terminated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_has_its_status() {
+        let seen: Vec<_> = State::ALL.iter().map(|state| Status::of(*state).as_str()).collect();
+        assert_eq!(
+            seen,
+            ["creating", "creating", "running", "paused", "paused", "error", "terminated"]
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Enums whose values have a name that is stored, sent and printed: one list gives the values,
+//! their names, and the ways from one to the other.
+
+/// A text that is the name of no value of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{given:?} is no {kind}: one of {known}")]
+pub struct UnknownName {
+    /// What kind of value was wanted.
+    pub kind: &'static str,
+    /// What was given.
+    pub given: String,
+    /// The names that there are.
+    pub known: String,
+}
+
+macro_rules! names {
+    (
+        $(#[$documentation:meta])*
+        pub enum $name:ident: $kind:literal {
+            $($(#[$value_documentation:meta])* $value:ident = $text:literal,)+
+        }
+    ) => {
+        $(#[$documentation])*
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash,
+            serde::Serialize, serde::Deserialize,
+        )]
+        pub enum $name {
+            $($(#[$value_documentation])* #[serde(rename = $text)] $value,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of the list.
+            pub const ALL: &'static [Self] = &[$(Self::$value),+];
+
+            /// The name as it is stored, sent and printed.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::names::UnknownName;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let found = Self::ALL.iter().find(|value| value.as_str() == text);
+                found.copied().ok_or_else(|| $crate::names::UnknownName {
+                    kind: $kind,
+                    given: text.to_owned(),
+                    known: [$($text),+].join(", "),
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use names;
+
+#[cfg(test)]
+mod tests {
+    use crate::lifecycle::{State, opensandbox};
+
+    #[test]
+    fn a_name_leads_to_its_value_and_back_everywhere() {
+        for value in opensandbox::Status::ALL {
+            assert_eq!(value.as_str().parse(), Ok(*value));
+            assert_eq!(value.to_string(), value.as_str());
+            let json = serde_json::to_string(value).unwrap();
+            assert_eq!(json, format!("{:?}", value.as_str()));
+            assert_eq!(serde_json::from_str::<opensandbox::Status>(&json).unwrap(), *value);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = "Paused".parse::<State>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"Paused\" is no state: \
+             one of new, creating, running, paused, stopped, error, terminated"
+        );
+        assert!(serde_json::from_str::<State>("\"\"").is_err());
+    }
+}
