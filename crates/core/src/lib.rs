@@ -1,9 +1,10 @@
-//! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox,
+//! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox, access rules,
 //! what isolation was raised, and the catalogue of errors.
 //!
 //! Pure: no I/O, no clock, no async, no panics. Every other room may use this
 //! one; it uses none.
 
+pub mod access;
 mod error;
 pub mod id;
 mod isolation;

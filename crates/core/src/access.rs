@@ -1,0 +1,275 @@
+//! Access rules: which paths of a sandbox may be read, changed or executed. The rules alone are
+//! here; whoever opens a path asks them with the name it was given, and again with the name of
+//! what it opened.
+//!
+//! - Any deny beats any allow; the order of rules never matters.
+//! - No rules allow everything; as soon as there is one, what no rule allows is denied.
+//! - An allow grants the levels that its own level includes; a deny blocks every level that
+//!   includes its own. So `deny read` closes a path, `deny readwrite` leaves it readable, and
+//!   `deny execute` stops nothing but execution.
+//! - A rule holds for its path and everything below, component by component.
+
+mod path;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+use crate::names::names;
+
+/// The most rules that one sandbox may have.
+const MAX_RULES: usize = 1_000;
+
+names! {
+    /// What a rule does.
+    pub enum Effect: "effect" {
+        /// Grants a level.
+        Allow = "allow",
+        /// Blocks a level, whatever else is allowed.
+        Deny = "deny",
+    }
+}
+
+names! {
+    /// What is done to a path.
+    pub enum Level: "level" {
+        /// Looking at it: content, attributes, entries.
+        Read = "read",
+        /// Looking at it and changing it.
+        ReadWrite = "readwrite",
+        /// Looking at it and running it, or working in it.
+        Execute = "execute",
+    }
+}
+
+impl Level {
+    /// Whether whoever has this level has the other one too. `readwrite` and `execute` include
+    /// `read`, and do not include each other.
+    pub const fn includes(self, other: Self) -> bool {
+        matches!(other, Self::Read) || self as u8 == other as u8
+    }
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What the rule does.
+    pub effect: Effect,
+    /// What it does it to.
+    pub level: Level,
+    /// Where, with everything below: an absolute path inside the sandbox.
+    pub path: String,
+}
+
+/// A rule that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("rule {index}: {reason}")]
+pub struct InvalidRule {
+    /// Which one, counted from 0.
+    pub index: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Why a path may not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The rules do not allow it. Says nothing on whether there is anything at the path.
+    #[error("the sandbox's rules deny {level} of {path}")]
+    Denied {
+        /// What was asked.
+        level: Level,
+        /// Of which path; for an operation on a whole tree, the path in it that is denied.
+        path: String,
+    },
+    /// It is no absolute path in normal form.
+    #[error("{path:?} is no path in a sandbox: {reason}")]
+    InvalidPath {
+        /// What was asked.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The sandbox's own rules cannot be read, so everything is denied.
+    #[error("the sandbox's stored rules cannot be read: {0}")]
+    Unreadable(InvalidRule),
+}
+
+/// The rules of one sandbox, checked: every path in them is absolute and in normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules(Result<Vec<Rule>, InvalidRule>);
+
+impl Default for Rules {
+    /// No rules: everything is allowed.
+    fn default() -> Self {
+        Self(Ok(Vec::new()))
+    }
+}
+
+impl Rules {
+    /// The rules, with their paths in normal form.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] for the first one whose path is empty, relative, or holds `..` or a NUL,
+    /// and for the one that is too many.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, InvalidRule> {
+        let check = |(index, rule): (usize, Rule)| {
+            if index >= MAX_RULES {
+                let reason = format!("a sandbox has at most {MAX_RULES} rules");
+                return Err(InvalidRule { index, reason });
+            }
+            let path = path::normal(rule.path.as_bytes());
+            let path = path.map_err(|reason| InvalidRule { index, reason: reason.to_owned() })?;
+            Ok(Rule { path: String::from_utf8_lossy(&path).into_owned(), ..rule })
+        };
+        rules
+            .into_iter()
+            .enumerate()
+            .map(check)
+            .collect::<Result<_, _>>()
+            .map(|rules| Self(Ok(rules)))
+    }
+
+    /// The rules that a JSON text holds, as a list of `{effect, level, path}`.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] for the first one with another shape, and as [`Rules::new`]. A text that is
+    /// no list is refused as its rule 0.
+    pub fn from_json(text: &str) -> Result<Self, InvalidRule> {
+        let invalid = |index: usize, error: &serde_json::Error| InvalidRule {
+            index,
+            reason: error.to_string(),
+        };
+        let values: Vec<serde_json::Value> =
+            serde_json::from_str(text).map_err(|error| invalid(0, &error))?;
+        Self::from_values(values)
+    }
+
+    /// The same, from values that were parsed already.
+    ///
+    /// # Errors
+    /// As [`Rules::from_json`].
+    pub fn from_values(values: Vec<serde_json::Value>) -> Result<Self, InvalidRule> {
+        let rule = |(index, value)| {
+            serde_json::from_value(value)
+                .map_err(|error| InvalidRule { index, reason: error.to_string() })
+        };
+        Self::new(values.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?)
+    }
+
+    /// The rules that were stored as JSON. What cannot be read denies everything, and says so.
+    pub fn stored(text: &str) -> Self {
+        Self::from_json(text).unwrap_or_else(|error| Self(Err(error)))
+    }
+
+    /// The rules, in the order they were given.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] when they were stored and cannot be read.
+    pub fn as_slice(&self) -> Result<&[Rule], Error> {
+        self.0.as_deref().map_err(|error| Error::Unreadable(error.clone()))
+    }
+
+    /// Whether there is no rule at all, so that everything is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_ok_and(Vec::is_empty)
+    }
+
+    /// Whether the rules let a path be used like that. Looks at the name alone: whoever follows a
+    /// link asks again with the name of what the link led to.
+    ///
+    /// # Errors
+    /// [`Error::Denied`], and the other variants for a path or rules that are none.
+    pub fn allows(&self, level: Level, path: &[u8]) -> Result<(), Error> {
+        self.allows_normal(level, &normal(path)?)
+    }
+
+    /// Whether the rules let a path and everything below it be used like that, as an operation
+    /// does that goes through a whole tree and must not stop in the middle.
+    ///
+    /// # Errors
+    /// As [`Rules::allows`]; a denial names the path of the rule when it lies below.
+    pub fn allows_tree(&self, level: Level, path: &[u8]) -> Result<(), Error> {
+        let path = normal(path)?;
+        self.allows_normal(level, &path)?;
+        match self.denied_below(level, &path)? {
+            Some(denied) => Err(Error::Denied { level, path: denied.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the rules let something be moved, with everything below it: both ends must be
+    /// writable, and no rule may lose what it names. A move would take a tree away from under the
+    /// rules for its parts, so those that deny execution stop it too.
+    ///
+    /// # Errors
+    /// As [`Rules::allows_tree`].
+    pub fn allows_move(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        for path in [from, to] {
+            self.allows_tree(Level::ReadWrite, path)?;
+            if let Some(denied) = self.denied_below(Level::Execute, &normal(path)?)? {
+                let path = denied.to_owned();
+                return Err(Error::Denied { level: Level::ReadWrite, path });
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of a rule that denies a level somewhere below a path, if there is one. Such a rule
+    /// may name something that does not exist.
+    ///
+    /// # Errors
+    /// For a path or rules that are none.
+    pub fn denies_below(&self, level: Level, path: &[u8]) -> Result<Option<&str>, Error> {
+        self.denied_below(level, &normal(path)?)
+    }
+
+    fn allows_normal(&self, level: Level, path: &[u8]) -> Result<(), Error> {
+        let rules = self.as_slice()?;
+        let mut allowed = rules.is_empty();
+        for rule in rules.iter().filter(|rule| path::is_at_or_below(path, rule.path.as_bytes())) {
+            match rule.effect {
+                Effect::Allow => allowed |= rule.level.includes(level),
+                Effect::Deny if level.includes(rule.level) => {
+                    allowed = false;
+                    break;
+                }
+                Effect::Deny => {}
+            }
+        }
+        let denied = || Error::Denied { level, path: String::from_utf8_lossy(path).into_owned() };
+        if allowed { Ok(()) } else { Err(denied()) }
+    }
+
+    fn denied_below(&self, level: Level, path: &[u8]) -> Result<Option<&str>, Error> {
+        let denies = |rule: &&Rule| {
+            rule.effect == Effect::Deny
+                && level.includes(rule.level)
+                && rule.path.as_bytes() != path
+                && path::is_at_or_below(rule.path.as_bytes(), path)
+        };
+        Ok(self.as_slice()?.iter().find(denies).map(|rule| rule.path.as_str()))
+    }
+}
+
+fn normal(path: &[u8]) -> Result<Vec<u8>, Error> {
+    path::normal(path).map_err(|reason| Error::InvalidPath {
+        path: String::from_utf8_lossy(path).into_owned(),
+        reason,
+    })
+}
+
+impl Serialize for Rules {
+    /// Fails for rules that could not be read: nothing else may be stored in their place.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_slice().map_err(ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rules {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_values(Vec::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;
