@@ -1,28 +1,42 @@
-//! Ids that callers choose: of sandboxes, of what runs in them, of snapshots.
-//!
-//! An id is also the idempotency key of whatever it names: asking twice with the same id starts
-//! the thing once. Making ids up takes a clock or chance, and is the caller's.
+//! Ids. Those of sandboxes, of what runs in them and of snapshots are labels that callers choose:
+//! such an id is also the idempotency key of whatever it names, so that asking twice with the same
+//! one starts the thing once. Those of owners and executions come from other systems and are taken
+//! as they are. Making ids up takes a clock or chance, and is the caller's.
 
 use serde::{Deserialize, Serialize};
 
 /// The longest id: a DNS label, so that it fits into container names, host names and labels.
 const LENGTH: usize = 63;
 
+/// The longest name from another system, in bytes.
+const FOREIGN_LENGTH: usize = 200;
+
 /// A text that is no id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no id: up to {LENGTH} lower-case letters, digits and inner hyphens")]
-pub struct InvalidId(pub String);
+pub enum InvalidId {
+    /// It is no label.
+    #[error("{0:?} is no id: up to {LENGTH} lower-case letters, digits and inner hyphens")]
+    Label(String),
+    /// It is no name that is taken over from another system.
+    #[error("{0:?} is no name: up to {FOREIGN_LENGTH} bytes of text without control characters")]
+    Foreign(String),
+}
 
-fn check(text: String) -> Result<String, InvalidId> {
+fn label(text: String) -> Result<String, InvalidId> {
     let fits = (1..=LENGTH).contains(&text.len())
         && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
         && !text.starts_with('-')
         && !text.ends_with('-');
-    if fits { Ok(text) } else { Err(InvalidId(text)) }
+    if fits { Ok(text) } else { Err(InvalidId::Label(text)) }
+}
+
+fn foreign(text: String) -> Result<String, InvalidId> {
+    let fits = (1..=FOREIGN_LENGTH).contains(&text.len()) && !text.chars().any(char::is_control);
+    if fits { Ok(text) } else { Err(InvalidId::Foreign(text)) }
 }
 
 macro_rules! id {
-    ($(#[$documentation:meta])* $name:ident) => {
+    ($(#[$documentation:meta])* $name:ident, $check:ident) => {
         $(#[$documentation])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -32,10 +46,9 @@ macro_rules! id {
             /// The id that a text is.
             ///
             /// # Errors
-            /// [`InvalidId`] for anything but 1 to 63 lower-case letters, digits and hyphens, with
-            /// no hyphen at either end.
+            /// [`InvalidId`] for a text that this kind of id does not allow.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
-                check(text.into()).map(Self)
+                $check(text.into()).map(Self)
             }
 
             /// The id as text.
@@ -67,17 +80,41 @@ macro_rules! id {
 }
 
 id!(
-    /// Names a sandbox, in its runtime and in everything that is kept of it.
-    SandboxId
+    /// Names a sandbox, in its runtime and in everything that is kept of it: 1 to 63 lower-case
+    /// letters, digits and hyphens, with no hyphen at either end.
+    SandboxId,
+    label
 );
 id!(
-    /// Names one command that was started in a sandbox; unique within the sandbox.
-    ExecId
+    /// Names one command that was started in a sandbox; unique within the sandbox, and formed as
+    /// [`SandboxId`].
+    ExecId,
+    label
 );
 id!(
-    /// Names a snapshot of a sandbox's file system.
-    SnapshotId
+    /// Names a snapshot of a sandbox's file system; formed as [`SandboxId`].
+    SnapshotId,
+    label
 );
+id!(
+    /// Names whose a sandbox is, byte by byte: `u1` is not `U1`. 1 to 200 bytes of text without
+    /// control characters.
+    OwnerId,
+    foreign
+);
+id!(
+    /// Names the execution that a sandbox or an operation belongs to, for whoever started it; formed
+    /// as [`OwnerId`].
+    ExecutionId,
+    foreign
+);
+
+impl SandboxId {
+    /// The id of the workflow that watches the sandbox (seed 002, "Lifecycle watcher").
+    pub fn watcher(&self) -> String {
+        format!("sandbox-watcher:{self}")
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -89,7 +126,7 @@ mod tests {
             assert_eq!(SandboxId::new(good).unwrap().as_str(), good);
         }
         for bad in ["", "-a", "a-", "A", "a.b", "a/b", "..", "a b", "ü", &"x".repeat(64)] {
-            assert_eq!(SandboxId::new(bad), Err(InvalidId(bad.to_owned())));
+            assert_eq!(SandboxId::new(bad), Err(InvalidId::Label(bad.to_owned())));
         }
     }
 
@@ -100,5 +137,21 @@ mod tests {
         assert_eq!(text, "\"build-1\"");
         assert_eq!(serde_json::from_str::<ExecId>(&text).unwrap(), id);
         assert!(serde_json::from_str::<ExecId>("\"../build\"").is_err());
+    }
+
+    #[test]
+    fn an_owner_is_taken_as_it_is() {
+        for good in ["u1", "U1", "auth0|5f7c", "Jürgen <j@example.org>", " ", &"x".repeat(200)] {
+            assert_eq!(OwnerId::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a\nb", "a\0", "\u{7f}", "\u{85}", &"x".repeat(201)] {
+            assert_eq!(OwnerId::new(bad), Err(InvalidId::Foreign(bad.to_owned())));
+        }
+        assert_ne!(OwnerId::new("u1"), OwnerId::new("U1"));
+    }
+
+    #[test]
+    fn a_watcher_is_named_after_its_sandbox() {
+        assert_eq!(SandboxId::new("sb1").unwrap().watcher(), "sandbox-watcher:sb1");
     }
 }

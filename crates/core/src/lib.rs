@@ -1,11 +1,12 @@
 //! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox, access rules,
-//! what isolation was raised, and the catalogue of errors.
+//! events, what isolation was raised, and the catalogue of errors.
 //!
 //! Pure: no I/O, no clock, no async, no panics. Every other room may use this
 //! one; it uses none.
 
 pub mod access;
 mod error;
+pub mod event;
 pub mod id;
 mod isolation;
 pub mod lifecycle;
@@ -13,12 +14,14 @@ mod limits;
 mod names;
 mod parse;
 pub mod sandbox;
+mod ttl;
 
 pub use error::{Code, Problem};
-pub use id::{ExecId, SandboxId, SnapshotId};
+pub use id::{ExecId, ExecutionId, OwnerId, SandboxId, SnapshotId};
 pub use isolation::{Enforcement, Isolation, Level, LimitReport, WallReport};
 pub use lifecycle::{CannotTransition, Operation, State};
 pub use limits::BundleLimits;
 pub use names::UnknownName;
 pub use parse::{ParseError, parse_bytes, parse_cpus, parse_duration};
 pub use sandbox::SandboxSpec;
+pub use ttl::{InvalidTtl, Ttl};

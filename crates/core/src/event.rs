@@ -1,0 +1,287 @@
+//! What is recorded of each sandbox for those who watch (seed 002, "Events"): the eight events,
+//! and what each tells. An event never holds the content of a file, output, or an environment.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ExecutionId, OwnerId, SandboxId};
+use crate::names::names;
+
+names! {
+    /// What happened.
+    pub enum Kind: "event" {
+        /// A sandbox was made, and is ready.
+        SandboxCreated = "SANDBOX_CREATED",
+        /// It ended for good.
+        SandboxKilled = "SANDBOX_KILLED",
+        /// It was paused or stopped.
+        SandboxPaused = "SANDBOX_PAUSED",
+        /// It was resumed or started again.
+        SandboxResumed = "SANDBOX_RESUMED",
+        /// The end of its life was moved.
+        SandboxRenewed = "SANDBOX_RENEWED",
+        /// A command ended, in whatever way.
+        CommandCompleted = "COMMAND_COMPLETED",
+        /// Files were copied into it.
+        SyncFromVfsCompleted = "SYNC_FROM_VFS_COMPLETED",
+        /// Files were copied out of it.
+        SyncToVfsCompleted = "SYNC_TO_VFS_COMPLETED",
+    }
+}
+
+/// One event, as it is stored and sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// Its place among all events of the store: later ones have greater numbers.
+    pub seq: u64,
+    /// Tells two events apart for good; the same when an operation is replayed.
+    pub id: EventId,
+    /// The sandbox that it happened to.
+    pub sandbox_id: SandboxId,
+    /// Whose that sandbox is.
+    pub owner_id: OwnerId,
+    /// The execution that the operation was part of.
+    pub execution_id: Option<ExecutionId>,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// What happened: `type` and `data` in JSON.
+    #[serde(flatten)]
+    pub payload: Payload,
+}
+
+/// Names an event: an operation records at most one of each kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventId(String);
+
+impl EventId {
+    /// The id of the event that an operation records of a kind.
+    pub fn of(operation_id: &str, kind: Kind) -> Self {
+        // No kind holds a colon, so that no two operations share an id.
+        Self(format!("{operation_id}:{kind}"))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for EventId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What an event tells, by its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Payload {
+    /// [`Kind::SandboxCreated`].
+    SandboxCreated(Created),
+    /// [`Kind::SandboxKilled`].
+    SandboxKilled(Ended),
+    /// [`Kind::SandboxPaused`].
+    SandboxPaused(Ended),
+    /// [`Kind::SandboxResumed`].
+    SandboxResumed(Nothing),
+    /// [`Kind::SandboxRenewed`].
+    SandboxRenewed(Renewed),
+    /// [`Kind::CommandCompleted`].
+    CommandCompleted(Command),
+    /// [`Kind::SyncFromVfsCompleted`].
+    SyncFromVfsCompleted(Sync),
+    /// [`Kind::SyncToVfsCompleted`].
+    SyncToVfsCompleted(Sync),
+}
+
+impl Payload {
+    /// The kind of event that tells this.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::SandboxCreated(_) => Kind::SandboxCreated,
+            Self::SandboxKilled(_) => Kind::SandboxKilled,
+            Self::SandboxPaused(_) => Kind::SandboxPaused,
+            Self::SandboxResumed(_) => Kind::SandboxResumed,
+            Self::SandboxRenewed(_) => Kind::SandboxRenewed,
+            Self::CommandCompleted(_) => Kind::CommandCompleted,
+            Self::SyncFromVfsCompleted(_) => Kind::SyncFromVfsCompleted,
+            Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
+        }
+    }
+}
+
+/// What is told of a new sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    /// What its file system began with.
+    pub image: String,
+    /// The end of its life, where it has one.
+    pub expires_at: Option<Timestamp>,
+}
+
+names! {
+    /// Why a sandbox was paused or ended.
+    pub enum Reason: "reason" {
+        /// Its owner asked for it.
+        Requested = "requested",
+        /// The end of its life had come.
+        Expired = "expired",
+        /// Nobody had used it for as long as was agreed.
+        Idle = "idle",
+        /// Its runtime does not have it any more.
+        Gone = "gone",
+        /// It could not be made.
+        Failed = "failed",
+    }
+}
+
+/// What is told of a sandbox that was paused or killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What is told where the kind says all: an empty object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// What is told of a life that was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Renewed {
+    /// Its new end.
+    pub expires_at: Timestamp,
+}
+
+/// What is told of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Command {
+    /// Its exit code, as a shell would give it; none when nobody knows it.
+    pub exit_code: Option<i32>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// Whether it was ended because its time was up.
+    pub timed_out: bool,
+    /// How many bytes it wrote to its standard output.
+    pub stdout_bytes: u64,
+    /// How many bytes it wrote to its standard error.
+    pub stderr_bytes: u64,
+}
+
+/// What is told of a transfer of files. The first four count files and add up to all that were
+/// looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sync {
+    /// Files that were copied.
+    pub copied: u64,
+    /// Files that were the same on both sides.
+    pub unchanged: u64,
+    /// Files that a filter or rule left out.
+    pub skipped: u64,
+    /// Files that were removed because the source has them no more.
+    pub deleted: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// Files that had changed on both sides.
+    pub conflicts: u64,
+    /// The commit that was made of it, where one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit_id: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at() -> Timestamp {
+        "2026-01-02T03:04:05Z".parse().unwrap()
+    }
+
+    fn one_of_each() -> Vec<Payload> {
+        vec![
+            Payload::SandboxCreated(Created { image: "host".into(), expires_at: None }),
+            Payload::SandboxKilled(Ended { reason: Reason::Expired }),
+            Payload::SandboxPaused(Ended { reason: Reason::Idle }),
+            Payload::SandboxResumed(Nothing {}),
+            Payload::SandboxRenewed(Renewed { expires_at: at() }),
+            Payload::CommandCompleted(Command {
+                exit_code: Some(3),
+                duration_ms: 12,
+                timed_out: false,
+                stdout_bytes: 5,
+                stderr_bytes: 0,
+            }),
+            Payload::SyncFromVfsCompleted(Sync::default()),
+            Payload::SyncToVfsCompleted(Sync { commit_id: Some("c1".into()), ..Sync::default() }),
+        ]
+    }
+
+    fn event(payload: Payload) -> Event {
+        Event {
+            seq: 7,
+            id: EventId::of("op-1", payload.kind()),
+            sandbox_id: SandboxId::new("sb1").unwrap(),
+            owner_id: OwnerId::new("u1").unwrap(),
+            execution_id: None,
+            at: at(),
+            payload,
+        }
+    }
+
+    #[test]
+    fn the_eight_events_are_those_of_the_seed() {
+        let kinds: Vec<_> = one_of_each().iter().map(Payload::kind).collect();
+        assert_eq!(kinds, Kind::ALL);
+        for payload in one_of_each() {
+            let kind = payload.kind();
+            let json = serde_json::to_value(event(payload)).unwrap();
+            assert_eq!(json["type"], kind.as_str());
+            assert!(json["data"].is_object(), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_event_has_its_eight_fields_and_comes_back() {
+        let json = serde_json::to_value(event(one_of_each().remove(5))).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "seq": 7,
+                "id": "op-1:COMMAND_COMPLETED",
+                "type": "COMMAND_COMPLETED",
+                "sandboxId": "sb1",
+                "ownerId": "u1",
+                "executionId": null,
+                "at": "2026-01-02T03:04:05Z",
+                "data": {
+                    "exitCode": 3,
+                    "durationMs": 12,
+                    "timedOut": false,
+                    "stdoutBytes": 5,
+                    "stderrBytes": 0
+                }
+            })
+        );
+        for payload in one_of_each() {
+            let event = event(payload);
+            let text = serde_json::to_string(&event).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn ids_differ_by_operation_and_by_kind() {
+        let ids: std::collections::BTreeSet<_> = ["a", "a:b", "a:SANDBOX_PAUSED"]
+            .iter()
+            .flat_map(|operation| Kind::ALL.iter().map(|kind| EventId::of(operation, *kind)))
+            .collect();
+        assert_eq!(ids.len(), 24);
+    }
+}
