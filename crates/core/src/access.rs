@@ -13,6 +13,7 @@ mod path;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
+use crate::error::{Code, Problem};
 use crate::names::names;
 
 /// The most rules that one sandbox may have.
@@ -92,6 +93,24 @@ pub enum Error {
     /// The sandbox's own rules cannot be read, so everything is denied.
     #[error("the sandbox's stored rules cannot be read: {0}")]
     Unreadable(InvalidRule),
+}
+
+impl From<InvalidRule> for Problem {
+    fn from(invalid: InvalidRule) -> Self {
+        Self::new(Code::RuleInvalid, format!("the access rule {} is refused", invalid.index))
+            .because(invalid.reason)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let code = match error {
+            Error::Denied { .. } => Code::AccessDenied,
+            Error::InvalidPath { .. } => Code::PathInvalid,
+            Error::Unreadable(_) => Code::RuleInvalid,
+        };
+        Self::new(code, error.to_string())
+    }
 }
 
 /// The rules of one sandbox, checked: every path in them is absolute and in normal form.

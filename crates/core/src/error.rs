@@ -3,96 +3,97 @@
 //! Libraries return their own `Error` enums; the edge maps each to a [`Problem`]
 //! through this list. Each code has a page under `docs/errors/`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// A stable error code. The text of a code never changes once released.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Code {
-    /// An argument or value could not be understood.
-    InvalidInput,
-    /// There is no bundle with that id, or the prefix names several.
-    BundleNotFound,
-    /// The stored bundle does not match its content hash or its own rules.
-    BundleInvalid,
-    /// The changes exceed a limit of the bundle; the view is kept.
-    BundleTooLarge,
-    /// The host's files changed since the view was taken.
-    BundleConflict,
-    /// A path was asked for that may never be applied.
-    PathRefused,
-    /// A change to a file that host tools execute was not accepted by name.
-    ExecutedFile,
-    /// The directory may not be used as a project.
-    ProjectRefused,
-    /// A wall that was asked for cannot be raised on this host.
-    WallUnavailable,
-    /// A limit that was asked for cannot be held on this host.
-    LimitUnavailable,
-    /// The sandbox failed while it was being set up.
-    LaunchFailed,
-    /// The command was ended by its time limit.
-    TimedOut,
-    /// The command was ended because it used more memory than allowed.
-    OutOfMemory,
-    /// The command was ended because it used more disk than allowed.
-    DiskExceeded,
-    /// The command was ended because it wrote more output than allowed.
-    OutputExceeded,
-    /// A file or system operation of Stockade's own failed.
-    Io,
+use crate::names::names;
+
+names! {
+    /// A stable error code. The text of a code never changes once released.
+    pub enum Code: "error code" {
+        /// An argument or value could not be understood.
+        InvalidInput = "INVALID_INPUT",
+        /// An access rule has a form that is not understood, or the stored rules have.
+        RuleInvalid = "RULE_INVALID",
+        /// A path inside a sandbox is not absolute, or not one that can be used.
+        PathInvalid = "PATH_INVALID",
+        /// There is no such sandbox, snapshot, command or operation, or it is somebody else's.
+        NotFound = "NOT_FOUND",
+        /// There is no such file or directory in the sandbox.
+        FileNotFound = "FILE_NOT_FOUND",
+        /// No tool is registered under that name.
+        ToolUnknown = "TOOL_UNKNOWN",
+        /// The sandbox is in a state in which this cannot be done.
+        InvalidState = "INVALID_STATE",
+        /// The sandbox has ended for good.
+        SandboxTerminated = "SANDBOX_TERMINATED",
+        /// The sandbox's access rules deny that use of a path.
+        AccessDenied = "ACCESS_DENIED",
+        /// The name is taken by something that was asked for differently.
+        Conflict = "CONFLICT",
+        /// The owner has as much of it as is allowed.
+        QuotaExceeded = "QUOTA_EXCEEDED",
+        /// The operation was cancelled before it ended.
+        Cancelled = "CANCELLED",
+        /// There is no bundle with that id, or the prefix names several.
+        BundleNotFound = "BUNDLE_NOT_FOUND",
+        /// The stored bundle does not match its content hash or its own rules.
+        BundleInvalid = "BUNDLE_INVALID",
+        /// The changes exceed a limit of the bundle; the view is kept.
+        BundleTooLarge = "BUNDLE_TOO_LARGE",
+        /// The host's files changed since the view was taken.
+        BundleConflict = "BUNDLE_CONFLICT",
+        /// A path was asked for that may never be applied.
+        PathRefused = "PATH_REFUSED",
+        /// A change to a file that host tools execute was not accepted by name.
+        ExecutedFile = "EXECUTED_FILE",
+        /// The directory may not be used as a project.
+        ProjectRefused = "PROJECT_REFUSED",
+        /// A wall that was asked for cannot be raised on this host.
+        WallUnavailable = "WALL_UNAVAILABLE",
+        /// A limit that was asked for cannot be held on this host.
+        LimitUnavailable = "LIMIT_UNAVAILABLE",
+        /// The sandbox failed while it was being set up.
+        LaunchFailed = "LAUNCH_FAILED",
+        /// The command was ended by its time limit.
+        TimedOut = "TIMED_OUT",
+        /// The command was ended because it used more memory than allowed.
+        OutOfMemory = "OUT_OF_MEMORY",
+        /// The command was ended because it used more disk than allowed.
+        DiskExceeded = "DISK_EXCEEDED",
+        /// The command was ended because it wrote more output than allowed.
+        OutputExceeded = "OUTPUT_EXCEEDED",
+        /// The sandbox's runtime, or this host, cannot do that.
+        Unsupported = "UNSUPPORTED",
+        /// The server, or what holds the sandboxes, does not answer.
+        Unreachable = "UNREACHABLE",
+        /// It may have happened or not, and nobody is left who knows.
+        OutcomeUnknown = "OUTCOME_UNKNOWN",
+        /// The database is damaged, or was written by a newer version.
+        DatabaseInvalid = "DATABASE_INVALID",
+        /// A file or system operation of Stockade's own failed.
+        Io = "IO",
+    }
 }
 
 impl Code {
-    /// Every code, in the order of the documents.
-    pub const ALL: &'static [Self] = &[
-        Self::InvalidInput,
-        Self::BundleNotFound,
-        Self::BundleInvalid,
-        Self::BundleTooLarge,
-        Self::BundleConflict,
-        Self::PathRefused,
-        Self::ExecutedFile,
-        Self::ProjectRefused,
-        Self::WallUnavailable,
-        Self::LimitUnavailable,
-        Self::LaunchFailed,
-        Self::TimedOut,
-        Self::OutOfMemory,
-        Self::DiskExceeded,
-        Self::OutputExceeded,
-        Self::Io,
-    ];
-
-    /// The code as it is printed and as its page is named.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidInput => "INVALID_INPUT",
-            Self::BundleNotFound => "BUNDLE_NOT_FOUND",
-            Self::BundleInvalid => "BUNDLE_INVALID",
-            Self::BundleTooLarge => "BUNDLE_TOO_LARGE",
-            Self::BundleConflict => "BUNDLE_CONFLICT",
-            Self::PathRefused => "PATH_REFUSED",
-            Self::ExecutedFile => "EXECUTED_FILE",
-            Self::ProjectRefused => "PROJECT_REFUSED",
-            Self::WallUnavailable => "WALL_UNAVAILABLE",
-            Self::LimitUnavailable => "LIMIT_UNAVAILABLE",
-            Self::LaunchFailed => "LAUNCH_FAILED",
-            Self::TimedOut => "TIMED_OUT",
-            Self::OutOfMemory => "OUT_OF_MEMORY",
-            Self::DiskExceeded => "DISK_EXCEEDED",
-            Self::OutputExceeded => "OUTPUT_EXCEEDED",
-            Self::Io => "IO",
-        }
-    }
-
     /// The exit code of a command that ends with this error: 124 for a time-out, 137 for a
-    /// command that a limit killed, 125 for everything else (as `docker run` and `env` do).
+    /// command that a limit killed, 2 for what was not understood, 1 for what was answered with no,
+    /// 125 for what Stockade could not do (as `docker run` and `env` do).
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::TimedOut => 124,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded => 137,
-            Self::InvalidInput => 2,
-            Self::BundleNotFound
+            Self::InvalidInput | Self::RuleInvalid | Self::PathInvalid => 2,
+            Self::NotFound
+            | Self::FileNotFound
+            | Self::ToolUnknown
+            | Self::InvalidState
+            | Self::SandboxTerminated
+            | Self::AccessDenied
+            | Self::Conflict
+            | Self::QuotaExceeded
+            | Self::Cancelled
+            | Self::BundleNotFound
             | Self::BundleInvalid
             | Self::BundleTooLarge
             | Self::BundleConflict
@@ -102,6 +103,10 @@ impl Code {
             | Self::WallUnavailable
             | Self::LimitUnavailable
             | Self::LaunchFailed
+            | Self::Unsupported
+            | Self::Unreachable
+            | Self::OutcomeUnknown
+            | Self::DatabaseInvalid
             | Self::Io => 125,
         }
     }
@@ -109,36 +114,34 @@ impl Code {
     /// The HTTP status that carries this code.
     pub const fn http_status(self) -> u16 {
         match self {
-            Self::InvalidInput | Self::ProjectRefused => 400,
-            Self::PathRefused | Self::ExecutedFile => 403,
-            Self::BundleNotFound => 404,
+            Self::InvalidInput | Self::RuleInvalid | Self::PathInvalid | Self::ProjectRefused => {
+                400
+            }
+            Self::AccessDenied | Self::PathRefused | Self::ExecutedFile => 403,
+            Self::NotFound | Self::FileNotFound | Self::ToolUnknown | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
-            Self::BundleConflict => 409,
+            Self::InvalidState | Self::Conflict | Self::Cancelled | Self::BundleConflict => 409,
+            Self::SandboxTerminated => 410,
             Self::BundleTooLarge => 413,
             Self::BundleInvalid => 422,
-            Self::WallUnavailable | Self::LimitUnavailable => 501,
-            Self::LaunchFailed | Self::Io => 500,
+            Self::QuotaExceeded => 429,
+            Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
+            Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
+            Self::Unreachable => 503,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded => 507,
         }
     }
 
     /// Whether the same call may succeed later without any change.
     pub const fn retryable(self) -> bool {
-        matches!(self, Self::LaunchFailed | Self::Io)
-    }
-}
-
-impl std::fmt::Display for Code {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
+        matches!(self, Self::LaunchFailed | Self::Unreachable | Self::Io)
     }
 }
 
 /// An error as it leaves Stockade, the same on every edge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The stable code.
-    #[serde(serialize_with = "as_text")]
     pub code: Code,
     /// What failed, in one sentence.
     pub message: String,
@@ -177,10 +180,6 @@ impl Problem {
     }
 }
 
-fn as_text<S: serde::Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(code.as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,5 +210,6 @@ mod tests {
                 "retryable": false
             })
         );
+        assert_eq!(serde_json::from_value::<Problem>(json).unwrap(), problem);
     }
 }

@@ -20,6 +20,7 @@ pub mod opensandbox;
 pub mod orbiter;
 pub mod smithers;
 
+use crate::error::{Code, Problem};
 use crate::names::names;
 
 names! {
@@ -136,6 +137,22 @@ pub enum Refused {
         /// The state it is in.
         state: State,
     },
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let code = match refused {
+            Refused::Terminated { .. } => Code::SandboxTerminated,
+            Refused::State { .. } => Code::InvalidState,
+        };
+        Self::new(code, refused.to_string())
+    }
+}
+
+impl<S: std::fmt::Display> From<CannotTransition<S>> for Problem {
+    fn from(error: CannotTransition<S>) -> Self {
+        Self::new(Code::InvalidState, error.to_string())
+    }
 }
 
 impl Operation {
