@@ -7,6 +7,7 @@ use super::Finding;
 /// Each crate with the workspace crates that it may use, in any kind of dependency.
 const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
+    ("stockade-api", &["stockade-core"]),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),

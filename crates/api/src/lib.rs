@@ -1,0 +1,52 @@
+//! The one list of operations on sandboxes: [`Sandboxes`], and what its operations are asked and
+//! answer with, as Rust types and as JSON.
+//!
+//! `service` implements it by doing, `client` by asking a server. Nothing here decides or does
+//! anything.
+//!
+//! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
+//! `session`, `files`, `endpoint`, `tool`, `event`, `operation`.
+
+mod bytes;
+mod caller;
+mod command;
+mod endpoint;
+mod event;
+mod files;
+mod operation;
+mod sandbox;
+mod sandboxes;
+mod session;
+mod snapshot;
+mod stream;
+mod tool;
+
+pub use bytes::Bytes;
+pub use caller::Caller;
+pub use command::{
+    CommandLine, Ending, Execute, Executed, OutputChunk, OutputEnd, OutputItem, ReadOutput,
+    Terminal,
+};
+pub use endpoint::{Connect, Endpoint, HttpAnswer, HttpRequest, Method, ResolveEndpoint};
+pub use event::{ReadEvents, RecordedEvent};
+pub use files::{
+    EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing, MakeDirectory, MoveFile,
+    ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile,
+    Written,
+};
+pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
+pub use sandbox::{
+    CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,
+    SandboxList, SandboxUser,
+};
+pub use sandboxes::{Done, Names, Remote, Sandboxes, Transport, dispatch};
+pub use session::{OpenSession, Session, SessionEvent, SessionInput};
+pub use snapshot::{Restore, Snapshot, TakeSnapshot};
+pub use stream::{Duplex, Items};
+pub use tool::{RunTool, Tool, ToolResult};
+
+/// What went wrong, with its stable code.
+pub use stockade_core::Problem;
+
+/// What operations return.
+pub type Result<T> = std::result::Result<T, Problem>;

@@ -1,0 +1,55 @@
+//! Operations as such: their ids and their records.
+
+use serde::{Deserialize, Serialize};
+use stockade_core::{Problem, SandboxId};
+
+/// Names one operation that was recorded. The seeds call it a workflow id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OperationId(pub String);
+
+impl std::fmt::Display for OperationId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ById {
+    /// Which.
+    pub id: SandboxId,
+}
+
+/// Where a recorded operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OperationStatus {
+    /// It waits for its turn.
+    Waiting,
+    /// It is being done.
+    Running,
+    /// It is done.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// What is known of a recorded operation (seed 002, `ISandboxWorkflowHandle`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationInfo {
+    /// Its id.
+    pub workflow_id: OperationId,
+    /// What was done, such as `sandbox.execute`.
+    pub name: String,
+    /// Where it stands.
+    pub status: OperationStatus,
+    /// What it answered with.
+    pub result: Option<serde_json::Value>,
+    /// Why it failed.
+    pub error: Option<Problem>,
+}
