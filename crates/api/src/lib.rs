@@ -5,7 +5,7 @@
 //! anything.
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
-//! `session`, `files`, `endpoint`, `tool`, `event`, `operation`.
+//! `session`, `files`, `endpoint`, `tool`, `event`, `operation`; `wire` says how they travel.
 
 mod bytes;
 mod caller;
@@ -20,6 +20,7 @@ mod session;
 mod snapshot;
 mod stream;
 mod tool;
+pub mod wire;
 
 pub use bytes::Bytes;
 pub use caller::Caller;

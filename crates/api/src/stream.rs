@@ -1,6 +1,7 @@
 //! Answers that take their time: items one after another, and bytes both ways.
 
 use std::fmt::Debug;
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -20,6 +21,11 @@ impl<T> Items<T> {
     /// The next item; `None` after the last. May be cancelled without losing one.
     pub async fn next(&mut self) -> Option<Result<T>> {
         self.0.recv().await
+    }
+
+    /// The next item, for those who poll.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        self.0.poll_recv(context)
     }
 }
 

@@ -8,6 +8,8 @@ use super::Finding;
 const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
     ("stockade-api", &["stockade-core"]),
+    ("stockade-client", &["stockade-core", "stockade-api"]),
+    ("stockade-server", &["stockade-core", "stockade-api"]),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),

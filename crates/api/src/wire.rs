@@ -1,0 +1,226 @@
+//! How operations travel over HTTP: the paths, the headers, and the frames of a session.
+//!
+//! A plain operation is `POST /v0/call/NAME` with the request as JSON, answered by JSON. Long
+//! answers are lines of JSON; files are bodies as they are; sessions and connections take the
+//! connection over (`101`). A failure is `{"error": {…}}` with the status of its code; in lines of
+//! JSON it is the last line.
+
+use std::io;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stockade_core::Problem;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::{SessionEvent, SessionInput};
+
+/// The path of a plain operation, before its name.
+pub const CALL: &str = "/v0/call/";
+/// Opens a session; answered by `101`, then frames.
+pub const SESSION: &str = "/v0/session";
+/// Connects to a port; answered by `101`, then its bytes.
+pub const CONNECT: &str = "/v0/connect";
+/// Reads the output of an operation; answered by lines of JSON.
+pub const OUTPUT: &str = "/v0/output";
+/// Reads events; answered by lines of JSON.
+pub const EVENTS: &str = "/v0/events";
+/// Reads a file; answered by its bytes.
+pub const READ: &str = "/v0/read";
+/// Writes a file: the body is its content, the request is in [`REQUEST_HEADER`].
+pub const WRITE: &str = "/v0/write";
+/// Tells who serves.
+pub const HEALTH: &str = "/v0/health";
+
+/// The caller's name for the operation.
+pub const KEY_HEADER: &str = "idempotency-key";
+/// The execution that the operation is part of.
+pub const EXECUTION_HEADER: &str = "stockade-execution-id";
+/// A request whose body is something else: its JSON in base64.
+pub const REQUEST_HEADER: &str = "stockade-request";
+/// What a connection becomes.
+pub const PROTOCOL: &str = "stockade";
+
+/// The longest frame, in bytes.
+const FRAME_BYTES: usize = 1 << 20;
+
+/// The way a failure is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Failed {
+    /// The failure.
+    pub error: Problem,
+}
+
+/// What a frame holds; its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Stdout = 1,
+    Stderr = 2,
+    Event = 3,
+    Problem = 4,
+    Stdin = 5,
+    Input = 6,
+}
+
+impl Kind {
+    fn of(byte: u8) -> io::Result<Self> {
+        let all =
+            [Self::Stdout, Self::Stderr, Self::Event, Self::Problem, Self::Stdin, Self::Input];
+        let found = all.into_iter().find(|kind| *kind as u8 == byte);
+        found.ok_or_else(|| invalid(format!("a frame of the unknown kind {byte}")))
+    }
+}
+
+/// Writes what comes from a command as one frame. Output goes as it is, the rest as JSON.
+///
+/// # Errors
+/// When the connection is gone.
+pub async fn write_event(
+    to: &mut (impl AsyncWrite + Unpin),
+    event: &crate::Result<SessionEvent>,
+) -> io::Result<()> {
+    match event {
+        Ok(SessionEvent::Stdout { data }) => write_bytes(to, Kind::Stdout, &data.0).await,
+        Ok(SessionEvent::Stderr { data }) => write_bytes(to, Kind::Stderr, &data.0).await,
+        Ok(event) => write(to, Kind::Event, &json(event)?).await,
+        Err(problem) => write(to, Kind::Problem, &json(problem)?).await,
+    }
+}
+
+/// Reads what comes from a command; `None` at the end of the connection.
+///
+/// # Errors
+/// When the connection is gone within a frame, or holds something else.
+pub async fn read_event(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<crate::Result<SessionEvent>>> {
+    let Some((kind, payload)) = read(from).await? else { return Ok(None) };
+    Ok(Some(match kind {
+        Kind::Stdout => Ok(SessionEvent::Stdout { data: payload.into() }),
+        Kind::Stderr => Ok(SessionEvent::Stderr { data: payload.into() }),
+        Kind::Event => Ok(parse(&payload)?),
+        Kind::Problem => Err(parse(&payload)?),
+        Kind::Stdin | Kind::Input => return Err(invalid("a frame for the other side")),
+    }))
+}
+
+/// Writes what goes to a command as one frame.
+///
+/// # Errors
+/// When the connection is gone.
+pub async fn write_input(
+    to: &mut (impl AsyncWrite + Unpin),
+    input: &SessionInput,
+) -> io::Result<()> {
+    match input {
+        SessionInput::Stdin { data } => write_bytes(to, Kind::Stdin, &data.0).await,
+        input => write(to, Kind::Input, &json(input)?).await,
+    }
+}
+
+/// Reads what goes to a command; `None` at the end of the connection.
+///
+/// # Errors
+/// As [`read_event`].
+pub async fn read_input(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SessionInput>> {
+    let Some((kind, payload)) = read(from).await? else { return Ok(None) };
+    Ok(Some(match kind {
+        Kind::Stdin => SessionInput::Stdin { data: payload.into() },
+        Kind::Input => parse(&payload)?,
+        _ => return Err(invalid("a frame for the other side")),
+    }))
+}
+
+async fn write_bytes(
+    to: &mut (impl AsyncWrite + Unpin),
+    kind: Kind,
+    bytes: &[u8],
+) -> io::Result<()> {
+    for part in bytes.chunks(FRAME_BYTES) {
+        write(to, kind, part).await?;
+    }
+    Ok(())
+}
+
+async fn write(to: &mut (impl AsyncWrite + Unpin), kind: Kind, payload: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(payload.len()).map_err(|_| invalid("a frame that is too long"))?;
+    let mut frame = Vec::with_capacity(payload.len() + 5);
+    frame.push(kind as u8);
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(payload);
+    to.write_all(&frame).await?;
+    to.flush().await
+}
+
+async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(Kind, Vec<u8>)>> {
+    let mut head = [0; 5];
+    if from.read(&mut head[..1]).await? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut head[1..]).await?;
+    let [kind, length @ ..] = head;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > FRAME_BYTES {
+        return Err(invalid("a frame that is too long"));
+    }
+    let mut payload = vec![0; length];
+    from.read_exact(&mut payload).await?;
+    Ok(Some((Kind::of(kind)?, payload)))
+}
+
+fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| invalid(error.to_string()))
+}
+
+fn parse<T: DeserializeOwned>(payload: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(payload).map_err(|error| invalid(error.to_string()))
+}
+
+fn invalid(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_core::Code;
+
+    use super::*;
+    use crate::Terminal;
+
+    #[tokio::test]
+    async fn frames_survive_the_way_and_foreign_ones_are_refused() {
+        let events = [
+            Ok(SessionEvent::Stdout { data: b"a\xff".into() }),
+            Ok(SessionEvent::Lost { bytes: 7 }),
+            Err(Problem::new(Code::Cancelled, "gone")),
+        ];
+        let mut wire = Vec::new();
+        for event in &events {
+            write_event(&mut wire, event).await.unwrap();
+        }
+        let mut from = wire.as_slice();
+        for event in &events {
+            assert_eq!(read_event(&mut from).await.unwrap().as_ref(), Some(event));
+        }
+        assert_eq!(read_event(&mut from).await.unwrap(), None);
+        assert!(read_input(&mut wire.as_slice()).await.is_err());
+
+        let inputs = [
+            SessionInput::Stdin { data: vec![7; FRAME_BYTES].into() },
+            SessionInput::End,
+            SessionInput::Resize(Terminal { rows: 24, columns: 80 }),
+            SessionInput::Signal { signal: 15 },
+        ];
+        let mut wire = Vec::new();
+        for input in &inputs {
+            write_input(&mut wire, input).await.unwrap();
+        }
+        let mut from = wire.as_slice();
+        for input in &inputs {
+            assert_eq!(read_input(&mut from).await.unwrap().as_ref(), Some(input));
+        }
+        assert!(read_input(&mut &wire[..7]).await.is_err(), "a frame that is cut off");
+        assert!(read_input(&mut &b"\x05\xff\xff\xff\xff"[..]).await.is_err(), "one too long");
+        assert!(read_input(&mut &b"\x63\0\0\0\0"[..]).await.is_err(), "one of no kind");
+    }
+}

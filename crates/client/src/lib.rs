@@ -1,0 +1,133 @@
+//! The operations of a server, asked for over its local socket.
+//!
+//! Knows no operation by itself: `stockade_api` lists them, and this carries them. Finding or
+//! starting a server is its caller's.
+
+mod body;
+mod request;
+mod session;
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use stockade_api::wire::{CALL, CONNECT, EVENTS, HEALTH, OUTPUT, READ, SESSION, WRITE};
+use stockade_api::{
+    Caller, Connect, Duplex, FileContent, Items, OpenSession, OutputItem, Problem, ReadEvents,
+    ReadFile, ReadOutput, RecordedEvent, Remote, Result, Session, Transport, WriteFile, Written,
+};
+use stockade_core::Code;
+use tokio::sync::mpsc;
+
+use crate::request::Request;
+
+/// How many items of a long answer are read ahead.
+const AHEAD: usize = 16;
+
+/// A server's operations.
+pub type Server = Remote<Client>;
+
+/// The way to a server.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// Who serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Health {
+    /// The server's version.
+    pub version: String,
+    /// Its process number.
+    pub pid: u32,
+}
+
+impl Client {
+    /// The way to the server that listens on a socket. Nothing is sent yet.
+    pub fn new(socket: impl AsRef<Path>) -> Self {
+        Self { socket: socket.as_ref().to_owned() }
+    }
+
+    /// Who serves there.
+    ///
+    /// # Errors
+    /// [`Code::Unreachable`] when nobody does.
+    pub async fn health(&self) -> Result<Health> {
+        let request = Request::get(HEALTH);
+        request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn lines<T: DeserializeOwned + Send + 'static>(
+        &self,
+        caller: &Caller,
+        path: &'static str,
+        request: &(impl Serialize + Sync),
+    ) -> Result<Items<T>> {
+        let request = Request::post(path, caller).json(request)?;
+        let answer = request::checked(request.send(&self.socket).await?).await?;
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        tokio::spawn(body::lines(answer, sender));
+        Ok(Items::new(receiver))
+    }
+}
+
+#[async_trait]
+impl Transport for Client {
+    async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
+        let request = Request::post(&format!("{CALL}{operation}"), caller).json(&request)?;
+        request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
+        let request = Request::post(SESSION, caller).json(&request)?.upgrading();
+        let (head, connection) = request::upgraded(request.send(&self.socket).await?).await?;
+        let id = head.get("stockade-workflow-id").and_then(|id| id.to_str().ok());
+        let id = id.ok_or_else(|| unreadable("it does not name the session"))?.to_owned();
+        Ok(session::over(id, connection))
+    }
+
+    async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
+        self.lines(caller, OUTPUT, &request).await
+    }
+
+    async fn read_events(
+        &self,
+        caller: &Caller,
+        request: ReadEvents,
+    ) -> Result<Items<RecordedEvent>> {
+        self.lines(caller, EVENTS, &request).await
+    }
+
+    async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
+        let request = Request::post(READ, caller).json(&request)?;
+        let answer = request::checked(request.send(&self.socket).await?).await?;
+        Ok(FileContent(Box::pin(body::Reader::new(answer))))
+    }
+
+    async fn write_file(
+        &self,
+        caller: &Caller,
+        request: WriteFile,
+        content: FileContent,
+    ) -> Result<Written> {
+        let request = Request::post(WRITE, caller).beside(&request)?;
+        let request = request.content(request::streamed(content.0));
+        request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
+        let request = Request::post(CONNECT, caller).json(&request)?.upgrading();
+        let (_, connection) = request::upgraded(request.send(&self.socket).await?).await?;
+        Ok(Box::new(connection))
+    }
+}
+
+fn unreadable(error: impl ToString) -> Problem {
+    Problem::new(Code::Io, "the server's answer cannot be read").because(error.to_string())
+}
+
+fn unreachable(error: impl ToString) -> Problem {
+    Problem::new(Code::Unreachable, "the server does not answer").because(error.to_string())
+}

@@ -1,0 +1,174 @@
+//! One request on a connection of its own, and its answer.
+
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, UPGRADE};
+use hyper::http::request::Builder;
+use hyper::upgrade::Upgraded;
+use hyper::{Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stockade_api::wire::{EXECUTION_HEADER, Failed, KEY_HEADER, PROTOCOL, REQUEST_HEADER};
+use stockade_api::{Caller, Problem, Result};
+use stockade_core::Code;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::UnixStream;
+
+use crate::{unreachable, unreadable};
+
+/// How many bytes of a file are sent at a time.
+const PART: usize = 64 << 10;
+
+/// The largest answer of a plain operation.
+const ANSWER_BYTES: usize = 256 << 20;
+
+/// What a request carries.
+pub(crate) type Content = UnsyncBoxBody<Bytes, io::Error>;
+
+/// Content that is there already.
+pub(crate) fn whole(bytes: Vec<u8>) -> Content {
+    Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Content that is read while it is sent.
+pub(crate) fn streamed(from: Pin<Box<dyn AsyncRead + Send>>) -> Content {
+    Parts(from).boxed_unsync()
+}
+
+struct Parts(Pin<Box<dyn AsyncRead + Send>>);
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let mut part = vec![0; PART];
+        let mut buffer = ReadBuf::new(&mut part);
+        ready!(self.0.as_mut().poll_read(context, &mut buffer))?;
+        let read = buffer.filled().len();
+        part.truncate(read);
+        Poll::Ready((read > 0).then(|| Ok(Frame::data(Bytes::from(part)))))
+    }
+}
+
+/// A request on its way.
+pub(crate) struct Request {
+    head: Builder,
+    content: Content,
+    upgrades: bool,
+}
+
+impl Request {
+    /// A question without a caller.
+    pub(crate) fn get(path: &str) -> Self {
+        let head = hyper::Request::get(path).header(HOST, "stockade");
+        Self { head, content: whole(Vec::new()), upgrades: false }
+    }
+
+    /// A request in somebody's name.
+    pub(crate) fn post(path: &str, caller: &Caller) -> Self {
+        let mut head = hyper::Request::post(path).header(HOST, "stockade");
+        if let Some(key) = &caller.idempotency_key {
+            head = head.header(KEY_HEADER, key);
+        }
+        if let Some(execution) = &caller.execution_id {
+            head = head.header(EXECUTION_HEADER, execution.as_str());
+        }
+        Self { head, content: whole(Vec::new()), upgrades: false }
+    }
+
+    /// The request, with what it asks as its body.
+    pub(crate) fn json(self, asked: &impl Serialize) -> Result<Self> {
+        let head = self.head.header(CONTENT_TYPE, "application/json");
+        Ok(Self { head, content: whole(text(asked)?), ..self })
+    }
+
+    /// The request, with what it asks beside its body.
+    pub(crate) fn beside(self, asked: &impl Serialize) -> Result<Self> {
+        let head = self.head.header(REQUEST_HEADER, STANDARD.encode(text(asked)?));
+        Ok(Self { head, ..self })
+    }
+
+    /// The request, with a body.
+    pub(crate) fn content(self, content: Content) -> Self {
+        Self { content, ..self }
+    }
+
+    /// The request, to be answered by taking the connection over.
+    pub(crate) fn upgrading(self) -> Self {
+        let head = self.head.header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL);
+        Self { head, upgrades: true, ..self }
+    }
+
+    /// Sends it on a connection of its own.
+    pub(crate) async fn send(self, socket: &Path) -> Result<Response<Incoming>> {
+        let request = self.head.body(self.content).map_err(|error| {
+            Problem::new(Code::InvalidInput, "the request cannot be sent")
+                .because(error.to_string())
+        })?;
+        let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
+        // It ends with the last of the sender, the answer's body and what it was upgraded to.
+        if self.upgrades {
+            tokio::spawn(connection.with_upgrades());
+        } else {
+            tokio::spawn(connection);
+        }
+        sender.send_request(request).await.map_err(unreachable)
+    }
+}
+
+fn text(asked: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(asked).map_err(|error| {
+        Problem::new(Code::InvalidInput, "the request cannot be written").because(error.to_string())
+    })
+}
+
+/// The body of an answer that is none of failure.
+pub(crate) async fn checked(answer: Response<Incoming>) -> Result<Incoming> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer.into_body());
+    }
+    let bytes = whole_of(answer.into_body()).await?;
+    Err(match serde_json::from_slice::<Failed>(&bytes) {
+        Ok(failed) => failed.error,
+        Err(_) => unreadable(format!("status {status}")),
+    })
+}
+
+/// An answer that is JSON.
+pub(crate) async fn json<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T> {
+    let bytes = whole_of(checked(answer).await?).await?;
+    serde_json::from_slice(&bytes).map_err(unreadable)
+}
+
+/// The connection that a request has taken over, and what was said before.
+pub(crate) async fn upgraded(answer: Response<Incoming>) -> Result<(HeaderMap, TokioIo<Upgraded>)> {
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        drop(checked(answer).await?);
+        return Err(unreadable("the connection was not taken over"));
+    }
+    let head = answer.headers().clone();
+    let connection = hyper::upgrade::on(answer).await.map_err(unreachable)?;
+    Ok((head, TokioIo::new(connection)))
+}
+
+async fn whole_of(body: Incoming) -> Result<Bytes> {
+    let whole = Limited::new(body, ANSWER_BYTES).collect().await;
+    whole.map(Collected::to_bytes).map_err(unreadable)
+}

@@ -1,0 +1,101 @@
+//! Sessions and connections: requests whose connection is taken over.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{CONNECTION, UPGRADE};
+use axum::response::Response;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use stockade_api::wire::{PROTOCOL, read_input, write_event};
+use stockade_api::{Items, Problem, Session, SessionEvent};
+use stockade_core::Code;
+use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
+
+use super::answer::Failure;
+use super::routes::{Asking, Shared, TAKEN_OVER, parse};
+
+/// The largest request.
+const REQUEST_BYTES: usize = 16 << 20;
+
+/// Opens a session; frames follow.
+pub(super) async fn open(
+    State(shared): State<Shared>,
+    caller: Asking,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (upgrade, body) = taken(request).await?;
+    let session = shared.sandboxes.open_session(&caller.0, parse(&body)?).await?;
+    let answer = answer().header("stockade-workflow-id", session.workflow_id.0.as_str());
+    tokio::spawn(async move {
+        if let Ok(connection) = upgrade.await {
+            relay(session, TokioIo::new(connection)).await;
+        }
+    });
+    answer.body(Body::empty()).map_err(broken)
+}
+
+/// Connects to a port; its bytes follow.
+pub(super) async fn connect(
+    State(shared): State<Shared>,
+    caller: Asking,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (upgrade, body) = taken(request).await?;
+    let mut inside = shared.sandboxes.connect(&caller.0, parse(&body)?).await?;
+    tokio::spawn(async move {
+        if let Ok(connection) = upgrade.await {
+            // Either end may go at any time.
+            let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
+        }
+    });
+    answer().body(Body::empty()).map_err(broken)
+}
+
+fn answer() -> axum::http::response::Builder {
+    Response::builder().status(TAKEN_OVER).header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL)
+}
+
+/// The connection that comes of a request, and the request's body.
+async fn taken(mut request: Request) -> Result<(OnUpgrade, axum::body::Bytes), Failure> {
+    let asks = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>().filter(|_| asks);
+    let upgrade = upgrade.ok_or_else(|| {
+        let message = format!("the request must ask for an upgrade to `{PROTOCOL}`");
+        Failure(Problem::new(Code::InvalidInput, message))
+    })?;
+    let body = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(broken)?;
+    Ok((upgrade, body))
+}
+
+fn broken(error: impl ToString) -> Failure {
+    let problem = Problem::new(Code::InvalidInput, "the request cannot be read");
+    Failure(problem.because(error.to_string()))
+}
+
+/// Passes a session on until the command has ended. A caller that goes is no reason for the
+/// command to end.
+async fn relay<C>(session: Session, connection: C)
+where
+    C: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    let Session { mut events, input, .. } = session;
+    let (mut from, mut to) = split(connection);
+    let listener = tokio::spawn(async move {
+        while let Ok(Some(said)) = read_input(&mut from).await {
+            if input.send(said).await.is_err() {
+                break;
+            }
+        }
+    });
+    while let Some(event) = next(&mut events).await {
+        if write_event(&mut to, &event).await.is_err() {
+            break;
+        }
+    }
+    listener.abort();
+    let _ = to.shutdown().await;
+}
+
+async fn next(events: &mut Items<SessionEvent>) -> Option<stockade_api::Result<SessionEvent>> {
+    events.next().await
+}
