@@ -12,6 +12,7 @@ mod isolation;
 pub mod lifecycle;
 mod limits;
 mod names;
+pub mod orbiter;
 mod parse;
 pub mod sandbox;
 mod ttl;

@@ -1,0 +1,96 @@
+//! What Orbiter's `Sandbox` is made from and says of itself (seed 003, "Constructor parameters" and
+//! `describe`). Its states are in `lifecycle::orbiter`; starting and stopping is the service's.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::id::{InvalidId, SandboxId};
+use crate::lifecycle::orbiter::Status;
+
+/// What a sandbox is made from. Whoever reads it reads the one that there is; only a new one holds
+/// other values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Its id; empty for one that is made up.
+    pub sandbox_id: String,
+    /// The directories that its tools may use.
+    pub workspace: Vec<String>,
+    /// Which MCP servers its agents find.
+    pub mcp_config: Map<String, Value>,
+    /// Its agents.
+    pub agents: Map<String, Value>,
+    /// How long one call of a tool may take, in seconds.
+    pub timeout: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sandbox_id: String::new(),
+            workspace: Vec::new(),
+            mcp_config: Map::new(),
+            agents: Map::new(),
+            timeout: 30.0,
+        }
+    }
+}
+
+impl Settings {
+    /// The id that the sandbox gets: the one that was asked for, or twelve hexadecimal digits of
+    /// chance, which the caller brings along.
+    ///
+    /// # Errors
+    /// [`InvalidId`] for an id that is asked for and is none.
+    pub fn id(&self, chance: [u8; 6]) -> Result<SandboxId, InvalidId> {
+        if self.sandbox_id.is_empty() {
+            let digits = chance.iter().map(|byte| format!("{byte:02x}"));
+            return SandboxId::new(digits.collect::<String>());
+        }
+        SandboxId::new(self.sandbox_id.as_str())
+    }
+
+    /// What the sandbox says of itself in a status: a copy.
+    pub fn describe(&self, sandbox_id: SandboxId, status: Status) -> Description {
+        let (workspace, timeout) = (self.workspace.clone(), self.timeout);
+        Description { sandbox_id, status, workspace, timeout }
+    }
+}
+
+/// What a sandbox says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// Its id.
+    pub sandbox_id: SandboxId,
+    /// Its status.
+    pub status: Status,
+    /// The directories that its tools may use.
+    pub workspace: Vec<String>,
+    /// How long one call of a tool may take, in seconds.
+    pub timeout: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_kept_or_made_up() {
+        let id = |sandbox_id: &str| {
+            let settings = Settings { sandbox_id: sandbox_id.to_owned(), ..Settings::default() };
+            settings.id([0, 1, 0xab, 0xff, 16, 9]).map(|id| id.to_string())
+        };
+        assert_eq!(id(""), Ok("0001abff1009".to_owned()));
+        assert_eq!(id("d1"), Ok("d1".to_owned()));
+        assert!(id("../d1").is_err());
+    }
+
+    #[test]
+    fn a_description_is_a_copy() {
+        let settings = Settings { workspace: vec!["/a".to_owned()], ..Settings::default() };
+        let mut description = settings.describe(settings.id([7; 6]).unwrap(), Status::Init);
+        description.workspace.push("/b".to_owned());
+        assert_eq!(settings.workspace, ["/a"]);
+        assert!(serde_json::from_str::<Settings>(r#"{"image":"x"}"#).is_err());
+    }
+}
