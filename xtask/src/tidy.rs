@@ -3,6 +3,7 @@
 
 mod arrows;
 mod attacks;
+mod cases;
 mod documents;
 mod error_pages;
 mod packages;
@@ -81,6 +82,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(documents::check(&tree));
     findings.extend(attacks::check(&tree));
     findings.extend(error_pages::check(&tree));
+    findings.extend(cases::check(&tree));
     Ok(findings)
 }
 

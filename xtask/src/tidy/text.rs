@@ -36,9 +36,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Seeds of the fuzzer and their like are data: any byte may be in them.
+/// Seeds of the fuzzer and cases are data: any byte and any path may be in them.
 fn is_text(file: &File) -> bool {
-    !file.path.starts_with("fuzz/corpus/") && !file.text.contains('\0')
+    let is_data = file.path.starts_with("fuzz/corpus/")
+        || file.path.starts_with("tests/cases/") && file.path.ends_with(".json");
+    !is_data && !file.text.contains('\0')
 }
 
 fn line_problems(line: &str) -> impl Iterator<Item = String> {
