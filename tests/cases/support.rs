@@ -30,12 +30,12 @@ pub(crate) fn drive(test: &str, file: &str, driver: impl Fn(&Case) -> Result<(),
     let given = |case: &&Case| list.get(&case.name).is_some_and(|driver| driver == test);
     let mine: Vec<_> = cases.iter().filter(given).collect();
     assert!(!mine.is_empty(), "the list of drivers gives no case of {file} to {test}");
-    let failures: Vec<_> = mine
-        .iter()
-        .filter_map(|case| {
-            driver(case).err().map(|why| format!("{} ({}): {why}", case.name, case.basis))
-        })
-        .collect();
+    let failure = |case: &&Case| {
+        let why = driver(case).err()?;
+        let Case { name, given, when, expect, basis } = case;
+        Some(format!("{name}: {why}\n  ({basis}: given {given}, when {when}, expect {expect})"))
+    };
+    let failures: Vec<_> = mine.iter().filter_map(failure).collect();
     let (failed, all) = (failures.len(), mine.len());
     assert!(failures.is_empty(), "{failed} of {all} cases fail:\n{}", failures.join("\n"));
 }
