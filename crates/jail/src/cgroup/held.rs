@@ -28,32 +28,6 @@ impl Place {
         Self(found)
     }
 
-    /// The groups of this name that are there: what was left by a process that was killed before it
-    /// could tell which ones it had made.
-    pub fn left_behind(&self, name: &str) -> Group {
-        let Hierarchies { v1, freezer, v2 } = &self.0;
-        let mut group = Group::default();
-        let mut add = |version, parent: &Path| {
-            let directory = parent.join(name);
-            let known = group.parts.iter().any(|part| part.directory == directory);
-            if !known && directory.is_dir() {
-                group.parts.push(Part { version, directory, held: Vec::new(), leaf: None });
-            }
-        };
-        v1.iter().for_each(|(_, own)| add(Version::One, own));
-        freezer.iter().for_each(|own| add(Version::One, own));
-        if let Some(unified) = v2 {
-            let visible = |group: &&Path| group.starts_with(&unified.mount);
-            unified.own.ancestors().take_while(visible).for_each(|own| add(Version::Two, own));
-        }
-        let unified = group.parts.iter().find(|part| part.version == Version::Two);
-        group.freezer = unified.map(|part| Freezer {
-            version: Version::Two,
-            directory: freezer::child_of(&part.directory),
-        });
-        group
-    }
-
     #[cfg(test)]
     pub(super) const fn of(found: Hierarchies) -> Self {
         Self(found)

@@ -46,11 +46,7 @@ impl Sandbox {
                 return None;
             }
         };
-        let groups = if record.groups.is_empty() {
-            desk.place.left_behind(&record.group_name)
-        } else {
-            Group::recorded(&record.groups).unwrap_or_default()
-        };
+        let groups = Group::recorded(&record.groups).unwrap_or_default();
         let nobody = record.id.as_ref().is_none_or(|id| id.as_str() != name);
         let same_host = record.host_start == desk.host_start;
         if nobody || record.stage == record::Stage::Starting {

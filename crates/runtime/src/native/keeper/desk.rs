@@ -17,7 +17,7 @@ use super::programs::Programs;
 use super::reactor::Reactor;
 use super::spool::Bench;
 use super::timers::{Timer, Timers};
-use super::{ClientId, Key};
+use super::{ClientId, Error, Key};
 use crate::exec::{Ending, Offsets};
 use crate::native::directory::{self, Directory};
 use crate::native::wire::{Answer, Failure, Metrics};
@@ -83,6 +83,37 @@ pub(super) enum Reply {
 }
 
 impl Desk {
+    pub(super) fn new(
+        data: PathBuf,
+        directory: Directory,
+        users: Users,
+        descriptors: u64,
+    ) -> Result<Self, Error> {
+        let step = |step| move |source| Error::Kernel { step, source };
+        Ok(Self {
+            reactor: Reactor::new().map_err(step("make an event queue"))?,
+            timers: Timers::default(),
+            bench: Bench::new().map_err(step("open /dev/null"))?,
+            metrics: Metrics::default(),
+            replies: VecDeque::new(),
+            stirred: BTreeSet::new(),
+            data,
+            sandboxes: directory.sandboxes()?,
+            programs: Programs::new(directory.skeletons()?),
+            log: directory.log()?,
+            directory,
+            host_start: moment::host_start().map_err(step("tell this start of the host"))?,
+            place: Place::settle(),
+            last_number: 0,
+            leftovers: Vec::new(),
+            users,
+            descriptors,
+            joined: Vec::new(),
+            // Another keeper may have left something there.
+            has_trash: true,
+        })
+    }
+
     pub(super) fn answer(&mut self, client: ClientId, answer: Answer) {
         self.replies.push_back((client, Reply::Answer(Box::new(answer), None)));
     }

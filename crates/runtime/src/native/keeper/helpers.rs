@@ -1,5 +1,6 @@
 //! Processes that do for the keeper what takes longer than a system call: removing what was thrown
-//! away, and adding up what a sandbox takes on disk. They run the keeper's own program.
+//! away, and adding up what a sandbox takes on disk or of memory. They run the keeper's own
+//! program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,16 +15,18 @@ use super::Key;
 use super::reactor::{Interest, Reactor, Source, Watched};
 
 mod disk;
+mod memory;
 mod sweep;
 
 /// The first argument of a helper's program.
 pub const ARGUMENT: &str = "__keeper-helper";
 const SWEEP: &str = "sweep";
 const MEASURE: &str = "measure";
-/// What a measuring helper exits with when there is more than there may be.
+const WATCH: &str = "watch";
+/// What a helper exits with when there is more than there may be.
 const TOO_MUCH: u8 = 3;
-/// How many run at once. One place is kept for removing.
-const AT_ONCE: usize = 3;
+/// How many add up at once.
+const AT_ONCE: usize = 2;
 
 /// What a helper does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(super) enum Job {
     Sweep,
     /// Looks whether a sandbox takes more on disk than it may.
     Measure(Key),
+    /// Looks whether a sandbox uses more memory than it may, until it does.
+    Watch(Key),
 }
 
 /// The helpers that run.
@@ -72,12 +77,25 @@ impl Helpers {
         place: &Path,
         limit_bytes: u64,
     ) -> io::Result<bool> {
-        if self.running.len() >= AT_ONCE - 1 {
+        let measuring = self.running.values().filter(|r| matches!(r.job, Job::Measure(_)));
+        if measuring.count() >= AT_ONCE {
             return Ok(false);
         }
         let limit = limit_bytes.to_string();
         let arguments = [MEASURE.as_ref(), place.as_os_str(), limit.as_ref()];
         self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
+    }
+
+    /// Starts to look at the memory of the processes below `init`.
+    pub(super) fn watch(
+        &mut self,
+        reactor: &Reactor,
+        key: Key,
+        init: i32,
+        limit_bytes: u64,
+    ) -> io::Result<()> {
+        let (init, limit) = (init.to_string(), limit_bytes.to_string());
+        self.start(reactor, Job::Watch(key), &[WATCH.as_ref(), init.as_ref(), limit.as_ref()])
     }
 
     fn start(&mut self, reactor: &Reactor, job: Job, arguments: &[&OsStr]) -> io::Result<()> {
@@ -144,16 +162,23 @@ pub(super) enum Outcome {
 pub fn run(arguments: &[std::ffi::OsString]) -> ExitCode {
     let words: Vec<_> = arguments.iter().map(|word| word.as_os_str()).collect();
     let is = |word: &OsStr, name: &str| word == OsStr::new(name);
-    let done = match words[..] {
-        [job, trash] if is(job, SWEEP) => sweep::sweep(Path::new(trash)),
+    let number = |word: &OsStr| {
+        let number = word.to_str().and_then(|text| text.parse::<u64>().ok());
+        number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    };
+    let too_much = match words[..] {
+        [job, trash] if is(job, SWEEP) => sweep::sweep(Path::new(trash)).map(|()| false),
         [job, place, limit] if is(job, MEASURE) => {
-            let limit = limit.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
-            match disk::takes_more_than(Path::new(place), limit) {
-                Ok(true) => return ExitCode::from(TOO_MUCH),
-                other => other.map(drop),
-            }
+            number(limit).and_then(|limit| disk::takes_more_than(Path::new(place), limit))
         }
+        [job, init, limit] if is(job, WATCH) => number(init)
+            .and_then(|init| Ok((i32::try_from(init).map_err(io::Error::other)?, number(limit)?)))
+            .and_then(|(init, limit)| memory::uses_more_than(init, limit)),
         _ => Err(io::ErrorKind::InvalidInput.into()),
     };
-    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match too_much {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::from(TOO_MUCH),
+        Err(_) => ExitCode::FAILURE,
+    }
 }

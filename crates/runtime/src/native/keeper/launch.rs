@@ -10,7 +10,6 @@ use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::Rename;
 use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
-use stockade_jail::cgroup;
 use stockade_jail::control::{self, Request};
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 
@@ -91,6 +90,7 @@ impl Sandbox {
         if let Some(layers) = &layers {
             take_layers(desk, layers, &name, spec.workspace.is_some())?;
         }
+        let granted = limits::grant(&desk.place, &spec)?;
         let record = Record {
             id,
             has_environment: false,
@@ -99,16 +99,13 @@ impl Sandbox {
             lease,
             user,
             host_start: desk.host_start.clone(),
-            group_name: cgroup::fresh_name(),
-            groups: Vec::new(),
+            groups: granted.group.to_record(),
             stage: Stage::Starting,
             spec,
         };
         let mut sandbox = Self::new(key, name, place, record);
         sandbox.keep_environment(environment)?;
         sandbox.write_down()?;
-        let granted = limits::grant(&desk.place, &sandbox.record.group_name, &sandbox.record.spec)?;
-        sandbox.record.groups = granted.group.to_record();
         sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
         let identity = match layers.and_then(|layers| layers.range_start) {
             Some(start) => {

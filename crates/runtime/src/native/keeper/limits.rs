@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use stockade_core::sandbox::LimitName;
 use stockade_core::{Enforcement, LimitReport, SandboxSpec};
-use stockade_jail::cgroup::{Group, Limit, Limits, Place, Refusal};
+use stockade_jail::cgroup::{self, Group, Limit, Limits, Place, Refusal};
 use stockade_jail::watch;
 
 use crate::native::wire::Failure;
 
-/// How often memory is looked at where no control group holds it.
-pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
+/// How long until memory is looked at again after a sandbox has used too much.
+pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the disk is looked at, at most.
 pub(super) const DISK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ impl Watched {
 
 /// Makes the control groups of a sandbox, and refuses what cannot be held unless it was left to
 /// best effort.
-pub(super) fn grant(place: &Place, name: &str, spec: &SandboxSpec) -> Result<Granted, Failure> {
+pub(super) fn grant(place: &Place, spec: &SandboxSpec) -> Result<Granted, Failure> {
     let asked = &spec.limits;
     let values = [asked.memory_bytes, asked.cpu_millis, asked.processes, asked.disk_bytes];
     if values.contains(&Some(0)) {
@@ -68,7 +68,7 @@ pub(super) fn grant(place: &Place, name: &str, spec: &SandboxSpec) -> Result<Gra
         let what = "what its layers take on disk";
         reports.push(report(LimitName::Disk, Enforcement::Watched, what));
     }
-    let (group, refusals) = grouped(place, name, wanted);
+    let (group, refusals) = grouped(place, wanted);
     let each = [
         (Limit::Memory, LimitName::Memory, wanted.memory_bytes),
         (Limit::Cpus, LimitName::Cpus, wanted.cpu_millis),
@@ -97,8 +97,9 @@ pub(super) fn grant(place: &Place, name: &str, spec: &SandboxSpec) -> Result<Gra
 }
 
 /// Groups for as many of the limits as can be held, and the others' refusals.
-fn grouped(place: &Place, name: &str, wanted: Limits) -> (Group, Vec<Refusal>) {
-    let refusals = match place.create(name, &wanted) {
+fn grouped(place: &Place, wanted: Limits) -> (Group, Vec<Refusal>) {
+    let name = cgroup::fresh_name();
+    let refusals = match place.create(&name, &wanted) {
         Ok(group) => return (group, Vec::new()),
         Err(unavailable) => unavailable.refusals,
     };
@@ -110,7 +111,7 @@ fn grouped(place: &Place, name: &str, wanted: Limits) -> (Group, Vec<Refusal>) {
         cpu_millis: kept(Limit::Cpus, wanted.cpu_millis),
         pids: None,
     };
-    match place.create(name, &rest) {
+    match place.create(&name, &rest) {
         Ok(group) => (group, refusals),
         Err(unavailable) => (Group::default(), [refusals, unavailable.refusals].concat()),
     }
@@ -135,7 +136,6 @@ const fn name(limit: LimitName) -> &'static str {
 #[cfg(test)]
 mod tests {
     use stockade_core::sandbox;
-    use stockade_jail::cgroup;
 
     use super::*;
 
@@ -157,7 +157,7 @@ mod tests {
         };
         let place = Place::settle();
         let spec = self::spec(limits, &[LimitName::Memory, LimitName::Cpus]);
-        let granted = grant(&place, &cgroup::fresh_name(), &spec).unwrap();
+        let granted = grant(&place, &spec).unwrap();
         let names: Vec<_> = granted.reports.iter().map(|report| &*report.name).collect();
         assert_eq!(names, ["pids", "disk", "memory", "cpus"]);
         let watched = Watched::of(&spec, &granted.reports);
@@ -165,7 +165,7 @@ mod tests {
         let memory = granted.reports[2].enforcement;
         assert_eq!(watched.memory_bytes.is_some(), memory == Enforcement::Watched);
         let strict = self::spec(limits, &[]);
-        match grant(&place, &cgroup::fresh_name(), &strict) {
+        match grant(&place, &strict) {
             Ok(granted) => {
                 let held = granted.reports[2..].iter().map(|report| report.enforcement);
                 assert!(held.into_iter().all(|held| held == Enforcement::Enforced));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn nothing_is_no_limit() {
         let limits = sandbox::Limits { processes: Some(0), ..sandbox::Limits::default() };
-        let refused = grant(&Place::settle(), "x", &spec(limits, &[])).unwrap_err();
+        let refused = grant(&Place::settle(), &spec(limits, &[])).unwrap_err();
         assert!(matches!(refused, Failure::Invalid(_)));
     }
 }

@@ -48,14 +48,11 @@ use self::desk::Desk;
 use self::helpers::{Helpers, Job, Outcome};
 use self::moment::Moment;
 use self::pool::Pool;
-use self::programs::Programs;
-use self::reactor::{Interest, Reactor, Source, Watched};
+use self::reactor::{Interest, Source, Watched};
 use self::sandbox::{Life, Sandbox};
-use self::spool::Bench;
-use self::timers::{Timer, Timers};
+use self::timers::Timer;
 use super::directory::{self, Directory};
 use super::socket::Listener;
-use super::wire::Metrics;
 use crate::exec::{Ending, Stream};
 
 /// How often inits are told to live on. Three may be missed.
@@ -156,31 +153,9 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
     let directory = Directory::open(&options.data).map_err(|error| Error::Data(error.into()))?;
     let Some(lock) = directory.lock()? else { return Ok(Ended::Another) };
     become_lonely(&directory)?;
-    let identity = Identity::of_caller()?;
-    let reactor = Reactor::new().map_err(step("make an event queue"))?;
-    let desk = Desk {
-        reactor,
-        timers: Timers::default(),
-        bench: Bench::new().map_err(step("open /dev/null"))?,
-        metrics: Metrics::default(),
-        replies: std::collections::VecDeque::new(),
-        stirred: std::collections::BTreeSet::new(),
-        data: options.data.clone(),
-        sandboxes: directory.sandboxes()?,
-        programs: Programs::new(directory.skeletons()?),
-        log: directory.log()?,
-        directory,
-        host_start: moment::host_start().map_err(step("tell this start of the host"))?,
-        place: cgroup::Place::settle(),
-        last_number: 0,
-        leftovers: Vec::new(),
-        users: account::Users::of(&identity),
-        descriptors: raise_descriptors().map_err(step("raise the number of open files"))?,
-        joined: Vec::new(),
-        // Another keeper may have left something there.
-        has_trash: true,
-    };
-    drop(identity);
+    let users = account::Users::of(&Identity::of_caller()?);
+    let descriptors = raise_descriptors().map_err(step("raise the number of open files"))?;
+    let desk = Desk::new(options.data.clone(), directory, users, descriptors)?;
     let mut keeper = Keeper {
         desk,
         listener: None,
@@ -449,9 +424,7 @@ impl Keeper {
             Timer::Stop(key) => {
                 self.with(key, Sandbox::step_pause);
             }
-            Timer::Memory(key) => {
-                self.with(key, Sandbox::look_at_memory);
-            }
+            Timer::Memory(key) => self.watch_memory(key),
             Timer::Disk(key) => self.measure(key),
             Timer::Groups => self.desk.remove_leftovers(),
             Timer::Pool => self.fill_pool(),
@@ -473,6 +446,18 @@ impl Keeper {
         let trash = self.desk.directory.path().join("trash");
         if let Err(error) = self.helpers.sweep(&self.desk.reactor, &trash) {
             self.desk.note(&format!("the trash cannot be swept: {error}"));
+        }
+    }
+
+    /// Has the memory of a sandbox's processes looked at.
+    fn watch_memory(&mut self, key: Key) {
+        let Some(sandbox) = self.sandboxes.get(&key) else { return };
+        let (Some(limit), Life::Held(jail)) = (sandbox.watched.memory_bytes, &sandbox.life) else {
+            return;
+        };
+        if let Err(error) = self.helpers.watch(&self.desk.reactor, key, jail.held.init, limit) {
+            self.desk.note(&format!("{}: its memory cannot be watched: {error}", sandbox.name));
+            self.desk.timers.after(limits::MEMORY_INTERVAL, Timer::Memory(key));
         }
     }
 
@@ -500,6 +485,15 @@ impl Keeper {
                 if outcome == Outcome::Failed {
                     self.desk.note("something in the trash cannot be removed");
                 }
+            }
+            Job::Watch(key) => {
+                self.with(key, |sandbox, desk| {
+                    // What cannot be told any more was reported as watched, and is not.
+                    if outcome != Outcome::Done && sandbox.is_active() {
+                        sandbox.used_too_much(desk, LimitName::Memory);
+                    }
+                    desk.timers.after(limits::MEMORY_INTERVAL, Timer::Memory(key));
+                });
             }
             Job::Measure(key) => {
                 self.with(key, |sandbox, desk| {

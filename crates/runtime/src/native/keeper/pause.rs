@@ -109,17 +109,18 @@ impl Pause {
                 Step::Say(Request::Stop { by_signal: !by_group })
             }
             Phase::Stopping { .. } if !self.is_wanted() => self.go_on(group, init),
-            Phase::Stopping { by, since, look } => match have_stopped(by, group, init) {
-                Ok(true) => {
+            Phase::Stopping { by, since, look } => match timed(|| have_stopped(by, group, init)) {
+                (Ok(true), _) => {
                     self.phase = Phase::Stopped;
                     Step::Stopped
                 }
-                Ok(false) if Moment::now().since(since) < PATIENCE => {
-                    let next = (look * 2).min(LATER_LOOK);
+                (Ok(false), took) if Moment::now().since(since) < PATIENCE => {
+                    // Where there are many processes, others have their turn between looks.
+                    let next = (look * 2).min(LATER_LOOK).max(took * 4);
                     self.phase = Phase::Stopping { by, since, look: next };
                     Step::Look(look)
                 }
-                Ok(false) | Err(_) => {
+                (Ok(false) | Err(_), _) => {
                     self.asked = false;
                     self.holders.clear();
                     Step::Failed
@@ -140,6 +141,11 @@ impl Pause {
         }
         Step::GoesOn
     }
+}
+
+fn timed<T>(look: impl FnOnce() -> T) -> (T, Duration) {
+    let begun = Moment::now();
+    (look(), Moment::now().since(begun))
 }
 
 fn have_stopped(by: Means, group: &Group, init: i32) -> io::Result<bool> {

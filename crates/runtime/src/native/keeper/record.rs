@@ -48,8 +48,6 @@ pub(super) struct Record {
     pub(super) user: User,
     /// The run of the host in which it was made.
     pub(super) host_start: String,
-    /// The name of its control groups, before they are made.
-    pub(super) group_name: String,
     /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
     pub(super) groups: Vec<u8>,
     /// How far it has come.
@@ -237,7 +235,6 @@ mod tests {
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },
             host_start: moment::host_start().unwrap(),
-            group_name: "stockade-1-2".to_owned(),
             groups: b"1 stops /x\n".to_vec(),
             stage: Stage::Starting,
         }

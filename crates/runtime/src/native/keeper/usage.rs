@@ -3,11 +3,11 @@
 
 use stockade_core::sandbox::LimitName;
 use stockade_jail::control::Request;
-use stockade_jail::watch;
 
 use super::command::Stage;
 use super::desk::Desk;
-use super::limits::{DISK_INTERVAL, MEMORY_INTERVAL};
+use super::limits::DISK_INTERVAL;
+use super::moment::Moment;
 use super::sandbox::{Life, Sandbox};
 use super::timers::Timer;
 use crate::exec::Ending;
@@ -16,24 +16,11 @@ impl Sandbox {
     /// Begins to look, where there is anything to look at.
     pub(super) fn watch_usage(&self, desk: &mut Desk) {
         if self.watched.memory_bytes.is_some() {
-            desk.timers.after(MEMORY_INTERVAL, Timer::Memory(self.key));
+            desk.timers.at(Moment::now(), Timer::Memory(self.key));
         }
         if self.watched.disk_bytes.is_some() {
             desk.timers.after(DISK_INTERVAL, Timer::Disk(self.key));
         }
-    }
-
-    /// Looks at its memory.
-    pub(super) fn look_at_memory(&mut self, desk: &mut Desk) {
-        let (Some(limit), Life::Held(jail)) = (self.watched.memory_bytes, &self.life) else {
-            return;
-        };
-        // Where it cannot be told any more, the limit was reported as watched and is not.
-        let too_much = watch::uses_more_than(jail.held.init, limit).unwrap_or(true);
-        if too_much && self.is_active() {
-            self.used_too_much(desk, LimitName::Memory);
-        }
-        desk.timers.after(MEMORY_INTERVAL, Timer::Memory(self.key));
     }
 
     /// Whether its processes can use more than they do.

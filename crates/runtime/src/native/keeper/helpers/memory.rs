@@ -1,0 +1,44 @@
+//! Looking at the memory of a sandbox's processes, again and again. Where there are thousands of
+//! them that takes longer than anybody else should wait.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use stockade_jail::watch;
+
+/// How often to look, and how many times longer than a look not to look.
+const INTERVAL: Duration = Duration::from_millis(20);
+const REST: u32 = 4;
+
+/// Looks until the processes below `init` use more than so many bytes, which is true, or until
+/// init or this process's parent is gone.
+pub(super) fn uses_more_than(init: i32, limit_bytes: u64) -> io::Result<bool> {
+    let parent = rustix::process::getppid();
+    let started = watch::started(init)?;
+    while rustix::process::getppid() == parent && watch::started(init).ok() == Some(started) {
+        let look = Instant::now();
+        if watch::uses_more_than(init, limit_bytes)? {
+            return Ok(true);
+        }
+        std::thread::sleep(INTERVAL.max(look.elapsed() * REST));
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_when_there_is_too_much_or_nobody() {
+        let mut sleep = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let init = i32::try_from(sleep.id()).unwrap();
+        assert!(uses_more_than(init, 1).unwrap());
+        let ended = std::thread::spawn(move || uses_more_than(init, 1 << 40).unwrap());
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        // It may have looked after the end only.
+        assert!(matches!(ended.join(), Ok(false) | Err(_)));
+        assert!(uses_more_than(init, 1).is_err());
+    }
+}
