@@ -30,6 +30,8 @@ mod reports;
 mod requests;
 mod sandbox;
 mod spool;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod usage;
 

@@ -1,0 +1,378 @@
+//! Sandboxes whose init is the test: what the keeper makes of everything that it says.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::{Child, Command as Process};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with,
+    recv, sendmsg,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use stockade_core::sandbox::{Root, User};
+use stockade_core::{ExecId, SandboxId, SandboxSpec};
+use stockade_jail::cgroup::Group;
+use stockade_jail::control;
+
+use super::account::Users;
+use super::command::Stage;
+use super::desk::{Desk, Reply};
+use super::execute::Deferred;
+use super::jail::{Jail, SOCKET};
+use super::reactor::{Interest, Source};
+use super::record::{self, Record};
+use super::sandbox::{Life, Sandbox};
+use super::{ClientId, Key};
+use crate::exec::{Ending, Offsets, Stream};
+use crate::native::directory::Directory;
+use crate::native::isolation;
+use crate::native::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
+use crate::runtime::State;
+
+const CLIENT: ClientId = ClientId(1);
+const OTHER: ClientId = ClientId(2);
+const OWN: User = User { user: 4242, group: 4242 };
+
+/// A held sandbox, and this test in the place of its init.
+struct Faked {
+    _place: tempfile::TempDir,
+    desk: Desk,
+    sandbox: Sandbox,
+    init: OwnedFd,
+    life: Child,
+}
+
+impl Faked {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        rustix::fs::chmod(&data, Mode::RWXU).unwrap();
+        let directory = Directory::open(&data).unwrap();
+        let desk = Desk::new(data, directory, Users::Own(OWN), 1024).unwrap();
+        rustix::fs::mkdirat(&desk.sandboxes, "box", Mode::RWXU).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let own = rustix::fs::openat(&desk.sandboxes, "box", flags, Mode::empty()).unwrap();
+        let listener = control::listen(own.as_fd(), SOCKET).unwrap();
+        // What would be init; its end is the sandbox's.
+        let life = Process::new("sleep").arg("1000").spawn().unwrap();
+        let process = i32::try_from(life.id()).unwrap();
+        let held = record::Held {
+            init: process,
+            init_started: 0,
+            host_start: None,
+            isolation: isolation(7, false, Vec::new()),
+            paused: false,
+        };
+        let record = Record {
+            id: Some(SandboxId::new("box").unwrap()),
+            spec: SandboxSpec::default(),
+            has_environment: false,
+            root: Root::Host,
+            created_at_ms: 0,
+            lease: None,
+            user: OWN,
+            host_start: desk.host_start.clone(),
+            groups: Vec::new(),
+            stage: record::Stage::Starting,
+        };
+        let key = Key(1);
+        let pidfd = pidfd_open(Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap();
+        let watched = desk.reactor.watch(pidfd, Source::Life(key), Interest::IN).unwrap();
+        let mut jail = Jail::new(watched, None, Group::default(), held);
+        jail.connect(&desk.reactor, key, own.as_fd()).unwrap();
+        let init = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+        let mut sandbox = Sandbox::new(key, "box".to_owned(), own, record);
+        sandbox.life = Life::Held(Box::new(jail));
+        Self { _place: place, desk, sandbox, init, life }
+    }
+
+    /// Says something as init, and lets the keeper hear it.
+    fn say(&mut self, tag: u8, parts: &[&[u8]], descriptors: &[BorrowedFd<'_>]) {
+        let bytes = [&[tag], &parts.concat()[..]].concat();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+        }
+        let bytes = [std::io::IoSlice::new(&bytes)];
+        sendmsg(&self.init, &bytes, &mut ancillary, SendFlags::empty()).unwrap();
+        self.sandbox.hear(&mut self.desk);
+    }
+
+    /// What the keeper says to init, by its first byte.
+    fn heard(&self) -> Vec<u8> {
+        let mut heard = Vec::new();
+        let mut buffer = [0; 8192];
+        while let Ok((_, length @ 1..)) = recv(&self.init, &mut buffer, RecvFlags::DONTWAIT) {
+            assert!(length <= buffer.len());
+            heard.push(buffer[0]);
+        }
+        heard
+    }
+
+    /// Asks for a command, and gives the number that init is told.
+    fn execute(&mut self, exec: &str, change: impl FnOnce(&mut CommandHead)) -> u64 {
+        let mut head = CommandHead {
+            working_directory: None,
+            user: None,
+            terminal: None,
+            takes_input: false,
+            timeout: None,
+            output_limit_bytes: None,
+        };
+        change(&mut head);
+        let words = Words { arguments: vec![b"true".to_vec()], environment: Vec::new() };
+        let exec = ExecId::new(exec).unwrap();
+        let wanted = Deferred { client: CLIENT, exec, head, words };
+        self.sandbox.execute(&mut self.desk, wanted);
+        self.sandbox.commands.keys().last().copied().unwrap_or(0)
+    }
+
+    fn answers(&mut self) -> Vec<(ClientId, Reply)> {
+        self.desk.replies.drain(..).collect()
+    }
+
+    fn refusals(&mut self) -> Vec<Failure> {
+        let failure = |reply| match reply {
+            (_, Reply::Answer(answer, _)) => match *answer {
+                Answer::Failed(failure) => Some(failure),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.answers().into_iter().filter_map(failure).collect()
+    }
+
+    fn is_distrusted(&self) -> bool {
+        self.desk.metrics.distrusted == 1 && matches!(self.sandbox.life, Life::Dying(_))
+    }
+
+    /// Lets the sandbox's end be seen.
+    fn wait_for_death(&mut self) {
+        while !matches!(self.sandbox.life, Life::Ended) {
+            self.desk.reactor.wait(std::time::Duration::from_secs(10)).unwrap();
+            self.sandbox.look_at_life(&mut self.desk);
+        }
+    }
+
+    fn stage(&self, number: u64) -> &Stage {
+        &self.sandbox.commands[&number].stage
+    }
+}
+
+impl Drop for Faked {
+    fn drop(&mut self) {
+        let _ = self.life.kill();
+        let _ = self.life.wait();
+    }
+}
+
+#[test]
+fn a_command_is_told_from_its_start_to_its_end() {
+    let mut faked = Faked::new();
+    let number = faked.execute("one", |_| {});
+    assert_eq!(faked.heard(), [b'X']);
+    assert!(faked.answers().is_empty());
+    // Another who asks for the same waits with the first.
+    faked.execute("one", |_| {});
+    assert!(faked.heard().is_empty());
+    faked.say(b's', &[&number.to_le_bytes()], &[]);
+    let attached = faked.answers();
+    assert_eq!(attached.len(), 2);
+    assert!(attached.iter().all(|(_, reply)| matches!(reply, Reply::Attached { .. })));
+    faked.say(b'x', &[&number.to_le_bytes(), &0x300_i32.to_le_bytes(), &[0]], &[]);
+    assert_eq!(*faked.stage(number), Stage::Ended(Ending::Exited(3)));
+    assert!(faked.sandbox.commands[&number].is_alive());
+    faked.say(b'g', &[&number.to_le_bytes()], &[]);
+    assert!(!faked.sandbox.commands[&number].is_alive());
+    let exec = ExecId::new("one").unwrap();
+    faked.sandbox.act(&mut faked.desk, CLIENT, &exec, Action::Acknowledge).unwrap();
+    assert!(faked.sandbox.commands.is_empty());
+    assert_eq!(faked.heard(), [b'F']);
+}
+
+#[test]
+fn an_init_that_says_nonsense_is_ended_alone() {
+    for (tag, parts) in [
+        (b'?', &[][..]),
+        (b's', &[&[1, 2][..]]),
+        (b'd', &[&[0; 8][..], &[3, 0, 0, 0], b"A/B", &[0, 0, 0]]),
+        (b'o', &[]),
+    ] {
+        let mut faked = Faked::new();
+        faked.execute("one", |_| {});
+        faked.say(tag, parts, &[]);
+        assert!(faked.is_distrusted(), "{}", tag.escape_ascii());
+        assert_eq!(faked.sandbox.state(), State::Ended);
+        faked.wait_for_death();
+        // Nobody waits for ever.
+        assert_eq!(faked.refusals(), [Failure::WrongState(State::Ended)]);
+        let status = faked.sandbox.status().unwrap();
+        assert!(status.reason.is_some(), "{status:?}");
+        let record = Record::read(faked.sandbox.directory()).unwrap();
+        assert!(matches!(record.stage, record::Stage::Ended(_)));
+    }
+}
+
+#[test]
+fn what_an_init_hands_out_is_looked_at() {
+    let file = tempfile::tempfile().unwrap();
+    let terminal = |head: &mut CommandHead| {
+        head.terminal = Some(crate::exec::WindowSize { rows: 1, columns: 1 });
+    };
+    // A file in the place of a terminal, of a connection, and of the root directory.
+    let mut faked = Faked::new();
+    let number = faked.execute("one", terminal);
+    faked.say(b's', &[&number.to_le_bytes()], &[file.as_fd()]);
+    assert!(faked.is_distrusted());
+    let mut faked = Faked::new();
+    faked.sandbox.connect(&mut faked.desk, CLIENT, TargetHead::Tcp(80), Vec::new()).unwrap();
+    let number = *faked.sandbox.connections.keys().next().unwrap();
+    faked.say(b'c', &[&number.to_le_bytes()], &[file.as_fd()]);
+    assert!(faked.is_distrusted());
+    let mut faked = Faked::new();
+    faked.say(b'o', &[], &[file.as_fd()]);
+    assert!(faked.is_distrusted());
+    // And in the place of an adopted command's streams.
+    let mut faked = Faked::new();
+    let record: [&[u8]; 4] = [&7_u64.to_le_bytes(), &[1, 0, 0, 0], b"a", &[0, 0, 0]];
+    faked.say(b'd', &record, &[file.as_fd(), file.as_fd()]);
+    assert!(faked.is_distrusted());
+}
+
+#[test]
+fn what_concerns_nobody_is_passed_over() {
+    let mut faked = Faked::new();
+    let number = 99_u64.to_le_bytes();
+    let file = tempfile::tempfile().unwrap();
+    for tag in [b's', b'g', b'c'] {
+        faked.say(tag, &[&number], &[file.as_fd()]);
+    }
+    faked.say(b'x', &[&number, &[0; 4], &[0]], &[]);
+    faked.say(b'r', &[&number, &[0; 4]], &[]);
+    faked.say(b'l', &[], &[]);
+    assert_eq!(faked.desk.metrics.distrusted, 0);
+    assert!(faked.answers().is_empty() && faked.sandbox.commands.is_empty());
+}
+
+#[test]
+fn a_command_of_another_keeper_is_taken_over_with_what_it_wrote() {
+    let mut faked = Faked::new();
+    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let ((output, to_output), (error, _to_error)) = (pipe(), pipe());
+    rustix::fs::mkdirat(faked.sandbox.directory(), "spool", Mode::RWXU).unwrap();
+    let spool = faked.desk.data.join("runtime/1/sandboxes/box/spool");
+    std::fs::write(spool.join("old.output"), "before ").unwrap();
+    std::fs::write(spool.join("old.json"), r#"{"limit_bytes":9,"ending":null}"#).unwrap();
+    let record: [&[u8]; 4] = [&7_u64.to_le_bytes(), &[3, 0, 0, 0], b"old", &[0, 0, 0]];
+    rustix::io::write(&to_output, b"now").unwrap();
+    faked.say(b'd', &record, &[output.as_fd(), error.as_fd()]);
+    assert_eq!(faked.desk.metrics.distrusted, 0);
+    assert_eq!(*faked.stage(7), Stage::Running);
+    let command = faked.sandbox.commands.get_mut(&7).unwrap();
+    let place = faked.sandbox.place.as_fd();
+    command.take(place, Stream::Output, &mut faked.desk.bench);
+    assert_eq!(command.written(), Offsets { output: 9, error: 0 });
+    let mut buffer = [0; 32];
+    let read = command.read(place, Stream::Output, 0, &mut buffer);
+    assert_eq!(read, super::spool::Read::Bytes(9));
+    assert_eq!(&buffer[..9], b"before no");
+    // The limit that the other keeper was asked for still holds.
+    let news = command.take(place, Stream::Output, &mut faked.desk.bench);
+    assert_eq!(news, super::command::News::TooMuch);
+    command.doom(place, Ending::OutputExceeded);
+    faked.say(b'x', &[&7_u64.to_le_bytes(), &9_i32.to_le_bytes(), &[2]], &[]);
+    assert_eq!(*faked.stage(7), Stage::Ended(Ending::OutputExceeded));
+}
+
+#[test]
+fn nothing_is_started_while_everything_is_stopped() {
+    let mut faked = Faked::new();
+    let number = faked.execute("first", |_| {});
+    assert_eq!(faked.heard(), [b'X']);
+    // A command that is being started is waited for.
+    faked.sandbox.hold(&mut faked.desk, OTHER).unwrap();
+    assert!(faked.heard().is_empty() && faked.answers().is_empty());
+    faked.say(b's', &[&number.to_le_bytes()], &[]);
+    assert_eq!(faked.heard(), [b'P']);
+    let held = |reply: &(ClientId, Reply)| matches!(reply, (OTHER, Reply::Held { .. }));
+    assert!(faked.answers().iter().any(held));
+    // What is wanted meanwhile waits, unless somebody has paused the sandbox.
+    faked.execute("second", |_| {});
+    assert!(faked.heard().is_empty() && faked.answers().is_empty());
+    faked.sandbox.release(&mut faked.desk, OTHER);
+    assert_eq!(faked.heard(), [b'Q', b'X']);
+    let number = *faked.sandbox.commands.keys().last().unwrap();
+    faked.say(b's', &[&number.to_le_bytes()], &[]);
+    faked.answers();
+    faked.sandbox.pause(&mut faked.desk, OTHER).unwrap();
+    assert_eq!(faked.sandbox.state(), State::Paused);
+    faked.execute("third", |_| {});
+    assert_eq!(faked.refusals(), [Failure::WrongState(State::Paused)]);
+    assert!(matches!(
+        Record::read(faked.sandbox.directory()).unwrap().stage,
+        record::Stage::Held(record::Held { paused: true, .. })
+    ));
+}
+
+#[test]
+fn a_connection_that_is_lost_is_made_again_and_nothing_is_forgotten() {
+    let mut faked = Faked::new();
+    let lost = faked.execute("lost", |_| {});
+    let kept = faked.execute("kept", |_| {});
+    faked.sandbox.connect(&mut faked.desk, OTHER, TargetHead::Tcp(80), Vec::new()).unwrap();
+    // Init has let go, and listens again. It has heard of one of the commands only.
+    let own = faked.sandbox.place.try_clone().unwrap();
+    rustix::fs::unlinkat(&own, SOCKET, rustix::fs::AtFlags::empty()).unwrap();
+    let listener = control::listen(own.as_fd(), SOCKET).unwrap();
+    let (before, _) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    drop(std::mem::replace(&mut faked.init, before));
+    faked.sandbox.hear(&mut faked.desk);
+    faked.init = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+    assert_eq!(faked.heard(), [b'L']);
+    assert!(matches!(faked.refusals()[..], [Failure::Connect { .. }]));
+    let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let ((output, _a), (error, _b)) = (pipe(), pipe());
+    let record: [&[u8]; 4] = [&kept.to_le_bytes(), &[4, 0, 0, 0], b"kept", &[0, 0, 0]];
+    faked.say(b'd', &record, &[output.as_fd(), error.as_fd()]);
+    faked.say(b'l', &[], &[]);
+    assert!(matches!(faked.stage(lost), Stage::Ended(Ending::NotRun { .. })));
+    assert!(matches!(faked.stage(kept), Stage::Starting(_)));
+    faked.say(b's', &[&kept.to_le_bytes()], &[]);
+    assert_eq!(*faked.stage(kept), Stage::Running);
+}
+
+#[test]
+fn the_end_of_its_init_is_the_end_of_everything_in_it() {
+    let mut faked = Faked::new();
+    let number = faked.execute("one", |_| {});
+    faked.say(b's', &[&number.to_le_bytes()], &[]);
+    let exec = ExecId::new("one").unwrap();
+    faked.answers();
+    faked.sandbox.act(&mut faked.desk, CLIENT, &exec, Action::Kill).unwrap();
+    assert!(faked.answers().is_empty());
+    faked.life.kill().unwrap();
+    faked.wait_for_death();
+    assert_eq!(*faked.stage(number), Stage::Ended(Ending::SandboxEnded));
+    // Who waited for it to be killed is told that it is gone.
+    assert!(matches!(&faked.answers()[..], [(CLIENT, Reply::Answer(answer, None))]
+        if **answer == Answer::Done));
+    // It is found again by the next keeper, with its end.
+    let Sandbox { name, key, .. } = &faked.sandbox;
+    let adopted = Sandbox::adopt(&mut faked.desk, *key, name.clone()).unwrap();
+    let status = adopted.status().unwrap();
+    assert_eq!((status.state, status.execs.len()), (State::Ended, 1));
+    assert_eq!(status.execs[0].ending, Some(Ending::SandboxEnded));
+    // Its id is free when it is destroyed, and its directory goes.
+    faked.sandbox.destroy(&mut faked.desk, Some(CLIENT));
+    assert!(
+        rustix::fs::statat(&faked.desk.sandboxes, "box", rustix::fs::AtFlags::empty()).is_err()
+    );
+}
