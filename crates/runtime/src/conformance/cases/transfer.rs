@@ -60,6 +60,7 @@ fn source(harness: &Harness) -> PathBuf {
     symlink("nothing at all", source.join("dangling")).unwrap();
     permit(&source.join("program"), 0o755);
     permit(&source.join("text"), 0o640);
+    permit(&source.join("nothing"), 0o400);
     permit(&source.join("empty"), 0o750);
     source
 }

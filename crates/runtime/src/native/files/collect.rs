@@ -160,7 +160,8 @@ impl Collecting {
         };
         // What it grows by meanwhile was not counted, and is left out.
         content::copy(&from, &to, stat.size, u64::MAX).map_err(|error| self.on_host(error))?;
-        let mode = Mode::from_bits_truncate(stat.mode & 0o755 | 0o600);
+        // As it was, but for what would give others or the host's programs more than inside.
+        let mode = Mode::from_bits_truncate(stat.mode & 0o755);
         rustix::fs::fchmod(&to, mode).map_err(|errno| self.on_host(errno.into()))?;
         self.time(target, name, stat.modified)
     }
