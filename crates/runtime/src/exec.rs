@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -153,12 +155,16 @@ impl Events {
 
 /// The way to a command's standard input. Dropping it leaves the input open for others.
 #[derive(Debug, Clone)]
-pub struct Input(mpsc::Sender<Option<Vec<u8>>>);
+pub struct Input {
+    sender: mpsc::Sender<Option<Vec<u8>>>,
+    /// Somebody who has it has ended it.
+    closed: Arc<AtomicBool>,
+}
 
 impl Input {
     /// The input that is read from a channel: bytes, and `None` for its end.
-    pub const fn new(sender: mpsc::Sender<Option<Vec<u8>>>) -> Self {
-        Self(sender)
+    pub fn new(sender: mpsc::Sender<Option<Vec<u8>>>) -> Self {
+        Self { sender, closed: Arc::default() }
     }
 
     /// Writes all the bytes; waits while the command does not read.
@@ -166,7 +172,11 @@ impl Input {
     /// # Errors
     /// [`Error::Invalid`] when the input was closed or the command has ended.
     pub async fn write(&self, bytes: Vec<u8>) -> Result<()> {
-        self.0.send(Some(bytes)).await.map_err(|_| closed())
+        // Whoever carries the bytes has the end on its way, and looks at nothing after it.
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        self.sender.send(Some(bytes)).await.map_err(|_| closed())
     }
 
     /// Ends the input: the command sees the end of its file.
@@ -174,7 +184,9 @@ impl Input {
     /// # Errors
     /// As [`Input::write`].
     pub async fn close(&self) -> Result<()> {
-        self.0.send(None).await.map_err(|_| closed())
+        self.sender.send(None).await.map_err(|_| closed())?;
+        self.closed.store(true, Ordering::Release);
+        Ok(())
     }
 }
 

@@ -92,6 +92,7 @@ macro_rules! conformance_list {
                 never_read_it_does_no_harm [];
                 read_in_part_it_does_no_harm [Shell];
                 after_the_end_it_is_refused [];
+                after_its_close_it_is_refused [];
             }
             again {
                 executed_twice_it_is_one [];

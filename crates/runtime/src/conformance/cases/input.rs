@@ -122,3 +122,19 @@ pub(crate) async fn after_the_end_it_is_refused(harness: &Harness) {
     .await;
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
 }
+
+/// A command reads to its end, and has all that was said to be written.
+pub(crate) async fn after_its_close_it_is_refused(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    for _ in 0..20 {
+        let running = sandbox.start(&taking_input(command(&["cat"]))).await;
+        let other = running.input();
+        running.write("all").await;
+        running.close().await;
+        for input in [running.input(), other] {
+            let refused = within("a refusal", input.write(b"late".to_vec())).await;
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+        assert_eq!(running.finish().await.output(), "all");
+    }
+}
