@@ -77,8 +77,9 @@ pub enum Request {
     },
     /// Live this long from now on unless told again.
     Lease(Duration),
-    /// Nobody's time runs out any more, for every process is stopped: by a control group already,
-    /// or where none can, by init now (`SIGSTOP`).
+    /// Every process is stopped: by a control group already, or where none can, by init now
+    /// (`SIGSTOP`). What is killed meanwhile, or has no time left, is ended all the same, and
+    /// nothing else goes on for it.
     Stop {
         /// Whether init is to stop them.
         by_signal: bool,
@@ -180,6 +181,9 @@ pub enum Report {
     Record(Record),
     /// All records were told.
     Listed,
+    /// Something has to be ended that a control group has stopped. Init has stopped every process
+    /// by a signal as well, so that the group may let them go on: only what is to end will.
+    Thaw,
 }
 
 /// Why init ended a command.

@@ -29,7 +29,8 @@ pub struct Command {
     pub terminal: Option<WindowSize>,
     /// Whether something will be written to its standard input; without it that is at its end.
     pub takes_input: bool,
-    /// How long it may take, by the wall clock, until it is killed with all that it started.
+    /// How long it may take until it is killed with all that it started, by a clock that nobody
+    /// sets and that goes on while the sandbox is paused.
     pub timeout: Option<Duration>,
     /// How many bytes it may write to both streams together until it is killed.
     pub output_limit_bytes: Option<u64>,

@@ -77,7 +77,8 @@ pub trait Runtime: Debug + Send + Sync {
     /// Sends a signal to the command's process group. Of one that has ended, does nothing.
     async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()>;
 
-    /// Kills a command with all that it has started, also what has left its process group.
+    /// Kills a command with all that it has started, also what has left its process group. In a
+    /// paused sandbox nothing else goes on for it.
     async fn kill(&self, id: &SandboxId, exec: &ExecId) -> Result<()>;
 
     /// Gives a command's terminal another size.

@@ -267,6 +267,7 @@ impl Report {
             }
             Self::Root => Writer::tagged(b'o'),
             Self::Listed => Writer::tagged(b'l'),
+            Self::Thaw => Writer::tagged(b't'),
         };
         writer.0
     }
@@ -307,6 +308,7 @@ impl Report {
             }),
             b'o' => Self::Root,
             b'l' => Self::Listed,
+            b't' => Self::Thaw,
             _ => return None,
         };
         reader.end(report)
@@ -406,6 +408,7 @@ mod tests {
             record(Progress::Exited { status: 9, cause: Some(Cause::Killed) }),
             Report::Root,
             Report::Listed,
+            Report::Thaw,
         ]
     }
 

@@ -106,9 +106,11 @@ pub(crate) struct Init {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     /// Init, by a signal.
-    BySignal,
+    Signal,
     /// A control group.
-    ByGroup,
+    Group,
+    /// Both: something had to be ended, and the group is to let go of it.
+    Both,
 }
 
 /// Whether init goes on.
@@ -205,8 +207,7 @@ impl Init {
         let sweeping = self.orphans.then(|| Instant::now() + SWEEPING);
         self.commands
             .values()
-            .filter(|_| self.stopped.is_none())
-            .filter_map(Command::next_deadline)
+            .filter_map(|command| command.next_deadline(self.stopped.is_some()))
             .chain(sweeping)
             .chain([self.lease_end])
             .min()
@@ -238,9 +239,14 @@ impl Init {
     /// Tells what is new, and ends what has to end.
     fn look_after_commands(&mut self) -> Next {
         let now = Instant::now();
+        let stopped = self.stopped.is_some();
+        let is_up = |command: &Command| command.next_deadline(stopped).is_some_and(|at| at <= now);
+        if self.commands.values().any(is_up) {
+            self.stop_by_signal();
+        }
         for (number, command) in &mut self.commands {
             command.settle();
-            if self.stopped.is_none() && command.keep_deadlines(now).is_err() {
+            if command.keep_deadlines(now, stopped).is_err() {
                 // What cannot be killed alone goes with everything else.
                 return Next::End;
             }
@@ -248,6 +254,17 @@ impl Init {
         }
         self.commands.retain(|_, command| !command.is_forgotten());
         Next::Go
+    }
+
+    /// Stops everything by a signal that only a control group has stopped, for something is to be
+    /// ended, which it cannot be as long as the group holds it.
+    fn stop_by_signal(&mut self) {
+        if self.stopped == Some(Stopped::Group) {
+            // What is held gets the signal when it is let go, before anything else.
+            let _ = raw::kill(-1, libc::SIGSTOP);
+            self.stopped = Some(Stopped::Both);
+            self.reports.push_back((Report::Thaw, Vec::new()));
+        }
     }
 
     /// Follows the requests that are there.
@@ -281,10 +298,15 @@ impl Init {
                     command.signal(signal);
                 }
             }
-            Request::Kill { number } => match self.commands.get_mut(&number) {
-                Some(command) => command.end(Cause::Killed, Instant::now()),
-                None => self.reports.push_back((Report::Gone { number }, Vec::new())),
-            },
+            Request::Kill { number } if self.commands.contains_key(&number) => {
+                self.stop_by_signal();
+                if let Some(command) = self.commands.get_mut(&number) {
+                    command.end(Cause::Killed, Instant::now());
+                }
+            }
+            Request::Kill { number } => {
+                self.reports.push_back((Report::Gone { number }, Vec::new()));
+            }
             Request::CloseInput { number } => {
                 if let Some(command) = self.commands.get_mut(&number) {
                     command.close_input();
@@ -318,10 +340,15 @@ impl Init {
                     // As pid 1, -1 means every other process here.
                     let _ = raw::kill(-1, libc::SIGSTOP);
                 }
-                self.stopped = Some(if by_signal { Stopped::BySignal } else { Stopped::ByGroup });
+                self.stopped = Some(if by_signal { Stopped::Signal } else { Stopped::Group });
+                if self.commands.values().any(Command::is_ending) {
+                    // What was being ended goes on to its end.
+                    self.stop_by_signal();
+                    self.commands.values().for_each(Command::wake_to_end);
+                }
             }
             Request::Continue => {
-                if self.stopped.take() == Some(Stopped::BySignal) {
+                if matches!(self.stopped.take(), Some(Stopped::Signal | Stopped::Both)) {
                     let _ = raw::kill(-1, libc::SIGCONT);
                 }
                 let now = Instant::now();
@@ -338,6 +365,10 @@ impl Init {
                     if command.is_gone() {
                         self.reports.push_back((Report::Gone { number: *number }, Vec::new()));
                     }
+                }
+                if self.stopped == Some(Stopped::Both) {
+                    // Who was told may not have heard it.
+                    self.reports.push_back((Report::Thaw, Vec::new()));
                 }
                 self.reports.push_back((Report::Listed, Vec::new()));
             }

@@ -209,8 +209,8 @@ macro_rules! conformance_list {
                 nothing_is_started [Can(Pause)];
                 what_runs_loses_nothing [Shell, Can(Pause)];
                 a_lease_ends_all_the_same [Can(Pause)];
-                the_time_is_up_after_it [Can(Pause)];
-                what_is_paused_is_killed_or_not [Can(Pause)];
+                the_time_is_up_meanwhile [Shell, Can(Pause)];
+                what_is_paused_can_be_killed [Shell, Can(Pause)];
                 what_is_paused_is_cleaned_up [Can(Pause)];
                 files_can_be_reached [Can(Pause)];
             }

@@ -183,9 +183,11 @@ impl Command {
         }
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    /// When something has to be done about it. How long a kill takes that everything is `stopped`
+    /// for is in nobody's hands here.
+    pub(super) fn next_deadline(&self, stopped: bool) -> Option<Instant> {
         match self.ending {
-            Some((_, until)) if !self.gone => Some(until),
+            Some((_, until)) if !self.gone && !stopped => Some(until),
             None if self.exited.is_none() && !self.gone => self.deadline,
             _ => None,
         }
@@ -195,8 +197,8 @@ impl Command {
     ///
     /// # Errors
     /// When it could not be ended in time.
-    pub(super) fn keep_deadlines(&mut self, now: Instant) -> Result<(), ()> {
-        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+    pub(super) fn keep_deadlines(&mut self, now: Instant, stopped: bool) -> Result<(), ()> {
+        if self.next_deadline(stopped).is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
         if self.ending.is_some() {
@@ -226,7 +228,17 @@ impl Command {
             return;
         }
         self.ending.get_or_insert((cause, now + KILLING));
-        if let Some(under) = &self.under {
+        self.wake_to_end();
+    }
+
+    /// Whether it was to be ended, and is not gone yet.
+    pub(super) const fn is_ending(&self) -> bool {
+        self.ending.is_some() && !self.gone
+    }
+
+    /// Has the subreaper end it, where it is to be ended.
+    pub(super) fn wake_to_end(&self) {
+        if let Some(under) = self.under.as_ref().filter(|under| self.is_ending() && !under.reaped) {
             under.slot.ask_to_kill();
             subreaper::wake(under.subreaper);
         }

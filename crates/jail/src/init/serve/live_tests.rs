@@ -448,38 +448,47 @@ fn stopped_processes_go_on() {
     });
 }
 
+/// Whoever has stopped everything, and whatever ends one of two commands then, the other stands
+/// still.
 #[test]
-fn nobodys_time_runs_out_while_everything_is_stopped() {
-    served(PATIENCE, |jail| {
-        let execute = Execute {
-            timeout: Some(Duration::from_millis(100)),
-            ..jail.command("while :; do sleep 0.01; done")
-        };
-        let _streams = jail.start(&execute);
-        let number = execute.number;
-        jail.hear(move |report| *report == Report::Started { number });
-        jail.control.send(&Request::Stop { by_signal: true }, &[]).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        jail.control.send(&Request::List, &[]).unwrap();
-        let (report, _) = jail.hear(|report| matches!(report, Report::Record(_)));
-        assert!(
-            matches!(&report, Report::Record(record) if record.progress == Progress::Running),
-            "{report:?}"
-        );
-        let until = Instant::now() + PATIENCE;
-        while !crate::watch::have_stopped(jail.held.init_process).unwrap() {
-            assert!(Instant::now() < until, "not everything is stopped");
-            std::thread::sleep(Duration::from_millis(5));
+fn what_is_stopped_can_be_ended_alone() {
+    for by_signal in [true, false] {
+        for timeout in [Some(Duration::from_millis(200)), None] {
+            served(PATIENCE, |jail| end_alone(jail, by_signal, timeout));
         }
-        jail.control.send(&Request::Continue, &[]).unwrap();
-        let (report, _) = jail.hear(move |report| {
-            matches!(report, Report::Exited { number: exited, .. } if *exited == number)
-        });
-        assert!(
-            matches!(report, Report::Exited { cause: Some(Cause::TimedOut), .. }),
-            "{report:?}"
-        );
-    });
+    }
+}
+
+fn end_alone(jail: &mut Served, by_signal: bool, timeout: Option<Duration>) {
+    let endless = "(setsid sh -c 'while :; do sleep 0.01; done' &); while :; do sleep 0.01; done";
+    let other = jail.command(endless);
+    let ended = Execute { timeout, ..jail.command(endless) };
+    let _streams = [jail.start(&other), jail.start(&ended)];
+    let number = ended.number;
+    jail.hear(move |report| *report == Report::Started { number });
+    jail.control.send(&Request::Stop { by_signal }, &[]).unwrap();
+    if timeout.is_none() {
+        jail.control.send(&Request::Kill { number }, &[]).unwrap();
+    }
+    if !by_signal {
+        jail.hear(|report| *report == Report::Thaw);
+    }
+    let (report, _) = jail.hear(
+        move |report| matches!(report, Report::Exited { number: exited, .. } if *exited == number),
+    );
+    let cause = if timeout.is_some() { Cause::TimedOut } else { Cause::Killed };
+    let told = matches!(report, Report::Exited { cause: Some(told), .. } if told == cause);
+    assert!(told, "{report:?}");
+    jail.gone(number);
+    let until = Instant::now() + PATIENCE;
+    while !crate::watch::have_stopped(jail.held.init_process).unwrap() {
+        assert!(Instant::now() < until, "not everything is stopped");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    jail.control.send(&Request::Continue, &[]).unwrap();
+    assert_eq!(jail.run("echo on"), ("on\n".to_owned(), 0));
+    jail.control.send(&Request::Kill { number: other.number }, &[]).unwrap();
+    jail.gone(other.number);
 }
 
 /// Where commands have no ids of their own, one of them can do that.

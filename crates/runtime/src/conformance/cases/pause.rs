@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stockade_core::SandboxSpec;
 
-use super::super::harness::{Harness, eventually, within};
+use super::super::harness::{Harness, eventually};
 use super::super::running::Running;
 use super::super::sandbox::{Sandbox, command, script};
 use crate::error::Error;
@@ -112,38 +112,37 @@ pub(crate) async fn a_lease_ends_all_the_same(harness: &Harness) {
     eventually("the end of a lease", async || sandbox.has_ended().await).await;
 }
 
-/// Whether time runs while nothing else does is the backend's choice.
-pub(crate) async fn the_time_is_up_after_it(harness: &Harness) {
+pub(crate) async fn the_time_is_up_meanwhile(harness: &Harness) {
     let sandbox = harness.sandbox().await;
-    let timeout = Some(Duration::from_secs(3));
+    let other = counter(&sandbox).await;
+    let timeout = Some(Duration::from_secs(1));
     let running = sandbox.start(&Command { timeout, ..command(&["sleep", "1000"]) }).await;
     sandbox.pause().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    sandbox.resume().await;
     assert_eq!(running.finish().await.ending, Ending::TimedOut);
-    assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
+    ends_alone(&sandbox, other).await;
 }
 
-/// Where what is paused cannot be killed, that is told, and nothing has happened.
-pub(crate) async fn what_is_paused_is_killed_or_not(harness: &Harness) {
+pub(crate) async fn what_is_paused_can_be_killed(harness: &Harness) {
     let sandbox = harness.sandbox().await;
-    let running = sandbox.start(&command(&["sleep", "1000"])).await;
+    let other = counter(&sandbox).await;
+    let left = script("(setsid sleep 1000 &); exec sleep 1000");
+    let (first, second) = (sandbox.start(&left).await, sandbox.start(&left).await);
     sandbox.pause().await;
-    let runtime = sandbox.runtime();
-    let killed = within("a kill", runtime.kill(sandbox.id(), &running.exec)).await;
-    assert_eq!(state(&sandbox).await, State::Paused);
-    match killed {
-        Ok(()) => {
-            assert_eq!(running.finish().await.ending, Ending::Killed);
-            sandbox.resume().await;
-        }
-        Err(Error::WrongState { state: State::Paused, .. }) => {
-            sandbox.resume().await;
-            sandbox.kill(&running.exec).await;
-            assert_eq!(running.finish().await.ending, Ending::Killed);
-        }
-        Err(error) => panic!("{error:?}"),
+    for running in [first, second] {
+        sandbox.kill(&running.exec).await;
+        assert_eq!(running.finish().await.ending, Ending::Killed);
     }
+    ends_alone(&sandbox, other).await;
+}
+
+/// Sees that nothing goes on for what was ended in a paused sandbox, but does after the pause.
+async fn ends_alone(sandbox: &Sandbox<'_>, other: Running) {
+    assert_eq!(state(sandbox).await, State::Paused);
+    stands_still(sandbox).await;
+    sandbox.resume().await;
+    sandbox.grows_beyond("/data/count", count(sandbox).await).await;
+    sandbox.kill(&other.exec).await;
+    assert_eq!(other.finish().await.ending, Ending::Killed);
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
 }
 

@@ -199,10 +199,7 @@ impl Sandbox {
                     self.say(desk, Request::Signal { number, signal }, Vec::new());
                 }
             }
-            Action::Kill if alive && state == State::Paused => {
-                return Err(Failure::WrongState(state));
-            }
-            Action::Kill if alive && state == State::Running => {
+            Action::Kill if alive && matches!(state, State::Running | State::Paused) => {
                 command.killers.push(client);
                 self.say(desk, Request::Kill { number }, Vec::new());
                 return Ok(());

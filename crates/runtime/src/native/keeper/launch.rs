@@ -230,6 +230,8 @@ impl Sandbox {
             return;
         }
         desk.joined.push(self.key);
+        // Something of one that was found paused may have to be ended.
+        self.step_pause(desk);
         self.watch_usage(desk);
         if let Some(status) = self.status() {
             let creators = std::mem::take(&mut self.creators);

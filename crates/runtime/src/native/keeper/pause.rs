@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A command that is being started could be born outside of what is stopped, so that is waited
-//! for. Control groups stop where they can; else init does by a signal.
+//! for. Control groups stop where they can; else init does by a signal. To end something that a
+//! group has stopped, init stops everything by a signal too, and the group lets go then.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -37,6 +38,8 @@ pub(super) struct Pause {
     pub(super) holders: BTreeSet<ClientId>,
     /// Who waits until they are stopped.
     pub(super) waiting: Vec<ClientId>,
+    /// Init has stopped everything, so that the group need not any more.
+    thaw: bool,
     phase: Phase,
 }
 
@@ -87,6 +90,11 @@ impl Pause {
         matches!(self.phase, Phase::Going)
     }
 
+    /// Notes that init has stopped everything by a signal, to end something.
+    pub(super) const fn stopped_by_init(&mut self) {
+        self.thaw = !self.is_going();
+    }
+
     fn is_wanted(&self) -> bool {
         self.asked || !self.holders.is_empty()
     }
@@ -108,7 +116,17 @@ impl Pause {
                 self.phase = Phase::Stopping { by, since: Moment::now(), look: FIRST_LOOK };
                 Step::Say(Request::Stop { by_signal: !by_group })
             }
-            Phase::Stopping { .. } if !self.is_wanted() => self.go_on(group, init),
+            Phase::Stopping { .. } | Phase::Stopped if !self.is_wanted() => self.go_on(group, init),
+            // Who copies files has them to himself.
+            Phase::Stopping { .. } | Phase::Stopped if self.thaw && self.holders.is_empty() => {
+                self.thaw = false;
+                if let Phase::Stopping { by, .. } = &mut self.phase {
+                    *by = Means::Signal;
+                }
+                // Where it is not thawed, what is to be ended waits.
+                let _ = group.go_on(init);
+                self.step(group, init, busy)
+            }
             Phase::Stopping { by, since, look } => match timed(|| have_stopped(by, group, init)) {
                 (Ok(true), _) => {
                     self.phase = Phase::Stopped;
@@ -126,7 +144,6 @@ impl Pause {
                     Step::Failed
                 }
             },
-            Phase::Stopped if !self.is_wanted() => self.go_on(group, init),
             Phase::Stopped if !self.waiting.is_empty() => Step::Stopped,
             Phase::Stopped => Step::Nothing,
         }
@@ -134,6 +151,7 @@ impl Pause {
 
     fn go_on(&mut self, group: &Group, init: i32) -> Step {
         self.phase = Phase::Going;
+        self.thaw = false;
         if group.can_stop() {
             // Where it was not stopped, nothing happens. Init that cannot come back in is not
             // stopped the next time either.

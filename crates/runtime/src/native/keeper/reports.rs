@@ -132,6 +132,13 @@ impl Sandbox {
                 self.listed(desk);
                 Ok(())
             }
+            Report::Thaw => {
+                if let Life::Held(jail) | Life::Joining(jail) = &mut self.life {
+                    jail.pause.stopped_by_init();
+                }
+                self.step_pause(desk);
+                Ok(())
+            }
         }
     }
 
