@@ -139,11 +139,14 @@ impl Socket {
         let mut bytes = vec![0; MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut is_reset = false;
         let received = loop {
             let buffers = &mut [io::IoSliceMut::new(&mut bytes)];
             match recvmsg(&self.0, buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Ok(None),
+                // It went without having read everything, which is told before what it had said.
+                Err(Errno::CONNRESET) if !is_reset => is_reset = true,
+                Err(Errno::CONNRESET | Errno::AGAIN) if is_reset => return Ok(None),
                 other => break other?,
             }
         };

@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::readiness::watched;
 use crate::native::socket::{Message, Packet, Socket};
-use crate::native::wire::{Answer, PROTOCOL, Request};
+use crate::native::wire::{Answer, Failure, PROTOCOL, Request};
 
 /// A connection to the keeper.
 #[derive(Debug)]
@@ -46,19 +46,34 @@ impl Channel {
         received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Greets the keeper. Gives its version of the messages, or `None` when it went meanwhile.
-    pub(super) async fn greet(&self) -> io::Result<Option<u32>> {
+    /// Greets the keeper.
+    pub(super) async fn greet(&self) -> io::Result<Greeted> {
         let hello = Packet::new(&Request::Hello { protocol: PROTOCOL }, &[])?;
         match self.send(&hello, &[]).await {
-            Err(error) if is_loss(&error) => return Ok(None),
+            // It may have said why it went.
+            Err(error) if is_loss(&error) => {}
             other => other?,
         }
         match self.receive().await? {
-            None => Ok(None),
-            Some(Message { head: Answer::Hello { protocol, .. }, .. }) => Ok(Some(protocol)),
+            None => Ok(Greeted::Gone),
+            Some(Message { head: Answer::Hello { protocol, .. }, .. }) => {
+                Ok(Greeted::Version(protocol))
+            }
+            Some(Message { head: Answer::Failed(failure), .. }) => Ok(Greeted::Refused(failure)),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// What came of a greeting.
+#[derive(Debug)]
+pub(super) enum Greeted {
+    /// The keeper speaks this version of the messages.
+    Version(u32),
+    /// It takes no client.
+    Refused(Failure),
+    /// It went meanwhile.
+    Gone,
 }
 
 /// Whether an error says that the other end is gone.

@@ -20,10 +20,11 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call::is_exhausted;
-use super::channel::Channel;
+use super::channel::{Channel, Greeted};
 use super::readiness::watched;
 use crate::error::{Error, Result};
 use crate::native::directory::Directory;
+use crate::native::failure::Asked;
 use crate::native::socket::Packet;
 use crate::native::wire::{PROTOCOL, Request};
 
@@ -124,7 +125,7 @@ impl Starter {
                     Ok(socket) => break Channel::new(socket)?,
                     Err(error) => match error.kind() {
                         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                            return Ok(None);
+                            return Ok(Ok(None));
                         }
                         // Too many wait to be accepted.
                         io::ErrorKind::WouldBlock => sleep(PAUSES[0]).await,
@@ -133,13 +134,19 @@ impl Starter {
                 }
             };
             match channel.greet().await? {
-                None => Ok(None),
-                Some(PROTOCOL) => Ok(Some(channel)),
-                Some(other) => Err(io::Error::other(format!("it speaks version {other}"))),
+                Greeted::Gone => Ok(Ok(None)),
+                Greeted::Version(PROTOCOL) => Ok(Ok(Some(channel))),
+                Greeted::Version(other) => {
+                    Err(io::Error::other(format!("it speaks version {other}")))
+                }
+                Greeted::Refused(failure) => Ok(Err(failure)),
             }
         });
         let found = found.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        found.map_err(|source| self.unreachable(source))
+        let asked = Asked { operation: "reach the keeper", sandbox: None, exec: None };
+        found
+            .map_err(|source| self.unreachable(source))?
+            .map_err(|failure| failure.into_error(&asked))
     }
 
     fn start(&self, directory: &Directory) -> Result<Started> {
@@ -216,7 +223,7 @@ fn drain_older(directory: &Directory) {
     for socket in directory.connect_older().unwrap_or_default() {
         tokio::spawn(timeout(GREETING, async move {
             let channel = Channel::new(socket)?;
-            if channel.greet().await?.is_some() {
+            if let Greeted::Version(_) = channel.greet().await? {
                 channel.send(&Packet::new(&Request::Drain, &[])?, &[]).await?;
                 channel.receive::<serde_json::Value>().await?;
             }
