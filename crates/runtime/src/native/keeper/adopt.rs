@@ -89,13 +89,7 @@ impl Sandbox {
 
     /// One whose jail ended while no keeper lived.
     fn found_gone(&mut self, desk: &mut Desk, held: Held, reason: &str) {
-        let ids: BTreeSet<_> = self.spooled().into_iter().collect();
-        for id in ids {
-            let number = self.commands.len() as u64;
-            let mut command = Command::found(self.place.as_fd(), id, number);
-            command.found_ended(Ending::Unknown);
-            self.commands.insert(number, command);
-        }
+        self.find_untold();
         self.reason = Some(reason.to_owned());
         self.record.stage = record::Stage::Ended(Ended {
             reason: reason.to_owned(),
@@ -108,7 +102,18 @@ impl Sandbox {
         }
     }
 
-    /// The commands that have left something.
+    /// Finds the commands that have left something, and of which its init has told nothing.
+    pub(super) fn find_untold(&mut self) {
+        let mut ids: BTreeSet<_> = self.spooled().into_iter().collect();
+        ids.retain(|id| self.commands.values().all(|command| command.id != *id));
+        for id in ids {
+            let number = self.commands.keys().next_back().map_or(0, |last| last + 1);
+            let mut command = Command::found(self.place.as_fd(), id, number);
+            command.found_ended(Ending::Unknown);
+            self.commands.insert(number, command);
+        }
+    }
+
     fn spooled(&self) -> Vec<ExecId> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(spool) = rustix::fs::openat(&self.place, "spool", flags, Mode::empty()) else {

@@ -15,6 +15,9 @@ impl Sandbox {
     /// Ends it, whatever runs in it. It is [`Life::Ended`] at once or when its life says so.
     pub(super) fn kill(&mut self, desk: &mut Desk, reason: &str) {
         self.reason.get_or_insert_with(|| reason.to_owned());
+        if self.is_joining() && !self.doomed {
+            self.find_untold();
+        }
         match std::mem::replace(&mut self.life, Life::Ended) {
             Life::Joining(mut jail) | Life::Held(mut jail) => {
                 jail.kill();
@@ -78,6 +81,9 @@ impl Sandbox {
 
     /// Tells everybody who waits that nothing more comes, and writes down what is left.
     fn ended(&mut self, desk: &mut Desk) {
+        if !self.doomed {
+            self.find_untold();
+        }
         let directory = self.place.as_fd();
         for command in self.commands.values_mut() {
             if let Stage::Starting(clients) = &mut command.stage {
