@@ -48,7 +48,7 @@ const ATTACKS: &[&[&str]] = &[
 
 /// One test as root and one as an ordinary user for each attack.
 macro_rules! attacks {
-    ($($name:ident)+) => {
+    ($($name:ident),+ $(,)?) => {
         mod root {
             //! As root.
             $(#[test]
@@ -68,12 +68,12 @@ macro_rules! attacks {
 }
 
 attacks! {
-    every_attack_is_held
-    a_command_inherits_nothing
-    init_is_out_of_reach
-    users_are_apart
-    sandboxes_are_apart
-    the_keeper_is_out_of_sight
+    every_attack_is_held,
+    a_command_inherits_nothing,
+    init_is_out_of_reach,
+    users_are_apart,
+    sandboxes_are_apart,
+    the_keeper_is_out_of_sight,
 }
 
 /// Two sandboxes of one keeper, and where its data is.

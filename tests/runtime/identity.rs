@@ -14,6 +14,8 @@ use crate::native::backend;
 const ORDINARY_USER: u32 = 1000;
 /// Names the directory of the programs to a test that runs as another user.
 const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
+/// Tells a test that its temporary files are on a small disk.
+const SMALL_DISK: &str = "STOCKADE_TEST_SMALL_DISK";
 const NAMES: [&str; 3] = ["stockade", "echo", "probe"];
 
 fn is_root() -> bool {
@@ -48,20 +50,47 @@ pub(crate) fn do_as_user(run: impl FnOnce()) {
     }
     let test = place.path().join("test");
     link(&std::env::current_exe().unwrap(), &test);
+    let mut again = Command::new(&test);
+    again.env(PROGRAMS, place.path()).uid(ORDINARY_USER).gid(ORDINARY_USER);
+    run_again(&mut again);
+}
+
+/// Runs part of a test whose temporary files are on a file system of this size, which nobody else
+/// sees.
+pub(crate) fn on_small_disk(mebibytes: u64, run: impl FnOnce()) {
+    if std::env::var_os(SMALL_DISK).is_some() {
+        return run();
+    }
+    let place = tempfile::Builder::new().prefix("stockade-disk-").tempdir().unwrap();
+    let mut again = Command::new("unshare");
+    again.args(["--mount", "--propagation", "private"]);
+    // A user may mount in a namespace of the user's own, and loses that again.
+    let weaken = if is_root() {
+        ""
+    } else {
+        again.args(["--user", "--map-current-user", "--keep-caps"]);
+        "setpriv --inh-caps=-all --ambient-caps=-all"
+    };
+    let script = format!(
+        "mount -t tmpfs -o size={mebibytes}m,mode=1777 small \"$0\" && exec {weaken} \"$@\""
+    );
+    again.args(["sh", "-c", &script]).arg(place.path()).arg(std::env::current_exe().unwrap());
+    run_again(again.env(SMALL_DISK, "yes").env("TMPDIR", place.path()));
+}
+
+/// Runs this test again, by a program that is given the arguments of a test.
+fn run_again(program: &mut Command) {
     let thread = std::thread::current();
-    let output = Command::new(&test)
+    let output = program
         .args([thread.name().unwrap(), "--exact", "--include-ignored", "--nocapture"])
-        .env(PROGRAMS, place.path())
-        // The log is root's.
+        // The log is its first writer's.
         .env_remove("STOCKADE_SKIP_LOG")
         .current_dir("/")
-        .uid(ORDINARY_USER)
-        .gid(ORDINARY_USER)
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "as an ordinary user:\n{said}");
+    assert!(output.status.success(), "run again:\n{said}");
     assert!(said.contains("1 passed"), "no test of that name ran:\n{said}");
     for line in said.lines().filter(|line| line.starts_with("SKIPPED: ")) {
         conformance::skipped(line.splitn(3, ": ").last().unwrap_or_default());

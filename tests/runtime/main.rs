@@ -1,8 +1,9 @@
-//! The native runtime under the suite that every backend must pass, and under attack from inside,
-//! as root and as an ordinary user: a client in this process, and the built `stockade` binary as
-//! the keeper.
+//! The native runtime under the suite that every backend must pass, under attack from inside and
+//! under faults of the machine, as root and as an ordinary user: a client in this process, and the
+//! built `stockade` binary as the keeper.
 
 mod attacks;
+mod faults;
 mod identity;
 mod native;
 

@@ -40,20 +40,21 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A backend with no sandboxes yet.
 pub(crate) fn backend() -> Result<Arc<dyn Backend>, String> {
-    let place = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
-    Ok(Arc::new(Kept(place)))
+    Ok(Arc::new(Kept::new(POOL)))
 }
 
-/// A data directory.
+/// A data directory, and how its keepers are started.
 #[derive(Debug)]
-struct Kept(TempDir);
+pub(crate) struct Kept {
+    place: TempDir,
+    keeper: Vec<OsString>,
+    pool: usize,
+}
 
 #[async_trait]
 impl Backend for Kept {
     async fn open(&self) -> Result<Arc<dyn Runtime>, String> {
-        let keeper: Vec<OsString> = vec![program("stockade").into(), KEEPER.into()];
-        let native = Native::open(Options { data: self.data(), keeper, pool: POOL });
-        Ok(Arc::new(native.map_err(|error| format!("{error:?}"))?))
+        Ok(Arc::new(self.client()))
     }
 
     fn server(&self) -> Result<(), String> {
@@ -118,12 +119,36 @@ impl Backend for Kept {
 }
 
 impl Kept {
-    fn data(&self) -> PathBuf {
-        self.0.path().join("data")
+    /// A data directory whose keepers hold so many jails ready.
+    pub(crate) fn new(pool: usize) -> Self {
+        let place = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
+        Self { place, keeper: vec![program("stockade").into(), KEEPER.into()], pool }
     }
 
-    fn runtime(&self) -> PathBuf {
+    /// The same, with keepers that another program becomes, called with these words.
+    pub(crate) fn under(mut self, words: &[&str]) -> Self {
+        self.keeper.splice(0..0, words.iter().map(OsString::from));
+        self
+    }
+
+    /// A client of its own.
+    pub(crate) fn client(&self) -> Native {
+        let (data, keeper) = (self.data(), self.keeper.clone());
+        Native::open(Options { data, keeper, pool: self.pool }).unwrap()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.place.path().join("data")
+    }
+
+    /// The directory that clients and keepers share.
+    pub(crate) fn runtime(&self) -> PathBuf {
         self.data().join("runtime").join(PROTOCOL.to_string())
+    }
+
+    /// A connection to the keeper that lives, and nothing said on it.
+    pub(crate) fn connection(&self) -> Option<OwnedFd> {
+        self.keeper().map(|(socket, _)| socket)
     }
 
     /// A connection to the keeper that lives, and its process.
@@ -153,7 +178,7 @@ impl Drop for Kept {
         // have directories in it that an ordinary user cannot remove as they are.
         for _ in 0..100 {
             open(&self.runtime().join("trash"));
-            if fs::remove_dir_all(self.0.path()).is_ok() {
+            if fs::remove_dir_all(self.place.path()).is_ok() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -1,0 +1,113 @@
+//! The keeper may have few open files.
+
+use stockade_core::SandboxSpec;
+use stockade_runtime::{Ending, Error, Runtime as _, State};
+
+use super::scene::{Scene, exec_id, hear, id, play, script};
+use crate::native::Kept;
+
+/// More than will fit.
+const MANY: usize = 300;
+
+/// A data directory whose keeper may have this many files open.
+fn kept(limit: u32) -> Kept {
+    Kept::new(0).under(&["prlimit", &format!("--nofile={limit}:{limit}")])
+}
+
+/// Makes sandboxes until there is no room for another, and commands in the first until there is
+/// none for another either. All of them go on, and what ends makes room.
+pub(super) fn what_is_held_goes_on_without_descriptors() {
+    play(kept(256), async |scene| {
+        let mut held = Vec::new();
+        let refused = loop {
+            assert!(held.len() < MANY, "there is always room");
+            let id = id(&format!("box-{}", held.len()));
+            match scene.native.create(&id, &SandboxSpec::default()).await {
+                Ok(_) => held.push(id),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::Exhausted(_)), "{refused:?}");
+        assert!(held.len() > 3, "only {}", held.len());
+        let mut running = Vec::new();
+        let refused = loop {
+            assert!(running.len() < MANY, "there is always room");
+            let exec = exec_id(&format!("exec-{}", running.len()));
+            let text = "while [ ! -e /tmp/go ]; do sleep 0.05; done; echo on";
+            match scene.native.execute(&held[0], &exec, &script(text)).await {
+                Ok(exec) => running.push(exec),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::Exhausted(_)), "{refused:?}");
+        assert!(running.len() > 3, "only {}", running.len());
+
+        // The next keeper has as few, and finds all of it.
+        scene.kill_keeper().await;
+        goes_on(scene, held.len(), running.len()).await;
+        let all = hear_all(scene, running).await;
+        assert!(all.iter().all(|output| output == "on\n"), "{all:?}");
+        for number in 0..all.len() {
+            scene.native.acknowledge(&held[0], &exec_id(&format!("exec-{number}"))).await.unwrap();
+        }
+        for sandbox in &held {
+            assert_eq!(scene.run(sandbox, "after", "echo after").await.good(), "after\n");
+        }
+        // A client keeps some of its connections, and a keeper sees their end in its time.
+        scene.native = scene.kept().client();
+        scene.native.cleanup(&held.pop().unwrap()).await.unwrap();
+        let again = id("again");
+        scene
+            .eventually("room for a sandbox", async |scene| {
+                scene.native.create(&again, &SandboxSpec::default()).await.is_ok()
+            })
+            .await;
+        assert_eq!(scene.run(&again, "one", "echo there").await.good(), "there\n");
+    });
+}
+
+async fn goes_on(scene: &Scene, sandboxes: usize, commands: usize) {
+    let list = scene.native.list(&Default::default()).await.unwrap();
+    assert_eq!(list.len(), sandboxes);
+    assert!(list.iter().all(|status| status.state == State::Running));
+    let first = list.iter().find(|status| status.id == id("box-0")).unwrap();
+    assert_eq!(first.execs.len(), commands);
+    assert!(first.execs.iter().all(|exec| exec.ending.is_none()), "{:?}", first.execs);
+}
+
+async fn hear_all(scene: &Scene, running: Vec<stockade_runtime::Exec>) -> Vec<String> {
+    let go = stockade_runtime::SandboxPath::new("/tmp/go").unwrap();
+    let nothing = Box::pin(std::io::Cursor::new(Vec::new()));
+    scene.native.write_file(&id("box-0"), &go, nothing, Default::default()).await.unwrap();
+    let mut heard = Vec::new();
+    for exec in running {
+        let of_one = hear(exec).await;
+        assert_eq!(of_one.ending, Ending::Exited(0));
+        heard.push(of_one.good());
+    }
+    heard
+}
+
+/// Clients that only connect take the descriptors of other clients, and nobody else's.
+pub(super) fn clients_are_refused_alone() {
+    play(kept(256), async |scene| {
+        let held = scene.create("held").await;
+        let running = scene.start(&held, "one", "sleep 1; echo on").await;
+        let idle: Vec<_> = std::iter::repeat_with(|| scene.kept().connection())
+            .take(MANY)
+            .collect::<Option<_>>()
+            .unwrap();
+        let stranger = scene.kept().client();
+        scene
+            .eventually("a refusal", async |_| {
+                matches!(stranger.inspect(&held).await, Err(Error::Exhausted(_)))
+            })
+            .await;
+        assert_eq!(hear(running).await.good(), "on\n");
+        drop(idle);
+        scene
+            .eventually("room for a client", async |_| stranger.inspect(&held).await.is_ok())
+            .await;
+        assert_eq!(scene.run(&held, "two", "echo on").await.good(), "on\n");
+    });
+}

@@ -1,0 +1,61 @@
+//! An init is killed or stopped from outside, as by the kernel when memory runs out.
+
+use rustix::process::{Pid, Signal, kill_process};
+use stockade_runtime::{Ending, Error, Offsets, Runtime as _, State};
+
+use super::scene::{Scene, exec_id, hear, play};
+use crate::native::Kept;
+
+fn signal(scene: &Scene, sandbox: &stockade_core::SandboxId, signal: Signal) {
+    let init = i32::try_from(scene.init(sandbox)).unwrap();
+    kill_process(Pid::from_raw(init).unwrap(), signal).unwrap();
+}
+
+/// What the killed sandbox's commands had written is still told, its files are kept by a snapshot,
+/// and the sandbox beside it has seen nothing.
+pub(super) fn a_killed_init_ends_its_sandbox_alone() {
+    play(Kept::new(0), async |scene| {
+        let (killed, other) = (scene.create("killed").await, scene.create("other").await);
+        let text = "echo written; echo kept >/tmp/file; sleep 1000";
+        let running = scene.start(&killed, "one", text).await;
+        let beside = scene.start(&other, "one", "read x; echo on; sleep 1000").await;
+        scene.appears(&killed, "/tmp/file").await;
+        signal(scene, &killed, Signal::KILL);
+        let heard = hear(running).await;
+        assert_eq!((heard.ending, &*heard.output), (Ending::SandboxEnded, &b"written\n"[..]));
+
+        let status = scene.native.inspect(&killed).await.unwrap();
+        assert_eq!(status.state, State::Ended);
+        assert!(status.reason.is_some() && status.execs[0].ending == Some(Ending::SandboxEnded));
+        let again = scene.native.attach(&killed, &exec_id("one"), Offsets::default()).await;
+        assert_eq!(hear(again.unwrap()).await.output, b"written\n");
+        let refused =
+            scene.native.execute(&killed, &exec_id("two"), &super::scene::script("")).await;
+        assert!(matches!(refused, Err(Error::WrongState { state: State::Ended, .. })));
+        scene.sees_files_of(&killed).await;
+
+        assert_eq!(scene.run(&other, "two", "echo on").await.good(), "on\n");
+        scene.native.kill(&other, &exec_id("one")).await.unwrap();
+        assert_eq!(hear(beside).await.ending, Ending::Killed);
+    });
+}
+
+/// One that does not answer is no init, and is not waited for.
+pub(super) fn a_stopped_init_is_ended_alone() {
+    play(Kept::new(0), async |scene| {
+        let (stopped, other) = (scene.create("stopped").await, scene.create("other").await);
+        let text = "echo written; touch /tmp/file; sleep 1000";
+        let running = scene.start(&stopped, "one", text).await;
+        scene.appears(&stopped, "/tmp/file").await;
+        signal(scene, &stopped, Signal::STOP);
+        // A keeper that finds it waits a little for it.
+        scene.kill_keeper().await;
+        assert_eq!(scene.run(&other, "one", "echo on").await.good(), "on\n");
+        // Nobody can ask it any more how its commands ended.
+        let heard = hear(running).await;
+        assert_eq!((heard.ending, &*heard.output), (Ending::Unknown, &b"written\n"[..]));
+        let again = scene.native.attach(&stopped, &exec_id("one"), Offsets::default()).await;
+        assert_eq!(hear(again.unwrap()).await.output, b"written\n");
+        assert_eq!(scene.native.inspect(&stopped).await.unwrap().state, State::Ended);
+    });
+}

@@ -1,0 +1,58 @@
+//! Faults of the machine: what holds the sandboxes is killed, or the disk, descriptors or room in
+//! the process table run out. What was held goes on, what cannot be had is refused with a typed
+//! error, and when there is room again everything is as it was.
+//!
+//! Faults that every backend has to stand are cases of `stockade_runtime::conformance`: the holder
+//! is killed (`holder`), and commands flood, close their streams, fork away, stop themselves or
+//! fill the disk (`streams`, `survivors`, `limits`). Clocks are set in `tests/guest`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+mod descriptors;
+mod disk;
+mod inits;
+mod multitude;
+mod restart;
+mod scene;
+
+use self::descriptors::{clients_are_refused_alone, what_is_held_goes_on_without_descriptors};
+use self::disk::a_full_disk_ends_nothing;
+use self::inits::{a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone};
+use self::multitude::five_hundred_at_once;
+use self::restart::what_ended_with_its_host_is_known;
+
+/// One test as root and one as an ordinary user for each fault.
+macro_rules! faults {
+    ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {
+        mod root {
+            //! As root.
+            $(#[test]
+            $(#[$attribute])*
+            fn $name() {
+                crate::identity::do_as_root(super::$name);
+            })+
+        }
+
+        mod user {
+            //! As an ordinary user.
+            $(#[test]
+            $(#[$attribute])*
+            fn $name() {
+                crate::identity::do_as_user(super::$name);
+            })+
+        }
+    };
+}
+
+faults! {
+    a_killed_init_ends_its_sandbox_alone,
+    a_stopped_init_is_ended_alone,
+    a_full_disk_ends_nothing,
+    what_is_held_goes_on_without_descriptors,
+    clients_are_refused_alone,
+    what_ended_with_its_host_is_known,
+    five_hundred_at_once,
+}

@@ -1,0 +1,170 @@
+//! What the tests of faults have in common: a data directory with its keeper, and few words for
+//! what is done to sandboxes.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_runtime::conformance::Backend as _;
+use stockade_runtime::native::Native;
+use stockade_runtime::{Command, Ending, Event, Exec, Runtime as _, SandboxPath, Stream};
+
+use crate::native::Kept;
+
+/// How long anything that has to happen may take.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// How often something is looked at that cannot be waited for.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// A data directory, and a client of its keeper.
+pub(super) struct Scene {
+    kept: Kept,
+    pub(super) native: Native,
+}
+
+/// What was heard of a command.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) ending: Ending,
+    /// The bytes of standard output that came.
+    pub(super) output: Vec<u8>,
+    /// How many bytes were told as lost.
+    pub(super) lost: u64,
+}
+
+impl Heard {
+    /// Sees that a command ended well, and gives what it wrote.
+    #[track_caller]
+    pub(super) fn good(self) -> String {
+        assert_eq!((&self.ending, self.lost), (&Ending::Exited(0), 0), "{self:?}");
+        String::from_utf8(self.output).unwrap()
+    }
+}
+
+/// Plays a test on a scene, and sees at its end that nothing is left.
+pub(super) fn play(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let native = kept.client();
+        let mut scene = Scene { kept, native };
+        test(&mut scene).await;
+        for status in scene.native.list(&Default::default()).await.unwrap() {
+            scene.native.cleanup(&status.id).await.unwrap();
+        }
+        scene
+            .eventually("nothing left", async |scene| scene.kept.leftovers().await.is_empty())
+            .await;
+        scene.kept.close().await;
+    });
+}
+
+/// The id of a name.
+pub(super) fn id(name: &str) -> SandboxId {
+    SandboxId::new(name).unwrap()
+}
+
+/// The id of a name.
+pub(super) fn exec_id(name: &str) -> ExecId {
+    ExecId::new(name).unwrap()
+}
+
+/// A command that runs this text in a shell.
+pub(super) fn script(text: &str) -> Command {
+    Command { arguments: ["sh", "-c", text].map(Into::into).to_vec(), ..Command::default() }
+}
+
+impl Scene {
+    pub(super) const fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// A new sandbox.
+    pub(super) async fn create(&self, name: &str) -> SandboxId {
+        self.create_with(name, SandboxSpec::default()).await
+    }
+
+    /// The same, with this spec.
+    pub(super) async fn create_with(&self, name: &str, spec: SandboxSpec) -> SandboxId {
+        let id = id(name);
+        self.native.create(&id, &spec).await.unwrap();
+        id
+    }
+
+    /// Starts a text in a shell.
+    pub(super) async fn start(&self, sandbox: &SandboxId, exec: &str, text: &str) -> Exec {
+        self.native.execute(sandbox, &exec_id(exec), &script(text)).await.unwrap()
+    }
+
+    /// Runs a text in a shell to its end.
+    pub(super) async fn run(&self, sandbox: &SandboxId, exec: &str, text: &str) -> Heard {
+        hear(self.start(sandbox, exec, text).await).await
+    }
+
+    /// Kills the keeper. The next request starts another.
+    pub(super) async fn kill_keeper(&self) {
+        self.kept.kill_holder().await;
+    }
+
+    /// The number of a sandbox's init.
+    pub(super) fn init(&self, sandbox: &SandboxId) -> u32 {
+        let held = &self.record(sandbox)["stage"]["held"]["init"];
+        u32::try_from(held.as_u64().unwrap()).unwrap()
+    }
+
+    /// What is written down of a sandbox.
+    pub(super) fn record(&self, sandbox: &SandboxId) -> Value {
+        let path = self.kept.runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
+        serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    /// Waits until something is so.
+    pub(super) async fn eventually(&self, what: &str, mut is_so: impl AsyncFnMut(&Self) -> bool) {
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while !is_so(self).await {
+                tokio::time::sleep(INTERVAL).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("waited for: {what}"));
+    }
+
+    /// Sees that what a sandbox has in `/tmp/file` can be had from a snapshot of it, whether it lives
+    /// or not.
+    pub(super) async fn sees_files_of(&self, sandbox: &SandboxId) {
+        let snapshot = SnapshotId::new("kept").unwrap();
+        self.native.snapshot(sandbox, &snapshot).await.unwrap();
+        let restored = id("restored");
+        self.native.restore(&snapshot, &restored, &SandboxSpec::default()).await.unwrap();
+        assert_eq!(self.run(&restored, "look", "cat /tmp/file").await.good(), "kept\n");
+        self.native.cleanup(&restored).await.unwrap();
+        self.native.remove_snapshot(&snapshot).await.unwrap();
+    }
+
+    /// Waits until there is a file in a sandbox.
+    pub(super) async fn appears(&self, sandbox: &SandboxId, file: &str) {
+        let path = SandboxPath::new(file).unwrap();
+        let look = async |scene: &Self| scene.native.stat(sandbox, &path).await.is_ok();
+        self.eventually(file, look).await;
+    }
+}
+
+/// Hears a command to its end. Its bytes come in order, and none is missing that was not told.
+pub(super) async fn hear(mut exec: Exec) -> Heard {
+    let mut heard = Heard { ending: Ending::Unknown, output: Vec::new(), lost: 0 };
+    let all = tokio::time::timeout(PATIENCE, async {
+        loop {
+            match exec.events.next().await {
+                Some(Event::Output { stream: Stream::Output, offset, bytes }) => {
+                    assert_eq!(offset, heard.output.len() as u64 + heard.lost);
+                    heard.output.extend(bytes);
+                }
+                Some(Event::Lost { stream: Stream::Output, length, .. }) => heard.lost += length,
+                Some(Event::Output { .. } | Event::Lost { .. }) => {}
+                Some(Event::Ended(ending)) => break heard.ending = ending,
+                None => panic!("no end was told"),
+            }
+        }
+    });
+    all.await.unwrap_or_else(|_| panic!("a command did not end in time"));
+    heard
+}
