@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-server", &["stockade-core", "stockade-api"]),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
+    ("stockade-durable", &[]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
     ("stockade-cli", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
     ("stockade-fuzz", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),

@@ -1,0 +1,85 @@
+//! Workflows that a workflow starts.
+
+use serde::Serialize;
+
+use super::Context;
+use super::steps::replayed;
+use crate::sync::now_ms;
+use crate::{
+    Error, Failure, Handle, NewWorkflow, Records, Result, StartOptions, StepOutcome, WorkflowId,
+};
+
+impl Context {
+    /// Starts a workflow below this one, once: its row and the record of this step are committed
+    /// together. Its id is `{parent}-{function_id}` unless one is given; it is cancelled with
+    /// this workflow.
+    pub fn child<I: Serialize + Sync + ?Sized>(
+        &self,
+        name: &str,
+        input: &I,
+        mut options: StartOptions,
+    ) -> impl Future<Output = Result<Handle, Failure>> + Send {
+        let function_id = self.next_function();
+        let name = name.to_owned();
+        let input = serde_json::to_string(input);
+        async move {
+            if let Some(record) = self.recorded(function_id, &name)? {
+                let Some(id) = record.child.clone() else {
+                    return replayed::<()>(record).and_then(|()| Err(no_child(&name)));
+                };
+                return Ok(self.run.engine.handle(&id).waited_on_by(self.clone()));
+            }
+            if options.id.is_none() {
+                options.id = Some(WorkflowId::new(format!("{}-{function_id}", self.id()))?);
+            }
+            if options.owner.is_none() {
+                options.owner = self.run.owner.clone();
+            }
+            let parent = Some(self.id().clone());
+            let new = self.run.engine.prepare(&name, input?, options, parent);
+            let begun = match new {
+                Ok(new) => self.begin_child(function_id, &name, new).await,
+                Err(error) => Err(error),
+            };
+            match begun {
+                Ok(handle) => Ok(handle.waited_on_by(self.clone())),
+                Err(error) if error.is_refusal() => self.refused(function_id, &name, error).await,
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+
+    async fn begin_child(&self, function_id: u32, name: &str, new: NewWorkflow) -> Result<Handle> {
+        let output = StepOutcome::Output("null".to_owned());
+        let mut step = self.record(function_id, name, output, now_ms());
+        step.child = Some(new.id.clone());
+        let records =
+            Records { steps: vec![step], children: vec![new.clone()], ..Records::default() };
+        let context = self.clone();
+        // In a task of its own: what was recorded is also run, whoever gives up waiting.
+        let begun = tokio::spawn(async move {
+            let committed = context.commit(records, Vec::new(), None).await?;
+            let created = committed.children.into_iter().next().ok_or(Error::Closed)?;
+            Ok(context.run.engine.begin(&new, created))
+        });
+        begun.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Records that a step was refused: its failure.
+    pub(super) async fn refused<T>(
+        &self,
+        function_id: u32,
+        name: &str,
+        error: Error,
+    ) -> Result<T, Failure> {
+        let failure = Failure::from(error);
+        let outcome = StepOutcome::Failure(failure.clone());
+        let steps = vec![self.record(function_id, name, outcome, now_ms())];
+        self.commit(Records { steps, ..Records::default() }, Vec::new(), None).await?;
+        Err(failure)
+    }
+}
+
+fn no_child(name: &str) -> Failure {
+    Failure::new("unexpected_step", format!("step {name:?} started no workflow before"))
+}

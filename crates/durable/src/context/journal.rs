@@ -1,0 +1,120 @@
+//! What a workflow writes. Records that may wait are carried by its next commit, and the end of
+//! the workflow carries the last of them, so that a short workflow costs few commits.
+
+use std::collections::HashSet;
+
+use super::Context;
+use crate::engine::Interrupt;
+use crate::sync::lock;
+use crate::{Commit, Committed, Error, Failure, Outcome, Records, Result, Statement, Status};
+
+/// What waits for the next commit, and for the last.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    pub(super) carried: Records,
+    /// How much of it stream rows are, in bytes.
+    pub(super) stream_bytes: usize,
+    /// Whether a task will flush it soon.
+    pub(super) flush_is_due: bool,
+    /// Streams that this run closed.
+    pub(super) closed: HashSet<String>,
+    on_success: Vec<Statement>,
+    on_failure: Vec<Statement>,
+}
+
+impl Journal {
+    fn take(&mut self) -> Records {
+        self.stream_bytes = 0;
+        std::mem::take(&mut self.carried)
+    }
+}
+
+impl Context {
+    /// Adds statements that are committed together with the success of the workflow.
+    pub fn finish_with(&self, statements: Vec<Statement>) {
+        lock(&self.run.journal).on_success.extend(statements);
+    }
+
+    /// Adds statements that are committed together with the failure of the workflow. They are
+    /// not when it is cancelled: that is committed by whoever cancels it.
+    pub fn finish_with_on_failure(&self, statements: Vec<Statement>) {
+        lock(&self.run.journal).on_failure.extend(statements);
+    }
+
+    /// Commits records and statements behind all that waits. A refusal is the caller's; any
+    /// other error stops the workflow here.
+    pub(super) async fn commit(
+        &self,
+        records: Records,
+        statements: Vec<Statement>,
+        outcome: Option<Outcome>,
+    ) -> Result<Committed> {
+        let pending = {
+            // Under the lock, so that commits are submitted in the order of what they carry.
+            let mut journal = lock(&self.run.journal);
+            let carried = journal.take();
+            let claim = self.run.claim.clone();
+            let commit = Commit { claim, carried, records, statements, outcome };
+            self.run.engine.store().commit(commit)
+        };
+        let result = pending.await;
+        match &result {
+            Err(Error::LeaseLost { status: Some(Status::Cancelled), .. }) => {
+                self.run.stop.because(Interrupt::Cancelled { timed_out: false });
+            }
+            Err(Error::LeaseLost { .. }) => self.run.stop.because(Interrupt::LeaseLost),
+            Err(error) if !error.is_refusal() => {
+                self.run.stop.because(Interrupt::Storage(error.clone()));
+            }
+            _ => {}
+        }
+        result
+    }
+
+    /// Commits what waits.
+    pub(super) async fn flush(&self) -> Result<(), Failure> {
+        if !lock(&self.run.journal).carried.is_empty() {
+            self.commit(Records::default(), Vec::new(), None).await?;
+        }
+        Ok(())
+    }
+
+    /// Records the end of the workflow, with what its statements make of it; `None` when it
+    /// could not be recorded.
+    pub(crate) async fn finish(
+        &self,
+        result: Result<String, Failure>,
+    ) -> Option<Result<String, Failure>> {
+        let (on_success, on_failure) = {
+            let mut journal = lock(&self.run.journal);
+            (std::mem::take(&mut journal.on_success), std::mem::take(&mut journal.on_failure))
+        };
+        let failure = match result {
+            Ok(output) => match self.end(Outcome::Success(output.clone()), on_success).await? {
+                Ok(()) => return Some(Ok(output)),
+                Err(refused) => refused,
+            },
+            Err(failure) => failure,
+        };
+        let failed = Outcome::Failure(failure.clone());
+        if let Err(refused) = self.end(failed, on_failure).await? {
+            tracing::warn!(workflow = %self.id(), %refused, "its last statements were refused");
+            // The end of the workflow itself is recorded all the same.
+            self.end(Outcome::Failure(failure.clone()), Vec::new()).await?.ok()?;
+        }
+        Some(Err(failure))
+    }
+
+    /// `None` when the workflow must stop here, else whether the end was recorded.
+    async fn end(
+        &self,
+        outcome: Outcome,
+        statements: Vec<Statement>,
+    ) -> Option<Result<(), Failure>> {
+        match self.commit(Records::default(), statements, Some(outcome)).await {
+            Ok(_) => Some(Ok(())),
+            Err(error) if error.is_refusal() => Some(Err(error.into())),
+            Err(_) => None,
+        }
+    }
+}

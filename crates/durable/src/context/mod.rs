@@ -1,0 +1,146 @@
+//! What a workflow may do: steps, waits, streams, events, messages and children, each recorded.
+//!
+//! `journal` gathers what the workflow writes, `steps` runs and replays steps; `waits`,
+//! `streams` and `children` hold the rest.
+
+mod children;
+mod journal;
+mod steps;
+mod streams;
+mod waits;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::{Interrupt, Stop};
+use crate::sync::lock;
+use crate::{Claim, Claimed, Engine, Error, Failure, Result, StepRecord, WorkflowId};
+use journal::Journal;
+
+pub use steps::{Backoff, Record, Step, StepOptions};
+pub use streams::StreamWriter;
+
+/// One run of a workflow, given to its function. Clones are the same run. Steps are numbered in
+/// the order of the calls, so calls must be made in the same order in each run.
+#[derive(Clone)]
+pub struct Context {
+    run: Arc<Run>,
+}
+
+struct Run {
+    engine: Engine,
+    claim: Claim,
+    owner: Option<String>,
+    deadline: Option<i64>,
+    stop: Stop,
+    next_function: AtomicU32,
+    /// Steps that earlier runs recorded and this one has not come to.
+    recorded: Mutex<HashMap<u32, StepRecord>>,
+    journal: Mutex<Journal>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("claim", &self.run.claim).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(crate) fn new(
+        engine: Engine,
+        claimed: Claimed,
+        steps: Vec<StepRecord>,
+        stop: Stop,
+    ) -> Self {
+        let executor = engine.executor().id.clone();
+        let run = Run {
+            claim: Claim { id: claimed.id, executor, epoch: claimed.epoch },
+            owner: claimed.owner,
+            deadline: claimed.deadline,
+            stop,
+            next_function: AtomicU32::new(0),
+            recorded: Mutex::new(steps.into_iter().map(|step| (step.function_id, step)).collect()),
+            journal: Mutex::default(),
+            engine,
+        };
+        Self { run: Arc::new(run) }
+    }
+
+    /// The id of the workflow.
+    pub fn id(&self) -> &WorkflowId {
+        &self.run.claim.id
+    }
+
+    /// Whose workflow it is.
+    pub fn owner(&self) -> Option<&str> {
+        self.run.owner.as_deref()
+    }
+
+    /// The engine that runs it.
+    pub fn engine(&self) -> &Engine {
+        &self.run.engine
+    }
+
+    /// Cancelled when the workflow must stop.
+    pub fn token(&self) -> CancellationToken {
+        self.run.stop.token().clone()
+    }
+
+    /// When it runs out of time.
+    pub fn deadline(&self) -> Option<SystemTime> {
+        let ms = u64::try_from(self.run.deadline?).unwrap_or(0);
+        Some(UNIX_EPOCH + Duration::from_millis(ms))
+    }
+
+    /// Which run of the workflow this is; the first is 1.
+    pub fn run_number(&self) -> u64 {
+        self.run.claim.epoch.unsigned_abs()
+    }
+
+    /// The number of the next step.
+    fn next_function(&self) -> u32 {
+        self.run.next_function.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What an earlier run recorded for a step. Another name there is a failure: the workflow
+    /// does not do what it did.
+    fn recorded(&self, function_id: u32, name: &str) -> Result<Option<StepRecord>, Failure> {
+        self.check()?;
+        match lock(&self.run.recorded).remove(&function_id) {
+            Some(step) if step.name != name => {
+                let known = step.name;
+                let message = format!("step {function_id} is {name:?}, and was {known:?} before");
+                Err(Failure::new("unexpected_step", message))
+            }
+            step => Ok(step),
+        }
+    }
+
+    /// Fails when the workflow must stop.
+    fn check(&self) -> Result<(), Failure> {
+        self.run.stop.why().map_or(Ok(()), |why| Err(why.error(self.id()).into()))
+    }
+
+    /// The failure that workflow code sees when it must stop.
+    fn interruption(&self) -> Error {
+        self.run.stop.why().unwrap_or(&Interrupt::Returned).error(self.id())
+    }
+
+    /// Waits, unless the workflow must stop. A wait may be long, so it also ends when the engine
+    /// shuts down: the next run waits on.
+    pub(crate) async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.run.stop.token().cancelled() => Err(self.interruption()),
+            value = wait => Ok(value),
+            () = self.run.engine.closing().cancelled() => {
+                self.run.stop.because(Interrupt::ShuttingDown);
+                Err(self.interruption())
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Steps: done once, recorded, and given again from the record.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use crate::sync::{catching, lock, now_ms};
+use crate::{Failure, Records, Result, Statement, StepOutcome, StepRecord, WorkflowId};
+
+/// One try of a step.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// `workflow_id:function_id`: the same in each try and each run of this step, and of no
+    /// other step. What acts outside gives it along, so that a second try finds what the first
+    /// one did.
+    pub key: String,
+    /// The place of the step in its workflow, from 0.
+    pub function_id: u32,
+    /// Which try of this run it is, from 1.
+    pub attempt: u32,
+    /// Cancelled when the step must stop.
+    pub token: CancellationToken,
+}
+
+/// When a step's record is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Record {
+    /// Before the workflow goes on.
+    #[default]
+    Now,
+    /// Together with the next commit of the workflow, which saves one: for steps that change
+    /// nothing outside, since a crash before that commit runs them again.
+    WithNext,
+}
+
+/// The pauses between the tries of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first pause; each later one is twice as long.
+    pub initial: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { initial: Duration::from_millis(100), longest: Duration::from_secs(10) }
+    }
+}
+
+/// How a step is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StepOptions {
+    /// How often it is tried again after a [retryable](Failure::retryable) failure.
+    pub retries: u32,
+    /// The pauses between.
+    pub backoff: Backoff,
+    /// How long each try may take.
+    pub timeout: Option<Duration>,
+    /// When its record is committed.
+    pub record: Record,
+}
+
+impl Context {
+    /// Runs a step and records its value or failure; a later run gets the record. A panic in it
+    /// is a failure. It may run again when the process ends before its record is on disk.
+    pub fn step<T, F, Fut>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        f: F,
+    ) -> impl Future<Output = Result<T, Failure>> + Send
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: FnMut(Step) -> Fut + Send,
+        Fut: Future<Output = Result<T, Failure>> + Send,
+    {
+        self.step_with(name, StepOptions::default(), f)
+    }
+
+    /// Like [`Self::step`], with options.
+    pub fn step_with<T, F, Fut>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        options: StepOptions,
+        mut f: F,
+    ) -> impl Future<Output = Result<T, Failure>> + Send
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: FnMut(Step) -> Fut + Send,
+        Fut: Future<Output = Result<T, Failure>> + Send,
+    {
+        let (function_id, name) = (self.next_function(), name.into());
+        async move {
+            if let Some(record) = self.recorded(function_id, &name)? {
+                return replayed(record);
+            }
+            let started_at = now_ms();
+            let result = self.attempts(function_id, options, &mut f).await;
+            let result = result.and_then(|value| Ok((serde_json::to_string(&value)?, value)));
+            let (outcome, result) = match result {
+                Ok((text, value)) => (StepOutcome::Output(text), Ok(value)),
+                Err(failure) => (self.own_failure(failure.clone())?, Err(failure)),
+            };
+            let record = self.record(function_id, &name, outcome, started_at);
+            self.keep(record, options.record).await?;
+            result
+        }
+    }
+
+    /// Runs a step whose record is committed together with the statements that it answers: both
+    /// or neither. When they meet a conflict, or the store refuses them, that is the step's
+    /// failure; a conflict is retryable.
+    pub fn transact<T, F, Fut>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        options: StepOptions,
+        mut f: F,
+    ) -> impl Future<Output = Result<T, Failure>> + Send
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: FnMut(Step) -> Fut + Send,
+        Fut: Future<Output = Result<(T, Vec<Statement>), Failure>> + Send,
+    {
+        let (function_id, name) = (self.next_function(), name.into());
+        async move {
+            if let Some(record) = self.recorded(function_id, &name)? {
+                return replayed(record);
+            }
+            let started_at = now_ms();
+            let (name, context) = (name.as_ref(), self);
+            let result = self
+                .attempts(function_id, options, &mut |step| {
+                    let work = f(step);
+                    async move {
+                        let (value, statements) = work.await?;
+                        let output = StepOutcome::Output(serde_json::to_string(&value)?);
+                        let record = context.record(function_id, name, output, started_at);
+                        let records = Records { steps: vec![record], ..Records::default() };
+                        context.commit(records, statements, None).await?;
+                        Ok(value)
+                    }
+                })
+                .await;
+            if let Err(failure) = &result {
+                let outcome = self.own_failure(failure.clone())?;
+                let record = self.record(function_id, name, outcome, started_at);
+                self.keep(record, Record::Now).await?;
+            }
+            result
+        }
+    }
+
+    /// Runs a step whose value cannot be recorded, such as a secret: only that it happened is,
+    /// together with the next commit. Each run of the workflow runs it again.
+    pub fn volatile<T, F, Fut>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        mut f: F,
+    ) -> impl Future<Output = Result<T, Failure>> + Send
+    where
+        T: Send,
+        F: FnMut(Step) -> Fut + Send,
+        Fut: Future<Output = Result<T, Failure>> + Send,
+    {
+        let (function_id, name) = (self.next_function(), name.into());
+        async move {
+            let known = self.recorded(function_id, &name)?.is_some();
+            let started_at = now_ms();
+            let value = self.attempts(function_id, StepOptions::default(), &mut f).await?;
+            if !known {
+                let outcome = StepOutcome::Output("null".to_owned());
+                let record = self.record(function_id, &name, outcome, started_at);
+                self.keep(record, Record::WithNext).await?;
+            }
+            Ok(value)
+        }
+    }
+
+    /// Tries until it succeeds, fails for good or the tries are used up.
+    async fn attempts<T, F, Fut>(
+        &self,
+        function_id: u32,
+        options: StepOptions,
+        f: &mut F,
+    ) -> Result<T, Failure>
+    where
+        F: FnMut(Step) -> Fut,
+        Fut: Future<Output = Result<T, Failure>>,
+    {
+        let mut pause = options.backoff.initial;
+        let mut attempt = 1;
+        loop {
+            let token = self.run.stop.token().child_token();
+            // Whatever the try leaves in the background learns that it is over.
+            let _over = token.clone().drop_guard();
+            let step = Step { key: key(self.id(), function_id), function_id, attempt, token };
+            match within(options.timeout, catching(|| f(step))).await {
+                Err(failure) if failure.retryable && attempt <= options.retries => {
+                    self.interruptible(tokio::time::sleep(pause)).await?;
+                    pause = pause.saturating_mul(2).min(options.backoff.longest);
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// A failure of the step itself: not one that it met because the workflow must stop, which
+    /// the next run shall not find.
+    fn own_failure(&self, failure: Failure) -> Result<StepOutcome, Failure> {
+        self.check()?;
+        Ok(StepOutcome::Failure(failure))
+    }
+
+    /// The record of a step that ended now.
+    pub(super) fn record(
+        &self,
+        function_id: u32,
+        name: &str,
+        outcome: StepOutcome,
+        started_at: i64,
+    ) -> StepRecord {
+        let name = name.to_owned();
+        StepRecord { function_id, name, outcome, child: None, started_at, completed_at: now_ms() }
+    }
+
+    /// Commits a record, or lets the next commit carry it.
+    async fn keep(&self, record: StepRecord, when: Record) -> Result<(), Failure> {
+        match when {
+            Record::Now => {
+                let records = Records { steps: vec![record], ..Records::default() };
+                self.commit(records, Vec::new(), None).await?;
+            }
+            Record::WithNext => lock(&self.run.journal).carried.steps.push(record),
+        }
+        Ok(())
+    }
+}
+
+fn key(id: &WorkflowId, function_id: u32) -> String {
+    format!("{id}:{function_id}")
+}
+
+/// What a record gives again.
+pub(super) fn replayed<T: DeserializeOwned>(record: StepRecord) -> Result<T, Failure> {
+    match record.outcome {
+        StepOutcome::Output(text) => Ok(serde_json::from_str(&text)?),
+        StepOutcome::Failure(failure) => Err(failure),
+    }
+}
+
+async fn within<T>(
+    timeout: Option<Duration>,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    match timeout {
+        None => work.await,
+        Some(timeout) => tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
+            let message = format!("the step took longer than {timeout:?}");
+            Err(Failure::new("step_timed_out", message).retryable())
+        }),
+    }
+}

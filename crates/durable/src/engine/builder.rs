@@ -1,0 +1,153 @@
+//! Puts an engine together: its workflows, its queues, who it is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Engine, Function, INTERNAL_QUEUE, Inner, Queue, Settings, supervisor};
+use crate::{Context, Error, Executor, Failure, Result, Store};
+
+/// An engine that is not launched yet.
+#[must_use]
+pub struct Builder {
+    store: Arc<dyn Store>,
+    executor_id: String,
+    application_version: String,
+    workflows: HashMap<&'static str, Function>,
+    queues: Vec<Queue>,
+    settings: Settings,
+    problem: Option<Error>,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.workflows.keys().collect();
+        f.debug_struct("Builder").field("workflows", &names).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        let settings = Settings {
+            heartbeat: Duration::from_secs(5),
+            max_recovery_attempts: 100,
+            grace: Duration::from_secs(5),
+        };
+        Self {
+            store,
+            executor_id: "local".to_owned(),
+            application_version: "1".to_owned(),
+            workflows: HashMap::new(),
+            queues: Vec::new(),
+            settings,
+            problem: None,
+        }
+    }
+
+    /// The name of this process among those that share the store, the same after a restart:
+    /// what it held before is its again at once.
+    pub fn executor_id(mut self, id: String) -> Self {
+        self.executor_id = id;
+        self
+    }
+
+    /// Which workflows this is; only what was started by the same version is taken over.
+    pub fn application_version(mut self, version: String) -> Self {
+        self.application_version = version;
+        self
+    }
+
+    /// How often the lease is renewed; an executor that was silent for three times as long is
+    /// dead. Default 5 s.
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.settings.heartbeat = interval;
+        self
+    }
+
+    /// How often a workflow may be taken over without recording a step in between. Default 100.
+    pub fn max_recovery_attempts(mut self, attempts: u32) -> Self {
+        self.settings.max_recovery_attempts = attempts;
+        self
+    }
+
+    /// How long a workflow that was cancelled may go on before it is dropped. Default 5 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Registers a workflow. The function must be deterministic but for what it does in steps.
+    pub fn workflow<I, O, F, Fut>(mut self, name: &'static str, function: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, Failure>> + Send + 'static,
+    {
+        let function = Arc::new(function);
+        let erased: Function = Arc::new(move |context, input| {
+            let function = Arc::clone(&function);
+            Box::pin(async move {
+                let input = serde_json::from_str(&input)
+                    .map_err(|error| Failure::new("invalid_input", error.to_string()))?;
+                let output = function(context, input).await?;
+                Ok(serde_json::to_string(&output)?)
+            })
+        });
+        if self.workflows.insert(name, erased).is_some() {
+            self.problem = Some(Error::invalid(format!("two workflows are named {name:?}")));
+        }
+        self
+    }
+
+    /// Declares a queue.
+    pub fn queue(mut self, queue: Queue) -> Self {
+        if self.queues.iter().any(|known| known.name == queue.name) {
+            self.problem = Some(Error::invalid(format!("two queues are named {:?}", queue.name)));
+        }
+        self.queues.push(queue);
+        self
+    }
+
+    /// Takes over what this executor and dead ones held, and starts to work.
+    pub async fn launch(self) -> Result<Engine> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let incarnation = self.store.register(&self.executor_id, &self.application_version).await?;
+        let mut names: Vec<String> = self.workflows.keys().map(|name| (*name).to_owned()).collect();
+        names.sort();
+        let mut queues = vec![INTERNAL_QUEUE.to_owned()];
+        for queue in self.queues {
+            queues.push(queue.name.to_owned());
+            self.store.declare_queue(queue).await?;
+        }
+        let engine = Engine {
+            inner: Arc::new(Inner {
+                store: self.store,
+                executor: Executor {
+                    id: self.executor_id,
+                    incarnation,
+                    application_version: self.application_version,
+                    names,
+                },
+                workflows: self.workflows,
+                queues,
+                settings: self.settings,
+                running: Mutex::default(),
+                count: watch::Sender::new(0),
+                stopped: Mutex::default(),
+                closing: CancellationToken::new(),
+                ended: CancellationToken::new(),
+            }),
+        };
+        engine.recover(Vec::new()).await?;
+        supervisor::start(&engine);
+        Ok(engine)
+    }
+}

@@ -1,0 +1,115 @@
+//! The handle of a workflow: its id, its status, and the wait for its result.
+
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::{Done, Engine};
+use crate::{Channel, Context, Error, Result, Status, WorkflowId, WorkflowInfo};
+
+/// Stands for one workflow.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    engine: Engine,
+    id: WorkflowId,
+    /// Its end, where it runs in this process.
+    done: Option<watch::Receiver<Done>>,
+    created: bool,
+    /// The workflow that waits, where one does.
+    waiter: Option<Context>,
+}
+
+impl Handle {
+    pub(super) fn new(engine: Engine, id: WorkflowId, done: Option<watch::Receiver<Done>>) -> Self {
+        Self { engine, id, done, created: false, waiter: None }
+    }
+
+    pub(super) fn newly_created(self) -> Self {
+        Self { created: true, ..self }
+    }
+
+    /// The same, whose waits end when the waiting workflow must stop.
+    pub(crate) fn waited_on_by(self, waiter: Context) -> Self {
+        Self { waiter: Some(waiter), ..self }
+    }
+
+    /// The id of the workflow.
+    pub fn workflow_id(&self) -> &WorkflowId {
+        &self.id
+    }
+
+    /// Whether the call that gave this handle recorded the workflow, rather than joining it.
+    pub fn was_created(&self) -> bool {
+        self.created
+    }
+
+    /// Where the workflow is in its life.
+    pub async fn get_status(&self) -> Result<Status> {
+        Ok(self.info().await?.status)
+    }
+
+    /// Waits until the workflow has ended. What it returned, or [`Error::Failed`],
+    /// [`Error::Cancelled`] or [`Error::AttemptsExceeded`]. [`Error::Interrupted`],
+    /// [`Error::StorageFull`] and [`Error::ShuttingDown`] mean that it stopped here and goes on
+    /// later.
+    pub async fn get_result<O: DeserializeOwned>(&self) -> Result<O> {
+        let text = match &self.waiter {
+            Some(waiter) => waiter.interruptible(self.wait()).await??,
+            None => self.wait().await?,
+        };
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    async fn wait(&self) -> Result<String> {
+        if let Some(mut done) = self.done.clone() {
+            let ended = done.wait_for(Option::is_some).await.ok().and_then(|done| done.clone());
+            if let Some(result) = ended {
+                return (*result).clone().map_err(Error::Failed);
+            }
+            // It stopped here without an end: what is recorded counts.
+        }
+        let mut changes = self.engine.store().wakes().subscribe(Channel::Workflow(self.id.clone()));
+        loop {
+            changes.mark_unchanged();
+            let info = self.info().await?;
+            if let Some(output) = ended(&info)? {
+                return Ok(output);
+            }
+            if let Some(error) = self.engine.stopped(&self.id) {
+                return Err(error);
+            }
+            changes.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    async fn info(&self) -> Result<WorkflowInfo> {
+        let info = self.engine.info(&self.id).await?;
+        info.ok_or_else(|| Error::NotFound { id: self.id.clone() })
+    }
+}
+
+/// What a workflow returned; `None` while it has not ended.
+fn ended(info: &WorkflowInfo) -> Result<Option<String>> {
+    match info.status {
+        Status::Success => {
+            let output =
+                info.output.as_ref().map_or_else(|| "null".to_owned(), ToString::to_string);
+            Ok(Some(output))
+        }
+        status if status.is_terminal() => Err(end_error(info)),
+        _ => Ok(None),
+    }
+}
+
+/// The error that a workflow ended with, other than by returning.
+pub(super) fn end_error(info: &WorkflowInfo) -> Error {
+    let id = info.id.clone();
+    let failure = info.failure.clone();
+    match info.status {
+        Status::Cancelled => {
+            let timed_out = failure.is_some_and(|failure| failure.code == "timed_out");
+            Error::Cancelled { id, timed_out }
+        }
+        Status::MaxRecoveryAttemptsExceeded => Error::AttemptsExceeded { id },
+        _ => failure.map_or_else(|| Error::NotFound { id }, Error::Failed),
+    }
+}

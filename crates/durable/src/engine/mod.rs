@@ -1,0 +1,313 @@
+//! The engine: starts workflows, finds them again, ends them, and tells of them.
+//!
+//! `builder` puts one together, `run` drives one workflow, `supervisor` renews the lease, takes
+//! over what dead executors held and empties the queues, `handle` and `reader` wait for results.
+
+mod builder;
+mod handle;
+mod options;
+mod reader;
+mod run;
+mod shutdown;
+mod supervisor;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::sync::{lock, millis, now_ms};
+use crate::{
+    Channel, Claimed, Context, Created, Error, Executor, Failure, Filter, Json, Message,
+    NewWorkflow, Result, Store, WorkflowId, WorkflowInfo,
+};
+
+pub use builder::Builder;
+pub use handle::Handle;
+pub use options::{Queue, StartOptions};
+pub use reader::StreamReader;
+pub(crate) use run::{Interrupt, Stop};
+
+/// The queue of what waits without one: delayed or resumed workflows. It has no limits.
+const INTERNAL_QUEUE: &str = "_dbos_internal_queue";
+
+/// A registered workflow: takes and gives JSON text.
+type Function = Arc<
+    dyn Fn(Context, String) -> Pin<Box<dyn Future<Output = Result<String, Failure>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// How a workflow ended here, once it did.
+type Done = Option<Arc<Result<String, Failure>>>;
+
+/// Executes workflows on a store. Clones are the same engine; when the last one is dropped and
+/// no workflow runs any more, it stops like one that was killed.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    executor: Executor,
+    workflows: HashMap<&'static str, Function>,
+    queues: Vec<String>,
+    settings: Settings,
+    running: Mutex<HashMap<WorkflowId, Running>>,
+    /// How many are in `running`.
+    count: watch::Sender<usize>,
+    /// Workflows that stopped here before their end, and why.
+    stopped: Mutex<HashMap<WorkflowId, Error>>,
+    /// Nothing new is taken, and nobody waits long any more.
+    closing: CancellationToken,
+    /// The lease is no longer renewed.
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Clone)]
+struct Settings {
+    heartbeat: Duration,
+    max_recovery_attempts: u32,
+    grace: Duration,
+}
+
+/// A workflow that runs in this process.
+struct Running {
+    epoch: i64,
+    stop: Stop,
+    done: watch::Receiver<Done>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("executor", &self.inner.executor).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closing.cancel();
+        self.ended.cancel();
+    }
+}
+
+impl Engine {
+    /// Begins to put an engine together.
+    pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder::new(store)
+    }
+
+    /// Starts a workflow, or joins the one that has the given id: that one must have the same
+    /// name and input, else this is an [`Error::Conflict`]. It is on disk when this answers.
+    pub async fn start<I: Serialize + Sync + ?Sized>(
+        &self,
+        name: &str,
+        input: &I,
+        options: StartOptions,
+    ) -> Result<Handle> {
+        if self.inner.closing.is_cancelled() {
+            return Err(Error::ShuttingDown);
+        }
+        let new = self.prepare(name, serde_json::to_string(input)?, options, None)?;
+        let engine = self.clone();
+        // In a task of its own: what was recorded is also run, whoever gives up waiting.
+        let begun = tokio::spawn(async move {
+            let created = engine.inner.store.create(new.clone()).await?;
+            Ok(engine.begin(&new, created))
+        });
+        begun.await.map_err(|_| Error::Closed)?
+    }
+
+    /// The record of a workflow to be started.
+    pub(crate) fn prepare(
+        &self,
+        name: &str,
+        input: String,
+        options: StartOptions,
+        parent: Option<WorkflowId>,
+    ) -> Result<NewWorkflow> {
+        if !self.inner.workflows.contains_key(name) {
+            return Err(Error::invalid(format!("no workflow {name:?} is registered")));
+        }
+        if let Some(queue) = options.queue {
+            if !self.inner.queues.iter().any(|known| known == queue) {
+                return Err(Error::invalid(format!("there is no queue {queue:?}")));
+            }
+        } else if options.deduplication_id.is_some() {
+            return Err(Error::invalid("a deduplication id needs a queue"));
+        }
+        let executor = &self.inner.executor;
+        let delayed = options.delay.map(|_| INTERNAL_QUEUE);
+        let queue = options.queue.or(delayed);
+        Ok(NewWorkflow {
+            id: options.id.unwrap_or_else(WorkflowId::unique),
+            name: name.to_owned(),
+            input,
+            owner: options.owner,
+            executor: queue.is_none().then(|| (executor.id.clone(), executor.incarnation)),
+            application_version: executor.application_version.clone(),
+            queue: queue.map(str::to_owned),
+            deduplication_id: options.deduplication_id,
+            priority: options.priority,
+            delay_until: options.delay.map(|delay| now_ms().saturating_add(millis(delay))),
+            timeout_ms: options.timeout.map(millis),
+            parent,
+            with: options.with,
+        })
+    }
+
+    /// Goes on with a workflow that was recorded or found.
+    pub(crate) fn begin(&self, new: &NewWorkflow, created: Created) -> Handle {
+        let id = new.id.clone();
+        match created {
+            Created::New { deadline } => {
+                if new.executor.is_some() {
+                    self.spawn(Claimed {
+                        id: id.clone(),
+                        name: new.name.clone(),
+                        input: new.input.clone(),
+                        owner: new.owner.clone(),
+                        epoch: 1,
+                        deadline,
+                    });
+                }
+                self.handle(&id).newly_created()
+            }
+            Created::Existing => self.handle(&id),
+        }
+    }
+
+    /// The handle of a workflow, known or not.
+    pub fn handle(&self, id: &WorkflowId) -> Handle {
+        let running = lock(&self.inner.running);
+        let done = running.get(id).map(|running| running.done.clone());
+        Handle::new(self.clone(), id.clone(), done)
+    }
+
+    /// What is known of a workflow.
+    pub async fn info(&self, id: &WorkflowId) -> Result<Option<WorkflowInfo>> {
+        self.inner.store.info(id).await
+    }
+
+    /// The workflows that a filter lets through, the oldest first.
+    pub async fn list(&self, filter: Filter) -> Result<Vec<WorkflowInfo>> {
+        self.inner.store.list(filter).await
+    }
+
+    /// Cancels a workflow and all that it started; those that run here are told through their
+    /// tokens, then dropped. One that has ended stays as it is.
+    pub async fn cancel(&self, id: &WorkflowId) -> Result<()> {
+        self.cancel_because(id, false).await
+    }
+
+    async fn cancel_because(&self, id: &WorkflowId, timed_out: bool) -> Result<()> {
+        let cancelled = self.inner.store.cancel(id, timed_out).await?;
+        let running = lock(&self.inner.running);
+        for id in &cancelled {
+            if let Some(running) = running.get(id) {
+                running.stop.because(Interrupt::Cancelled { timed_out });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a cancelled or given-up workflow go on behind its recorded steps, and with it what
+    /// was cancelled below it. One in any other status stays as it is.
+    pub async fn resume(&self, id: &WorkflowId) -> Result<()> {
+        self.inner.store.resume(id, INTERNAL_QUEUE).await
+    }
+
+    /// Reads a stream of a workflow from an offset on.
+    pub fn read_stream(&self, id: &WorkflowId, key: &str, from_offset: u64) -> StreamReader {
+        StreamReader::new(self.clone(), id.clone(), key.to_owned(), from_offset)
+    }
+
+    /// The value of an event, as soon as it is set; `None` when it was not within the time, or
+    /// the workflow ended without it.
+    pub async fn get_event(
+        &self,
+        id: &WorkflowId,
+        key: &str,
+        timeout: Duration,
+    ) -> Result<Option<Json>> {
+        let wait = async {
+            let mut events = self.store().wakes().subscribe(Channel::Events(id.clone()));
+            loop {
+                events.mark_unchanged();
+                // In this order: what is set before the end is seen.
+                let info = self.inner.store.info(id).await?;
+                if let Some(value) = self.inner.store.event(id, key).await? {
+                    return Ok(Some(value));
+                }
+                if info.is_some_and(|info| info.status.is_terminal()) {
+                    return Ok(None);
+                }
+                events.changed().await.map_err(|_| Error::Closed)?;
+            }
+        };
+        tokio::time::timeout(timeout, wait).await.unwrap_or(Ok(None))
+    }
+
+    /// Sends a message to a workflow; of those with one idempotency key only the first arrives.
+    pub async fn send<T: Serialize + Sync + ?Sized>(
+        &self,
+        destination: &WorkflowId,
+        topic: &str,
+        message: &T,
+        idempotency_key: Option<&str>,
+    ) -> Result<()> {
+        let message = Message {
+            id: idempotency_key.map_or_else(
+                || uuid::Uuid::now_v7().to_string(),
+                // Keys of one destination are apart from those of others.
+                |key| format!("{destination}::{key}"),
+            ),
+            destination: destination.clone(),
+            topic: topic.to_owned(),
+            body: serde_json::to_string(message)?,
+        };
+        self.inner.store.send(message).await
+    }
+
+    /// Removes workflows that ended so long ago, with their steps, streams, events and messages;
+    /// never one whose parent has not ended. How many.
+    pub async fn collect(&self, older_than: Duration) -> Result<u64> {
+        self.inner.store.collect(older_than).await
+    }
+
+    /// How many workflows run or wait in this process; those in queues are not counted.
+    pub fn running(&self) -> u64 {
+        lock(&self.inner.running).len() as u64
+    }
+
+    /// Changes after each commit whose statements named the topic
+    /// ([`crate::Statement::touching`]).
+    pub fn subscribe(&self, topic: &'static str) -> watch::Receiver<u64> {
+        self.inner.store.wakes().subscribe(Channel::Topic(topic))
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// Who runs workflows here.
+    pub fn executor(&self) -> &Executor {
+        &self.inner.executor
+    }
+
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.inner.closing
+    }
+
+    /// Why a workflow stopped here before its end.
+    fn stopped(&self, id: &WorkflowId) -> Option<Error> {
+        lock(&self.inner.stopped).get(id).cloned()
+    }
+}

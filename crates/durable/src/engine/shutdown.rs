@@ -1,0 +1,29 @@
+//! The orderly end of an engine.
+
+use std::time::Duration;
+
+use super::{Engine, Interrupt};
+use crate::Result;
+use crate::sync::lock;
+
+impl Engine {
+    /// Takes nothing new, lets workflows come to their ends or to a wait, and leaves what still
+    /// runs at the deadline to be taken over. Then it gives up its lease. The store stays open.
+    pub async fn shutdown(&self, deadline: Duration) -> Result<()> {
+        self.inner.closing.cancel();
+        if !self.are_gone_within(deadline).await {
+            for running in lock(&self.inner.running).values() {
+                running.stop.because(Interrupt::ShuttingDown);
+            }
+            // Each is dropped when its grace is over.
+            self.are_gone_within(self.inner.settings.grace + Duration::from_secs(1)).await;
+        }
+        self.inner.ended.cancel();
+        self.store().release(&self.inner.executor).await
+    }
+
+    async fn are_gone_within(&self, time: Duration) -> bool {
+        let mut count = self.inner.count.subscribe();
+        tokio::time::timeout(time, count.wait_for(|count| *count == 0)).await.is_ok()
+    }
+}

@@ -1,0 +1,151 @@
+//! The loops of an engine: one renews the lease and takes over what dead executors held, one
+//! empties the queues. They hold no engine while they wait, so that they do not keep it alive.
+
+use std::collections::HashSet;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::{Engine, Inner, Interrupt};
+use crate::sync::{lock, millis, until_ms};
+use crate::{Channel, Owned, Recovery, Result};
+
+/// An executor that was silent for so many heartbeats is dead.
+const SILENT_HEARTBEATS: u32 = 3;
+
+/// How long the queues rest after the store failed.
+const REST: Duration = Duration::from_secs(1);
+
+/// How long the queues wait at most for a word that there is more.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+pub(super) fn start(engine: &Engine) {
+    tokio::spawn(keep_alive(std::sync::Arc::downgrade(&engine.inner)));
+    tokio::spawn(empty_queues(std::sync::Arc::downgrade(&engine.inner)));
+}
+
+async fn keep_alive(inner: Weak<Inner>) {
+    let mut held_before = HashSet::new();
+    loop {
+        let Some((ended, heartbeat)) =
+            inner.upgrade().map(|inner| (inner.ended.clone(), inner.settings.heartbeat))
+        else {
+            return;
+        };
+        tokio::select! {
+            () = ended.cancelled() => return,
+            () = tokio::time::sleep(heartbeat) => {}
+        }
+        let Some(inner) = inner.upgrade() else { return };
+        let engine = Engine { inner };
+        if let Err(error) = engine.beat(&mut held_before).await {
+            // The next beat tries again; whoever needs the store meets the error itself.
+            tracing::warn!(%error, "the lease was not renewed");
+        }
+    }
+}
+
+async fn empty_queues(inner: Weak<Inner>) {
+    let Some((closing, mut changes)) = inner
+        .upgrade()
+        .map(|inner| (inner.closing.clone(), inner.store.wakes().subscribe(Channel::Queues)))
+    else {
+        return;
+    };
+    loop {
+        changes.mark_unchanged();
+        let wait = {
+            let Some(inner) = inner.upgrade() else { return };
+            if closing.is_cancelled() {
+                return;
+            }
+            Engine { inner }.take_from_queues().await
+        };
+        tokio::select! {
+            () = closing.cancelled() => return,
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Renews the lease, and puts right what is not as the store has it.
+    async fn beat(&self, held_before: &mut HashSet<Owned>) -> Result<()> {
+        if !self.store().heartbeat(&self.inner.executor).await? {
+            tracing::warn!(executor = self.inner.executor.id, "another process took this lease");
+            self.inner.closing.cancel();
+            self.inner.ended.cancel();
+            for running in lock(&self.inner.running).values() {
+                running.stop.because(Interrupt::LeaseLost);
+            }
+            return Ok(());
+        }
+        let owned = self.store().owned(&self.inner.executor).await?;
+        self.stop_what_is_not(&owned).await?;
+        // Held at two beats in a row and run by nobody: a run that the store's failure ended,
+        // or whose claim was never answered.
+        let (strays, held): (Vec<Owned>, Vec<Owned>) = {
+            let running = lock(&self.inner.running);
+            let idle = owned.into_iter().filter(|owned| !running.contains_key(&owned.id));
+            idle.partition(|owned| held_before.contains(owned))
+        };
+        *held_before = held.into_iter().collect();
+        if !self.inner.closing.is_cancelled() {
+            self.recover(strays).await?;
+        }
+        Ok(())
+    }
+
+    /// Stops what was cancelled or taken over by other processes.
+    async fn stop_what_is_not(&self, owned: &[Owned]) -> Result<()> {
+        let owned: HashSet<_> = owned.iter().map(|owned| (&owned.id, owned.epoch)).collect();
+        let lost: Vec<_> = lock(&self.inner.running)
+            .iter()
+            .filter(|(id, running)| !owned.contains(&(*id, running.epoch)))
+            .map(|(id, running)| (id.clone(), running.epoch, running.stop.clone()))
+            .collect();
+        for (id, epoch, stop) in lost {
+            // It may have been started, or have ended, since the list was read.
+            let claim_holds = self.info(&id).await?.is_some_and(|info| {
+                !info.status.is_terminal()
+                    && info.recovery_attempts == epoch
+                    && info.executor_id.as_deref() == Some(&self.inner.executor.id)
+            });
+            if !claim_holds {
+                stop.because(Interrupt::LeaseLost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what dead executors held, and strays of its own.
+    pub(super) async fn recover(&self, strays: Vec<Owned>) -> Result<()> {
+        let recovery = Recovery {
+            executor: self.inner.executor.clone(),
+            silence_ms: millis(self.inner.settings.heartbeat.saturating_mul(SILENT_HEARTBEATS)),
+            max_attempts: self.inner.settings.max_recovery_attempts,
+            strays,
+        };
+        for claimed in self.store().recover(recovery).await? {
+            tracing::info!(workflow = %claimed.id, run = claimed.epoch, "took over");
+            self.spawn(claimed);
+        }
+        Ok(())
+    }
+
+    /// Runs what the queues let through; how long to wait for more.
+    async fn take_from_queues(&self) -> Duration {
+        loop {
+            match self.store().dequeue(&self.inner.executor, &self.inner.queues).await {
+                Ok(dequeued) if dequeued.workflows.is_empty() => {
+                    return dequeued.next_at.map_or(LONGEST_WAIT, until_ms).min(LONGEST_WAIT);
+                }
+                Ok(dequeued) => dequeued.workflows.into_iter().for_each(|next| self.spawn(next)),
+                Err(error) => {
+                    tracing::warn!(%error, "the queues were not looked at");
+                    return REST;
+                }
+            }
+        }
+    }
+}

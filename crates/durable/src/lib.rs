@@ -1,0 +1,44 @@
+//! Durable execution on an embedded store: what a workflow has done is recorded step by step, so
+//! that after any crash it goes on where it was, and nothing recorded is done again.
+//!
+//! The names and rules are those of DBOS (workflow status, recorded operation outputs, streams,
+//! events, notifications, queues, application versions); leases with fencing are added, so that
+//! any live executor takes over the work of a dead one. Steps are at least once: what acts
+//! outside carries the idempotency key [`Step::key`].
+//!
+//! Knows no sandbox and no other crate of the workspace.
+//!
+//! Reading order: `engine` (starts, finds and ends workflows), `context` (what a workflow may
+//! do), `store` (what a backend must keep), then `sqlite`, the embedded backend.
+
+mod context;
+mod engine;
+mod error;
+mod failure;
+mod id;
+mod records;
+mod statement;
+mod status;
+mod store;
+mod sync;
+mod wakes;
+
+pub mod sqlite;
+
+pub use context::{Backoff, Context, Record, Step, StepOptions, StreamWriter};
+pub use engine::{Builder, Engine, Handle, Queue, StartOptions, StreamReader};
+pub use error::{Error, Result};
+pub use failure::Failure;
+pub use id::WorkflowId;
+pub use records::{
+    Claim, Claimed, Commit, Committed, Created, Dequeued, EventRecord, Executor, Filter, Message,
+    NewWorkflow, Outcome, Owned, Received, Records, Recovery, StepOutcome, StepRecord, StreamPage,
+    StreamRow, WorkflowInfo,
+};
+pub use statement::{Migration, Row, Statement, Value};
+pub use status::Status;
+pub use store::{Pending, Store};
+pub use wakes::{Channel, Wakes};
+
+/// A value as it is recorded.
+pub type Json = serde_json::Value;

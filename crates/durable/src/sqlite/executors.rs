@@ -1,0 +1,181 @@
+//! Executors: their leases, and the take-over of what dead ones held.
+
+use rusqlite::{Connection, Row, params};
+
+use super::rows::{self, storage};
+use super::workflows::woken_by_end;
+use crate::sync::now_ms;
+use crate::{Channel, Claimed, Executor, Failure, Owned, Recovery, Result, WorkflowId};
+
+/// The most workflows that one take-over looks at; the next one goes on.
+const MAX_RECOVERED: u32 = 1000;
+
+pub(super) fn register(connection: &Connection, id: &str, version: &str) -> Result<i64> {
+    let now = now_ms();
+    let sql = "INSERT INTO application_versions VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    connection.execute(sql, params![version, now]).map_err(storage)?;
+    // Never one that an earlier start had, even if its row was removed.
+    let sql = "INSERT INTO executors VALUES (?1, ?3, ?2, ?3) ON CONFLICT (executor_id) \
+               DO UPDATE SET incarnation = MAX(incarnation + 1, excluded.incarnation), \
+               application_version = excluded.application_version, \
+               heartbeat_at = excluded.heartbeat_at RETURNING incarnation";
+    connection.query_row(sql, params![id, version, now], |row| row.get(0)).map_err(storage)
+}
+
+pub(super) fn heartbeat(connection: &Connection, executor: &Executor) -> Result<bool> {
+    let sql = "UPDATE executors SET heartbeat_at = ?3 WHERE executor_id = ?1 AND incarnation = ?2";
+    let row = params![executor.id, executor.incarnation, now_ms()];
+    Ok(connection.execute(sql, row).map_err(storage)? == 1)
+}
+
+pub(super) fn release(connection: &Connection, executor: &Executor) -> Result<()> {
+    for sql in [
+        "UPDATE workflow_status SET forgiven_attempts = recovery_attempts - 1 \
+         WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2",
+        "UPDATE executors SET heartbeat_at = 0 WHERE executor_id = ?1 AND incarnation = ?2",
+    ] {
+        connection.execute(sql, params![executor.id, executor.incarnation]).map_err(storage)?;
+    }
+    Ok(())
+}
+
+/// Removes executors that are silent for long and hold nothing.
+pub(super) fn collect(connection: &Connection, before: i64) -> Result<()> {
+    let sql = "DELETE FROM executors WHERE heartbeat_at < ?1 AND NOT EXISTS (SELECT 1 \
+               FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
+               AND held.status = 'PENDING')";
+    connection.execute(sql, [before]).map_err(storage)?;
+    Ok(())
+}
+
+pub(super) fn owned(connection: &Connection, executor: &Executor) -> Result<Vec<Owned>> {
+    let sql = "SELECT workflow_uuid, recovery_attempts FROM workflow_status \
+               WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2";
+    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let mut found = select.query(params![executor.id, executor.incarnation]).map_err(storage)?;
+    let mut owned = Vec::new();
+    while let Some(row) = found.next().map_err(storage)? {
+        let id = rows::id(row.get(0).map_err(storage)?)?;
+        owned.push(Owned { id, epoch: row.get(1).map_err(storage)? });
+    }
+    Ok(owned)
+}
+
+/// A workflow whose executor is dead.
+struct Orphan {
+    id: WorkflowId,
+    attempts: i64,
+    forgiven: i64,
+    in_queue: bool,
+}
+
+pub(super) fn recover(
+    connection: &Connection,
+    wakes: &mut Vec<Channel>,
+    recovery: &Recovery,
+) -> Result<Vec<Claimed>> {
+    let mut claimed = Vec::new();
+    for orphan in orphans(connection, recovery)? {
+        if orphan.attempts - orphan.forgiven > i64::from(recovery.max_attempts) {
+            park(connection, wakes, &orphan.id)?;
+        } else if orphan.in_queue {
+            let sql = "UPDATE workflow_status SET status = 'ENQUEUED', executor_id = NULL, \
+                       executor_incarnation = NULL, updated_at = ?2 WHERE workflow_uuid = ?1";
+            let mut update = connection.prepare_cached(sql).map_err(storage)?;
+            update.execute(params![orphan.id.as_str(), now_ms()]).map_err(storage)?;
+            wakes.push(Channel::Queues);
+        } else {
+            claimed.push(claim(connection, &recovery.executor, &orphan.id)?);
+        }
+    }
+    Ok(claimed)
+}
+
+fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> {
+    let executor = &recovery.executor;
+    let sql = "SELECT workflow_uuid, recovery_attempts, forgiven_attempts, \
+               queue_name IS NOT NULL FROM workflow_status AS held \
+               WHERE status = 'PENDING' AND application_version = ?1 \
+               AND name IN (SELECT value FROM json_each(?2)) \
+               AND NOT (executor_id = ?3 AND executor_incarnation = ?4) \
+               AND NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = held.executor_id \
+               AND incarnation = held.executor_incarnation AND heartbeat_at > ?5) \
+               ORDER BY created_at LIMIT ?6";
+    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let parameters = params![
+        executor.application_version,
+        serde_json::to_string(&executor.names)?,
+        executor.id,
+        executor.incarnation,
+        now_ms().saturating_sub(recovery.silence_ms),
+        MAX_RECOVERED,
+    ];
+    let mut found = select.query(parameters).map_err(storage)?;
+    let mut orphans = Vec::new();
+    while let Some(row) = found.next().map_err(storage)? {
+        orphans.push(orphan(row)?);
+    }
+    let sql = "SELECT workflow_uuid, recovery_attempts, forgiven_attempts, \
+               queue_name IS NOT NULL FROM workflow_status WHERE workflow_uuid = ?1 \
+               AND status = 'PENDING' AND executor_id = ?2 AND executor_incarnation = ?3 \
+               AND recovery_attempts = ?4";
+    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    for Owned { id, epoch } in &recovery.strays {
+        let parameters = params![id.as_str(), executor.id, executor.incarnation, epoch];
+        let mut found = select.query(parameters).map_err(storage)?;
+        if let Some(row) = found.next().map_err(storage)? {
+            orphans.push(orphan(row)?);
+        }
+    }
+    Ok(orphans)
+}
+
+fn orphan(row: &Row<'_>) -> Result<Orphan> {
+    Ok(Orphan {
+        id: rows::id(row.get(0).map_err(storage)?)?,
+        attempts: row.get(1).map_err(storage)?,
+        forgiven: row.get(2).map_err(storage)?,
+        in_queue: row.get(3).map_err(storage)?,
+    })
+}
+
+fn park(connection: &Connection, wakes: &mut Vec<Channel>, id: &WorkflowId) -> Result<()> {
+    let failure = Failure::new("attempts_exceeded", "each run ended with its executor");
+    let sql = "UPDATE workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED', error = ?2, \
+               completed_at = ?3, updated_at = ?3, deduplication_id = NULL \
+               WHERE workflow_uuid = ?1";
+    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    let error = rows::text_of(&failure)?;
+    update.execute(params![id.as_str(), error, now_ms()]).map_err(storage)?;
+    woken_by_end(wakes, id);
+    wakes.push(Channel::Queues);
+    Ok(())
+}
+
+/// Begins another run of a workflow, by this executor.
+pub(super) fn claim(
+    connection: &Connection,
+    executor: &Executor,
+    id: &WorkflowId,
+) -> Result<Claimed> {
+    let sql = "UPDATE workflow_status SET status = 'PENDING', executor_id = ?2, \
+               executor_incarnation = ?3, recovery_attempts = recovery_attempts + 1, \
+               updated_at = ?4, started_at_epoch_ms = COALESCE(started_at_epoch_ms, ?4), \
+               workflow_deadline_epoch_ms = COALESCE(workflow_deadline_epoch_ms, \
+               ?4 + workflow_timeout_ms) WHERE workflow_uuid = ?1 \
+               RETURNING name, inputs, authenticated_user, recovery_attempts, \
+               workflow_deadline_epoch_ms";
+    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    let parameters = params![id.as_str(), executor.id, executor.incarnation, now_ms()];
+    let claimed = update.query_row(parameters, |row| {
+        Ok(Claimed {
+            id: id.clone(),
+            name: row.get(0)?,
+            input: row.get(1)?,
+            owner: row.get(2)?,
+            epoch: row.get(3)?,
+            deadline: row.get(4)?,
+        })
+    });
+    claimed.map_err(storage)
+}

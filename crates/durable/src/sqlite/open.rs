@@ -1,0 +1,226 @@
+//! Opens the file: takes its lock, refuses what is not ours before anything is written, makes
+//! what is missing, and connects.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::rows::storage;
+use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
+use super::{Options, Synchronous};
+use crate::{Error, Migration, Result};
+
+/// `STKD`, at its place in the header: marks the database as ours.
+const APPLICATION_ID: u32 = 0x5354_4b44;
+/// What every SQLite file starts with (the database header in its file format).
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const HEADER_BYTES: usize = 100;
+
+/// Up to this size the whole file is checked when it is opened: a few milliseconds.
+const CHECKED_WHOLE_BYTES: u64 = 16 << 20;
+
+const READERS: usize = 3;
+const STATEMENTS_KEPT: usize = 256;
+/// How long a backup or an inspecting program may hold the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// All that is needed to serve a database.
+pub(super) struct Opened {
+    pub(super) writer: Connection,
+    pub(super) readers: Vec<Connection>,
+    /// The lock ends with it.
+    pub(super) lock: File,
+}
+
+pub(super) fn open(options: &Options) -> Result<Opened> {
+    let path = &options.path;
+    check_numbers(options.migrations)?;
+    let lock = lock_file(path)?;
+    let size = match std::fs::metadata(path) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(file_error("look at", path, &error)),
+    };
+    if size == 0 {
+        create(path)?;
+    } else {
+        check_header(path)?;
+        check_content(path, size, options.migrations).map_err(|error| damaged(path, error))?;
+    }
+    let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let synchronous = match options.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    set_up_writer(&mut writer, synchronous, options).map_err(|error| damaged(path, error))?;
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        readers.push(connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?);
+    }
+    Ok(Opened { writer, readers, lock })
+}
+
+fn check_numbers(migrations: &[Migration]) -> Result<()> {
+    match (1..).zip(migrations).find(|(place, migration)| migration.number != *place) {
+        None => Ok(()),
+        Some((place, Migration { number, name, .. })) => Err(Error::invalid(format!(
+            "migration {number} {name:?} is in place {place} of its list"
+        ))),
+    }
+}
+
+/// Takes the lock that keeps other processes out, and notes who has it.
+fn lock_file(path: &Path) -> Result<File> {
+    let lock_path = beside(path, ".lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file =
+        options.open(&lock_path).map_err(|error| file_error("open", &lock_path, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Who has it is a help, no more: it may not have been written yet.
+            file.take(32).read_to_string(&mut holder).ok();
+            return Err(Error::Locked {
+                path: path.to_owned(),
+                holder: holder.trim().parse().ok(),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(file_error("lock", &lock_path, &error)),
+    }
+    let note = |file: &mut File| {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(format!("{}\n", std::process::id()).as_bytes())
+    };
+    // A full disk keeps nobody from the lock.
+    note(&mut file).ok();
+    Ok(file)
+}
+
+/// Makes an empty database beside its place and puts it there whole.
+fn create(path: &Path) -> Result<()> {
+    let new = beside(path, ".new");
+    for leftover in
+        [new.clone(), beside(&new, "-journal"), beside(path, "-wal"), beside(path, "-shm")]
+    {
+        match std::fs::remove_file(&leftover) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(file_error("remove", &leftover, &error));
+            }
+            _ => {}
+        }
+    }
+    let mut mode = OpenOptions::new();
+    mode.write(true).create_new(true).mode(0o600);
+    mode.open(&new).map_err(|error| file_error("create", &new, &error))?;
+    let mut connection = connect(&new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(storage)?;
+    schema::migrate(&mut connection, ENGINE_TABLE, ENGINE)?;
+    drop(connection);
+    std::fs::rename(&new, path).map_err(|error| file_error("create", path, &error))?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| file_error("sync", directory, &error))
+}
+
+/// Refuses a file that is no database of ours by its first bytes, which are ours from the moment
+/// that the file has its name.
+fn check_header(path: &Path) -> Result<()> {
+    let foreign = |why: &str| Error::ForeignDatabase { path: path.to_owned(), why: why.to_owned() };
+    let mut header = [0; HEADER_BYTES];
+    let file = File::open(path).map_err(|error| file_error("open", path, &error))?;
+    let read = std::io::Read::read_exact(&mut &file, &mut header);
+    if read.is_err() || !header.starts_with(MAGIC) {
+        return Err(foreign("it is no SQLite file"));
+    }
+    if header[68..72] != APPLICATION_ID.to_be_bytes() {
+        return Err(foreign("it is the SQLite file of another program"));
+    }
+    Ok(())
+}
+
+/// Refuses what is damaged, newer, or of another application, through a connection that cannot
+/// write.
+fn check_content(path: &Path, size: u64, migrations: &[Migration]) -> Result<()> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    if size <= CHECKED_WHOLE_BYTES {
+        let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+        let detail: String = check.map_err(storage)?;
+        if detail != "ok" {
+            return Err(Error::CorruptDatabase { path: path.to_owned(), detail });
+        }
+    }
+    for (table, known) in [(ENGINE_TABLE, ENGINE), (APPLICATION_TABLE, migrations)] {
+        let applied = schema::applied(&connection, table)?;
+        for (place, (number, name)) in applied.iter().enumerate() {
+            let Some(migration) = known.get(place) else {
+                let found = applied.last().map_or(*number, |(last, _)| *last);
+                let known = u32::try_from(known.len()).unwrap_or(u32::MAX);
+                return Err(Error::NewerDatabase { path: path.to_owned(), found, known });
+            };
+            if (migration.number, migration.name) != (*number, name.as_str()) {
+                let why = format!(
+                    "{table} holds {number} {name:?} in place of {} {:?}",
+                    migration.number, migration.name
+                );
+                return Err(Error::ForeignDatabase { path: path.to_owned(), why });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
+    // No URI: a path is a path.
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| Error::File {
+        operation: "open",
+        path: path.to_owned(),
+        message: error.to_string(),
+    })?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(storage)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    connection.pragma_update(None, "trusted_schema", false).map_err(storage)?;
+    Ok(connection)
+}
+
+fn set_up_writer(writer: &mut Connection, synchronous: &str, options: &Options) -> Result<()> {
+    let wal = "PRAGMA journal_mode = WAL";
+    let mode: String = writer.query_row(wal, [], |row| row.get(0)).map_err(storage)?;
+    if mode != "wal" {
+        let message = format!("its journal mode is {mode}: its file system cannot do WAL");
+        return Err(Error::Storage { message });
+    }
+    writer.pragma_update(None, "synchronous", synchronous).map_err(storage)?;
+    // A burst leaves no large file behind.
+    writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage)?;
+    schema::migrate(writer, ENGINE_TABLE, ENGINE)?;
+    schema::migrate(writer, APPLICATION_TABLE, options.migrations)
+}
+
+/// Names the file in what SQLite says of damage.
+fn damaged(path: &Path, error: Error) -> Error {
+    match error {
+        Error::CorruptDatabase { detail, .. } => {
+            Error::CorruptDatabase { path: path.to_owned(), detail }
+        }
+        error => error,
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn file_error(operation: &'static str, path: &Path, error: &std::io::Error) -> Error {
+    Error::File { operation, path: path.to_owned(), message: error.to_string() }
+}

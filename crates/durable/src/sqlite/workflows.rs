@@ -1,0 +1,241 @@
+//! The rows of workflows: recorded, read, cancelled, resumed and removed.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::rows::{self, storage};
+use super::statements;
+use crate::sync::now_ms;
+use crate::{
+    Channel, Created, Error, Failure, Filter, NewWorkflow, Result, Status, StepOutcome, StepRecord,
+    WorkflowId, WorkflowInfo,
+};
+
+/// Records a workflow, unless its id is known.
+pub(super) fn create(
+    connection: &Connection,
+    wakes: &mut Vec<Channel>,
+    new: &NewWorkflow,
+) -> Result<Created> {
+    if let Some(existing) = info(connection, &new.id)? {
+        new.joins(&existing)?;
+        return Ok(Created::Existing);
+    }
+    if let (Some(queue), Some(deduplication_id)) = (&new.queue, &new.deduplication_id)
+        && let Some(id) = holder(connection, queue, deduplication_id)?
+    {
+        let (queue, deduplication_id) = (queue.clone(), deduplication_id.clone());
+        return Err(Error::Deduplicated { id, queue, deduplication_id });
+    }
+    let now = now_ms();
+    let runs = new.executor.is_some();
+    let status = match (runs, new.delay_until) {
+        (true, _) => Status::Pending,
+        (false, Some(_)) => Status::Delayed,
+        (false, None) => Status::Enqueued,
+    };
+    let deadline = new.timeout_ms.filter(|_| runs).map(|timeout| now.saturating_add(timeout));
+    let (executor, incarnation) = new.executor.clone().unzip();
+    let mut insert = connection
+        .prepare_cached(
+            "INSERT INTO workflow_status (workflow_uuid, status, name, authenticated_user, \
+             inputs, executor_id, executor_incarnation, application_version, recovery_attempts, \
+             queue_name, deduplication_id, priority, workflow_timeout_ms, \
+             workflow_deadline_epoch_ms, delay_until_epoch_ms, parent_workflow_id, created_at, \
+             updated_at, started_at_epoch_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+             ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18)",
+        )
+        .map_err(storage)?;
+    let row = params![
+        new.id.as_str(),
+        status.as_str(),
+        new.name,
+        new.owner,
+        new.input,
+        executor,
+        incarnation,
+        new.application_version,
+        i64::from(runs),
+        new.queue,
+        new.deduplication_id,
+        new.priority,
+        new.timeout_ms,
+        deadline,
+        new.delay_until,
+        new.parent.as_ref().map(WorkflowId::as_str),
+        now,
+        runs.then_some(now),
+    ];
+    insert.execute(row).map_err(storage)?;
+    statements::execute(connection, wakes, &new.with)?;
+    wakes.push(Channel::Workflow(new.id.clone()));
+    if !runs {
+        wakes.push(Channel::Queues);
+    }
+    Ok(Created::New { deadline })
+}
+
+fn holder(connection: &Connection, queue: &str, key: &str) -> Result<Option<WorkflowId>> {
+    let sql = "SELECT workflow_uuid FROM workflow_status \
+               WHERE queue_name = ?1 AND deduplication_id = ?2";
+    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let found = select.query_row([queue, key], |row| row.get(0)).optional();
+    found.map_err(storage)?.map(rows::id).transpose()
+}
+
+pub(super) fn info(connection: &Connection, id: &WorkflowId) -> Result<Option<WorkflowInfo>> {
+    let sql = format!("SELECT {} FROM workflow_status WHERE workflow_uuid = ?1", rows::INFO);
+    let mut select = connection.prepare_cached(&sql).map_err(storage)?;
+    let mut found = select.query([id.as_str()]).map_err(storage)?;
+    found.next().map_err(storage)?.map(rows::info).transpose()
+}
+
+pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Vec<WorkflowInfo>> {
+    let sql = format!(
+        "SELECT {} FROM workflow_status WHERE (?1 IS NULL OR name = ?1) \
+         AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR queue_name = ?3) \
+         AND (?4 IS NULL OR authenticated_user = ?4) \
+         AND (?5 IS NULL OR parent_workflow_id = ?5) \
+         AND (?6 IS NULL OR created_at < ?6) AND (?7 IS NULL OR created_at >= ?7) \
+         ORDER BY created_at, rowid LIMIT ?8",
+        rows::INFO
+    );
+    let mut select = connection.prepare_cached(&sql).map_err(storage)?;
+    let parameters = params![
+        filter.name,
+        filter.status.map(Status::as_str),
+        filter.queue,
+        filter.owner,
+        filter.parent.as_ref().map(WorkflowId::as_str),
+        filter.before,
+        filter.after,
+        filter.limit.map_or(-1, i64::from),
+    ];
+    let mut found = select.query(parameters).map_err(storage)?;
+    let mut list = Vec::new();
+    while let Some(row) = found.next().map_err(storage)? {
+        list.push(rows::info(row)?);
+    }
+    Ok(list)
+}
+
+pub(super) fn steps(connection: &Connection, id: &WorkflowId) -> Result<Vec<StepRecord>> {
+    let sql = "SELECT function_id, function_name, output, error, child_workflow_id, \
+               started_at_epoch_ms, completed_at_epoch_ms FROM operation_outputs \
+               WHERE workflow_uuid = ?1 ORDER BY function_id";
+    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let mut found = select.query([id.as_str()]).map_err(storage)?;
+    let mut steps = Vec::new();
+    while let Some(row) = found.next().map_err(storage)? {
+        let error: Option<String> = row.get(3).map_err(storage)?;
+        let child: Option<String> = row.get(4).map_err(storage)?;
+        steps.push(StepRecord {
+            function_id: row.get(0).map_err(storage)?,
+            name: row.get(1).map_err(storage)?,
+            outcome: match error {
+                Some(error) => StepOutcome::Failure(rows::failure(&error)?),
+                None => StepOutcome::Output(row.get(2).map_err(storage)?),
+            },
+            child: child.map(rows::id).transpose()?,
+            started_at: row.get(5).map_err(storage)?,
+            completed_at: row.get(6).map_err(storage)?,
+        });
+    }
+    Ok(steps)
+}
+
+/// The workflow and all below it, where their status is one of the words.
+fn tree(connection: &Connection, id: &WorkflowId, words: &str) -> Result<Vec<WorkflowId>> {
+    let sql = format!(
+        "WITH RECURSIVE tree (id) AS (SELECT ?1 UNION SELECT workflow_uuid FROM workflow_status \
+         JOIN tree ON parent_workflow_id = tree.id) SELECT id FROM tree \
+         JOIN workflow_status ON workflow_uuid = id WHERE status IN ({words})"
+    );
+    let mut select = connection.prepare_cached(&sql).map_err(storage)?;
+    let found = select.query_map([id.as_str()], |row| row.get(0)).map_err(storage)?;
+    found.map(|id| rows::id(id.map_err(storage)?)).collect()
+}
+
+pub(super) fn cancel(
+    connection: &Connection,
+    wakes: &mut Vec<Channel>,
+    id: &WorkflowId,
+    timed_out: bool,
+) -> Result<Vec<WorkflowId>> {
+    let failure = if timed_out {
+        Failure::new("timed_out", "the workflow ran out of time")
+    } else {
+        Failure::new("cancelled", "the workflow was cancelled")
+    };
+    let error = rows::text_of(&failure)?;
+    let ended = tree(connection, id, "'PENDING', 'ENQUEUED', 'DELAYED'")?;
+    if ended.is_empty() && info(connection, id)?.is_none() {
+        return Err(Error::NotFound { id: id.clone() });
+    }
+    let sql = "UPDATE workflow_status SET status = 'CANCELLED', error = ?2, completed_at = ?3, \
+               updated_at = ?3, deduplication_id = NULL WHERE workflow_uuid = ?1";
+    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    for id in &ended {
+        update.execute(params![id.as_str(), error, now_ms()]).map_err(storage)?;
+        woken_by_end(wakes, id);
+    }
+    wakes.push(Channel::Queues);
+    Ok(ended)
+}
+
+pub(super) fn resume(
+    connection: &Connection,
+    wakes: &mut Vec<Channel>,
+    id: &WorkflowId,
+    queue: &str,
+) -> Result<()> {
+    let Some(found) = info(connection, id)? else {
+        return Err(Error::NotFound { id: id.clone() });
+    };
+    if !matches!(found.status, Status::Cancelled | Status::MaxRecoveryAttemptsExceeded) {
+        return Ok(());
+    }
+    let sql = "UPDATE workflow_status SET status = 'ENQUEUED', \
+               queue_name = COALESCE(queue_name, ?2), executor_id = NULL, \
+               executor_incarnation = NULL, forgiven_attempts = recovery_attempts, error = NULL, \
+               completed_at = NULL, workflow_deadline_epoch_ms = NULL, updated_at = ?3 \
+               WHERE workflow_uuid = ?1";
+    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    for id in tree(connection, id, "'CANCELLED', 'MAX_RECOVERY_ATTEMPTS_EXCEEDED'")? {
+        update.execute(params![id.as_str(), queue, now_ms()]).map_err(storage)?;
+        wakes.push(Channel::Workflow(id));
+    }
+    wakes.push(Channel::Queues);
+    Ok(())
+}
+
+/// Removes at most `limit` workflows that ended before a time.
+pub(super) fn collect(connection: &Connection, before: i64, limit: u32) -> Result<u64> {
+    let sql = "SELECT workflow_uuid FROM workflow_status AS ended WHERE completed_at < ?1 \
+               AND NOT EXISTS (SELECT 1 FROM workflow_status AS parent \
+               WHERE parent.workflow_uuid = ended.parent_workflow_id \
+               AND parent.completed_at IS NULL) ORDER BY completed_at LIMIT ?2";
+    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let ids = select.query_map(params![before, limit], |row| row.get(0)).map_err(storage)?;
+    let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>().map_err(storage)?;
+    for id in &ids {
+        for sql in [
+            "DELETE FROM operation_outputs WHERE workflow_uuid = ?1",
+            "DELETE FROM streams WHERE workflow_uuid = ?1",
+            "DELETE FROM workflow_events WHERE workflow_uuid = ?1",
+            "DELETE FROM notifications WHERE destination_uuid = ?1",
+            "DELETE FROM workflow_status WHERE workflow_uuid = ?1",
+        ] {
+            connection
+                .prepare_cached(sql)
+                .and_then(|mut sql| sql.execute([id]))
+                .map_err(storage)?;
+        }
+    }
+    Ok(ids.len() as u64)
+}
+
+/// Whoever waits for anything of a workflow learns that it has ended.
+pub(super) fn woken_by_end(wakes: &mut Vec<Channel>, id: &WorkflowId) {
+    let channels = [Channel::Workflow, Channel::Stream, Channel::Events, Channel::Messages];
+    wakes.extend(channels.map(|channel| channel(id.clone())));
+}

@@ -1,0 +1,262 @@
+//! The application's own rows: statements in portable SQL (`?1` parameters; TEXT, INTEGER, REAL
+//! and BLOB columns) that are committed together with the engine's records, and their answers.
+
+use std::borrow::Cow;
+
+use crate::{Error, Result};
+
+/// A value of a parameter or of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A whole number.
+    Integer(i64),
+    /// A number.
+    Real(f64),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+/// One statement of the application.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    pub(crate) sql: Cow<'static, str>,
+    pub(crate) parameters: Vec<Value>,
+    pub(crate) expected_rows: Option<u64>,
+    pub(crate) topics: Vec<&'static str>,
+}
+
+impl Statement {
+    /// A statement; `?1` stands for the first parameter.
+    pub fn new(sql: impl Into<Cow<'static, str>>, parameters: Vec<Value>) -> Self {
+        Self { sql: sql.into(), parameters, expected_rows: None, topics: Vec::new() }
+    }
+
+    /// The same, which must change that many rows: else nothing of its commit is kept and the
+    /// commit fails with [`Error::Conflict`].
+    #[must_use]
+    pub fn expecting(mut self, rows: u64) -> Self {
+        self.expected_rows = Some(rows);
+        self
+    }
+
+    /// The same, which wakes the subscribers of the topic once it is committed.
+    #[must_use]
+    pub fn touching(mut self, topic: &'static str) -> Self {
+        self.topics.push(topic);
+        self
+    }
+
+    /// The text of the statement.
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// Its parameters.
+    pub fn parameters(&self) -> &[Value] {
+        &self.parameters
+    }
+
+    /// How many rows it must change, where that was said.
+    pub fn expected_rows(&self) -> Option<u64> {
+        self.expected_rows
+    }
+
+    /// Whose subscribers it wakes.
+    pub fn topics(&self) -> &[&'static str] {
+        &self.topics
+    }
+
+    /// What a store answers when the statement changed another number of rows than it must.
+    pub fn conflict(&self, changed: u64) -> Error {
+        let expected = self.expected_rows.unwrap_or_default();
+        let verb = self.sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+        Error::Conflict { what: format!("`{verb} …` changed {changed} rows, not {expected}") }
+    }
+}
+
+/// One row that a query answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row(Vec<Value>);
+
+impl Row {
+    /// A row of these columns.
+    pub fn new(columns: Vec<Value>) -> Self {
+        Self(columns)
+    }
+
+    /// The column at an index, from 0.
+    pub fn get(&self, index: usize) -> Result<&Value> {
+        let columns = self.0.len();
+        let missing = || Error::invalid(format!("column {index} of a row of {columns}"));
+        self.0.get(index).ok_or_else(missing)
+    }
+
+    /// Text, where null is no answer.
+    pub fn text(&self, index: usize) -> Result<&str> {
+        self.optional_text(index)?.ok_or_else(|| null(index))
+    }
+
+    /// A whole number, where null is no answer.
+    pub fn integer(&self, index: usize) -> Result<i64> {
+        self.optional_integer(index)?.ok_or_else(|| null(index))
+    }
+
+    /// A number, where null is no answer.
+    pub fn real(&self, index: usize) -> Result<f64> {
+        self.optional_real(index)?.ok_or_else(|| null(index))
+    }
+
+    /// Bytes, where null is no answer.
+    pub fn blob(&self, index: usize) -> Result<&[u8]> {
+        self.optional_blob(index)?.ok_or_else(|| null(index))
+    }
+
+    /// Whether the whole number is not 0.
+    pub fn boolean(&self, index: usize) -> Result<bool> {
+        Ok(self.integer(index)? != 0)
+    }
+
+    /// Text or null.
+    pub fn optional_text(&self, index: usize) -> Result<Option<&str>> {
+        match self.get(index)? {
+            Value::Null => Ok(None),
+            Value::Text(text) => Ok(Some(text)),
+            other => Err(wrong(index, "text", other)),
+        }
+    }
+
+    /// A whole number or null.
+    pub fn optional_integer(&self, index: usize) -> Result<Option<i64>> {
+        match self.get(index)? {
+            Value::Null => Ok(None),
+            Value::Integer(number) => Ok(Some(*number)),
+            other => Err(wrong(index, "a whole number", other)),
+        }
+    }
+
+    /// A number or null.
+    pub fn optional_real(&self, index: usize) -> Result<Option<f64>> {
+        match self.get(index)? {
+            Value::Null => Ok(None),
+            Value::Real(number) => Ok(Some(*number)),
+            other => Err(wrong(index, "a number", other)),
+        }
+    }
+
+    /// Bytes or null.
+    pub fn optional_blob(&self, index: usize) -> Result<Option<&[u8]>> {
+        match self.get(index)? {
+            Value::Null => Ok(None),
+            Value::Blob(bytes) => Ok(Some(bytes)),
+            other => Err(wrong(index, "bytes", other)),
+        }
+    }
+}
+
+fn null(index: usize) -> Error {
+    Error::invalid(format!("column {index} is null"))
+}
+
+fn wrong(index: usize, wanted: &str, found: &Value) -> Error {
+    let found = match found {
+        Value::Null => "null",
+        Value::Integer(_) => "a whole number",
+        Value::Real(_) => "a number",
+        Value::Text(_) => "text",
+        Value::Blob(_) => "bytes",
+    };
+    Error::invalid(format!("column {index} is {found}, not {wanted}"))
+}
+
+/// One change of the application's own schema. They are applied in order when the store is
+/// opened, each in a transaction of its own, and never changed once released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// Its place in the order, from 1.
+    pub number: u32,
+    /// What it does; must stay the same.
+    pub name: &'static str,
+    /// Its statements.
+    pub sql: &'static str,
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Integer(i64::from(number))
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Integer(i64::from(truth))
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Blob(bytes)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+impl TryFrom<u64> for Value {
+    type Error = Error;
+
+    /// Numbers past what a column holds are refused.
+    fn try_from(number: u64) -> Result<Self> {
+        let too_large = |_| Error::invalid(format!("{number} is too large for a column"));
+        i64::try_from(number).map(Self::Integer).map_err(too_large)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_read_by_type() {
+        let row = Row::new(vec!["a".into(), 1_i64.into(), None::<i64>.into(), true.into()]);
+        assert_eq!(row.text(0).unwrap(), "a");
+        assert_eq!(row.integer(1).unwrap(), 1);
+        assert_eq!(row.optional_integer(2).unwrap(), None);
+        assert!(row.boolean(3).unwrap());
+        for wrong in [row.text(1).unwrap_err(), row.text(2).unwrap_err(), row.text(9).unwrap_err()]
+        {
+            assert!(matches!(wrong, Error::Invalid { .. }), "{wrong}");
+        }
+        assert!(Value::try_from(u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Small helpers of concurrent code: locks that a panic elsewhere does not close, futures whose
+//! panics are caught, and the clock.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::Failure;
+
+/// Locks; what a panicking holder left is used as it is. Every critical section of this crate
+/// leaves its value whole at each line.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Milliseconds since 1970, as all times are recorded.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    millis(since)
+}
+
+/// A duration in milliseconds, capped at what a record holds.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How long it is from now until a recorded time; zero when it has passed.
+pub(crate) fn until_ms(time: i64) -> Duration {
+    Duration::from_millis(u64::try_from(time.saturating_sub(now_ms())).unwrap_or(0))
+}
+
+/// Makes a future and polls it to its end; a panic in either becomes a failure.
+pub(crate) async fn catching<T, F>(make: impl FnOnce() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let made = catch_unwind(AssertUnwindSafe(make)).map_err(panicked)?;
+    let mut future = Box::pin(made);
+    std::future::poll_fn(move |cx| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(poll) => poll,
+            Err(payload) => Poll::Ready(Err(panicked(payload))),
+        }
+    })
+    .await
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a payload ends where it is told")]
+fn panicked(payload: Box<dyn std::any::Any + Send>) -> Failure {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    Failure::new("panic", text.unwrap_or_else(|| "panicked".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure() {
+        async fn panics(wait: bool) -> Result<(), Failure> {
+            if wait {
+                tokio::task::yield_now().await;
+            }
+            panic!("in {}", "vain")
+        }
+        for wait in [false, true] {
+            let failure = catching(|| panics(wait)).await.unwrap_err();
+            assert_eq!((failure.code.as_str(), failure.message.as_str()), ("panic", "in vain"));
+        }
+        async fn fine() -> Result<u8, Failure> {
+            Ok(1)
+        }
+        assert_eq!(catching(fine).await.unwrap(), 1);
+    }
+}
