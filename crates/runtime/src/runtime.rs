@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stockade_core::sandbox::Root;
+use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -161,6 +161,16 @@ pub trait Runtime: Debug + Send + Sync {
         id: &SandboxId,
         path: &SandboxPath,
         options: WriteOptions,
+    ) -> Result<()>;
+
+    /// Gives a file or directory other permission bits, without set-id, or another owner. Links
+    /// are followed, inside only.
+    async fn set_attributes(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
     ) -> Result<()>;
 
     /// Gives a file or directory another name.

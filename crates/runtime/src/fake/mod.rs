@@ -94,6 +94,11 @@ impl Fake {
         lock(&self.0).failures.push_back((operation, error));
     }
 
+    /// How many operations were asked for.
+    pub fn all_calls(&self) -> usize {
+        lock(&self.0).calls.values().sum()
+    }
+
     /// How often an operation was called, by the name of its method.
     pub fn calls(&self, operation: &str) -> usize {
         lock(&self.0).calls.get(operation).copied().unwrap_or_default()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::io::Errno;
+use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::sync::watch;
@@ -276,6 +277,18 @@ impl Runtime for Fake {
     ) -> Result<()> {
         self.files("make_directory", "make", id, path, |tree, path| {
             tree.make_directory(path, options)
+        })
+    }
+
+    async fn set_attributes(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        self.files("set_attributes", "change", id, path, |tree, path| {
+            tree.set_attributes(path, mode, owner)
         })
     }
 

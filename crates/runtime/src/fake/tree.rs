@@ -225,6 +225,19 @@ impl Tree {
         Ok(())
     }
 
+    pub(super) fn set_attributes(
+        &mut self,
+        path: &Path,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> io::Result<()> {
+        let path = self.resolve(path, true)?;
+        let node = self.0.get_mut(&path).ok_or(Errno::NOENT)?;
+        node.mode = mode.map_or(node.mode, |mode| mode & 0o1777);
+        node.owner = owner.unwrap_or(node.owner);
+        Ok(())
+    }
+
     pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
         let path = self.resolve(path, false)?;
         self.node(&path)?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stockade_core::sandbox::Root;
+use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::time::timeout;
 
@@ -303,6 +303,17 @@ impl Runtime for Native {
     ) -> Result<()> {
         let path = path.clone();
         files::with_root(&self.0, id, move |root| root.make_directory(&path, options)).await
+    }
+
+    async fn set_attributes(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        let path = path.clone();
+        files::with_root(&self.0, id, move |root| root.set_attributes(&path, mode, owner)).await
     }
 
     async fn rename(&self, id: &SandboxId, from: &SandboxPath, to: &SandboxPath) -> Result<()> {

@@ -19,10 +19,10 @@ mod write;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, SeekFrom, Uid};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind as Kind, Rename, Stat};
@@ -147,6 +147,46 @@ impl Root {
             }
         };
         self.ids.as_user(user, make).map_err(failed("make", path))
+    }
+
+    /// Gives a regular file or directory other permission bits, without set-id, or another owner.
+    /// Only what belongs to the sandbox can be changed. Links are followed, inside only.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory;
+    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that is not inside.
+    pub fn set_attributes(
+        &self,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        let owner = owner.map(|owner| self.ids.wanted(Some(owner))).transpose()?;
+        let set = || {
+            let (found, stat) = self.look(path.as_path(), OFlags::empty())?;
+            special::refuse_kernel(found.as_fd())?;
+            if !matches!(stat.kind, Kind::File | Kind::Directory) {
+                return Err(Errno::INVAL.into());
+            }
+            if !self.ids.owns(&stat) {
+                return Err(Errno::PERM.into());
+            }
+            self.ids.as_owner(|| {
+                if let (Some(owner), Some(start)) = (owner, self.ids.host_start) {
+                    let user = Uid::from_raw(start.saturating_add(owner.user));
+                    let group = Gid::from_raw(start.saturating_add(owner.group));
+                    let flags = AtFlags::EMPTY_PATH;
+                    rustix::fs::chownat(&found, "", Some(user), Some(group), flags)?;
+                }
+                if let Some(mode) = mode {
+                    // The descriptor serves only to look; this leads to what it found.
+                    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+                    rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o1777))?;
+                }
+                Ok(())
+            })
+        };
+        set().map_err(failed("change", path))
     }
 
     /// Gives a file or directory another name, in the place of a file or empty directory that has
