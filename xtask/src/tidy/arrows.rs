@@ -10,6 +10,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-api", &["stockade-core"]),
     ("stockade-client", &["stockade-core", "stockade-api"]),
     ("stockade-server", &["stockade-core", "stockade-api"]),
+    (
+        "stockade-service",
+        &["stockade-core", "stockade-api", "stockade-durable", "stockade-runtime"],
+    ),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
     ("stockade-durable", &[]),

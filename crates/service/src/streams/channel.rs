@@ -297,7 +297,7 @@ mod tests {
     async fn readers_are_counted() {
         let (_writer, channel) = channel::<Vec<u8>>(1);
         let one = channel.subscribe(Cursor::default());
-        let two = channel.clone().subscribe(Cursor::default());
+        let two = channel.subscribe(Cursor::default());
         assert_eq!(channel.readers(), 2);
         drop((one, two));
         assert_eq!(channel.readers(), 0);

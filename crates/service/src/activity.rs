@@ -1,0 +1,75 @@
+//! Which sandboxes are being used at this moment, and when each was used last.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stockade_core::SandboxId;
+
+use crate::clock::now_ms;
+
+/// The uses of every sandbox that was used since this process began.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Activity(Arc<Mutex<HashMap<SandboxId, Use>>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Use {
+    under_way: u32,
+    last_ms: i64,
+}
+
+/// One use; its end is the end of this.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    activity: Activity,
+    id: SandboxId,
+}
+
+impl Activity {
+    /// Begins a use.
+    pub(crate) fn begin(&self, id: &SandboxId) -> InUse {
+        self.change(id, |entry| entry.under_way += 1);
+        InUse { activity: self.clone(), id: id.clone() }
+    }
+
+    /// When a sandbox was used last, in milliseconds since 1970: now, while it is being used.
+    pub(crate) fn last_ms(&self, id: &SandboxId) -> Option<i64> {
+        let uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        uses.get(id).map(|entry| if entry.under_way > 0 { now_ms() } else { entry.last_ms })
+    }
+
+    /// Forgets a sandbox that has ended.
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    fn change(&self, id: &SandboxId, change: impl FnOnce(&mut Use)) {
+        let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = uses.entry(id.clone()).or_default();
+        entry.last_ms = now_ms();
+        change(entry);
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.activity.change(&self.id, |entry| entry.under_way = entry.under_way.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_lasts_until_it_is_dropped() {
+        let (activity, id) = (Activity::default(), SandboxId::new("a").unwrap());
+        assert_eq!(activity.last_ms(&id), None);
+        let (first, second) = (activity.begin(&id), activity.begin(&id));
+        drop(first);
+        assert!(activity.last_ms(&id).is_some_and(|last| last >= now_ms() - 1000));
+        drop(second);
+        assert!(activity.last_ms(&id).is_some());
+        activity.forget(&id);
+        assert_eq!(activity.last_ms(&id), None);
+    }
+}

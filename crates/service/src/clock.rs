@@ -1,0 +1,16 @@
+//! Time, as it is recorded: milliseconds since 1970.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+
+/// Now.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A recorded time as it is told.
+pub(crate) fn timestamp(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,134 @@
+//! How failures become problems, and how problems are recorded.
+
+use serde_json::json;
+use stockade_core::access;
+use stockade_core::lifecycle::Refused;
+use stockade_core::{Code, ExecId, Problem, SandboxId};
+use stockade_durable::Failure;
+use stockade_runtime::Error;
+
+/// A problem as the engine records it. [`to_problem`] gives it back.
+pub(crate) fn to_failure(problem: Problem) -> Failure {
+    let retryable = problem.retryable;
+    let mut failure = Failure::new(problem.code.as_str(), problem.message.clone());
+    failure.retryable = retryable;
+    failure.with_details(json!(problem))
+}
+
+/// The problem that a recorded failure is.
+pub(crate) fn to_problem(failure: &Failure) -> Problem {
+    serde_json::from_value(failure.details.clone()).unwrap_or_else(|_| {
+        Problem::new(Code::Io, failure.message.clone()).because(failure.code.clone())
+    })
+}
+
+/// The problem that an error of the engine or its store is.
+pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
+    use stockade_durable::Error as Durable;
+    match error {
+        Durable::Failed(failure) => to_problem(&failure),
+        Durable::Cancelled { .. } => Problem::new(Code::Cancelled, "the operation was cancelled"),
+        Durable::Conflict { .. } => Problem::new(
+            Code::Conflict,
+            "the same thing was asked for in other words, or changed meanwhile",
+        )
+        .because(error.to_string()),
+        error => caused(Code::Io, &error),
+    }
+}
+
+/// The problem that an error of a runtime is.
+pub(crate) fn of_runtime(error: &Error) -> Problem {
+    let problem = |code| caused(code, error);
+    match error {
+        Error::NoSandbox(_) => problem(Code::InvalidState),
+        Error::NoExec { .. } | Error::NoSnapshot(_) => problem(Code::NotFound),
+        Error::Conflict(_) => problem(Code::Conflict),
+        Error::WrongState { .. } => problem(Code::InvalidState),
+        Error::Unsupported { remedy, .. } => remedied(problem(Code::Unsupported), remedy.as_ref()),
+        Error::Limit { remedy, .. } => remedied(problem(Code::LimitUnavailable), Some(remedy)),
+        Error::Wall { .. } => problem(Code::WallUnavailable)
+            .remedied_by("run `stockade doctor` to see what this host can raise"),
+        Error::Invalid(_) | Error::Host { .. } => problem(Code::InvalidInput),
+        Error::Exhausted(_) => problem(Code::LaunchFailed),
+        Error::File { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => problem(Code::FileNotFound),
+            std::io::ErrorKind::PermissionDenied => problem(Code::AccessDenied),
+            std::io::ErrorKind::IsADirectory
+            | std::io::ErrorKind::NotADirectory
+            | std::io::ErrorKind::DirectoryNotEmpty
+            | std::io::ErrorKind::AlreadyExists
+            | std::io::ErrorKind::CrossesDevices
+            | std::io::ErrorKind::InvalidInput => problem(Code::InvalidInput),
+            _ => problem(Code::Io),
+        },
+        Error::Connect { .. } => problem(Code::Unreachable),
+        Error::OutcomeUnknown(_) => problem(Code::OutcomeUnknown),
+        Error::Unreachable { .. } | Error::Deadline(_) => problem(Code::Unreachable),
+    }
+}
+
+/// The problem of a state that does not admit an operation.
+pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
+    match refused {
+        Refused::Terminated { .. } => {
+            Problem::new(Code::SandboxTerminated, format!("the sandbox {id} is terminated"))
+                .because(refused.to_string())
+                .remedied_by("stockade create")
+        }
+        Refused::State { .. } => {
+            Problem::new(Code::InvalidState, format!("the sandbox {id} is not in a state for this"))
+                .because(refused.to_string())
+                .remedied_by(format!("stockade show {id}"))
+        }
+    }
+}
+
+/// The problem of a path that rules or the form of paths refuse.
+pub(crate) fn of_access(error: &access::Error) -> Problem {
+    let code = match error {
+        access::Error::Denied { .. } => Code::AccessDenied,
+        access::Error::Unreadable(_) => Code::RuleInvalid,
+        _ => Code::PathInvalid,
+    };
+    Problem::new(code, error.to_string())
+}
+
+/// The problem of a path that is none.
+pub(crate) fn of_path(error: &Error) -> Problem {
+    Problem::new(Code::PathInvalid, error.to_string())
+}
+
+/// The problem of a sandbox that is not there, or not the caller's.
+pub(crate) fn no_sandbox(id: &SandboxId) -> Problem {
+    Problem::new(Code::NotFound, format!("there is no sandbox {id}")).remedied_by("stockade ls")
+}
+
+/// The problem of an argument.
+pub(crate) fn invalid(message: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidInput, message)
+}
+
+/// The exec id of a step, from the step's own key.
+pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
+    let hash = blake3::hash(key.as_bytes()).to_hex();
+    ExecId::new(format!("x-{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
+}
+
+fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    let problem = Problem::new(code, error.to_string());
+    if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
+}
+
+fn remedied(problem: Problem, remedy: Option<&String>) -> Problem {
+    match remedy {
+        Some(remedy) => problem.remedied_by(remedy.clone()),
+        None => problem,
+    }
+}

@@ -1,0 +1,63 @@
+//! The owner check: the first thing that every operation does, and the only way to a sandbox.
+
+use stockade_core::access::Level;
+use stockade_core::{Operation, OwnerId, Problem, SandboxId};
+use stockade_durable::Store;
+
+use crate::failure::{no_sandbox, of_access, of_state};
+use crate::row::SandboxRow;
+
+/// A sandbox of the one who asks, as it was a moment ago. Only [`Owned::check`] makes one.
+#[derive(Debug, Clone)]
+pub(crate) struct Owned(SandboxRow);
+
+impl std::ops::Deref for Owned {
+    type Target = SandboxRow;
+
+    fn deref(&self) -> &SandboxRow {
+        &self.0
+    }
+}
+
+impl Owned {
+    /// The sandbox, if it is the owner's. One that does not exist and one of somebody else get
+    /// the same answer.
+    pub(crate) async fn check(
+        store: &dyn Store,
+        owner: &OwnerId,
+        id: &SandboxId,
+    ) -> Result<Self, Problem> {
+        match SandboxRow::find(store, id).await? {
+            Some(row) if row.owner == *owner => Ok(Self(row)),
+            _ => Err(no_sandbox(id)),
+        }
+    }
+
+    /// The sandbox, if its state admits an operation.
+    pub(crate) fn admitting(self, operation: Operation) -> Result<Self, Problem> {
+        match self.state.after(operation) {
+            Ok(_) => Ok(self),
+            Err(refused) => Err(of_state(&self.id, &refused)),
+        }
+    }
+
+    /// Whether the rules let a path be used like that.
+    pub(crate) fn allows(&self, level: Level, path: &[u8]) -> Result<(), Problem> {
+        self.rules.allows(level, path).map_err(|error| of_access(&error))
+    }
+
+    /// Whether the rules let a program be run. What the runtime brings with it may be, unless a
+    /// rule names it.
+    pub(crate) fn may_run(&self, program: &[u8]) -> Result<(), Problem> {
+        const SYSTEM: [&[u8]; 5] = [b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/"];
+        let rules = self.rules.as_slice().map_err(|error| of_access(&error))?;
+        let named = rules.iter().any(|rule| {
+            let path = rule.path.as_bytes();
+            path != b"/" && (program.starts_with(path) || path.starts_with(program))
+        });
+        if !named && SYSTEM.iter().any(|directory| program.starts_with(directory)) {
+            return Ok(());
+        }
+        self.allows(Level::Execute, program)
+    }
+}

@@ -1,0 +1,52 @@
+//! A connection that counts as a use of its sandbox for as long as it lasts.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use stockade_runtime::Connection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::activity::InUse;
+
+/// The connection.
+#[derive(Debug)]
+pub(crate) struct Held {
+    connection: Box<dyn Connection>,
+    _in_use: InUse,
+}
+
+impl Held {
+    /// Holds a connection and what it counts as.
+    pub(crate) fn new(connection: Box<dyn Connection>, in_use: InUse) -> Self {
+        Self { connection, _in_use: in_use }
+    }
+}
+
+impl AsyncRead for Held {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Held {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(context)
+    }
+}

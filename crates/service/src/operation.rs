@@ -1,0 +1,92 @@
+//! How an operation becomes a recorded workflow, and how its record is told.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use stockade_api::{Caller, OperationId, OperationInfo, OperationStatus};
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_durable::{Engine, Handle, StartOptions, Status, WorkflowId, WorkflowInfo};
+
+use crate::failure::{invalid, of_store, to_problem};
+
+/// What every workflow of a sandbox is started with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Input<T> {
+    /// Who asked. The owner check inside goes by it.
+    pub(crate) owner: OwnerId,
+    /// What was asked.
+    pub(crate) request: T,
+}
+
+/// The longest name that a caller may give to an operation.
+const KEY_LENGTH: usize = 200;
+
+/// The workflow id of an operation: from the name that the caller gave to it, else a new one.
+/// Names of two owners never meet.
+pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
+    let text = match &caller.idempotency_key {
+        None => uuid::Uuid::now_v7().simple().to_string(),
+        Some(key) if key.is_empty() || key.len() > KEY_LENGTH => {
+            return Err(invalid(format!("an idempotency key has 1 to {KEY_LENGTH} bytes")));
+        }
+        Some(key) => {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(caller.owner.as_str().as_bytes()).update(&[0]).update(key.as_bytes());
+            format!("key-{}", &hasher.finalize().to_hex()[..40])
+        }
+    };
+    WorkflowId::new(text).map_err(of_store)
+}
+
+/// Starts an operation, or finds the one of the same name.
+pub(crate) async fn start<T: Serialize + Sync>(
+    engine: &Engine,
+    name: &'static str,
+    caller: &Caller,
+    request: &T,
+    options: StartOptions,
+) -> Result<Handle, Problem> {
+    let input = Input { owner: caller.owner.clone(), request };
+    let options = StartOptions { owner: Some(caller.owner.as_str().to_owned()), ..options };
+    engine.start(name, &input, options).await.map_err(of_store)
+}
+
+/// Does an operation whole: starts it, or finds the one of the same name, and waits for its end.
+pub(crate) async fn run<T: Serialize + Sync, O: DeserializeOwned>(
+    engine: &Engine,
+    name: &'static str,
+    caller: &Caller,
+    request: &T,
+) -> Result<O, Problem> {
+    let options = StartOptions { id: Some(workflow_id(caller)?), ..StartOptions::default() };
+    let handle = start(engine, name, caller, request, options).await?;
+    handle.get_result().await.map_err(of_store)
+}
+
+/// What is told of a recorded operation, to its owner only.
+pub(crate) async fn info(
+    engine: &Engine,
+    caller: &Caller,
+    id: &OperationId,
+) -> Result<OperationInfo, Problem> {
+    let unknown = || Problem::new(Code::NotFound, format!("there is no operation {id}"));
+    let workflow = WorkflowId::new(id.0.clone()).map_err(|_| unknown())?;
+    let info = engine.info(&workflow).await.map_err(of_store)?;
+    let own = info.filter(|info| info.owner.as_deref() == Some(caller.owner.as_str()));
+    Ok(told(own.ok_or_else(unknown)?))
+}
+
+fn told(info: WorkflowInfo) -> OperationInfo {
+    OperationInfo {
+        workflow_id: OperationId(info.id.as_str().to_owned()),
+        status: match info.status {
+            Status::Enqueued | Status::Delayed => OperationStatus::Waiting,
+            Status::Pending => OperationStatus::Running,
+            Status::Success => OperationStatus::Succeeded,
+            Status::Error | Status::MaxRecoveryAttemptsExceeded => OperationStatus::Failed,
+            Status::Cancelled => OperationStatus::Cancelled,
+        },
+        name: info.name,
+        result: info.output,
+        error: info.failure.as_ref().map(to_problem),
+    }
+}

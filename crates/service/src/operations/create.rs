@@ -1,0 +1,188 @@
+//! `create`: the row first, under our own id, then the runtime under the same id.
+
+use std::sync::Arc;
+
+use stockade_api::{Caller, CreateSandbox, Result, Sandbox};
+use stockade_core::access::Rules;
+use stockade_core::event::{Created, Payload};
+use stockade_core::{Code, OwnerId, Problem, SandboxId, State};
+use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
+
+use crate::clock::{now_ms, timestamp};
+use crate::events;
+use crate::failure::{no_sandbox, of_runtime, of_store, to_failure};
+use crate::guard::Owned;
+use crate::operation::{self, Input};
+use crate::row::SandboxRow;
+use crate::service::{Inner, Service};
+use crate::{spec, watcher};
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.create";
+
+/// Writes the row together with the workflow's, then does the rest as a workflow.
+pub(crate) async fn create(
+    service: &Service,
+    caller: &Caller,
+    request: CreateSandbox,
+) -> Result<Sandbox> {
+    let workflow = operation::workflow_id(caller)?;
+    let row = plan(service, caller, &workflow, request.clone())?;
+    if let Some(snapshot) = row.image.strip_prefix("snapshot:") {
+        super::snapshot::own(service, caller, snapshot).await?;
+    }
+    let options = StartOptions {
+        id: Some(workflow.clone()),
+        with: vec![row.insert(service.inner.options.quotas.sandboxes)],
+        ..StartOptions::default()
+    };
+    let input = Asked { id: row.id.clone(), request };
+    let handle = match operation::start(&service.engine, NAME, caller, &input, options).await {
+        Ok(handle) => handle,
+        Err(problem) if problem.code == Code::Conflict => {
+            return Err(refused(service, &row, &workflow, problem).await);
+        }
+        Err(problem) => return Err(problem),
+    };
+    handle.get_result().await.map_err(of_store)
+}
+
+/// What the workflow is asked.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Asked {
+    id: SandboxId,
+    request: CreateSandbox,
+}
+
+/// The row of a new sandbox.
+fn plan(
+    service: &Service,
+    caller: &Caller,
+    workflow: &WorkflowId,
+    request: CreateSandbox,
+) -> Result<SandboxRow> {
+    let inner = &service.inner;
+    spec::check(&request)?;
+    let runtime = match request.runtime.as_deref() {
+        None => inner.default_runtime,
+        Some(name) => inner.selected(name)?,
+    };
+    let ttl = spec::ttl(request.expiry, inner.options.default_ttl)?;
+    let idle = request.idle_timeout_seconds.map(spec::duration).transpose()?;
+    let now = now_ms();
+    let ms = |length: std::time::Duration| i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+    let rules = Rules::from_values(request.access_rules.clone());
+    Ok(SandboxRow {
+        id: request.id.clone().map_or_else(|| made_up(workflow), Ok)?,
+        owner: caller.owner.clone(),
+        state: if request.stopped { State::New } else { State::Creating },
+        reason: None,
+        image: spec::image(&request),
+        visibility: "private".to_owned(),
+        requested_runtime: request.runtime.clone(),
+        runtime: runtime.to_owned(),
+        execution_id: caller.execution_id.clone(),
+        workflow_id: Some(workflow.as_str().to_owned()),
+        workspace_id: request.workspace_id.clone(),
+        rules: rules.unwrap_or_default(),
+        created_at: now,
+        expires_at: ttl.map(|ttl| now.saturating_add(ms(ttl))),
+        terminated_at: None,
+        idle_timeout_ms: idle.map(ms),
+        on_idle: request.on_idle,
+        last_used_at: now,
+        idle_paused: false,
+        generation: 1,
+        request,
+    })
+}
+
+/// An id for a sandbox that was given none: 12 hexadecimal digits (seed 003), from the id of the
+/// workflow, so that asking again under the same name gives the same sandbox.
+fn made_up(workflow: &WorkflowId) -> Result<SandboxId> {
+    let hash = blake3::hash(workflow.as_str().as_bytes()).to_hex();
+    SandboxId::new(&hash[..12]).map_err(|error| crate::failure::invalid(error.to_string()))
+}
+
+/// Why a row could not be inserted.
+async fn refused(
+    service: &Service,
+    row: &SandboxRow,
+    workflow: &WorkflowId,
+    problem: Problem,
+) -> Problem {
+    if service.engine.info(workflow).await.is_ok_and(|info| info.is_some()) {
+        let message = "the same idempotency key was used for something else";
+        return Problem::new(Code::Conflict, message);
+    }
+    match SandboxRow::find(&*service.inner.store, &row.id).await {
+        Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} is in use already", row.id))
+            .remedied_by("choose another id, or none"),
+        Ok(None) => {
+            let quota = service.inner.options.quotas.sandboxes;
+            let message =
+                format!("there are {quota} sandboxes already, as many as one owner may have");
+            Problem::new(Code::QuotaExceeded, message).remedied_by("stockade prune")
+        }
+        Err(_) => problem,
+    }
+}
+
+/// Makes what the row says.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<Asked>,
+) -> std::result::Result<Sandbox, Failure> {
+    let id = &input.request.id;
+    let _driver = inner.locks.lock(id).await;
+    let owned = mine(&inner, &context, &input.owner, id).await?;
+    watcher::start(&context, id).await?;
+    let payload = Payload::SandboxCreated(Created {
+        image: owned.image.clone(),
+        expires_at: owned.expires_at.map(timestamp),
+    });
+    let event = events::record(&context, &owned, payload);
+    if owned.state != State::Creating {
+        context.finish_with(vec![event]);
+        return Ok(owned.to_sandbox(None));
+    }
+    let made = context
+        .step("create", async |_| {
+            let spec = spec::runtime(&owned).map_err(to_failure)?;
+            let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+            let status = runtime.create(id, &spec).await;
+            status.map(|status| status.isolation).map_err(|error| to_failure(of_runtime(&error)))
+        })
+        .await;
+    match made {
+        Ok(isolation) => {
+            let mut row = (*owned).clone();
+            context.finish_with(vec![row.change(State::Running, None), event]);
+            Ok(row.to_sandbox(Some(isolation)))
+        }
+        Err(failure) => {
+            // What cannot be given back now is found by the reaper.
+            let _ = inner.free(&owned).await;
+            let mut row = (*owned).clone();
+            context.finish_with_on_failure(vec![
+                row.change(State::Error, Some(failure.message.clone())),
+            ]);
+            Err(failure)
+        }
+    }
+}
+
+/// The owner check of a sandbox that is being made.
+async fn mine(
+    inner: &Inner,
+    context: &Context,
+    owner: &OwnerId,
+    id: &SandboxId,
+) -> std::result::Result<Owned, Failure> {
+    let check = async |_| {
+        let owned = Owned::check(&*inner.store, owner, id).await.map_err(to_failure)?;
+        if owned.state.is_terminal() { Err(to_failure(no_sandbox(id))) } else { Ok(owned) }
+    };
+    context.volatile("acl", check).await
+}

@@ -1,0 +1,240 @@
+//! `resolve_endpoint`, `http_request`, `connect`: what listens on ports inside. No address of it
+//! is ever given out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes as Body;
+use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Serialize};
+use stockade_api::{
+    Caller, Connect, Duplex, Endpoint, HttpAnswer, HttpRequest, Method, ResolveEndpoint, Result,
+};
+use stockade_core::{Code, Operation, Problem};
+use stockade_durable::{Context, Failure, StartOptions, Step};
+use stockade_runtime::{Connection, Error, Target};
+
+use super::{life, with_next};
+use crate::failure::{invalid, of_runtime, of_store, to_failure};
+use crate::guard::Owned;
+use crate::operation::{self, Input};
+use crate::pending::{Handed, Once};
+use crate::service::{Inner, Service};
+use crate::spec;
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.http_request";
+
+/// How long a request may take that does not say.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How much of an answer's body is given that does not say.
+const LIMIT_BYTES: u64 = 10 << 20;
+
+/// Whether a port can be reached.
+pub(crate) async fn resolve(
+    service: &Service,
+    caller: &Caller,
+    request: ResolveEndpoint,
+) -> Result<Endpoint> {
+    life::wake_up(service, caller, &request.id).await?;
+    let owned = service.owned(caller, &request.id, Operation::Use).await?;
+    let runtime = service.inner.runtime(&owned.runtime)?;
+    let listening = match runtime.connect(&owned.id, &Target::Tcp(request.port)).await {
+        Ok(_) => true,
+        Err(Error::Connect { .. }) => false,
+        Err(error) => return Err(of_runtime(&error)),
+    };
+    Ok(Endpoint { sandbox_id: request.id, port: request.port, listening })
+}
+
+/// A connection to a port.
+pub(crate) async fn connect(
+    service: &Service,
+    caller: &Caller,
+    request: Connect,
+) -> Result<Box<dyn Duplex>> {
+    life::wake_up(service, caller, &request.sandbox_id).await?;
+    let owned = service.owned(caller, &request.sandbox_id, Operation::Use).await?;
+    let in_use = service.inner.activity.begin(&owned.id);
+    let runtime = service.inner.runtime(&owned.runtime)?;
+    let connected = runtime.connect(&owned.id, &Target::Tcp(request.port)).await;
+    let connection = connected.map_err(|error| of_runtime(&error))?;
+    // It counts as a use for as long as it lasts.
+    Ok(Box::new(crate::held::Held::new(connection, in_use)))
+}
+
+/// What the workflow is asked: nothing that may hold a secret.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    sandbox_id: stockade_core::SandboxId,
+    port: u16,
+    method: Method,
+}
+
+/// Sends a request. Its path, headers and body are not recorded, nor is the answer.
+pub(crate) async fn request(
+    service: &Service,
+    caller: &Caller,
+    request: HttpRequest,
+) -> Result<HttpAnswer> {
+    life::wake_up(service, caller, &request.sandbox_id).await?;
+    service.owned(caller, &request.sandbox_id, Operation::Use).await?;
+    check(&request)?;
+    let id = operation::workflow_id(caller)?;
+    let asked = Asked {
+        sandbox_id: request.sandbox_id.clone(),
+        port: request.port,
+        method: request.method,
+    };
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let handed = Handed { request: Some((Box::new(request), sender)), ..Handed::default() };
+    service.inner.pending.leave(&id, handed);
+    let options = StartOptions { id: Some(id.clone()), ..StartOptions::default() };
+    let started = operation::start(&service.engine, NAME, caller, &asked, options).await;
+    let handle = started.inspect_err(|_| drop(service.inner.pending.take(&id)))?;
+    let _: u16 = handle.get_result().await.map_err(of_store)?;
+    answer.await.map_err(|_| {
+        drop(service.inner.pending.take(&id));
+        Problem::new(Code::Conflict, "the answer of an earlier request is not kept")
+            .remedied_by("send the request under another idempotency key")
+    })
+}
+
+fn check(request: &HttpRequest) -> Result<()> {
+    if !request.path.starts_with('/') {
+        return Err(invalid("the path of a request begins with `/`"));
+    }
+    request.timeout_seconds.map(spec::duration).transpose()?;
+    Ok(())
+}
+
+/// The workflow. Answers with the status.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<Asked>,
+) -> std::result::Result<u16, Failure> {
+    let id = &input.request.sandbox_id;
+    let owned = inner.acl(&context, &input.owner, id, Operation::Use).await?;
+    let _in_use = inner.activity.begin(id);
+    let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.request));
+    let status = context
+        .step_with("request", with_next(), async |_: Step| {
+            let Some((request, answer)) = handed.take() else {
+                return Err(to_failure(interrupted()));
+            };
+            let answered = send(&inner, &owned, *request).await.map_err(to_failure)?;
+            let status = answered.status;
+            // Nobody may be left to hear it.
+            let _ = answer.send(answered);
+            Ok(status)
+        })
+        .await?;
+    context.finish_with(vec![owned.touch()]);
+    Ok(status)
+}
+
+/// The problem of a request that went with the process that had it.
+fn interrupted() -> Problem {
+    Problem::new(Code::OutcomeUnknown, "the server ended while the request was under way")
+        .because("requests to ports are not recorded, and never sent twice")
+}
+
+async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
+    let timeout = request.timeout_seconds.map(spec::duration).transpose()?.unwrap_or(TIMEOUT);
+    let exchanged = tokio::time::timeout(timeout, exchange(inner, owned, request)).await;
+    exchanged.unwrap_or_else(|_| {
+        Err(Problem::new(Code::TimedOut, format!("no answer came within {timeout:?}")))
+    })
+}
+
+async fn exchange(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        Problem::new(Code::Unreachable, format!("port {} {what}", request.port))
+            .because(error.to_string())
+    };
+    let runtime = inner.runtime(&owned.runtime)?;
+    let connection: Box<dyn Connection> = runtime
+        .connect(&owned.id, &Target::Tcp(request.port))
+        .await
+        .map_err(|error| of_runtime(&error))?;
+    let (mut sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(connection))
+        .await
+        .map_err(|error| failed("does not speak HTTP", &error))?;
+    let driver = tokio::spawn(driver);
+    let _ends_with_this = AbortOnDrop(driver);
+    let mut head = hyper::Request::builder()
+        .method(method(request.method))
+        .uri(&request.path)
+        .header(hyper::header::HOST, format!("localhost:{}", request.port));
+    for (name, value) in &request.headers {
+        if name.eq_ignore_ascii_case("host") {
+            head.headers_mut().map(|headers| headers.remove(hyper::header::HOST));
+        }
+        head = head.header(name, value);
+    }
+    let body = Full::new(Body::from(request.body.map(|body| body.0).unwrap_or_default()));
+    let sent = head.body(body).map_err(|error| invalid(format!("no such request: {error}")))?;
+    let answer =
+        sender.send_request(sent).await.map_err(|error| failed("did not answer", &error))?;
+    let (head, mut incoming) = answer.into_parts();
+    let limit = usize::try_from(request.limit_bytes.unwrap_or(LIMIT_BYTES)).unwrap_or(usize::MAX);
+    let (mut bytes, mut truncated) = (Vec::new(), false);
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| failed("broke off its answer", &error))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let room = limit.saturating_sub(bytes.len());
+        bytes.extend_from_slice(&data[..data.len().min(room)]);
+        if data.len() > room {
+            truncated = true;
+            break;
+        }
+    }
+    let mut headers = BTreeMap::<String, String>::new();
+    for (name, value) in &head.headers {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        headers
+            .entry(name.as_str().to_owned())
+            .and_modify(|all| *all = format!("{all}, {value}"))
+            .or_insert(value);
+    }
+    let html = headers.get("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+    let markdown = request.markdown && html;
+    let body = if markdown { to_markdown(&bytes)? } else { bytes };
+    let status = head.status.as_u16();
+    Ok(HttpAnswer { status, headers, body: body.into(), truncated, markdown })
+}
+
+/// HTML as Markdown, without scripts and styles.
+fn to_markdown(html: &[u8]) -> Result<Vec<u8>> {
+    let converter = htmd::HtmlToMarkdown::builder().skip_tags(vec!["script", "style"]).build();
+    let text = converter.convert(&String::from_utf8_lossy(html)).map_err(|error| {
+        Problem::new(Code::InvalidInput, "the answer cannot be read as HTML")
+            .because(error.to_string())
+    })?;
+    Ok(text.into_bytes())
+}
+
+const fn method(method: Method) -> hyper::Method {
+    match method {
+        Method::Get => hyper::Method::GET,
+        Method::Head => hyper::Method::HEAD,
+        Method::Post => hyper::Method::POST,
+        Method::Put => hyper::Method::PUT,
+        Method::Patch => hyper::Method::PATCH,
+        Method::Delete => hyper::Method::DELETE,
+        Method::Options => hyper::Method::OPTIONS,
+    }
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

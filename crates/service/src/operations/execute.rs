@@ -1,0 +1,357 @@
+//! `execute`: a command from its start to its end, with the last of its output.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+
+use stockade_api::{
+    Bytes, Caller, CommandLine, Ending, Execute, Executed, OperationId, OutputEnd, Result,
+};
+use stockade_core::access::Level;
+use stockade_core::event::{self, Payload};
+use stockade_core::sandbox::User;
+use stockade_core::{Code, ExecId, Operation, Problem};
+use stockade_durable::{Context, Failure, Handle, StartOptions, Step};
+use stockade_runtime::{
+    Command, Ending as Ended, Event, Exec, ExecStatus, Offsets, SandboxPath, Stream,
+};
+
+use super::life;
+use crate::events;
+use crate::failure::{exec_id, invalid, of_runtime, of_store, to_failure};
+use crate::guard::Owned;
+use crate::operation::{self, Input};
+use crate::pending::{Handed, Once};
+use crate::service::{Inner, Service};
+use crate::{spec, tail::Tail};
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.execute";
+
+/// How much of each stream is given back, and recorded: the last of it.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Runs a command and waits for its end.
+pub(crate) async fn execute(
+    service: &Service,
+    caller: &Caller,
+    request: Execute,
+) -> Result<Executed> {
+    life::wake_up(service, caller, &request.sandbox_id).await?;
+    let owned = service.owned(caller, &request.sandbox_id, Operation::Use).await?;
+    command(&owned, &request)?;
+    let _in_use = service.inner.activity.begin(&request.sandbox_id);
+    let handle = begin(service, NAME, caller, request).await?;
+    handle.get_result().await.map_err(of_store)
+}
+
+/// Starts the workflow of a command. What it reads is handed over in memory.
+pub(crate) async fn begin(
+    service: &Service,
+    name: &'static str,
+    caller: &Caller,
+    mut request: Execute,
+) -> Result<Handle> {
+    let id = operation::workflow_id(caller)?;
+    let stdin = request.stdin.take();
+    let asked = Asked {
+        stdin: stdin.as_ref().map(|bytes| blake3::hash(&bytes.0).to_hex().to_string()),
+        execute: request,
+    };
+    if let Some(Bytes(bytes)) = stdin {
+        service.inner.pending.leave(&id, Handed { stdin: Some(bytes), ..Handed::default() });
+    }
+    let options = StartOptions { id: Some(id), ..StartOptions::default() };
+    operation::start(&service.engine, name, caller, &asked, options).await
+}
+
+/// What the workflow is asked.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Asked {
+    pub(crate) execute: Execute,
+    /// The hash of what the command reads, which is not recorded itself.
+    pub(crate) stdin: Option<String>,
+}
+
+/// The command that a request is, if everything in it is in order and the rules allow it.
+pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
+    let arguments: Vec<_> = match &request.command {
+        CommandLine::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
+        CommandLine::Program(words) => words.iter().map(Into::into).collect(),
+    };
+    if arguments.first().is_none_or(|program: &OsString| program.is_empty()) {
+        return Err(invalid("a command has a program"));
+    }
+    let path = |path: &String| SandboxPath::new(path).map_err(|error| of_runtime(&error));
+    let working_directory = request.working_directory.as_ref().map(path).transpose()?;
+    if let Some(directory) = &request.working_directory {
+        owned.allows(Level::Execute, directory.as_bytes())?;
+    }
+    if let CommandLine::Program(words) = &request.command
+        && let Some(program) = words.first().filter(|word| word.starts_with('/'))
+    {
+        owned.may_run(program.as_bytes())?;
+    }
+    Ok(Command {
+        arguments,
+        environment: request.environment.iter().map(|(k, v)| (k.into(), v.into())).collect(),
+        working_directory,
+        user: user(owned, request)?,
+        terminal: None,
+        takes_input: request.stdin.is_some(),
+        timeout: request.timeout_seconds.map(spec::duration).transpose()?,
+        output_limit_bytes: request.output_limit_bytes,
+    })
+}
+
+/// Whom a command runs as.
+fn user(owned: &Owned, request: &Execute) -> Result<Option<User>> {
+    match (&request.user, request.uid, request.gid) {
+        (None, None, None) => Ok(None),
+        (None, None, Some(_)) => Err(invalid("a group needs a user: set uid beside gid")),
+        (None, Some(uid), gid) => Ok(Some(User { user: uid, group: gid.unwrap_or(uid) })),
+        (Some(name), None, None) => {
+            let mut users = owned.request.users.iter();
+            let found = users.find(|user| user.name == *name);
+            found
+                .map(|user| Some(User { user: user.uid, group: user.gid.unwrap_or(user.uid) }))
+                .ok_or_else(|| invalid(format!("the sandbox has no user {name:?}")))
+        }
+        (Some(_), ..) => Err(invalid("a user is named, or given by uid, not both")),
+    }
+}
+
+/// The workflow.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<Asked>,
+) -> std::result::Result<Executed, Failure> {
+    let request = &input.request.execute;
+    let owned = inner.acl(&context, &input.owner, &request.sandbox_id, Operation::Use).await?;
+    let _in_use = inner.activity.begin(&owned.id);
+    let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.stdin));
+    let (id, executed): (ExecId, Executed) = context
+        .step_with("execute", super::with_next(), async |step: Step| {
+            let mut command = command(&owned, request).map_err(to_failure)?;
+            command.takes_input = input.request.stdin.is_some();
+            let stdin = handed.take();
+            if command.takes_input && stdin.is_none() {
+                is_known(&inner, &owned, &step).await?;
+            }
+            let nothing = Offsets::default();
+            let mut running = Running::start(&inner, &owned, command, nothing, &step).await?;
+            running.feed(stdin);
+            let (mut stdout, mut stderr) = (Tail::new(KEPT_BYTES), Tail::new(KEPT_BYTES));
+            let end = loop {
+                match running.next().await {
+                    Heard::Bytes(Stream::Output, bytes) => stdout.push(&bytes),
+                    Heard::Bytes(Stream::Error, bytes) => stderr.push(&bytes),
+                    Heard::Lost(Stream::Output, length) => stdout.skip(length),
+                    Heard::Lost(Stream::Error, length) => stderr.skip(length),
+                    Heard::End(end) => break end,
+                }
+            };
+            let truncated = stdout.is_cut() || stderr.is_cut();
+            let workflow_id = OperationId(context.id().as_str().to_owned());
+            let (stdout, stderr) = (stdout.into_bytes().into(), stderr.into_bytes().into());
+            let executed = Executed { workflow_id, end, stdout, stderr, truncated };
+            Ok((running.exec_id().clone(), executed))
+        })
+        .await?;
+    finish(&inner, &context, &owned, &id, &executed.end);
+    Ok(executed)
+}
+
+/// The problem of a command whose input went with the process that had it.
+fn interrupted() -> Problem {
+    Problem::new(Code::Cancelled, "the server ended before the command was started")
+        .because("what the command reads is not recorded, and is gone")
+        .remedied_by("run it again")
+}
+
+/// Records the end of a command with the workflow's own, and lets the runtime forget it after.
+pub(crate) fn finish(
+    inner: &Arc<Inner>,
+    context: &Context,
+    owned: &Owned,
+    exec_id: &ExecId,
+    end: &OutputEnd,
+) {
+    let payload = Payload::CommandCompleted(event::Command {
+        exit_code: end.exit_code,
+        duration_ms: end.duration_ms,
+        timed_out: end.ending == Ending::TimedOut,
+        stdout_bytes: end.stdout_bytes,
+        stderr_bytes: end.stderr_bytes,
+    });
+    context.finish_with(vec![events::record(context, owned, payload), owned.touch()]);
+    let (inner, owned) = (inner.clone(), owned.clone());
+    let handle = context.engine().handle(context.id());
+    let exec_id = exec_id.clone();
+    // Only what is recorded is let go of. What a crash leaves goes with its sandbox.
+    tokio::spawn(async move {
+        if handle.get_result::<serde_json::Value>().await.is_ok()
+            && let Ok(runtime) = inner.runtime(&owned.runtime)
+        {
+            let _ = runtime.acknowledge(&owned.id, &exec_id).await;
+        }
+    });
+}
+
+/// A command that was started, or found again.
+pub(crate) struct Running<'a> {
+    inner: &'a Inner,
+    owned: &'a Owned,
+    exec_id: ExecId,
+    exec: Exec,
+    begun: Instant,
+    written: Offsets,
+    step: Step,
+    killed: bool,
+}
+
+/// What is heard of a command.
+pub(crate) enum Heard {
+    /// Bytes that it wrote.
+    Bytes(Stream, Vec<u8>),
+    /// Bytes that it wrote and that came too late.
+    Lost(Stream, u64),
+    /// Its end, after which nothing is heard.
+    End(OutputEnd),
+}
+
+impl<'a> Running<'a> {
+    /// Starts the command of a step, or finds it again where the step was begun before.
+    pub(crate) async fn start(
+        inner: &'a Inner,
+        owned: &'a Owned,
+        command: Command,
+        known: Offsets,
+        step: &Step,
+    ) -> std::result::Result<Self, Failure> {
+        let failed = |error| to_failure(of_runtime(&error));
+        let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+        let exec_id = exec_id(&step.key).map_err(to_failure)?;
+        let begun = Instant::now();
+        let exec = if known == Offsets::default() {
+            // Where it was started before, this finds it again.
+            runtime.execute(&owned.id, &exec_id, &command).await
+        } else {
+            runtime.attach(&owned.id, &exec_id, known).await
+        };
+        let exec = exec.map_err(failed)?;
+        let step = step.clone();
+        Ok(Self { inner, owned, exec_id, exec, begun, written: known, step, killed: false })
+    }
+
+    /// Writes all that the command reads, and ends its input.
+    pub(crate) fn feed(&mut self, stdin: Option<Vec<u8>>) {
+        if let Some(input) = self.exec.input.take() {
+            tokio::spawn(async move {
+                // A command that does not want it all has ended or closed its input.
+                if let Some(bytes) = stdin {
+                    for part in bytes.chunks(1 << 16) {
+                        if input.write(part.to_vec()).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                let _ = input.close().await;
+            });
+        }
+    }
+
+    /// The way to its standard input, where it takes any.
+    pub(crate) fn input(&mut self) -> Option<stockade_runtime::Input> {
+        self.exec.input.take()
+    }
+
+    /// Its id in the runtime.
+    pub(crate) const fn exec_id(&self) -> &ExecId {
+        &self.exec_id
+    }
+
+    /// What is heard next. When the workflow is cancelled, the command is killed.
+    pub(crate) async fn next(&mut self) -> Heard {
+        loop {
+            let event = tokio::select! {
+                event = self.exec.events.next() => event,
+                () = self.step.token.cancelled(), if !self.killed => {
+                    self.killed = true;
+                    if let Ok(runtime) = self.inner.runtime(&self.owned.runtime) {
+                        // What cannot be killed ends with its sandbox.
+                        let _ = runtime.kill(&self.owned.id, &self.exec_id).await;
+                    }
+                    continue;
+                }
+            };
+            match event.unwrap_or(Event::Ended(Ended::Unknown)) {
+                Event::Output { stream, bytes, .. } => {
+                    *self.count(stream) += bytes.len() as u64;
+                    return Heard::Bytes(stream, bytes);
+                }
+                Event::Lost { stream, length, .. } => {
+                    *self.count(stream) += length;
+                    return Heard::Lost(stream, length);
+                }
+                Event::Ended(ending) => return Heard::End(self.end(&ending)),
+            }
+        }
+    }
+
+    const fn count(&mut self, stream: Stream) -> &mut u64 {
+        match stream {
+            Stream::Output => &mut self.written.output,
+            Stream::Error => &mut self.written.error,
+        }
+    }
+
+    fn end(&self, ended: &Ended) -> OutputEnd {
+        let (ending, exit_code, reason) = told(ended);
+        OutputEnd {
+            ending,
+            exit_code,
+            reason,
+            duration_ms: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            stdout_bytes: self.written.output,
+            stderr_bytes: self.written.error,
+        }
+    }
+}
+
+/// Fails unless the command of a step was started before: what it reads is gone, so it cannot be
+/// started now.
+pub(crate) async fn is_known(
+    inner: &Inner,
+    owned: &Owned,
+    step: &Step,
+) -> std::result::Result<(), Failure> {
+    let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+    let exec = exec_id(&step.key).map_err(to_failure)?;
+    let status = runtime.inspect(&owned.id).await.map_err(|e| to_failure(of_runtime(&e)))?;
+    if status.execs.iter().any(|known: &ExecStatus| known.id == exec) {
+        Ok(())
+    } else {
+        Err(to_failure(interrupted()))
+    }
+}
+
+/// An ending as it is told: what it was, the exit code as a shell has it, and what there is to say.
+fn told(ended: &Ended) -> (Ending, Option<i32>, Option<String>) {
+    match ended {
+        Ended::Exited(code) => (Ending::Exited, Some(i32::from(*code)), None),
+        Ended::Signaled(signal) => (Ending::Signaled, Some(128 + signal), None),
+        Ended::TimedOut => (Ending::TimedOut, Some(124), None),
+        Ended::OutOfMemory => (Ending::OutOfMemory, Some(137), None),
+        Ended::OutputExceeded => (Ending::OutputExceeded, Some(137), None),
+        Ended::LimitExceeded(limit) => (Ending::LimitExceeded, Some(137), Some(limit.clone())),
+        Ended::Killed => (Ending::Killed, Some(137), None),
+        // As shells have it: 127 for what is not there, 126 for what cannot be run.
+        Ended::NotRun { errno, step } => {
+            (Ending::NotRun, Some(if *errno == 2 { 127 } else { 126 }), Some(step.clone()))
+        }
+        Ended::SandboxEnded => (Ending::SandboxEnded, None, None),
+        Ended::Unknown => (Ending::Unknown, None, None),
+    }
+}

@@ -1,0 +1,261 @@
+//! `write_file`, `make_directory`, `move_file`, `remove_file`, `set_permissions`, `replace_text`:
+//! one workflow, whose record says what was done and not with which content.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stockade_api::{
+    Caller, FileContent, MakeDirectory, MoveFile, RemoveFile, ReplaceText, Replaced, Result,
+    SetPermissions, WriteFile, Written,
+};
+use stockade_core::access::Level;
+use stockade_core::sandbox::User;
+use stockade_core::{Code, Operation, Problem, SandboxId};
+use stockade_durable::{Context, Failure, StartOptions, Step};
+use stockade_runtime::{Content, ReadRange, Runtime, WriteOptions};
+use tokio::io::AsyncReadExt as _;
+
+use super::{allowed, as_path, used};
+use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
+use crate::guard::Owned;
+use crate::operation::{self, Input};
+use crate::operations::with_next;
+use crate::pending::{Handed, Once};
+use crate::service::{Inner, Service};
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.files";
+
+/// The largest file in which texts are replaced.
+const EDIT_BYTES: u64 = 64 << 20;
+
+/// A change, as it is recorded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "change", content = "request")]
+pub(crate) enum Change {
+    Write(WriteFile),
+    MakeDirectory(MakeDirectory),
+    Move(MoveFile),
+    Remove(RemoveFile),
+    SetPermissions(SetPermissions),
+}
+
+impl Change {
+    const fn sandbox(&self) -> &SandboxId {
+        match self {
+            Self::Write(request) => &request.sandbox_id,
+            Self::MakeDirectory(request) => &request.sandbox_id,
+            Self::Move(request) => &request.sandbox_id,
+            Self::Remove(request) => &request.sandbox_id,
+            Self::SetPermissions(request) => &request.sandbox_id,
+        }
+    }
+
+    /// Whether the sandbox's rules allow it.
+    fn check(&self, owned: &Owned) -> Result<()> {
+        let rules = &owned.rules;
+        match self {
+            Self::Write(WriteFile { path, uid, gid, .. }) => {
+                owner(*uid, *gid)?;
+                allowed(owned, Level::ReadWrite, path).map(drop)
+            }
+            Self::MakeDirectory(MakeDirectory { path, .. }) => {
+                allowed(owned, Level::ReadWrite, path).map(drop)
+            }
+            Self::SetPermissions(SetPermissions { path, uid, gid, .. }) => {
+                owner(*uid, *gid)?;
+                allowed(owned, Level::ReadWrite, path).map(drop)
+            }
+            Self::Move(MoveFile { from, to, .. }) => {
+                as_path(from)?;
+                as_path(to)?;
+                rules.allows_move(&from.0, &to.0).map_err(|error| of_access(&error))
+            }
+            Self::Remove(RemoveFile { path, .. }) => {
+                as_path(path)?;
+                rules.allows_tree(Level::ReadWrite, &path.0).map_err(|error| of_access(&error))
+            }
+        }
+    }
+}
+
+/// Whose something becomes.
+fn owner(uid: Option<u32>, gid: Option<u32>) -> Result<Option<User>> {
+    match (uid, gid) {
+        (None, Some(_)) => Err(invalid("a group needs a user: set uid beside gid")),
+        (None, None) => Ok(None),
+        (Some(user), gid) => Ok(Some(User { user, group: gid.unwrap_or(user) })),
+    }
+}
+
+/// Makes a change that needs no content.
+pub(crate) async fn change(service: &Service, caller: &Caller, change: Change) -> Result<u64> {
+    let owned = used(service, caller, change.sandbox()).await?;
+    change.check(&owned)?;
+    operation::run(&service.engine, NAME, caller, &change).await
+}
+
+/// Writes a file.
+pub(crate) async fn write(
+    service: &Service,
+    caller: &Caller,
+    request: WriteFile,
+    content: FileContent,
+) -> Result<Written> {
+    let change = Change::Write(request);
+    let owned = used(service, caller, change.sandbox()).await?;
+    change.check(&owned)?;
+    let id = operation::workflow_id(caller)?;
+    service.inner.pending.leave(&id, Handed { content: Some(content), ..Handed::default() });
+    let options = StartOptions { id: Some(id.clone()), ..StartOptions::default() };
+    let started = operation::start(&service.engine, NAME, caller, &change, options).await;
+    let handle = started.inspect_err(|_| drop(service.inner.pending.take(&id)))?;
+    let size_bytes = handle.get_result().await.map_err(of_store)?;
+    Ok(Written { size_bytes })
+}
+
+/// Replaces texts in files, each file whole or not at all.
+pub(crate) async fn replace(
+    service: &Service,
+    caller: &Caller,
+    request: ReplaceText,
+) -> Result<Replaced> {
+    let owned = used(service, caller, &request.sandbox_id).await?;
+    let runtime = service.inner.runtime(&owned.runtime)?;
+    let failed = |error| of_runtime(&error);
+    let mut counts = Vec::with_capacity(request.edits.len());
+    for edit in &request.edits {
+        if edit.old.0.is_empty() {
+            return Err(invalid("a text that is replaced is not empty"));
+        }
+        let path = allowed(&owned, Level::ReadWrite, &edit.path)?;
+        let info = runtime.stat(&owned.id, &path).await.map_err(failed)?;
+        let range = ReadRange { offset: 0, length: Some(EDIT_BYTES + 1) };
+        let mut before = Vec::new();
+        let mut content = runtime.read_file(&owned.id, &path, range).await.map_err(failed)?;
+        content.read_to_end(&mut before).await.map_err(|error| {
+            Problem::new(Code::Io, format!("cannot read {path}")).because(error.to_string())
+        })?;
+        if before.len() as u64 > EDIT_BYTES {
+            return Err(invalid(format!("{path} is larger than {EDIT_BYTES} bytes")));
+        }
+        let (after, count) = replaced(&before, &edit.old.0, &edit.new.0);
+        if count > 0 {
+            let written = WriteFile {
+                sandbox_id: owned.id.clone(),
+                path: edit.path.clone(),
+                mode: Some(info.mode),
+                uid: None,
+                gid: None,
+            };
+            let caller = Caller { idempotency_key: None, ..caller.clone() };
+            let content = FileContent(Box::pin(std::io::Cursor::new(after)));
+            write(service, &caller, written, content).await?;
+        }
+        counts.push(count);
+    }
+    Ok(Replaced { counts })
+}
+
+fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, u64) {
+    let (mut after, mut count, mut rest) = (Vec::with_capacity(text.len()), 0, text);
+    while let Some(at) = rest.windows(old.len()).position(|window| window == old) {
+        after.extend_from_slice(&rest[..at]);
+        after.extend_from_slice(new);
+        rest = &rest[at + old.len()..];
+        count += 1;
+    }
+    after.extend_from_slice(rest);
+    (after, count)
+}
+
+/// The workflow. Answers with how many bytes were written.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<Change>,
+) -> std::result::Result<u64, Failure> {
+    let change = &input.request;
+    let owned = inner.acl(&context, &input.owner, change.sandbox(), Operation::Use).await?;
+    let _in_use = inner.activity.begin(&owned.id);
+    let content = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.content));
+    let written = context
+        .step_with("change", with_next(), async |_: Step| {
+            change.check(&owned).map_err(to_failure)?;
+            let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+            let content = content.take().map(|FileContent(content)| content);
+            act(&**runtime, &owned, change, content).await.map_err(to_failure)
+        })
+        .await?;
+    context.finish_with(vec![owned.touch()]);
+    Ok(written)
+}
+
+async fn act(
+    runtime: &dyn Runtime,
+    owned: &Owned,
+    change: &Change,
+    content: Option<Content>,
+) -> Result<u64> {
+    let failed = |error| of_runtime(&error);
+    let id = &owned.id;
+    match change {
+        Change::Write(request) => {
+            let content = content.ok_or_else(interrupted)?;
+            let options = WriteOptions {
+                mode: request.mode.unwrap_or(0o644),
+                owner: owner(request.uid, request.gid)?,
+                make_parents: true,
+            };
+            let path = as_path(&request.path)?;
+            runtime.write_file(id, &path, content, options).await.map_err(failed)
+        }
+        Change::MakeDirectory(request) => {
+            let mode = request.mode.unwrap_or(0o755);
+            let options = WriteOptions { mode, owner: None, make_parents: true };
+            let path = as_path(&request.path)?;
+            runtime.make_directory(id, &path, options).await.map_err(failed)?;
+            Ok(0)
+        }
+        Change::Move(request) => {
+            let (from, to) = (as_path(&request.from)?, as_path(&request.to)?);
+            runtime.rename(id, &from, &to).await.map_err(failed)?;
+            Ok(0)
+        }
+        Change::Remove(request) => {
+            runtime.remove(id, &as_path(&request.path)?).await.map_err(failed)?;
+            Ok(0)
+        }
+        Change::SetPermissions(request) => {
+            let path = as_path(&request.path)?;
+            let owner = owner(request.uid, request.gid)?;
+            runtime.set_attributes(id, &path, request.mode, owner).await.map_err(failed)?;
+            Ok(0)
+        }
+    }
+}
+
+/// The problem of a file whose content went with the process that had it.
+fn interrupted() -> Problem {
+    Problem::new(Code::Cancelled, "the server ended before the file was written")
+        .because("the content of files is not recorded, and is gone")
+        .remedied_by("write it again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_occurrence_is_replaced_once() {
+        for (text, old, new, after, count) in [
+            ("aXbXc", "X", "--", "a--b--c", 2),
+            ("aaa", "aa", "b", "ba", 1),
+            ("abc", "z", "y", "abc", 0),
+            ("aa", "a", "aa", "aaaa", 2),
+        ] {
+            let expected = (after.as_bytes().to_vec(), count);
+            assert_eq!(replaced(text.as_bytes(), old.as_bytes(), new.as_bytes()), expected);
+        }
+    }
+}

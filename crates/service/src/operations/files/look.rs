@@ -1,0 +1,123 @@
+//! `stat_file`, `list_directory`, `search_files`, `read_file`.
+
+use globset::{GlobBuilder, GlobMatcher};
+use stockade_api::{
+    Bytes, Caller, FileContent, FileEntry, ListDirectory, Listing, ReadFile, Result, SearchFiles,
+    StatFile,
+};
+use stockade_core::access::Level;
+use stockade_core::{Code, Problem};
+use stockade_runtime::{FileKind, ReadRange, Runtime};
+
+use super::{allowed, as_path, entry, join, used};
+use crate::failure::{invalid, of_runtime};
+use crate::guard::Owned;
+use crate::service::Service;
+
+/// How many entries a listing or a search may have.
+const ENTRIES: usize = 100_000;
+
+/// How many levels a listing or a search goes down.
+const DEPTH: u32 = 64;
+
+/// What is known of a file.
+pub(crate) async fn stat(
+    service: &Service,
+    caller: &Caller,
+    request: StatFile,
+) -> Result<FileEntry> {
+    let owned = used(service, caller, &request.sandbox_id).await?;
+    let path = allowed(&owned, Level::Read, &request.path)?;
+    let info = service.inner.runtime(&owned.runtime)?.stat(&owned.id, &path).await;
+    Ok(entry(&request.path.0, &info.map_err(|error| of_runtime(&error))?))
+}
+
+/// The content of a file.
+pub(crate) async fn read(
+    service: &Service,
+    caller: &Caller,
+    request: ReadFile,
+) -> Result<FileContent> {
+    let owned = used(service, caller, &request.sandbox_id).await?;
+    let path = allowed(&owned, Level::Read, &request.path)?;
+    let range = ReadRange { offset: request.offset, length: request.length };
+    let content = service.inner.runtime(&owned.runtime)?.read_file(&owned.id, &path, range).await;
+    content.map(FileContent).map_err(|error| of_runtime(&error))
+}
+
+/// What is in a directory.
+pub(crate) async fn list(
+    service: &Service,
+    caller: &Caller,
+    request: ListDirectory,
+) -> Result<Listing> {
+    let owned = used(service, caller, &request.sandbox_id).await?;
+    allowed(&owned, Level::Read, &request.path)?;
+    let depth = request.depth.unwrap_or(1).clamp(1, DEPTH);
+    walk(service, &owned, &request.path, depth, |_| true).await
+}
+
+/// The files that a pattern matches.
+pub(crate) async fn search(
+    service: &Service,
+    caller: &Caller,
+    request: SearchFiles,
+) -> Result<Listing> {
+    let owned = used(service, caller, &request.sandbox_id).await?;
+    allowed(&owned, Level::Read, &request.path)?;
+    let glob = GlobBuilder::new(&request.pattern).literal_separator(true).build();
+    let glob = glob.map_err(|error| invalid(error.to_string()))?.compile_matcher();
+    let found = |path: &[u8]| matches(&glob, &request.path.0, path);
+    walk(service, &owned, &request.path, DEPTH, found).await
+}
+
+fn matches(glob: &GlobMatcher, base: &[u8], path: &[u8]) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    let below = path.strip_prefix(base).unwrap_or(path);
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    glob.is_match(std::ffi::OsStr::from_bytes(below))
+}
+
+/// Goes through a tree, a directory before what is in it, and follows no link.
+async fn walk(
+    service: &Service,
+    owned: &Owned,
+    root: &Bytes,
+    depth: u32,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Result<Listing> {
+    let runtime: &dyn Runtime = &**service.inner.runtime(&owned.runtime)?;
+    let mut listing = Listing::default();
+    let mut waiting = vec![(root.0.clone(), depth)];
+    let mut seen = 0;
+    while let Some((directory, depth)) = waiting.pop() {
+        let path = as_path(&Bytes(directory.clone()))?;
+        let names = match runtime.read_directory(&owned.id, &path).await {
+            Ok(names) => names,
+            // It went while the tree was gone through.
+            Err(_) if directory != root.0 => continue,
+            Err(error) => return Err(of_runtime(&error)),
+        };
+        let mut below = Vec::new();
+        for info in names {
+            seen += 1;
+            if seen > ENTRIES {
+                let message = format!("there are more than {ENTRIES} files below {}", root.lossy());
+                return Err(Problem::new(Code::InvalidInput, message));
+            }
+            let path = join(&directory, &info.name);
+            if owned.allows(Level::Read, &path).is_err() {
+                listing.hidden += 1;
+                continue;
+            }
+            if wanted(&path) {
+                listing.entries.push(entry(&path, &info));
+            }
+            if info.kind == FileKind::Directory && depth > 1 {
+                below.push((path, depth - 1));
+            }
+        }
+        waiting.extend(below.into_iter().rev());
+    }
+    Ok(listing)
+}

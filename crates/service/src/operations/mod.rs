@@ -1,0 +1,64 @@
+//! The operations, one file for each kind. What changes something is a workflow; what only looks
+//! is not recorded.
+//!
+//! The input of a workflow is its owner and the request, without the content of any file.
+
+pub(crate) mod create;
+pub(crate) mod endpoint;
+pub(crate) mod events;
+pub(crate) mod execute;
+pub(crate) mod files;
+pub(crate) mod life;
+pub(crate) mod output;
+pub(crate) mod query;
+pub(crate) mod session;
+pub(crate) mod snapshot;
+pub(crate) mod tool;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use stockade_durable::{Builder, Context, Failure, Record, StepOptions};
+
+use crate::operation::Input;
+use crate::service::Inner;
+
+/// Tells the engine of every operation that is a workflow.
+pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
+    let builder = builder
+        .workflow(create::NAME, with(inner, create::perform))
+        .workflow(execute::NAME, with(inner, execute::perform))
+        .workflow(output::NAME, with(inner, output::perform))
+        .workflow(session::NAME, with(inner, session::perform))
+        .workflow(snapshot::NAME, with(inner, snapshot::perform))
+        .workflow(snapshot::REMOVE, with(inner, snapshot::perform_removal))
+        .workflow(endpoint::NAME, with(inner, endpoint::perform))
+        .workflow(tool::NAME, with(inner, tool::perform))
+        .workflow(files::NAME, with(inner, files::perform));
+    life::register(builder, inner)
+}
+
+/// How a step is recorded that may run again: together with what comes next, which saves a commit.
+pub(crate) fn with_next() -> StepOptions {
+    StepOptions { record: Record::WithNext, ..StepOptions::default() }
+}
+
+/// A workflow function at work.
+type Performing<O> = Pin<Box<dyn Future<Output = Result<O, Failure>> + Send>>;
+
+/// A workflow function that is given what operations share.
+pub(crate) fn with<T, O, F, Fut>(
+    inner: &Arc<Inner>,
+    perform: F,
+) -> impl Fn(Context, Input<T>) -> Performing<O> + Send + Sync + 'static
+where
+    T: Serialize + DeserializeOwned + Send + 'static,
+    O: Serialize + DeserializeOwned + Send + 'static,
+    F: Fn(Arc<Inner>, Context, Input<T>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, Failure>> + Send + 'static,
+{
+    let inner = inner.clone();
+    move |context, input| Box::pin(perform(inner.clone(), context, input))
+}

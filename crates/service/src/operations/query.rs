@@ -1,0 +1,67 @@
+//! `get_status`, `list`: what is looked at and not recorded.
+
+use stockade_api::{Caller, GetSandbox, ListSandboxes, Metrics, Result, Sandbox, SandboxList};
+use stockade_core::State;
+use stockade_durable::Value;
+
+use crate::failure::no_sandbox;
+use crate::guard::Owned;
+use crate::row::SandboxRow;
+use crate::service::Service;
+
+/// How many sandboxes a list has that does not say.
+const LIMIT: u32 = 1000;
+
+/// What is known of a sandbox, also of a terminated one.
+pub(crate) async fn get(
+    service: &Service,
+    caller: &Caller,
+    request: GetSandbox,
+) -> Result<Sandbox> {
+    let owned = Owned::check(&*service.inner.store, &caller.owner, &request.id).await?;
+    let mut sandbox = owned.to_sandbox(None);
+    if matches!(owned.state, State::Running | State::Paused)
+        && let Ok(runtime) = service.inner.runtime(&owned.runtime)
+        && let Ok(status) = runtime.inspect(&owned.id).await
+    {
+        let running = status.execs.iter().filter(|exec| exec.ending.is_none()).count();
+        let metrics = Metrics { commands: running as u64, ..Metrics::default() };
+        sandbox.metrics = request.metrics.then_some(metrics);
+        sandbox.isolation = Some(status.isolation);
+    }
+    Ok(sandbox)
+}
+
+/// The caller's sandboxes, the newest first.
+pub(crate) async fn list(
+    service: &Service,
+    caller: &Caller,
+    request: ListSandboxes,
+) -> Result<SandboxList> {
+    let store = &*service.inner.store;
+    let limit = request.limit.unwrap_or(LIMIT).min(LIMIT);
+    let mut parameters: Vec<Value> = vec![caller.owner.as_str().into()];
+    let mut condition = "WHERE owner_id = ?1".to_owned();
+    if let Some(after) = &request.after {
+        let row = SandboxRow::find(store, after).await?;
+        let row = row.filter(|row| row.owner == caller.owner).ok_or_else(|| no_sandbox(after))?;
+        parameters.extend([row.created_at.into(), after.as_str().into()]);
+        condition.push_str(" AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))");
+    }
+    if request.states.is_empty() {
+        condition.push_str(" AND status <> 'terminated'");
+    } else {
+        let states: Vec<_> =
+            request.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
+        condition.push_str(&format!(" AND status IN ({})", states.join(", ")));
+    }
+    condition.push_str(" ORDER BY created_at DESC, id DESC");
+    let matches = |row: &SandboxRow| {
+        let metadata = &row.request.metadata;
+        request.metadata.iter().all(|(name, value)| metadata.get(name) == Some(value))
+    };
+    let rows = SandboxRow::select(store, &condition, parameters).await?;
+    let mut found = rows.iter().filter(|row| matches(row));
+    let sandboxes = found.by_ref().take(limit as usize).map(|row| row.to_sandbox(None)).collect();
+    Ok(SandboxList { sandboxes, more: found.next().is_some() })
+}

@@ -1,0 +1,193 @@
+//! `snapshot`, `snapshots`, `remove_snapshot`, `restore`: states of files that are kept, each with
+//! an owner.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox, Snapshot, TakeSnapshot};
+use stockade_core::{Code, Operation, Problem, SandboxId, SnapshotId};
+use stockade_durable::{Context, Failure, Row, StartOptions, Statement, Step};
+
+use super::{create, life};
+use crate::clock::{now_ms, timestamp};
+use crate::failure::{invalid, of_runtime, of_store, to_failure};
+use crate::operation::{self, Input};
+use crate::service::{Inner, Service};
+use crate::spec;
+
+/// The workflow that takes one.
+pub(crate) const NAME: &str = "sandbox.snapshot";
+
+/// The workflow that removes one.
+pub(crate) const REMOVE: &str = "sandbox.remove_snapshot";
+
+const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes";
+
+/// What the workflow is asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    sandbox_id: SandboxId,
+    id: SnapshotId,
+}
+
+/// Takes a snapshot: the row first, then the files.
+pub(crate) async fn take(
+    service: &Service,
+    caller: &Caller,
+    request: TakeSnapshot,
+) -> Result<Snapshot> {
+    life::wake_up(service, caller, &request.sandbox_id).await?;
+    service.owned(caller, &request.sandbox_id, Operation::Use).await?;
+    let workflow = operation::workflow_id(caller)?;
+    let id = match request.id {
+        Some(id) => id,
+        None => {
+            let hash = blake3::hash(workflow.as_str().as_bytes()).to_hex();
+            SnapshotId::new(format!("snap-{}", &hash[..12])).map_err(|e| invalid(e.to_string()))?
+        }
+    };
+    let quota = service.inner.options.quotas.snapshots;
+    let row = Statement::new(
+        "INSERT INTO sandbox_snapshots (id, owner_id, sandbox_id, created_at) SELECT ?1, ?2, ?3, \
+         ?4 WHERE (SELECT count(*) FROM sandbox_snapshots WHERE owner_id = ?2) < ?5",
+        vec![
+            id.as_str().into(),
+            caller.owner.as_str().into(),
+            request.sandbox_id.as_str().into(),
+            now_ms().into(),
+            i64::from(quota).into(),
+        ],
+    )
+    .expecting(1);
+    let options = StartOptions { id: Some(workflow), with: vec![row], ..StartOptions::default() };
+    let asked = Asked { sandbox_id: request.sandbox_id, id: id.clone() };
+    let started = operation::start(&service.engine, NAME, caller, &asked, options).await;
+    let handle = match started {
+        Err(problem) if problem.code == Code::Conflict => {
+            let taken = find(service, "id = ?1", &[id.as_str()]).await?;
+            return Err(if taken.is_empty() {
+                let message = format!("there are {quota} snapshots, as many as one owner may have");
+                Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
+            } else {
+                Problem::new(Code::Conflict, format!("the id {id} is in use already"))
+                    .remedied_by("choose another id, or none")
+            });
+        }
+        started => started?,
+    };
+    handle.get_result().await.map_err(of_store)
+}
+
+/// The workflow that takes one.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<Asked>,
+) -> std::result::Result<Snapshot, Failure> {
+    let Asked { sandbox_id, id } = &input.request;
+    let forget = Statement::new(
+        "DELETE FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2",
+        vec![id.as_str().into(), input.owner.as_str().into()],
+    );
+    context.finish_with_on_failure(vec![forget]);
+    let _driver = inner.locks.lock(sandbox_id).await;
+    let owned = inner.acl(&context, &input.owner, sandbox_id, Operation::Use).await?;
+    let _in_use = inner.activity.begin(sandbox_id);
+    let taken: Snapshot = context
+        .step("snapshot", async |_: Step| {
+            let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+            let taken = runtime.snapshot(sandbox_id, id).await;
+            let taken = taken.map_err(|error| to_failure(of_runtime(&error)))?;
+            Ok(Snapshot {
+                id: taken.id,
+                sandbox_id: taken.sandbox,
+                created_at: timestamp(i64::try_from(taken.created_at_ms).unwrap_or(i64::MAX)),
+                size_bytes: taken.size_bytes,
+            })
+        })
+        .await?;
+    let size = i64::try_from(taken.size_bytes).unwrap_or(i64::MAX);
+    let sized = Statement::new(
+        "UPDATE sandbox_snapshots SET size_bytes = ?2 WHERE id = ?1",
+        vec![id.as_str().into(), size.into()],
+    );
+    context.finish_with(vec![sized, owned.touch()]);
+    Ok(taken)
+}
+
+/// The caller's snapshots, the newest first.
+pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<Vec<Snapshot>> {
+    let condition = "owner_id = ?1 AND size_bytes IS NOT NULL ORDER BY created_at DESC, id DESC";
+    find(service, condition, &[caller.owner.as_str()]).await
+}
+
+/// The caller's snapshot of that id.
+pub(crate) async fn own(service: &Service, caller: &Caller, id: &str) -> Result<Snapshot> {
+    let condition = "id = ?1 AND owner_id = ?2 AND size_bytes IS NOT NULL";
+    let found = find(service, condition, &[id, caller.owner.as_str()]).await?;
+    found.into_iter().next().ok_or_else(|| {
+        Problem::new(Code::NotFound, format!("there is no snapshot {id}"))
+            .remedied_by("stockade snapshots")
+    })
+}
+
+async fn find(service: &Service, condition: &str, values: &[&str]) -> Result<Vec<Snapshot>> {
+    let sql = format!("SELECT {COLUMNS} FROM sandbox_snapshots WHERE {condition}");
+    let parameters = values.iter().map(|value| (*value).into()).collect();
+    let rows = service.inner.store.query(Statement::new(sql, parameters)).await;
+    rows.map_err(of_store)?.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<Snapshot> {
+    let damaged = |_| Problem::new(Code::DatabaseInvalid, "a snapshot's record cannot be read");
+    let size = row.optional_integer(3).map_err(of_store)?.unwrap_or(0);
+    Ok(Snapshot {
+        id: SnapshotId::new(row.text(0).map_err(of_store)?).map_err(damaged)?,
+        sandbox_id: SandboxId::new(row.text(1).map_err(of_store)?).map_err(damaged)?,
+        created_at: timestamp(row.integer(2).map_err(of_store)?),
+        size_bytes: u64::try_from(size).unwrap_or(0),
+    })
+}
+
+/// Removes a snapshot.
+pub(crate) async fn remove(service: &Service, caller: &Caller, id: SnapshotId) -> Result<()> {
+    own(service, caller, id.as_str()).await?;
+    operation::run(&service.engine, REMOVE, caller, &id).await
+}
+
+/// The workflow that removes one.
+pub(crate) async fn perform_removal(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<SnapshotId>,
+) -> std::result::Result<(), Failure> {
+    let id = &input.request;
+    context
+        .step("remove", async |_: Step| {
+            for runtime in inner.runtimes.values() {
+                let removed = runtime.remove_snapshot(id).await;
+                removed.map_err(|error| to_failure(of_runtime(&error)))?;
+            }
+            Ok(())
+        })
+        .await?;
+    let gone = Statement::new(
+        "DELETE FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2",
+        vec![id.as_str().into(), input.owner.as_str().into()],
+    );
+    context.finish_with(vec![gone]);
+    Ok(())
+}
+
+/// Makes a sandbox from a snapshot.
+pub(crate) async fn restore(
+    service: &Service,
+    caller: &Caller,
+    request: Restore,
+) -> Result<Sandbox> {
+    if request.sandbox.image.is_some() {
+        return Err(invalid("a sandbox that is restored has its snapshot as its image"));
+    }
+    let image = Some(spec::of_snapshot(&request.snapshot_id));
+    create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await
+}

@@ -1,0 +1,199 @@
+//! [`Sandboxes`] for [`Service`]: each operation finds its file.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stockade_api::{
+    ById, Caller, Connect, CreateSandbox, Done, Duplex, Endpoint, Execute, Executed, FileContent,
+    FileEntry, GetSandbox, HttpAnswer, HttpRequest, Items, ListDirectory, ListSandboxes, Listing,
+    MakeDirectory, MoveFile, Names, OpenSession, OperationId, OperationInfo, OutputItem,
+    ReadEvents, ReadFile, ReadOutput, RecordedEvent, RemoveFile, Renew, ReplaceText, Replaced,
+    ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles,
+    Session, SetPermissions, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WriteFile,
+    Written,
+};
+use stockade_core::{Operation, SnapshotId};
+use stockade_durable::WorkflowId;
+
+use crate::failure::of_store;
+use crate::operation;
+use crate::operations::files::Change;
+use crate::operations::{
+    create, endpoint, events, execute, files, life, output, query, session, snapshot, tool,
+};
+use crate::service::Service;
+
+/// How long `wait_operation` waits.
+const WAIT: Duration = Duration::from_secs(60);
+
+#[async_trait]
+impl Sandboxes for Service {
+    async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Sandbox> {
+        create::create(self, caller, request).await
+    }
+
+    async fn start(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
+        life::step(self, caller, request, Operation::Start).await
+    }
+
+    async fn stop(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
+        life::step(self, caller, request, Operation::Stop).await
+    }
+
+    async fn pause(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
+        life::step(self, caller, request, Operation::Pause).await
+    }
+
+    async fn resume(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
+        life::step(self, caller, request, Operation::Resume).await
+    }
+
+    async fn renew(&self, caller: &Caller, request: Renew) -> Result<Sandbox> {
+        life::renew(self, caller, request).await
+    }
+
+    async fn kill(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
+        life::step(self, caller, request, Operation::Kill).await
+    }
+
+    async fn get_status(&self, caller: &Caller, request: GetSandbox) -> Result<Sandbox> {
+        query::get(self, caller, request).await
+    }
+
+    async fn list(&self, caller: &Caller, request: ListSandboxes) -> Result<SandboxList> {
+        query::list(self, caller, request).await
+    }
+
+    async fn execute(&self, caller: &Caller, request: Execute) -> Result<Executed> {
+        execute::execute(self, caller, request).await
+    }
+
+    async fn execute_stream(&self, caller: &Caller, request: Execute) -> Result<OperationInfo> {
+        output::start(self, caller, request).await
+    }
+
+    async fn operation(&self, caller: &Caller, request: OperationId) -> Result<OperationInfo> {
+        operation::info(&self.engine, caller, &request).await
+    }
+
+    async fn wait_operation(&self, caller: &Caller, request: OperationId) -> Result<OperationInfo> {
+        operation::info(&self.engine, caller, &request).await?;
+        let id = WorkflowId::new(request.0.clone()).map_err(of_store)?;
+        let handle = self.engine.handle(&id);
+        // How it ended is told by its record.
+        let _ = tokio::time::timeout(WAIT, handle.get_result::<serde_json::Value>()).await;
+        operation::info(&self.engine, caller, &request).await
+    }
+
+    async fn cancel_operation(
+        &self,
+        caller: &Caller,
+        request: OperationId,
+    ) -> Result<OperationInfo> {
+        operation::info(&self.engine, caller, &request).await?;
+        let id = WorkflowId::new(request.0.clone()).map_err(of_store)?;
+        self.engine.cancel(&id).await.map_err(of_store)?;
+        operation::info(&self.engine, caller, &request).await
+    }
+
+    async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {
+        files::stat(self, caller, request).await
+    }
+
+    async fn list_directory(&self, caller: &Caller, request: ListDirectory) -> Result<Listing> {
+        files::list(self, caller, request).await
+    }
+
+    async fn make_directory(&self, caller: &Caller, request: MakeDirectory) -> Result<Done> {
+        files::change(self, caller, Change::MakeDirectory(request)).await.map(|_| Done {})
+    }
+
+    async fn move_file(&self, caller: &Caller, request: MoveFile) -> Result<Done> {
+        files::change(self, caller, Change::Move(request)).await.map(|_| Done {})
+    }
+
+    async fn remove_file(&self, caller: &Caller, request: RemoveFile) -> Result<Done> {
+        files::change(self, caller, Change::Remove(request)).await.map(|_| Done {})
+    }
+
+    async fn set_permissions(&self, caller: &Caller, request: SetPermissions) -> Result<Done> {
+        files::change(self, caller, Change::SetPermissions(request)).await.map(|_| Done {})
+    }
+
+    async fn search_files(&self, caller: &Caller, request: SearchFiles) -> Result<Listing> {
+        files::search(self, caller, request).await
+    }
+
+    async fn replace_text(&self, caller: &Caller, request: ReplaceText) -> Result<Replaced> {
+        files::replace(self, caller, request).await
+    }
+
+    async fn resolve_endpoint(
+        &self,
+        caller: &Caller,
+        request: ResolveEndpoint,
+    ) -> Result<Endpoint> {
+        endpoint::resolve(self, caller, request).await
+    }
+
+    async fn http_request(&self, caller: &Caller, request: HttpRequest) -> Result<HttpAnswer> {
+        endpoint::request(self, caller, request).await
+    }
+
+    async fn snapshot(&self, caller: &Caller, request: TakeSnapshot) -> Result<Snapshot> {
+        snapshot::take(self, caller, request).await
+    }
+
+    async fn restore(&self, caller: &Caller, request: Restore) -> Result<Sandbox> {
+        snapshot::restore(self, caller, request).await
+    }
+
+    async fn snapshots(&self, caller: &Caller, _: Names) -> Result<Vec<Snapshot>> {
+        snapshot::list(self, caller).await
+    }
+
+    async fn remove_snapshot(&self, caller: &Caller, request: SnapshotId) -> Result<Done> {
+        snapshot::remove(self, caller, request).await.map(|()| Done {})
+    }
+
+    async fn run_tool(&self, caller: &Caller, request: RunTool) -> Result<ToolResult> {
+        tool::run(self, caller, request).await
+    }
+
+    async fn tools(&self, _: &Caller, _: Names) -> Result<Vec<Tool>> {
+        Ok(tool::list(self))
+    }
+
+    async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
+        session::open(self, caller, request).await
+    }
+
+    async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
+        output::read(self, caller, request).await
+    }
+
+    async fn read_events(
+        &self,
+        caller: &Caller,
+        request: ReadEvents,
+    ) -> Result<Items<RecordedEvent>> {
+        events::read(self, caller, request).await
+    }
+
+    async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
+        files::read(self, caller, request).await
+    }
+
+    async fn write_file(
+        &self,
+        caller: &Caller,
+        request: WriteFile,
+        content: FileContent,
+    ) -> Result<Written> {
+        files::write(self, caller, request, content).await
+    }
+
+    async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
+        endpoint::connect(self, caller, request).await
+    }
+}

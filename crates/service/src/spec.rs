@@ -1,0 +1,109 @@
+//! From what a sandbox is asked for with to what its runtime is told.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stockade_api::{CreateSandbox, Expiry, Result};
+use stockade_core::access::Rules;
+use stockade_core::sandbox::{Root, User};
+use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
+
+use crate::failure::invalid;
+use crate::row::SandboxRow;
+
+/// How much longer a runtime keeps a sandbox than the service: if no service runs when the time
+/// comes, the sandbox ends all the same.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// How an image is named that is a snapshot.
+const SNAPSHOT: &str = "snapshot:";
+
+/// Everything that can be said of a request without looking at anything.
+pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
+    Rules::from_values(request.access_rules.clone()).map_err(|error| {
+        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
+            .because(error.reason)
+    })?;
+    let mut names = BTreeSet::new();
+    for user in &request.users {
+        if user.name.is_empty() || !names.insert(&user.name) {
+            return Err(invalid(format!("the user {:?} has no name of its own", user.name)));
+        }
+    }
+    if let Some(proxy) = &request.proxy
+        && let Some(port) = proxy.default_port
+        && !proxy.exposed_ports.contains(&port)
+    {
+        return Err(invalid(format!("the default port {port} is not among the exposed ones")));
+    }
+    for name in request.environment.keys() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(invalid(format!("{name:?} is no name of a variable")));
+        }
+    }
+    root(request).map(drop)
+}
+
+/// How long a sandbox lives, from now on.
+pub(crate) fn ttl(expiry: Expiry, default: Option<Duration>) -> Result<Option<Duration>> {
+    match expiry {
+        Expiry::Default => Ok(default),
+        Expiry::Never => Ok(None),
+        Expiry::Seconds(seconds) => duration(seconds).map(Some),
+    }
+}
+
+/// A time to live in seconds.
+pub(crate) fn duration(seconds: f64) -> Result<Duration> {
+    Ttl::from_seconds(seconds).map(Ttl::as_duration).map_err(|error| invalid(error.to_string()))
+}
+
+/// How the image of a request is told.
+pub(crate) fn image(request: &CreateSandbox) -> String {
+    request.image.clone().unwrap_or_else(|| "host".to_owned())
+}
+
+/// How a snapshot is named as an image.
+pub(crate) fn of_snapshot(id: &SnapshotId) -> String {
+    format!("{SNAPSHOT}{id}")
+}
+
+fn root(request: &CreateSandbox) -> Result<Root> {
+    Ok(match request.image.as_deref() {
+        None | Some("host") => Root::Host,
+        Some("") => return Err(invalid("an image has a name")),
+        Some(path) if path.starts_with('/') => Root::Directory(PathBuf::from(path)),
+        Some(image) => match image.strip_prefix(SNAPSHOT) {
+            Some(id) => Root::Snapshot(SnapshotId::new(id).map_err(|e| invalid(e.to_string()))?),
+            None => Root::Image(image.to_owned()),
+        },
+    })
+}
+
+/// What the runtime of a sandbox is told; the same each time, for it is what a runtime knows a
+/// repeated question by.
+pub(crate) fn runtime(row: &SandboxRow) -> Result<SandboxSpec> {
+    let request = &row.request;
+    Ok(SandboxSpec {
+        root: root(request)?,
+        workspace: request.workspace.clone(),
+        mounts: request.mounts.clone(),
+        environment: request.environment.clone(),
+        user: request.default_uid.map(|user| {
+            let named = request.users.iter().find(|entry| entry.uid == user);
+            User { user, group: named.and_then(|entry| entry.gid).unwrap_or(user) }
+        }),
+        working_directory: request.working_directory.clone(),
+        limits: request.limits,
+        best_effort: request.best_effort.clone(),
+        labels: row.labels(),
+        lease: lease(row.expires_at, row.created_at),
+    })
+}
+
+/// How long a runtime keeps a sandbox that lives until then.
+pub(crate) fn lease(expires_at: Option<i64>, now_ms: i64) -> Option<Duration> {
+    let left = u64::try_from(expires_at? - now_ms).unwrap_or(0);
+    Some(Duration::from_millis(left) + GRACE)
+}

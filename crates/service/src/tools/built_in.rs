@@ -1,0 +1,142 @@
+//! The tools that every service has. Each is an operation or two, and does nothing on the host.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stockade_api::{
+    CommandLine, Ending, Execute, Executed, FileContent, FileKind, ListDirectory, ReadFile, Result,
+    Sandboxes, WriteFile,
+};
+use stockade_core::{Code, Problem};
+use tokio::io::AsyncReadExt as _;
+
+use super::{Handler, ToolCall};
+
+/// The largest file that a tool reads.
+const FILE_BYTES: u64 = 10 << 20;
+
+/// Each with its name and what it does.
+pub(super) fn all() -> Vec<(&'static str, &'static str, Arc<dyn Handler>)> {
+    vec![
+        ("echo", "Gives its arguments back", Arc::new(Echo)),
+        ("shell", "Runs `command` with a shell", Arc::new(Shell)),
+        ("code", "Runs `code` in `language`: python, javascript or bash", Arc::new(Program)),
+        ("file_read", "Reads the file `path`", Arc::new(Read)),
+        ("file_write", "Writes `content` to the file `path`", Arc::new(Write)),
+        ("file_list", "Lists the directory `path`", Arc::new(List)),
+    ]
+}
+
+#[derive(Debug)]
+struct Echo;
+
+#[async_trait]
+impl Handler for Echo {
+    async fn call(&self, call: ToolCall) -> Result<Value> {
+        Ok(Value::Object(call.arguments))
+    }
+}
+
+#[derive(Debug)]
+struct Shell;
+
+#[async_trait]
+impl Handler for Shell {
+    async fn call(&self, call: ToolCall) -> Result<Value> {
+        let line = CommandLine::Shell(call.text("command")?.to_owned());
+        run(&call, line).await
+    }
+}
+
+#[derive(Debug)]
+struct Program;
+
+#[async_trait]
+impl Handler for Program {
+    async fn call(&self, call: ToolCall) -> Result<Value> {
+        let code = call.text("code")?.to_owned();
+        let language = call.arguments.get("language").and_then(Value::as_str).unwrap_or("python");
+        let (program, flag) = match language {
+            "python" => ("python3", "-c"),
+            "javascript" => ("node", "-e"),
+            "bash" => ("bash", "-c"),
+            other => {
+                let message = format!("the language {other:?} is not known");
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .remedied_by("use python, javascript or bash"));
+            }
+        };
+        run(&call, CommandLine::Program(vec![program.into(), flag.into(), code])).await
+    }
+}
+
+/// Runs a command, whose time is that of the call.
+async fn run(call: &ToolCall, line: CommandLine) -> Result<Value> {
+    let mut execute = Execute::new(call.sandbox_id.clone(), line);
+    execute.timeout_seconds = Some(call.timeout.as_secs_f64());
+    let Executed { end, stdout, stderr, truncated, .. } =
+        call.service.execute(&call.caller, execute).await?;
+    if end.ending == Ending::TimedOut {
+        return Err(Problem::new(Code::TimedOut, "the command timed out"));
+    }
+    Ok(json!({
+        "exitCode": end.exit_code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "truncated": truncated,
+    }))
+}
+
+#[derive(Debug)]
+struct Read;
+
+#[async_trait]
+impl Handler for Read {
+    async fn call(&self, call: ToolCall) -> Result<Value> {
+        let path = call.text("path")?.into();
+        let sandbox_id = call.sandbox_id.clone();
+        let request = ReadFile { sandbox_id, path, offset: 0, length: Some(FILE_BYTES) };
+        let FileContent(mut content) = call.service.read_file(&call.caller, request).await?;
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes).await.map_err(|error| {
+            Problem::new(Code::Io, "the file cannot be read").because(error.to_string())
+        })?;
+        Ok(json!({ "content": stockade_api::Bytes(bytes) }))
+    }
+}
+
+#[derive(Debug)]
+struct Write;
+
+#[async_trait]
+impl Handler for Write {
+    async fn call(&self, call: ToolCall) -> Result<Value> {
+        let path = call.text("path")?.into();
+        let content = call.text("content")?.as_bytes().to_vec();
+        let sandbox_id = call.sandbox_id.clone();
+        let request = WriteFile { sandbox_id, path, mode: None, uid: None, gid: None };
+        let content = FileContent(Box::pin(std::io::Cursor::new(content)));
+        let written = call.service.write_file(&call.caller, request, content).await?;
+        Ok(json!({ "sizeBytes": written.size_bytes }))
+    }
+}
+
+#[derive(Debug)]
+struct List;
+
+#[async_trait]
+impl Handler for List {
+    async fn call(&self, call: ToolCall) -> Result<Value> {
+        let path = call.text("path")?.into();
+        let request = ListDirectory { sandbox_id: call.sandbox_id.clone(), path, depth: None };
+        let listing = call.service.list_directory(&call.caller, request).await?;
+        let entries = listing.entries.iter().map(|entry| {
+            let name = entry.path.lossy();
+            let name = name.rsplit('/').next().unwrap_or_default().to_owned();
+            let kind = if entry.kind == FileKind::Directory { "dir" } else { "file" };
+            json!({ "name": name, "type": kind, "sizeBytes": entry.size_bytes })
+        });
+        Ok(json!({ "entries": entries.collect::<Vec<_>>() }))
+    }
+}

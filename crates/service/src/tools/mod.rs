@@ -1,0 +1,120 @@
+//! Tools: what `run_tool` can be asked for by name, and what a tool is.
+
+mod built_in;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use stockade_api::{Caller, Result, Tool};
+use stockade_core::{Code, Problem, SandboxId};
+
+use crate::service::Service;
+
+/// What does the work of a tool.
+#[async_trait]
+pub trait Handler: Debug + Send + Sync {
+    /// Does it. May be called again with the same caller after a crash: what it starts under the
+    /// caller's name is started once.
+    ///
+    /// # Errors
+    /// What went wrong, which becomes the tool's answer; [`Code::TimedOut`] becomes the failure of
+    /// the whole call.
+    async fn call(&self, call: ToolCall) -> Result<Value>;
+}
+
+/// One call of a tool.
+#[derive(Debug)]
+pub struct ToolCall {
+    /// What operations are asked of.
+    pub service: Service,
+    /// In whose name, with an idempotency key for the first operation.
+    pub caller: Caller,
+    /// The sandbox that it is for.
+    pub sandbox_id: SandboxId,
+    /// What it is called with.
+    pub arguments: Map<String, Value>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+impl ToolCall {
+    /// How much longer than its time a tool gets to tell that it is over.
+    pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+    /// An argument that must be there, as text.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] when it is missing or no text.
+    pub fn text(&self, name: &str) -> Result<&str> {
+        self.arguments.get(name).and_then(Value::as_str).ok_or_else(|| {
+            Problem::new(Code::InvalidInput, format!("the argument `{name}` must be a text"))
+        })
+    }
+}
+
+/// The tools of a service.
+#[derive(Debug)]
+pub(crate) struct Tools(RwLock<BTreeMap<String, Registered>>);
+
+#[derive(Debug, Clone)]
+struct Registered {
+    description: String,
+    handler: Arc<dyn Handler>,
+    /// Whether it came with the service, and comes back when what replaced it goes.
+    built_in: bool,
+}
+
+impl Tools {
+    /// Those that every service has.
+    pub(crate) fn built_in() -> Self {
+        let entry = |(name, description, handler): (&str, &str, Arc<dyn Handler>)| {
+            let description = description.to_owned();
+            (name.to_owned(), Registered { description, handler, built_in: true })
+        };
+        Self(RwLock::new(built_in::all().into_iter().map(entry).collect()))
+    }
+
+    pub(crate) fn register(&self, name: &str, description: &str, handler: Arc<dyn Handler>) {
+        let entry = Registered { description: description.to_owned(), handler, built_in: false };
+        let mut tools = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        tools.insert(name.to_owned(), entry);
+    }
+
+    pub(crate) fn unregister(&self, name: &str) -> Result<()> {
+        let mut tools = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if tools.get(name).is_none_or(|tool| tool.built_in) {
+            let message = format!("the tool {name:?} is not registered");
+            return Err(Problem::new(Code::ToolUnknown, message));
+        }
+        tools.remove(name);
+        let came_with = built_in::all().into_iter().find(|(known, ..)| *known == name);
+        if let Some((_, description, handler)) = came_with {
+            let description = description.to_owned();
+            tools.insert(name.to_owned(), Registered { description, handler, built_in: true });
+        }
+        Ok(())
+    }
+
+    /// The tool of that name.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<dyn Handler>> {
+        let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tools.get(name).map(|tool| tool.handler.clone()).ok_or_else(|| {
+            let known = tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Problem::new(Code::ToolUnknown, format!("there is no tool {name:?}"))
+                .remedied_by(format!("use one of: {known}"))
+        })
+    }
+
+    pub(crate) fn list(&self) -> Vec<Tool> {
+        let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let told = |(name, tool): (&String, &Registered)| Tool {
+            name: name.clone(),
+            description: tool.description.clone(),
+        };
+        tools.iter().map(told).collect()
+    }
+}

@@ -1,0 +1,107 @@
+//! The life of a sandbox, from its owner's side: on a runtime in memory and a store on disk.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod harness;
+
+use harness::{Harness, caller};
+use stockade_api::{
+    ById, CommandLine, CreateSandbox, Ending, Execute, Expiry, GetSandbox, ListSandboxes,
+    ReadEvents, Renew, Sandboxes as _,
+};
+use stockade_core::event::Kind;
+use stockade_core::{Code, State};
+
+#[tokio::test]
+async fn a_sandbox_is_made_used_and_ended_and_each_step_is_told() {
+    let harness = Harness::new().await;
+    let (service, me) = (&harness.service, caller("u1"));
+    let sandbox = service.create(&me, CreateSandbox::default()).await.unwrap();
+    assert_eq!(sandbox.state, State::Running);
+    assert_eq!(sandbox.owner_id, me.owner);
+    assert_eq!(sandbox.id.as_str().len(), 12);
+    let id = sandbox.id.clone();
+
+    let line = CommandLine::Program(vec!["echo".into(), "hello".into()]);
+    let executed = service.execute(&me, Execute::new(id.clone(), line)).await.unwrap();
+    assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(0)));
+    assert_eq!(executed.stdout.lossy(), "hello\n");
+
+    let by_id = ById { id: id.clone() };
+    assert_eq!(service.pause(&me, by_id.clone()).await.unwrap().state, State::Paused);
+    let again = service.pause(&me, by_id.clone()).await.unwrap_err();
+    assert_eq!(again.code, Code::InvalidState);
+    assert_eq!(service.resume(&me, by_id.clone()).await.unwrap().state, State::Running);
+    let renew = Renew { id: id.clone(), ttl_seconds: 7200.0, shorten: false };
+    let renewed = service.renew(&me, renew).await.unwrap();
+    assert!(renewed.expires_at > sandbox.expires_at);
+    assert_eq!(service.kill(&me, by_id.clone()).await.unwrap().state, State::Terminated);
+    assert_eq!(service.kill(&me, by_id.clone()).await.unwrap().state, State::Terminated);
+    let refused = service.resume(&me, by_id).await.unwrap_err();
+    assert_eq!(refused.code, Code::SandboxTerminated);
+    let kept = service.get_status(&me, GetSandbox { id: id.clone(), metrics: true }).await.unwrap();
+    assert!(kept.terminated_at.is_some());
+    assert_eq!(service.list(&me, ListSandboxes::default()).await.unwrap().sandboxes, []);
+
+    let mut events = service.read_events(&me, ReadEvents::default()).await.unwrap();
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        told.push(event.unwrap().payload.kind());
+    }
+    let expected = [
+        Kind::SandboxCreated,
+        Kind::CommandCompleted,
+        Kind::SandboxPaused,
+        Kind::SandboxResumed,
+        Kind::SandboxRenewed,
+        Kind::SandboxKilled,
+    ];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_stranger_is_told_that_there_is_nothing() {
+    let harness = Harness::new().await;
+    let service = &harness.service;
+    let sandbox = service.create(&caller("u1"), CreateSandbox::default()).await.unwrap();
+    let before = harness.runtime_calls();
+    for stranger in ["u2", "U1"] {
+        let by_id = ById { id: sandbox.id.clone() };
+        let refused = service.kill(&caller(stranger), by_id).await.unwrap_err();
+        let none = ById { id: "nothing-here".to_owned().try_into().unwrap() };
+        let unknown = service.kill(&caller(stranger), none).await.unwrap_err();
+        assert_eq!((refused.code, unknown.code), (Code::NotFound, Code::NotFound));
+    }
+    assert_eq!(harness.runtime_calls(), before);
+}
+
+#[tokio::test]
+async fn the_same_name_does_it_once_and_other_words_under_it_are_refused() {
+    let harness = Harness::new().await;
+    let service = &harness.service;
+    let once = caller("u1").once("k");
+    let first = service.create(&once, CreateSandbox::default()).await.unwrap();
+    let second = service.create(&once, CreateSandbox::default()).await.unwrap();
+    assert_eq!(first.id, second.id);
+    let other = CreateSandbox { expiry: Expiry::Never, ..CreateSandbox::default() };
+    assert_eq!(service.create(&once, other).await.unwrap_err().code, Code::Conflict);
+    let theirs = service.create(&caller("u2").once("k"), CreateSandbox::default()).await.unwrap();
+    assert_ne!(theirs.id, first.id);
+}
+
+#[tokio::test]
+async fn a_life_ends_when_its_time_is_over() {
+    let harness = Harness::new().await;
+    let (service, me) = (&harness.service, caller("u1"));
+    let request = CreateSandbox { expiry: Expiry::Seconds(0.2), ..CreateSandbox::default() };
+    let sandbox = service.create(&me, request).await.unwrap();
+    let request = ReadEvents { follow: true, ..ReadEvents::default() };
+    let mut events = service.read_events(&me, request).await.unwrap();
+    loop {
+        let event = events.next().await.unwrap().unwrap();
+        if event.payload.kind() == Kind::SandboxKilled {
+            break;
+        }
+    }
+    let get = GetSandbox { id: sandbox.id, metrics: false };
+    assert_eq!(service.get_status(&me, get).await.unwrap().state, State::Terminated);
+}
