@@ -1,6 +1,8 @@
 //! The arguments, as they are written; each command turns its own into what the
 //! rooms understand.
 
+pub(crate) mod held;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +10,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
+use self::held::{
+    Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Renew, Restore, Shell, Snapshot,
+    Snapshots, Tool, ToolCommand,
+};
 use crate::commands::Debug;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
@@ -31,6 +37,46 @@ pub(crate) enum Command {
     Apply(Apply),
     /// Throw a bundle away
     Reject(Reject),
+    /// Make a sandbox that lives on, and print its id
+    Create(Box<Create>),
+    /// Run a command in a sandbox; the exit code is the command's
+    Exec(Box<Exec>),
+    /// Open a shell in a sandbox
+    Shell(Shell),
+    /// List sandboxes
+    Ls(List),
+    /// Tell what is known of a sandbox
+    Show(One),
+    /// Copy files into or out of a sandbox
+    Cp(Copy),
+    /// Print what a detached command wrote
+    Logs(Logs),
+    /// Print what happened to sandboxes
+    Events(Events),
+    /// Start a sandbox that is stopped or failed
+    Start(One),
+    /// End a sandbox's processes and keep its files
+    Stop(One),
+    /// Stop every process of a sandbox where it is
+    Pause(One),
+    /// Let every process of a sandbox go on
+    Resume(One),
+    /// Let a sandbox live longer
+    Renew(Renew),
+    /// Keep the state of a sandbox's files
+    Snapshot(Snapshot),
+    /// List or remove snapshots
+    Snapshots(Snapshots),
+    /// Make a sandbox from a snapshot
+    Restore(Box<Restore>),
+    /// End sandboxes with all that they have
+    Kill(Kill),
+    /// End sandboxes that failed or are stopped
+    Prune(Prune),
+    /// Run tools in a sandbox
+    Tool(Tool),
+    /// Serve this user's sandboxes until interrupted, instead of on demand
+    Serve,
     /// Tell which walls and limits this host can raise, proving each by trying it
     Doctor(Doctor),
     /// Drive a part of Stockade by hand
@@ -185,6 +231,26 @@ impl Command {
             | Self::Reject(Reject { json, .. })
             | Self::Doctor(Doctor { json }) => *json,
             Self::Debug(debug) => debug.wants_json(),
+            Self::Create(create) => create.json,
+            Self::Restore(restore) => restore.create.json,
+            Self::Exec(exec) => exec.json,
+            Self::Ls(List { json, .. })
+            | Self::Cp(Copy { json, .. })
+            | Self::Logs(Logs { json, .. })
+            | Self::Events(Events { json, .. })
+            | Self::Renew(Renew { json, .. })
+            | Self::Snapshot(Snapshot { json, .. })
+            | Self::Snapshots(Snapshots { json, .. })
+            | Self::Kill(Kill { json, .. })
+            | Self::Prune(Prune { json, .. })
+            | Self::Tool(Tool { what: ToolCommand::Ls { json } }) => *json,
+            Self::Show(one)
+            | Self::Start(one)
+            | Self::Stop(one)
+            | Self::Pause(one)
+            | Self::Resume(one) => one.json,
+            Self::Tool(_) => true,
+            Self::Shell(_) | Self::Serve => false,
         }
     }
 }

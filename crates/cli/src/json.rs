@@ -6,19 +6,23 @@ use serde_json::Value;
 /// The text of a value. JSON escapes the control characters of ASCII itself; those beyond
 /// (U+0080 to U+009F, which terminals obey too) are escaped here.
 pub(crate) fn text(value: &Value) -> String {
-    let text = format!("{value:#}");
+    safe(format!("{value:#}"))
+}
+
+/// A text of JSON with every control character beyond ASCII escaped.
+pub(crate) fn safe(text: String) -> String {
     if !text.chars().any(is_control_beyond_ascii) {
         return text;
     }
-    let mut safe = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if is_control_beyond_ascii(c) {
-            safe.push_str(&format!("\\u{:04x}", u32::from(c)));
+            escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
-            safe.push(c);
+            escaped.push(c);
         }
     }
-    safe
+    escaped
 }
 
 fn is_control_beyond_ascii(c: char) -> bool {

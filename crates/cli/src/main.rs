@@ -7,8 +7,11 @@ mod doctor;
 mod json;
 mod problem;
 mod processes;
+mod remote;
 mod review;
 mod run;
+mod server;
+mod streams;
 mod terminal;
 
 use std::process::ExitCode;
@@ -35,13 +38,15 @@ fn main() -> ExitCode {
 }
 
 /// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
-/// `run` tells apart from the command's by 125.
+/// `run` and `exec` tell apart from the command's by 125.
 fn usage(error: &clap::Error) -> ExitCode {
     // When the stream is closed there is nobody to tell.
     let _ = error.print();
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
     }
-    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    let is_run = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "run" || word == "exec" || word == "shell");
     ExitCode::from(if is_run { 125 } else { 2 })
 }

@@ -1,4 +1,4 @@
-//! The processes that Stockade starts from itself: the keeper and its helpers. Nobody types their
+//! The processes that Stockade starts from itself: the local server, the keeper and its helpers. Nobody types their
 //! arguments, and what they say goes into the keeper's log.
 
 use std::ffi::OsString;
@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use stockade_runtime::native::keeper::{self, Options, helpers};
+
+use crate::server;
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -18,6 +20,10 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
         return Some(helpers::run(rest));
+    }
+    if first == server::SERVER {
+        let [data] = rest else { return Some(ExitCode::from(2)) };
+        return Some(server::process(PathBuf::from(data)));
     }
     (first == KEEPER).then(|| keeper(rest))
 }

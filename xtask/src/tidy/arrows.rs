@@ -18,7 +18,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-bundle", &["stockade-core"]),
     ("stockade-durable", &[]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
-    ("stockade-cli", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
+    (
+        "stockade-cli",
+        &[
+            "stockade-core",
+            "stockade-api",
+            "stockade-bundle",
+            "stockade-client",
+            "stockade-durable",
+            "stockade-jail",
+            "stockade-runtime",
+            "stockade-server",
+            "stockade-service",
+        ],
+    ),
     ("stockade-fuzz", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
     ("xtask", &[]),
 ];

@@ -3,7 +3,6 @@
 
 mod arguments;
 mod exec;
-mod streams;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ pub(crate) use self::arguments::Debug;
 use self::arguments::{Files, Id, Operation, Part, Runtime as Arguments};
 use crate::problem::{Failure, caused};
 use crate::processes::{KEEPER, OURSELVES};
-use crate::{json, run};
+use crate::{json, run, streams};
 
 impl Debug {
     /// Whether errors are to be printed as JSON too.

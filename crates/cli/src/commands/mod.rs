@@ -5,6 +5,7 @@ mod bundles;
 mod debug;
 mod diff;
 mod doctor;
+mod held;
 mod reject;
 mod run;
 
@@ -22,5 +23,32 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Debug(arguments) => debug::run(*arguments),
+        Command::Create(arguments) => held::create::run(*arguments),
+        Command::Restore(arguments) => held::create::restore(*arguments),
+        Command::Exec(arguments) => held::exec::run(*arguments).map_err(Failure::of_run),
+        Command::Shell(arguments) => held::exec::shell(arguments).map_err(Failure::of_run),
+        Command::Ls(arguments) => held::list::run(arguments),
+        Command::Show(arguments) => held::show::run(arguments),
+        Command::Cp(arguments) => held::copy::run(arguments),
+        Command::Logs(arguments) => held::logs::run(arguments),
+        Command::Events(arguments) => held::events::run(arguments),
+        Command::Start(arguments) => held::life::start(arguments),
+        Command::Stop(arguments) => held::life::stop(arguments),
+        Command::Pause(arguments) => held::life::pause(arguments),
+        Command::Resume(arguments) => held::life::resume(arguments),
+        Command::Renew(arguments) => held::life::renew(arguments),
+        Command::Kill(arguments) => held::life::kill(arguments),
+        Command::Prune(arguments) => held::life::prune(arguments),
+        Command::Snapshot(arguments) => held::snapshot::take(arguments),
+        Command::Snapshots(arguments) => held::snapshot::list(arguments),
+        Command::Tool(arguments) => held::tool::run(arguments),
+        Command::Serve => serve(),
     }
+}
+
+/// Serves until interrupted.
+fn serve() -> Result<u8, Failure> {
+    let data = std::path::absolute(crate::run::data_path()?)
+        .map_err(|error| crate::problem::caused(stockade_core::Code::Io, &error))?;
+    crate::server::run(data, crate::server::Started::ByHand).map(|()| 0)
 }

@@ -68,6 +68,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let uid = owner.uid;
     let routes = routes::all(sandboxes, owner.id);
+    let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+    tokio::pin!(stopped);
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -81,7 +83,7 @@ pub async fn serve(
                     continue;
                 }
             },
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            () = &mut stopped => return Ok(()),
         };
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == uid) {
             // Somebody else is told nothing.

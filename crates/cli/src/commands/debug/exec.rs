@@ -9,8 +9,9 @@ use stockade_runtime::native::Native;
 use stockade_runtime::{Command, Ending, Event, Input, Runtime, SandboxPath, Stream, WindowSize};
 
 use super::arguments::{Exec, Id};
-use super::{problem, streams, tell};
+use super::{problem, tell};
 use crate::problem::{Failure, caused};
+use crate::streams;
 use crate::terminal::{self, Raw};
 
 /// Runs a command and gives its exit code.

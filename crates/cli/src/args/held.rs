@@ -1,0 +1,297 @@
+//! The arguments of the commands that work on sandboxes that live on.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use stockade_core::{parse_bytes, parse_cpus, parse_duration};
+
+/// A name and a value.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair(pub(crate) String, pub(crate) String);
+
+fn pair(text: &str) -> Result<Pair, String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok(Pair(name.to_owned(), value.to_owned())),
+        _ => Err("it is not NAME=VALUE".to_owned()),
+    }
+}
+
+/// A time, or `none`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Until(pub(crate) Option<Duration>);
+
+fn until(text: &str) -> Result<Until, String> {
+    if text == "none" {
+        return Ok(Until(None));
+    }
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    Ok(Until(Some(length)))
+}
+
+/// One sandbox.
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// The sandbox's id: lower-case letters, digits and hyphens [default: one is made]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// A directory that holds the root of a system [default: the host's own programs]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) image: Option<String>,
+    /// Show this directory inside, at its own path, as a copy-on-write view
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Show a file or directory of the host inside; writable unless `:ro` is added
+    #[arg(long, value_name = "HOST:PATH[:ro]")]
+    pub(crate) mount: Vec<String>,
+    /// Set a variable for every command
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) env: Vec<Pair>,
+    /// Something to find it by
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<Pair>,
+    /// The user id that commands run as
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+    /// Where commands start
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How much memory all processes together may use, such as 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// How many processors all processes together may use, such as 0.5
+    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
+    pub(crate) cpus: Option<u64>,
+    /// How many processes and threads there may be
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pids: Option<u64>,
+    /// How much its files may take on disk, such as 1G
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) disk: Option<u64>,
+    /// Go on without this limit if the host cannot hold it
+    #[arg(long, value_name = "LIMIT", value_enum)]
+    pub(crate) best_effort: Vec<Limit>,
+    /// Which paths may be used how, such as `allow:read:/src`; every path when none is given
+    #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
+    pub(crate) access: Vec<String>,
+    /// How long it lives, such as 30m, or `none` [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = until)]
+    pub(crate) ttl: Option<Until>,
+    /// After how long without use it is paused; the next use resumes it
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) idle: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A limit, by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Limit {
+    Memory,
+    Cpus,
+    Processes,
+    Disk,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// Set a variable of the command's environment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) env: Vec<Pair>,
+    /// The directory that the command starts in
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// The user id that the command runs as
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+    /// How long the command may take, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// How much the command may write to its output and errors together
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_output: Option<u64>,
+    /// Give the command a terminal
+    #[arg(long, conflicts_with_all = ["json", "detach"])]
+    pub(crate) tty: bool,
+    /// Print the operation's id and leave the command running; see `stockade logs`
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Capture the command's output and print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Shell {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// The user id that the shell runs as
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Those that are terminated too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only those with this label
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<Pair>,
+    /// Print only ids
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// A path of the host, or ID:PATH
+    pub(crate) from: OsString,
+    /// A path of the host, or ID:PATH
+    pub(crate) to: OsString,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The operation that `stockade exec --detach` printed
+    pub(crate) operation: String,
+    /// Wait for what is still to come, and end as the command does
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Only of this sandbox
+    pub(crate) id: Option<String>,
+    /// Only those after this number
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub(crate) after: u64,
+    /// Wait for what is still to come
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Renew {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// How long it lives from now on, such as 30m
+    #[arg(value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) ttl: Duration,
+    /// Let it end sooner than before, too
+    #[arg(long)]
+    pub(crate) shorten: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// Sandboxes: their ids, unambiguous beginnings of them, or `latest`
+    #[arg(required = true)]
+    pub(crate) id: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Snapshot {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// The snapshot's id [default: one is made]
+    #[arg(long = "as", value_name = "ID")]
+    pub(crate) name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Snapshots {
+    /// Remove this one
+    #[arg(long, value_name = "ID")]
+    pub(crate) remove: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The snapshot's id
+    pub(crate) snapshot: String,
+    /// The new sandbox
+    #[command(flatten)]
+    pub(crate) create: Create,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prune {
+    /// End those that run, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tool {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) what: ToolCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolCommand {
+    /// List the tools
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a tool in a sandbox and print its answer as JSON
+    Run {
+        /// The sandbox's id, an unambiguous beginning of it, or `latest`
+        id: String,
+        /// The tool's name
+        tool: String,
+        /// What it is called with, as a JSON object
+        #[arg(default_value = "{}")]
+        arguments: String,
+        /// How long it may take [default: 30s]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+    },
+}

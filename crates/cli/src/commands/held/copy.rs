@@ -1,0 +1,279 @@
+//! `stockade cp`: files and directories into a sandbox, or out of it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use stockade_api::{
+    Bytes, FileContent, FileEntry, FileKind, ListDirectory, MakeDirectory, Problem, ReadFile,
+    StatFile, WriteFile,
+};
+use stockade_core::{Code, SandboxId};
+use tokio::io::AsyncWriteExt as _;
+
+use super::{find, print, say};
+use crate::args::held::Copy;
+use crate::problem::Failure;
+use crate::remote::{self, Remote};
+
+/// One end of a copy.
+enum End {
+    Host(PathBuf),
+    Inside(String, Vec<u8>),
+}
+
+impl End {
+    /// `ID:/PATH`, else a path of the host. A path of the host that holds `:/` is written with
+    /// `./` before it.
+    fn parse(text: &OsStr) -> Self {
+        let bytes = text.as_bytes();
+        let at = bytes.windows(2).position(|pair| pair == b":/");
+        match at.and_then(|at| Some((std::str::from_utf8(&bytes[..at]).ok()?, at))) {
+            Some((id, at)) if !id.is_empty() && !id.contains(['/', '.']) => {
+                Self::Inside(id.to_owned(), bytes[at + 1..].to_vec())
+            }
+            _ => Self::Host(PathBuf::from(text)),
+        }
+    }
+}
+
+/// What was copied.
+#[derive(Default)]
+struct Copied {
+    files: u64,
+    bytes: u64,
+    left_out: u64,
+}
+
+/// Copies.
+pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
+    let copied = remote::with(async |remote| {
+        match (End::parse(&arguments.from), End::parse(&arguments.to)) {
+            (End::Host(from), End::Inside(name, to)) => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).into_sandbox(&from, to).await
+            }
+            (End::Inside(name, from), End::Host(to)) => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).out_of_sandbox(from, to).await
+            }
+            _ => Err(Problem::new(Code::InvalidInput, "one of the two is in a sandbox: ID:/PATH")
+                .remedied_by("stockade cp file.txt latest:/tmp/file.txt")
+                .into()),
+        }
+    })?;
+    let Copied { files, bytes, left_out } = copied;
+    if arguments.json {
+        let answer = serde_json::json!({ "files": files, "bytes": bytes, "leftOut": left_out });
+        print(&answer)?;
+    } else {
+        say(&format!("{files} files, {bytes} bytes copied"));
+        if left_out > 0 {
+            say(&format!("{left_out} links and special files were left out"));
+        }
+    }
+    Ok(0)
+}
+
+struct Way<'a> {
+    remote: &'a Remote,
+    id: SandboxId,
+    progress: ProgressBar,
+    copied: Copied,
+}
+
+impl<'a> Way<'a> {
+    fn new(remote: &'a Remote, id: SandboxId) -> Self {
+        let progress = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {wide_msg}");
+        if let Ok(style) = style {
+            progress.set_style(style);
+        }
+        Self { remote, id, progress, copied: Copied::default() }
+    }
+
+    /// Copies a file or directory of the host to a path inside. Into a directory that exists it is
+    /// copied under its own name.
+    async fn into_sandbox(mut self, from: &Path, to: Vec<u8>) -> Result<Copied, Failure> {
+        let failed = |error: io::Error| host(from, &error);
+        let to = match (self.is_directory(&to).await?, from.file_name()) {
+            (true, Some(name)) => join(&to, name.as_bytes()),
+            _ => to,
+        };
+        let mut waiting = vec![(from.to_owned(), to)];
+        while let Some((from, to)) = waiting.pop() {
+            let found = fs::symlink_metadata(&from).map_err(failed)?;
+            let is_first = self.copied.files + self.copied.left_out == 0 && waiting.is_empty();
+            // Who names a link means what it leads to.
+            let found = if is_first { fs::metadata(&from).map_err(failed)? } else { found };
+            if found.is_dir() {
+                let mode = Some(found.permissions().mode() & 0o777);
+                let request =
+                    MakeDirectory { sandbox_id: self.id.clone(), path: to.clone().into(), mode };
+                self.remote.sandboxes.make_directory(&self.remote.once(), request).await?;
+                for entry in fs::read_dir(&from).map_err(failed)? {
+                    let entry = entry.map_err(failed)?;
+                    waiting.push((entry.path(), join(&to, entry.file_name().as_bytes())));
+                }
+            } else if found.is_file() {
+                self.progress.set_message(from.display().to_string());
+                let file = tokio::fs::File::open(&from).await.map_err(|e| host(&from, &e))?;
+                let request = WriteFile {
+                    sandbox_id: self.id.clone(),
+                    path: to.into(),
+                    mode: Some(found.permissions().mode() & 0o777),
+                    uid: None,
+                    gid: None,
+                };
+                let content = self.progress.wrap_async_read(file);
+                let content = FileContent(Box::pin(content));
+                let written =
+                    self.remote.sandboxes.write_file(&self.remote.once(), request, content).await?;
+                self.copied.files += 1;
+                self.copied.bytes += written.size_bytes;
+            } else {
+                self.copied.left_out += 1;
+            }
+        }
+        self.progress.finish_and_clear();
+        Ok(self.copied)
+    }
+
+    /// Copies a file or directory inside to a path of the host. Links and special files are left
+    /// out: what they would do on the host, nobody has looked at.
+    async fn out_of_sandbox(mut self, from: Vec<u8>, to: PathBuf) -> Result<Copied, Failure> {
+        let root = self.stat(&from).await?;
+        let to = match (to.is_dir(), last_name(&from)) {
+            (true, Some(name)) => to.join(name),
+            _ => to,
+        };
+        let mut waiting = vec![(from, root.kind, root.mode, to)];
+        while let Some((from, kind, mode, to)) = waiting.pop() {
+            match kind {
+                FileKind::Directory => {
+                    fs::create_dir_all(&to).map_err(|error| host(&to, &error))?;
+                    let request = ListDirectory {
+                        sandbox_id: self.id.clone(),
+                        path: from.into(),
+                        depth: None,
+                    };
+                    let caller = self.remote.caller();
+                    let listing = self.remote.sandboxes.list_directory(caller, request).await?;
+                    for FileEntry { path, kind, mode, .. } in listing.entries {
+                        let name = last_name(&path.0).ok_or_else(|| odd(&path))?;
+                        waiting.push((path.0, kind, mode, to.join(name)));
+                    }
+                }
+                FileKind::File => self.read(from, mode, &to).await?,
+                FileKind::Link | FileKind::Other => self.copied.left_out += 1,
+            }
+        }
+        self.progress.finish_and_clear();
+        Ok(self.copied)
+    }
+
+    async fn read(&mut self, from: Vec<u8>, mode: u32, to: &Path) -> Result<(), Failure> {
+        let failed = |error: io::Error| host(to, &error);
+        self.progress.set_message(to.display().to_string());
+        let request =
+            ReadFile { sandbox_id: self.id.clone(), path: from.into(), offset: 0, length: None };
+        let content = self.remote.sandboxes.read_file(self.remote.caller(), request).await?;
+        // Written beside and renamed: what is there stays whole until the new one is.
+        let mut beside = to.as_os_str().to_owned();
+        beside.push(format!(".{}.part", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let mut options = fs::OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(mode & 0o755);
+        let written = async {
+            let mut file = tokio::fs::File::from_std(options.open(&beside)?);
+            let mut content = self.progress.wrap_async_read(content.0);
+            let length = tokio::io::copy(&mut content, &mut file).await?;
+            file.flush().await?;
+            fs::rename(&beside, to)?;
+            Ok(length)
+        };
+        let length = written.await.map_err(|error| {
+            // What was begun is of no use.
+            let _ = fs::remove_file(&beside);
+            failed(error)
+        })?;
+        self.copied.files += 1;
+        self.copied.bytes += length;
+        Ok(())
+    }
+
+    async fn stat(&self, path: &[u8]) -> Result<FileEntry, Failure> {
+        let request = StatFile { sandbox_id: self.id.clone(), path: path.to_vec().into() };
+        Ok(self.remote.sandboxes.stat_file(self.remote.caller(), request).await?)
+    }
+
+    async fn is_directory(&self, path: &[u8]) -> Result<bool, Failure> {
+        let request = StatFile { sandbox_id: self.id.clone(), path: path.to_vec().into() };
+        match self.remote.sandboxes.stat_file(self.remote.caller(), request).await {
+            Ok(entry) => Ok(entry.kind == FileKind::Directory),
+            Err(problem) if problem.code == Code::FileNotFound => Ok(false),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = directory.strip_suffix(b"/").unwrap_or(directory).to_vec();
+    path.push(b'/');
+    path.extend_from_slice(name);
+    path
+}
+
+/// The last name of a path; none that would lead elsewhere.
+fn last_name(path: &[u8]) -> Option<OsString> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next()?;
+    let plain = !name.is_empty() && name != b"." && name != b"..";
+    plain.then(|| OsString::from_vec(name.to_vec()))
+}
+
+fn odd(path: &Bytes) -> Failure {
+    let message = format!("the sandbox names a file {:?}", path.lossy());
+    Problem::new(Code::PathInvalid, message).into()
+}
+
+fn host(path: &Path, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::FileNotFound,
+        _ => Code::Io,
+    };
+    Problem::new(code, format!("cannot copy {}", path.display())).because(error.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_by_its_colon() {
+        for (text, inside) in [
+            ("latest:/tmp/a", true),
+            ("0a1b:/", true),
+            ("/tmp/a", false),
+            ("./a:/b", false),
+            ("a:b", false),
+            (":/a", false),
+        ] {
+            assert_eq!(matches!(End::parse(OsStr::new(text)), End::Inside(..)), inside, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_name_leads_elsewhere() {
+        for (path, name) in [(&b"/a/b"[..], Some("b")), (b"/a/b/", Some("b")), (b"/", None)] {
+            assert_eq!(last_name(path), name.map(OsString::from));
+        }
+        for path in [&b"/a/.."[..], b"..", b"/."] {
+            assert_eq!(last_name(path), None);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `stockade events`: what happened to sandboxes, one line each.
+
+use stockade_api::ReadEvents;
+
+use super::{find, print_line, print_text};
+use crate::args::held::Events;
+use crate::problem::Failure;
+use crate::remote;
+
+/// Prints them, and with `--follow` those that come.
+pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
+    remote::with(async |remote| {
+        let sandbox_id = match &arguments.id {
+            Some(name) => Some(find(&remote, name).await?),
+            None => None,
+        };
+        let request = ReadEvents { sandbox_id, after: arguments.after, follow: arguments.follow };
+        let mut events = remote.sandboxes.read_events(remote.caller(), request).await?;
+        while let Some(event) = events.next().await {
+            let event = event?;
+            if arguments.json {
+                print_line(&event)?;
+            } else {
+                let payload = serde_json::to_value(&event.payload).unwrap_or_default();
+                let kind = event.payload.kind();
+                let data = crate::json::safe(payload["data"].to_string());
+                let line = format!(
+                    "{:>6}  {:.0}  {}  {kind}  {data}\n",
+                    event.seq, event.at, event.sandbox_id
+                );
+                print_text(&line)?;
+            }
+        }
+        Ok(0)
+    })
+}

@@ -1,0 +1,108 @@
+//! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the life of a sandbox.
+
+use stockade_api::{ById, ListSandboxes, Sandbox};
+use stockade_core::State;
+
+use super::{find, print, print_text, say, show};
+use crate::args::held::{Kill, One, Prune, Renew};
+use crate::problem::Failure;
+use crate::remote::{self, Remote};
+
+/// Starts one.
+pub(crate) fn start(arguments: One) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| Ok(remote.sandboxes.start(&remote.once(), id).await?))
+}
+
+/// Stops one.
+pub(crate) fn stop(arguments: One) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| Ok(remote.sandboxes.stop(&remote.once(), id).await?))
+}
+
+/// Pauses one.
+pub(crate) fn pause(arguments: One) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| Ok(remote.sandboxes.pause(&remote.once(), id).await?))
+}
+
+/// Resumes one.
+pub(crate) fn resume(arguments: One) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| Ok(remote.sandboxes.resume(&remote.once(), id).await?))
+}
+
+fn change(
+    arguments: One,
+    act: impl AsyncFnOnce(&Remote, ById) -> Result<Sandbox, Failure>,
+) -> Result<u8, Failure> {
+    let sandbox = remote::with(async |remote| {
+        let id = find(&remote, &arguments.id).await?;
+        act(&remote, ById { id }).await
+    })?;
+    tell(&sandbox, arguments.json)
+}
+
+fn tell(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
+    if json {
+        print(sandbox)?;
+    } else {
+        say(&format!("the sandbox {} is {}{}", sandbox.id, sandbox.state, show::expiry(sandbox)));
+    }
+    Ok(0)
+}
+
+/// Lets one live longer.
+pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
+    let sandbox = remote::with(async |remote| {
+        let id = find(&remote, &arguments.id).await?;
+        let ttl_seconds = arguments.ttl.as_secs_f64();
+        let request = stockade_api::Renew { id, ttl_seconds, shorten: arguments.shorten };
+        Ok(remote.sandboxes.renew(&remote.once(), request).await?)
+    })?;
+    tell(&sandbox, arguments.json)
+}
+
+/// Ends some. What can be ended is, whatever becomes of the others; the first failure is told.
+pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
+    let (killed, failure) = remote::with(async |remote| {
+        let (mut killed, mut failure) = (Vec::new(), None);
+        for name in &arguments.id {
+            let ended = async {
+                let id = find(&remote, name).await?;
+                Ok::<_, Failure>(remote.sandboxes.kill(&remote.once(), ById { id }).await?)
+            };
+            match ended.await {
+                Ok(sandbox) => killed.push(sandbox),
+                Err(problem) => failure = failure.or(Some(problem)),
+            }
+        }
+        Ok((killed, failure))
+    })?;
+    told(&killed, arguments.json)?;
+    failure.map_or(Ok(0), Err)
+}
+
+/// Ends those that failed or are stopped, or all.
+pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
+    let killed = remote::with(async |remote| {
+        let states = match arguments.all {
+            true => Vec::new(),
+            false => vec![State::Error, State::Stopped, State::New],
+        };
+        let request = ListSandboxes { states, ..ListSandboxes::default() };
+        let list = remote.sandboxes.list(remote.caller(), request).await?;
+        let mut killed = Vec::new();
+        for sandbox in list.sandboxes {
+            let by_id = ById { id: sandbox.id };
+            killed.push(remote.sandboxes.kill(&remote.once(), by_id).await?);
+        }
+        Ok(killed)
+    })?;
+    told(&killed, arguments.json)?;
+    Ok(0)
+}
+
+fn told(killed: &[Sandbox], json: bool) -> Result<(), Failure> {
+    if json {
+        return print(&serde_json::json!({ "killed": killed }));
+    }
+    let ids = killed.iter().map(|sandbox| format!("{}\n", sandbox.id));
+    print_text(&ids.collect::<String>())
+}

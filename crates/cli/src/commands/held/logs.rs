@@ -1,0 +1,42 @@
+//! `stockade logs`: what a detached command wrote, as it wrote it.
+
+use std::io::Write as _;
+
+use stockade_api::{OperationId, OutputChunk, ReadOutput};
+
+use super::{exec, print_bytes, print_line, say};
+use crate::args::held::Logs;
+use crate::problem::Failure;
+use crate::remote;
+
+/// Prints it; with `--follow` the exit code is the command's.
+pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
+    remote::with(async |remote| {
+        let workflow_id = OperationId(arguments.operation.clone());
+        let request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
+        let mut output = remote.sandboxes.read_output(remote.caller(), request).await?;
+        let mut code = 0;
+        while let Some(item) = output.next().await {
+            let item = item?;
+            if let OutputChunk::Exit(end) = &item.chunk
+                && arguments.follow
+            {
+                code = exec::exit_code(end);
+            }
+            if arguments.json {
+                print_line(&item)?;
+                continue;
+            }
+            match item.chunk {
+                OutputChunk::Stdout { data } => print_bytes(&data.0)?,
+                // When nobody listens, there is nobody to tell.
+                OutputChunk::Stderr { data } => drop(std::io::stderr().write_all(&data.0)),
+                OutputChunk::Truncated { bytes } => {
+                    say(&format!("{bytes} bytes of the output were not kept"));
+                }
+                OutputChunk::Exit(end) => exec::complain(&end),
+            }
+        }
+        Ok(code)
+    })
+}

@@ -1,0 +1,110 @@
+//! The commands that work on sandboxes that live on, through the local server: one file for each
+//! kind. What is data goes to stdout, what is said about it to stderr.
+
+pub(super) mod copy;
+pub(super) mod create;
+pub(super) mod events;
+pub(super) mod exec;
+pub(super) mod life;
+pub(super) mod list;
+pub(super) mod logs;
+pub(super) mod show;
+pub(super) mod snapshot;
+pub(super) mod tool;
+
+use std::io::Write as _;
+
+use serde::Serialize;
+use stockade_api::{ListSandboxes, Sandbox};
+use stockade_core::{Code, Problem, SandboxId, State};
+
+use crate::problem::{Failure, caused};
+use crate::remote::Remote;
+use crate::review::output;
+
+/// Every state: terminated sandboxes are found too.
+const STATES: [State; 7] = [
+    State::New,
+    State::Creating,
+    State::Running,
+    State::Paused,
+    State::Stopped,
+    State::Error,
+    State::Terminated,
+];
+
+/// The sandbox that a person names: by its id, an unambiguous beginning of it, or `latest`.
+async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
+    // An id as it is made by itself needs no search.
+    if name.len() == 12
+        && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && let Ok(id) = SandboxId::new(name)
+    {
+        return Ok(id);
+    }
+    let request = ListSandboxes { states: STATES.to_vec(), ..ListSandboxes::default() };
+    let all = remote.sandboxes.list(remote.caller(), request).await?.sandboxes;
+    let alive = |sandbox: &&Sandbox| sandbox.state != State::Terminated;
+    if name == "latest" {
+        let latest = all.iter().find(alive).map(|sandbox| sandbox.id.clone());
+        return latest.ok_or_else(|| missing("there is no sandbox").into());
+    }
+    if let Some(exact) = all.iter().find(|sandbox| sandbox.id.as_str() == name) {
+        return Ok(exact.id.clone());
+    }
+    let begins = |sandbox: &&Sandbox| sandbox.id.as_str().starts_with(name);
+    let mut found: Vec<_> = all.iter().filter(begins).filter(alive).collect();
+    if found.is_empty() {
+        found = all.iter().filter(begins).collect();
+    }
+    match found.as_slice() {
+        [] => Err(missing(&format!("there is no sandbox {name}")).into()),
+        [one] => Ok(one.id.clone()),
+        several => {
+            let ids: Vec<_> = several.iter().map(|sandbox| sandbox.id.as_str()).collect();
+            let message = format!("{name} is the beginning of several: {}", ids.join(", "));
+            Err(Problem::new(Code::InvalidInput, message).remedied_by("stockade ls").into())
+        }
+    }
+}
+
+fn missing(message: &str) -> Problem {
+    Problem::new(Code::NotFound, message).remedied_by("stockade ls")
+}
+
+/// Prints an answer as JSON.
+fn print(answer: &impl Serialize) -> Result<(), Failure> {
+    let value = serde_json::to_value(answer).map_err(|error| caused(Code::Io, &error))?;
+    Ok(output::print_json(&value)?)
+}
+
+/// Prints one line of JSON.
+fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(answer).map_err(|error| caused(Code::Io, &error))?;
+    print_text(&format!("{}\n", crate::json::safe(text)))
+}
+
+/// Prints a text as it is.
+fn print_text(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// Prints bytes as they are.
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut to = std::io::stdout();
+    let written = to.write_all(bytes).and_then(|()| to.flush());
+    written.map_err(|error| caused(Code::Io, &error).into())
+}
+
+/// Says something about what was done.
+#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
+fn say(text: &str) {
+    eprintln!("stockade: {text}");
+}
+
+/// Bytes that a person reads, with what would steer a terminal escaped.
+fn shown(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! `stockade show`: what is known of a sandbox.
+
+use stockade_api::{GetSandbox, Sandbox};
+use stockade_core::Enforcement;
+
+use super::{find, print, print_text, shown};
+use crate::args::held::One;
+use crate::problem::Failure;
+use crate::remote;
+
+/// Tells it.
+pub(crate) fn run(arguments: One) -> Result<u8, Failure> {
+    let sandbox = remote::with(async |remote| {
+        let id = find(&remote, &arguments.id).await?;
+        let request = GetSandbox { id, metrics: true };
+        Ok(remote.sandboxes.get_status(remote.caller(), request).await?)
+    })?;
+    if arguments.json {
+        print(&sandbox)?;
+    } else {
+        print_text(&text(&sandbox))?;
+    }
+    Ok(0)
+}
+
+/// When a sandbox ends by itself, as the end of a sentence.
+pub(super) fn expiry(sandbox: &Sandbox) -> String {
+    match sandbox.expires_at {
+        Some(at) => format!(" until {at:.0}"),
+        None => String::new(),
+    }
+}
+
+fn text(sandbox: &Sandbox) -> String {
+    let mut lines = vec![
+        ("id", sandbox.id.to_string()),
+        ("state", sandbox.state.to_string()),
+        ("image", shown(&sandbox.image)),
+        ("runtime", sandbox.runtime.clone()),
+        ("created", format!("{:.0}", sandbox.created_at)),
+        ("expires", sandbox.expires_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"))),
+    ];
+    lines.extend(sandbox.reason.as_ref().map(|reason| ("reason", shown(reason))));
+    lines.extend(sandbox.terminated_at.map(|at| ("terminated", format!("{at:.0}"))));
+    let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
+    lines.extend(labels.map(|label| ("label", shown(&label))));
+    let rules = match sandbox.access_rules.as_slice() {
+        [] => vec!["none (all paths allowed)".to_owned()],
+        rules => rules
+            .iter()
+            .map(|rule| {
+                let part = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
+                format!("{} {} {}", part("effect"), part("level"), shown(&part("path")))
+            })
+            .collect(),
+    };
+    lines.extend(rules.into_iter().map(|rule| ("rules", rule)));
+    if let Some(metrics) = &sandbox.metrics {
+        lines.push(("commands", metrics.commands.to_string()));
+    }
+    if let Some(isolation) = &sandbox.isolation {
+        lines.push(("isolation", format!("{:?}", isolation.level).to_lowercase()));
+        let weak =
+            isolation.limits.iter().filter(|limit| limit.enforcement != Enforcement::Enforced);
+        for limit in weak {
+            let how = format!("{:?}", limit.enforcement).to_lowercase();
+            lines.push(("limit", format!("{} is {how}", limit.name)));
+        }
+    }
+    lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
+}

@@ -1,0 +1,54 @@
+//! `stockade snapshot` and `stockade snapshots`.
+
+use stockade_api::{Names, TakeSnapshot};
+use stockade_core::{Code, SnapshotId};
+
+use super::{find, print, print_text, say};
+use crate::args::held::{Snapshot, Snapshots};
+use crate::problem::{Failure, caused};
+use crate::remote;
+
+/// Takes one.
+pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
+    let id = arguments.name.map(SnapshotId::new).transpose();
+    let id = id.map_err(|error| caused(Code::InvalidInput, &error))?;
+    let taken = remote::with(async |remote| {
+        let sandbox_id = find(&remote, &arguments.id).await?;
+        let request = TakeSnapshot { sandbox_id, id };
+        Ok(remote.sandboxes.snapshot(&remote.once(), request).await?)
+    })?;
+    if arguments.json {
+        print(&taken)?;
+    } else {
+        print_text(&format!("{}\n", taken.id))?;
+        say(&format!("a sandbox can begin with it: stockade restore {}", taken.id));
+    }
+    Ok(0)
+}
+
+/// Lists them, or removes one.
+pub(crate) fn list(arguments: Snapshots) -> Result<u8, Failure> {
+    if let Some(id) = arguments.remove {
+        let id = SnapshotId::new(id).map_err(|error| caused(Code::InvalidInput, &error))?;
+        remote::with(async |remote| {
+            Ok(remote.sandboxes.remove_snapshot(&remote.once(), id).await?)
+        })?;
+        return Ok(0);
+    }
+    let all = remote::with(async |remote| {
+        Ok(remote.sandboxes.snapshots(remote.caller(), Names {}).await?)
+    })?;
+    if arguments.json {
+        print(&serde_json::json!({ "snapshots": all }))?;
+    } else {
+        for snapshot in &all {
+            let at = format!("{:.0}", snapshot.created_at);
+            let size = snapshot.size_bytes;
+            print_text(&format!(
+                "{}  of {}  {at}  {size} bytes\n",
+                snapshot.id, snapshot.sandbox_id
+            ))?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,103 @@
+//! Finding the server of a data directory, or starting one.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use stockade_api::wire::Failed;
+use stockade_client::Client;
+use stockade_core::{Code, Problem};
+use tokio::net::UnixStream;
+
+use crate::problem::caused;
+use crate::processes::OURSELVES;
+use crate::server::{Place, SERVER};
+
+/// How long a new server may take until it answers.
+const START: Duration = Duration::from_secs(30);
+
+/// How often a server that is being started is looked for: at first, and at last.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
+
+/// What a server sees of its starter's environment, beside what is named `STOCKADE_…` and
+/// `DBOS_SANDBOX_…`.
+const ENVIRONMENT: [&str; 3] = ["HOME", "PATH", "RUST_BACKTRACE"];
+
+/// The way to the living server.
+pub(super) async fn find_or_start(data: &Path) -> Result<(Place, Client), Problem> {
+    let place = Place::open(data)?;
+    let client = Client::new(place.socket());
+    if lives(&place).await {
+        return Ok((place, client));
+    }
+    let deadline = Instant::now() + START;
+    let mut started: Option<Child> = None;
+    let [mut pause, longest] = PAUSES;
+    while Instant::now() < deadline {
+        match &mut started {
+            None => started = Some(start(data, &place)?),
+            Some(child) => {
+                if let Some(status) = child.try_wait().map_err(|error| caused(Code::Io, &error))? {
+                    if let Some(problem) = words(child) {
+                        return Err(problem);
+                    }
+                    if !status.success() {
+                        return Err(dead(data, &status.to_string()));
+                    }
+                    // Another one has the lock. It may be on its way up or down.
+                    started = None;
+                    pause = longest;
+                }
+            }
+        }
+        if lives(&place).await {
+            return Ok((place, client));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+    Err(dead(data, &format!("it did not answer within {} seconds", START.as_secs())))
+}
+
+async fn lives(place: &Place) -> bool {
+    UnixStream::connect(place.socket()).await.is_ok()
+}
+
+fn start(data: &Path, place: &Place) -> Result<Child, Problem> {
+    let failed = |error: std::io::Error| caused(Code::Io, &error);
+    let data = std::path::absolute(data).map_err(failed)?;
+    let kept = |name: &str| {
+        ENVIRONMENT.contains(&name)
+            || name.starts_with("STOCKADE_")
+            || name.starts_with("DBOS_SANDBOX_")
+    };
+    let environment = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(kept));
+    Command::new(OURSELVES)
+        .arg(SERVER)
+        .arg(data)
+        .env_clear()
+        .envs(environment)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(place.log().map_err(failed)?)
+        .spawn()
+        .map_err(failed)
+}
+
+/// What a server said that could not serve.
+fn words(child: &mut Child) -> Option<Problem> {
+    let mut text = String::new();
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
+    Some(serde_json::from_str::<Failed>(&text).ok()?.error)
+}
+
+fn dead(data: &Path, how: &str) -> Problem {
+    Problem::new(Code::Unreachable, "the local server could not be started")
+        .because(how)
+        .remedied_by(format!(
+            "look into {}, or serve by hand: stockade serve",
+            data.join("server/log").display()
+        ))
+}

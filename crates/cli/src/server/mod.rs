@@ -1,0 +1,171 @@
+//! The local server: the process that does what `create`, `exec` and the like ask for. One for each
+//! data directory; it alone opens the database, and it ends when it has nothing to hold.
+
+mod place;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_durable::Store;
+use stockade_durable::sqlite::{self, Sqlite, Synchronous};
+use stockade_runtime::native::{self, Native};
+use stockade_server::local::{self, Connections, Owner};
+use stockade_service::{MIGRATIONS, Options, Service};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+pub(crate) use place::Place;
+
+use crate::problem::{Failure, caused};
+use crate::processes::{KEEPER, OURSELVES};
+
+/// The first argument of a server that was started on demand, before the data directory.
+pub(crate) const SERVER: &str = "__server";
+
+/// How long a server that holds nothing waits for somebody.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long what runs has to end when the server is told to.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// How many never-used sandboxes are kept ready.
+const POOL: usize = 4;
+
+/// Whose request started a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// A command that needed one: it ends when it holds nothing.
+    OnDemand,
+    /// A person: it ends when it is told to.
+    ByHand,
+}
+
+/// Serves as a process that was started on demand. What goes wrong is told on standard output, for
+/// the one who started it.
+pub(crate) fn process(data: PathBuf) -> ExitCode {
+    // Nothing that happens to the starter's terminal is meant for a server.
+    let _ = rustix::process::setsid();
+    match run(data, Started::OnDemand) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.present(true);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until there is nothing to hold, or somebody says stop. When another one serves already,
+/// and this one was started on demand, there is nothing to do.
+pub(crate) fn run(data: PathBuf, started: Started) -> Result<(), Failure> {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| caused(Code::Io, &error))?;
+    let served = tokio.block_on(serve(data, started));
+    // What does not end in time is taken over by the next server.
+    tokio.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
+    let place = Place::open(&data)?;
+    let Some(_lock) = place.lock()? else {
+        if started == Started::OnDemand {
+            return Ok(());
+        }
+        return Err(Problem::new(Code::Conflict, "another server serves this data directory")
+            .because(data.display().to_string())
+            .remedied_by("use it: stockade ls")
+            .into());
+    };
+    let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
+    let service = launch(&data).await?;
+    let listener = place.listen()?;
+    let (stop, stopped) = watch::channel(false);
+    let connections = Connections::default();
+    let serving = tokio::spawn(local::serve(
+        listener,
+        Arc::new(service.clone()),
+        owner()?,
+        connections.clone(),
+        stopped,
+    ));
+    if started == Started::ByHand {
+        tell(&data);
+    }
+    tokio::select! {
+        () = nothing_to_hold(&service, &connections), if started == Started::OnDemand => {}
+        _ = interrupted.recv() => {}
+    }
+    stop.send_replace(true);
+    // Whoever comes from now on starts another one, which waits for the lock.
+    place.leave();
+    let _ = serving.await;
+    service.shutdown(ENDING).await;
+    Ok(())
+}
+
+/// The service of a data directory.
+pub(crate) async fn launch(data: &std::path::Path) -> Result<Service, Failure> {
+    let path = data.join("stockade.db");
+    let store = sqlite::Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
+    let store = Sqlite::open(store).await.map_err(|error| database(data, &error))?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    let keeper = vec![OURSELVES.into(), KEEPER.into()];
+    let options = native::Options { data: data.to_owned(), keeper, pool: POOL };
+    let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
+    let service = Service::launch(store, vec![Arc::new(native)], Options::default()).await;
+    Ok(service?)
+}
+
+fn database(data: &std::path::Path, error: &stockade_durable::Error) -> Problem {
+    caused(Code::DatabaseInvalid, error).remedied_by(format!(
+        "move {} away, or use the version of stockade that wrote it",
+        data.join("stockade.db").display()
+    ))
+}
+
+/// The user who owns the data directory: who this process belongs to.
+pub(crate) fn owner() -> Result<Owner, Problem> {
+    let uid = rustix::process::geteuid().as_raw();
+    let id = OwnerId::new(format!("uid:{uid}")).map_err(|error| caused(Code::Io, &error))?;
+    Ok(Owner { uid, id })
+}
+
+/// Waits until there is no sandbox, no operation and no client, for a while.
+async fn nothing_to_hold(service: &Service, connections: &Connections) {
+    let mut since = Instant::now();
+    while since.elapsed() < IDLE {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let holds = connections.count() > 0
+            || service.engine().running() > 0
+            || !service.live().await.is_ok_and(|live| live == 0);
+        if holds {
+            since = Instant::now();
+        }
+    }
+}
+
+/// Hears SIGINT and SIGTERM.
+fn signals() -> std::io::Result<tokio::sync::mpsc::Receiver<()>> {
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let (mut signals, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if sender.send(()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
+fn tell(data: &std::path::Path) {
+    eprintln!("stockade: serving {} (Ctrl-C ends it)", data.display());
+}
