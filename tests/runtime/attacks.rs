@@ -107,17 +107,16 @@ fn under_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
     });
 }
 
-/// A sandbox with the probe in it.
-struct Attacked {
-    native: Native,
-    id: SandboxId,
+/// A sandbox that is attacked from inside.
+pub(crate) struct Attacked {
+    pub(crate) native: Native,
+    pub(crate) id: SandboxId,
     commands: std::cell::Cell<u32>,
 }
 
 impl Attacked {
-    /// Makes the sandbox. `probe` is a directory of the host with the probe in it.
+    /// Makes a sandbox with the probe in it. `probe` is a directory of the host with the probe in it.
     async fn raise(native: &Native, name: &str, probe: &Path) -> Self {
-        let id = SandboxId::new(name).unwrap();
         let spec = SandboxSpec {
             mounts: vec![HostMount {
                 host: probe.to_owned(),
@@ -127,7 +126,13 @@ impl Attacked {
             lease: Some(Duration::from_secs(120)),
             ..SandboxSpec::default()
         };
-        native.create(&id, &spec).await.unwrap();
+        Self::raise_with(native, name, &spec).await
+    }
+
+    /// Makes a sandbox.
+    pub(crate) async fn raise_with(native: &Native, name: &str, spec: &SandboxSpec) -> Self {
+        let id = SandboxId::new(name).unwrap();
+        native.create(&id, spec).await.unwrap();
         Self { native: native.clone(), id, commands: std::cell::Cell::new(0) }
     }
 
@@ -137,7 +142,7 @@ impl Attacked {
     }
 
     /// Runs a command to its end: how it ended, and what it wrote to both streams.
-    async fn run(&self, words: &[&str], user: Option<User>) -> (Ending, String) {
+    pub(crate) async fn run(&self, words: &[&str], user: Option<User>) -> (Ending, String) {
         let command = Command {
             arguments: words.iter().map(Into::into).collect(),
             user,
@@ -159,14 +164,19 @@ impl Attacked {
         }
     }
 
-    async fn shell(&self, script: &str) -> String {
+    /// What a script writes that must succeed.
+    pub(crate) async fn shell(&self, script: &str) -> String {
         let (ending, written) = self.run(&["sh", "-c", script], None).await;
         assert_eq!(ending, Ending::Exited(0), "{script}: {written}");
         written
     }
 
     /// Starts a command that stays, once it has written something.
-    async fn stays(&self, script: &str, user: Option<User>) -> (ExecId, stockade_runtime::Exec) {
+    pub(crate) async fn stays(
+        &self,
+        script: &str,
+        user: Option<User>,
+    ) -> (ExecId, stockade_runtime::Exec) {
         let command = Command {
             arguments: ["sh", "-c", script].map(Into::into).to_vec(),
             user,

@@ -2,6 +2,7 @@
 //! under faults of the machine, as root and as an ordinary user: a client in this process, and the
 //! built `stockade` binary as the keeper.
 
+mod access;
 mod attacks;
 mod faults;
 mod identity;

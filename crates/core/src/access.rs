@@ -19,6 +19,11 @@ use crate::names::names;
 /// The most rules that one sandbox may have.
 const MAX_RULES: usize = 1_000;
 
+/// The directories of the system that a sandbox runs on. Processes may read and execute what is in
+/// them without a rule: without it, nothing would run.
+pub const SYSTEM: &[&str] =
+    &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/sbin", "/usr"];
+
 names! {
     /// What a rule does.
     pub enum Effect: "effect" {
@@ -202,6 +207,25 @@ impl Rules {
         self.allows_normal(level, &normal(path)?)
     }
 
+    /// Whether the rules let the sandbox's own processes use a path like that: as [`Rules::allows`],
+    /// and they may read and execute what is in a directory of [`SYSTEM`], unless a rule names that
+    /// directory itself or denies the path outright.
+    ///
+    /// # Errors
+    /// As [`Rules::allows`].
+    pub fn allows_processes(&self, level: Level, path: &[u8]) -> Result<(), Error> {
+        let path = normal(path)?;
+        let rules = self.as_slice()?;
+        let is_of_system = SYSTEM.iter().any(|top| {
+            path::is_at_or_below(&path, top.as_bytes())
+                && rules.iter().all(|rule| rule.path != *top)
+        });
+        if is_of_system && Level::Execute.includes(level) && !self.denies(level, &path)? {
+            return Ok(());
+        }
+        self.allows_normal(level, &path)
+    }
+
     /// Whether the rules let a path and everything below it be used like that, as an operation
     /// does that goes through a whole tree and must not stop in the middle.
     ///
@@ -240,6 +264,21 @@ impl Rules {
     /// For a path or rules that are none.
     pub fn denies_below(&self, level: Level, path: &[u8]) -> Result<Option<&str>, Error> {
         self.denied_below(level, &normal(path)?)
+    }
+
+    /// Whether a rule denies a level of a path outright, so that nothing else can grant it. What is
+    /// merely not allowed is not denied outright.
+    ///
+    /// # Errors
+    /// For a path or rules that are none.
+    pub fn denies(&self, level: Level, path: &[u8]) -> Result<bool, Error> {
+        let path = normal(path)?;
+        let denies = |rule: &Rule| {
+            rule.effect == Effect::Deny
+                && level.includes(rule.level)
+                && path::is_at_or_below(&path, rule.path.as_bytes())
+        };
+        Ok(self.as_slice()?.iter().any(denies))
     }
 
     fn allows_normal(&self, level: Level, path: &[u8]) -> Result<(), Error> {

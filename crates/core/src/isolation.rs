@@ -39,6 +39,15 @@ pub struct WallReport {
     pub reason: Option<String>,
 }
 
+impl WallReport {
+    /// The wall `access`, in reports on sandboxes with access rules: whether their processes obey
+    /// the rules too, or why only the operations from outside do.
+    pub fn access(api_only: Option<&str>) -> Self {
+        let reason = api_only.map(|why| format!("enforcement: api-only: {why}"));
+        Self { name: "access".into(), raised: api_only.is_none(), reason }
+    }
+}
+
 /// The isolation of one sandbox as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Rules;
 use crate::id::SnapshotId;
 
 /// Everything about a sandbox that is decided before it exists.
@@ -31,6 +32,10 @@ pub struct SandboxSpec {
     pub limits: Limits,
     /// Limits without which the sandbox is wanted too, where they cannot be held.
     pub best_effort: BTreeSet<LimitName>,
+    /// Which paths inside its processes may use, and how. The system's own directories can be read
+    /// and executed as well, unless a rule names them.
+    #[serde(skip_serializing_if = "Rules::is_empty")]
+    pub access: Rules,
     /// What it can be found by.
     pub labels: BTreeMap<String, String>,
     /// How long it lives unless the lease is renewed; without one, until it is destroyed.
@@ -140,6 +145,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<SandboxSpec>("{}").unwrap(), SandboxSpec::default());
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"label":{}}"#).is_err());
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"limits":{"memory":1}}"#).is_err());
+        assert!(serde_json::from_str::<SandboxSpec>(r#"{"access":[{"path":"/"}]}"#).is_err());
     }
 
     #[test]
@@ -149,6 +155,7 @@ mod tests {
             workspace: Some(Workspace { host: "/home/me/project".into(), inside: "/work".into() }),
             limits: Limits { memory_bytes: Some(1 << 30), ..Limits::default() },
             best_effort: [LimitName::Memory].into(),
+            access: Rules::stored(r#"[{"effect":"allow","level":"read","path":"/work"}]"#),
             labels: [("owner".to_owned(), "me".to_owned())].into(),
             lease: Some(Duration::from_secs(60)),
             ..SandboxSpec::default()

@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -19,9 +20,9 @@ use crate::landlock::{Place, Ruleset, Scope};
 use crate::mounts::{self, At as _, Failure};
 use crate::pty;
 use crate::seccomp::SetIdBits;
-use crate::spec::{self, Access, JailSpec, Mount, Owners, Source, Streams, Task};
+use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
 use crate::walls::Wall;
-use crate::{argv, capabilities, landlock, network, seccomp, sys};
+use crate::{areas, argv, capabilities, landlock, network, seccomp, sys};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     // Mount points are for everybody inside, whatever the caller's files are.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let writable = writable_places(&spec).at(Wall::Landlock, words("name the writable places"))?;
+    let areas = spec.areas.take();
     let set_id_bits = set_id_bits(&spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
@@ -90,6 +92,12 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     let upper = assembly.upper.take();
     assembly.leave_host_root()?;
     let proc_missing = !assembly.attach()?;
+    let places = match &areas {
+        None => writable,
+        Some(areas) => {
+            places_of(&areas::raise(areas)?).at(Wall::Landlock, words("name the areas"))?
+        }
+    };
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
     let helper = network.enter().at(Wall::Network, words("enter the network"))?;
     let landlock = match landlock::abi() {
@@ -104,7 +112,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
         Task::Once { .. } => Scope::Own,
         Task::Serve { .. } => Scope::Namespaces,
     };
-    let ruleset = if landlock > 0 { Some(rules(&writable, scope)?) } else { None };
+    let ruleset = if landlock > 0 { Some(rules(&places, scope)?) } else { None };
 
     let (streams, master) = open_streams(&spec.task, streams)?;
     let root = match spec.task {
@@ -229,14 +237,12 @@ fn start_once(
     pid.at(Wall::Pid, || "start the command".to_owned())
 }
 
-/// The rules of files for every command: the root can be read, and these places be written.
-fn rules(writable: &[CString], scope: Scope) -> Result<Ruleset, Failure> {
-    use crate::landlock::Access;
-    let rules: Vec<_> =
-        [(Place::Path(c"/"), Access::ReadExecute), (Place::Path(c"/dev"), Access::Devices)]
-            .into_iter()
-            .chain(writable.iter().map(|path| (Place::Path(path.as_c_str()), Access::Write)))
-            .collect();
+/// The rules of files for every command: these places, and `/dev`.
+fn rules(places: &[(CString, landlock::Access)], scope: Scope) -> Result<Ruleset, Failure> {
+    let rules: Vec<_> = [(Place::Path(c"/dev"), landlock::Access::Devices)]
+        .into_iter()
+        .chain(places.iter().map(|(path, access)| (Place::Path(path.as_c_str()), *access)))
+        .collect();
     Ruleset::new(&rules, scope)
         .map_err(io::Error::from)
         .at(Wall::Landlock, || "make the rules of Landlock".to_owned())
@@ -338,21 +344,36 @@ fn wait_for_go(channel: &Channel, trees: usize) -> Result<Vec<OwnedFd>, Failure>
     }
 }
 
-/// Where the command may write, for Landlock.
-fn writable_places(spec: &JailSpec) -> io::Result<Vec<CString>> {
+/// What the command may do where, for Landlock: the root can be read, and some places be written.
+fn writable_places(spec: &JailSpec) -> io::Result<Vec<(CString, landlock::Access)>> {
+    use landlock::Access::{ReadExecute, Write};
     let writable = |mount: &Mount| match mount {
         Mount::Scratch(_) | Mount::Tree(Source::Overlay(_)) => true,
         Mount::Tree(Source::Host { access, .. }) => *access == Access::Write,
         Mount::Tree(Source::Empty) | Mount::File(_) | Mount::Link(_) | Mount::Directory => false,
     };
-    let root = spec.root_writable.then(|| Ok(c"/".to_owned()));
-    spec.mounts
-        .iter()
-        .filter(|(_, mount)| writable(mount))
-        .map(|(target, _)| mounts::c_path(target))
-        .chain([Ok(c"/dev/shm".to_owned())])
-        .chain(root)
-        .collect()
+    let root = if spec.root_writable { Write } else { ReadExecute };
+    let mounts = spec.mounts.iter().filter(|(_, mount)| writable(mount));
+    let mounts = mounts.map(|(target, _)| Ok((mounts::c_path(target)?, Write)));
+    let fixed =
+        [(c"/", root), (c"/dev/shm", Write)].map(|(path, access)| Ok((path.to_owned(), access)));
+    fixed.into_iter().chain(mounts).collect()
+}
+
+/// The same of areas. A place has what any place above it has, so this alone would not hold them.
+fn places_of(areas: &[(PathBuf, Reach)]) -> io::Result<Vec<(CString, landlock::Access)>> {
+    use landlock::Access::{Change, Read, ReadExecute, Write};
+    let place = |(path, reach): &(PathBuf, Reach)| {
+        let access = match reach {
+            Reach::Closed => return None,
+            Reach::AsIs | Reach::Open { write: false, execute: true } => ReadExecute,
+            Reach::Open { write: false, execute: false } => Read,
+            Reach::Open { write: true, execute: false } => Change,
+            Reach::Open { write: true, execute: true } => Write,
+        };
+        Some(mounts::c_path(path).map(|path| (path, access)))
+    };
+    areas.iter().filter_map(place).collect()
 }
 
 /// Whether files may become set-id programs: not where they would be the host's.

@@ -16,10 +16,14 @@ use crate::raw;
 /// What a rule allows on a file or below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
+    /// Reading and listing.
+    Read,
     /// Reading, listing and executing.
     ReadExecute,
-    /// What `ReadExecute` allows, and changing everything but device files: files may be made,
-    /// removed, truncated, linked, and moved between trees that are writable.
+    /// What `Read` allows, and changing everything but device files: files may be made, removed,
+    /// truncated, linked, and moved between trees that are writable.
+    Change,
+    /// What `Change` allows, and executing.
     Write,
     /// Reading and writing what is there and talking to devices (ioctl), for `/dev`.
     Devices,
@@ -119,7 +123,9 @@ const SCOPE_SIGNAL: u64 = 1 << 1;
 impl Access {
     const fn rights(self) -> u64 {
         match self {
+            Self::Read => READ_FILE | READ_DIRECTORY,
             Self::ReadExecute => EXECUTE | READ_FILE | READ_DIRECTORY,
+            Self::Change => Self::Write.rights() & !EXECUTE,
             Self::Write => {
                 (FIRST_RIGHTS & !(MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE)) | REFER | TRUNCATE
             }
@@ -545,7 +551,9 @@ mod tests {
         assert_eq!(handled_rights(2), 0x3fff);
         assert_eq!(handled_rights(4), 0x7fff);
         assert_eq!(handled_rights(7), 0xffff);
-        for access in [Access::ReadExecute, Access::Write, Access::Devices] {
+        for access in
+            [Access::Read, Access::ReadExecute, Access::Change, Access::Write, Access::Devices]
+        {
             assert_eq!(access.rights() & !handled_rights(NEWEST_ABI), 0);
         }
     }

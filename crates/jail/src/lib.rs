@@ -12,6 +12,7 @@
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
+mod areas;
 mod argv;
 pub mod capabilities;
 pub mod cgroup;
@@ -46,8 +47,8 @@ pub use identity::{Identity, Range};
 pub use launch::{Error, Held, Jail, Launching, begin, launch};
 pub use relay::{Captured, Sink};
 pub use spec::{
-    Access, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Scratch, Source, Streams,
-    Task, WindowSize,
+    Access, Area, Areas, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Reach,
+    Scratch, Source, Streams, Task, WindowSize,
 };
 pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
 pub use walls::Wall;

@@ -339,24 +339,13 @@ impl Assembly {
     /// Makes the overlays, then leaves the host's root for the jail's: afterwards no path leads
     /// to anything of the host (`pivot_root(2)`, "Notes").
     pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
-        let step = |text: &'static str| move || text.to_owned();
         for (_, piece) in &mut self.mounts {
             if let Piece::Held(held) = piece {
                 held.mount()?;
             }
         }
         let root = self.root.mount()?;
-        attach_mount(root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
-        rustix::process::fchdir(root).at(Wall::Root, step("enter the new root"))?;
-        rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
-        unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the host's root"))?;
-        rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))?;
-        // Whatever still covered the root would be reached by this path.
-        let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));
-        match seen {
-            [Ok(root), Ok(above)] if root == above => Ok(()),
-            _ => Err(Errno::BUSY).at(Wall::Root, step("leave nothing above the root")),
-        }
+        enter_root(root)
     }
 
     /// Puts everything in its place below the current root, and makes that read-only. True when
@@ -379,6 +368,22 @@ impl Assembly {
         sys::mount_setattr(root.mount()?.as_fd(), false, set, None)
             .at(Wall::Root, || "make the root read-only".to_owned())?;
         Ok(has_proc)
+    }
+}
+
+/// Leaves the current root for another one, and lets go of it with all that is mounted there.
+pub(crate) fn enter_root(root: &OwnedFd) -> Result<(), Failure> {
+    let step = |text: &'static str| move || text.to_owned();
+    attach_mount(root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
+    rustix::process::fchdir(root).at(Wall::Root, step("enter the new root"))?;
+    rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
+    unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the old root"))?;
+    rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))?;
+    // Whatever still covered the root would be reached by this path.
+    let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));
+    match seen {
+        [Ok(root), Ok(above)] if root == above => Ok(()),
+        _ => Err(Errno::BUSY).at(Wall::Root, step("leave nothing above the root")),
     }
 }
 
@@ -483,11 +488,11 @@ fn attach_proc(proc: Option<OwnedFd>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
+pub(crate) fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
     move_mount(mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-fn new_tmpfs(
+pub(crate) fn new_tmpfs(
     mode: u32,
     size_bytes: u64,
     owner: &[(&str, String)],
@@ -535,17 +540,17 @@ fn unless_there(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     unless_there(with_parents(path, || fs::DirBuilder::new().mode(0o755).create(path)))
 }
 
-fn make_link(to: &Path, path: &Path) -> io::Result<()> {
+pub(crate) fn make_link(to: &Path, path: &Path) -> io::Result<()> {
     unless_there(with_parents(path, || std::os::unix::fs::symlink(to, path)))
 }
 
 /// Makes an empty file unless something is there: what is there is left alone, as it may be in
 /// the view.
-fn touch(path: &Path) -> io::Result<()> {
+pub(crate) fn touch(path: &Path) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     let options = options.create_new(true).write(true).mode(0o444);
     unless_there(with_parents(path, || options.open(path).map(drop)))

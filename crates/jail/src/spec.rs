@@ -31,8 +31,63 @@ pub struct JailSpec {
     pub cgroup: Option<crate::cgroup::Group>,
     /// Descriptors that init keeps open: locks that are to be held as long as the jail lives.
     pub kept: Vec<OwnedFd>,
+    /// What may be done where, when that is not the same everywhere.
+    pub areas: Option<Areas>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
+}
+
+/// What may be done where.
+#[derive(Debug, Clone)]
+pub struct Areas {
+    /// The root, then places below it with rights of their own; what lies in a place comes after it.
+    pub list: Vec<Area>,
+    /// Whom the directories belong to that are made for areas, inside.
+    pub user: u32,
+    /// See `user`.
+    pub group: u32,
+}
+
+/// A place inside with rights of its own, which hold for everything below but other areas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Area {
+    /// An absolute path in normal form. Where it leads through a link, it can take nothing away,
+    /// and what it leads to has the rights that it has by its own name.
+    pub path: PathBuf,
+    /// What may be done there.
+    pub reach: Reach,
+    /// Whether it becomes a directory where it is missing.
+    pub is_made: bool,
+}
+
+/// What may be done in an area, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// What could be done there anyway.
+    AsIs,
+    /// Nothing: what is there cannot be seen.
+    Closed,
+    /// Reading, and what is said.
+    Open {
+        /// Changing what is there.
+        write: bool,
+        /// Executing it.
+        execute: bool,
+    },
+}
+
+impl Reach {
+    /// Whether something may be done there that may not be done here.
+    pub(crate) const fn lacks(self, there: Self) -> bool {
+        match (self, there) {
+            (Self::AsIs, _) | (_, Self::Closed) => false,
+            (Self::Closed, _) => true,
+            (Self::Open { write, execute }, Self::Open { write: writes, execute: executes }) => {
+                (writes && !write) || (executes && !execute)
+            }
+            (Self::Open { write, execute }, Self::AsIs) => !(write && execute),
+        }
+    }
 }
 
 /// What a jail is for.

@@ -49,15 +49,7 @@ impl Owned {
     /// Whether the rules let a program be run. What the runtime brings with it may be, unless a
     /// rule names it.
     pub(crate) fn may_run(&self, program: &[u8]) -> Result<(), Problem> {
-        const SYSTEM: [&[u8]; 5] = [b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib64/"];
-        let rules = self.rules.as_slice().map_err(|error| of_access(&error))?;
-        let named = rules.iter().any(|rule| {
-            let path = rule.path.as_bytes();
-            path != b"/" && (program.starts_with(path) || path.starts_with(program))
-        });
-        if !named && SYSTEM.iter().any(|directory| program.starts_with(directory)) {
-            return Ok(());
-        }
-        self.allows(Level::Execute, program)
+        let may = self.rules.allows_processes(Level::Execute, program);
+        may.map_err(|error| of_access(&error))
     }
 }

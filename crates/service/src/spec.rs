@@ -97,6 +97,7 @@ pub(crate) fn runtime(row: &SandboxRow) -> Result<SandboxSpec> {
         working_directory: request.working_directory.clone(),
         limits: request.limits,
         best_effort: request.best_effort.clone(),
+        access: row.rules.clone(),
         labels: row.labels(),
         lease: lease(row.expires_at, row.created_at),
     })

@@ -79,6 +79,7 @@ pub(super) fn spec(
         },
         cgroup: None,
         kept: vec![lock],
+        areas: None,
         landlock_optional: arguments.best_effort.contains(&BestEffort::Landlock),
     })
 }

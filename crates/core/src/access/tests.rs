@@ -114,6 +114,35 @@ fn a_move_takes_nothing_away_from_its_rule() {
 }
 
 #[test]
+fn what_is_denied_outright_is_told_from_what_is_not_allowed() {
+    let rules = rules(&[(Allow, Read, "/w"), (Deny, ReadWrite, "/w/a")]);
+    for (level, path, denied) in [
+        (ReadWrite, "/w/a/b", true),
+        (Read, "/w/a", false),
+        (ReadWrite, "/w", false),
+        (Read, "/other", false),
+    ] {
+        assert_eq!(rules.denies(level, path.as_bytes()), Ok(denied), "{level} {path}");
+    }
+}
+
+#[test]
+fn processes_may_use_the_system_unless_a_rule_names_it() {
+    let may =
+        |rules: &Rules, level, path: &str| rules.allows_processes(level, path.as_bytes()).is_ok();
+    let plain = rules(&[(Allow, ReadWrite, "/w"), (Allow, ReadWrite, "/usr/local/mine")]);
+    assert!(may(&plain, Execute, "/usr/bin/env") && may(&plain, Read, "/etc/passwd"));
+    assert!(!may(&plain, ReadWrite, "/usr/bin/env") && !may(&plain, Execute, "/usrx"));
+    assert!(may(&plain, ReadWrite, "/w/a") && !may(&plain, Execute, "/w/a"));
+    let named = rules(&[(Allow, Read, "/usr"), (Deny, Execute, "/bin/sh"), (Deny, Read, "/etc")]);
+    assert!(!may(&named, Execute, "/usr/bin/env") && may(&named, Read, "/usr/bin/env"));
+    assert!(!may(&named, Execute, "/bin/sh") && may(&named, Read, "/bin/sh"));
+    assert!(may(&named, Execute, "/bin/ls") && !may(&named, Read, "/etc/passwd"));
+    assert!(!may(&rules(&[(Deny, Execute, "/")]), Execute, "/bin/ls"));
+    assert!(may(&Rules::default(), ReadWrite, "/anything"));
+}
+
+#[test]
 fn bad_rules_are_refused_with_their_index() {
     let good = r#"{"effect":"allow","level":"read","path":"/w"}"#;
     for bad in [

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stockade_core::sandbox::{LimitName, Limits, Root};
-use stockade_core::{Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec};
+use stockade_core::{
+    Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
+};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -206,7 +208,11 @@ fn isolation(state: &State, spec: &SandboxSpec) -> Result<Isolation> {
         }
     }
     let reasons = vec!["this is a fake: nothing runs, and nothing is isolated".to_owned()];
-    Ok(Isolation { level: Level::Reduced, walls: Vec::new(), limits, reasons })
+    let mut walls = Vec::new();
+    if !spec.access.is_empty() {
+        walls.push(WallReport::access(Some("nothing runs")));
+    }
+    Ok(Isolation { level: Level::Reduced, walls, limits, reasons })
 }
 
 fn asked(limits: &Limits) -> impl Iterator<Item = (LimitName, Capability)> {

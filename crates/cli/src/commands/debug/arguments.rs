@@ -217,7 +217,6 @@ impl Spec {
             mounts: self.mount.into_iter().map(mount(false)).chain(writable).collect(),
             environment: self.env.into_iter().collect(),
             user: self.user,
-            working_directory: None,
             limits: Limits {
                 memory_bytes: self.memory,
                 cpu_millis: self.cpus,
@@ -227,6 +226,7 @@ impl Spec {
             best_effort: self.best_effort.into_iter().collect(),
             labels: self.label.into_iter().collect(),
             lease: self.lease,
+            ..SandboxSpec::default()
         }
     }
 }

@@ -73,6 +73,7 @@ impl Served {
             rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
             cgroup: None,
             kept: kept.into_iter().collect(),
+            areas: None,
             landlock_optional: true,
         };
         let mut launching = begin(spec).unwrap();

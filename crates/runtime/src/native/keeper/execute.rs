@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::pipe::{PipeFlags, pipe_with};
 use stockade_core::ExecId;
+use stockade_core::access::Level;
 use stockade_core::sandbox::User;
 use stockade_jail::WindowSize;
 use stockade_jail::control::{COMMANDS, Execute, Request, Target};
@@ -127,11 +128,19 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Where a command starts: where it was asked to, else where the sandbox's commands do, else in
+    /// its user's home, unless that is closed by rules.
     fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
-        let own = || self.record.spec.working_directory.clone();
+        let spec = &self.record.spec;
+        let own = || spec.working_directory.clone();
+        let home = || {
+            let home = desk.users.home(user).as_bytes();
+            let home = if spec.access.allows(Level::Read, home).is_ok() { home } else { b"/" };
+            home.to_vec()
+        };
         asked
             .or_else(|| own().map(|path| path.into_os_string().into_encoded_bytes()))
-            .unwrap_or_else(|| desk.users.home(user).as_bytes().to_vec())
+            .unwrap_or_else(home)
     }
 
     /// Makes the pipes of a command. Its own ends belong to its user, who may open them again, as

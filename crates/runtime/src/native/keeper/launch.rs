@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::Rename;
 use stockade_core::sandbox::{LimitName, Root};
-use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
+use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec, WallReport};
 use stockade_jail::control::{self, Request};
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 
@@ -78,7 +78,7 @@ impl Sandbox {
         };
         let path = desk.directory.path().join("sandboxes").join(&name);
         let parts =
-            Parts { data: &desk.data, place: &path, root: &root, restored: layers.is_some() };
+            Parts { data: &desk.data, place: &path, root: &root, restored: layers.is_some(), user };
         let checked = plan::check(&spec, &parts)?;
         let environment = std::mem::take(&mut spec.environment);
         let lease = spec.lease.map(record::Lease::from_now);
@@ -148,6 +148,7 @@ impl Sandbox {
             place: &path,
             root: &self.record.root,
             restored: matches!(self.record.spec.root, Root::Snapshot(_)),
+            user: self.record.user,
         };
         let Granted { group, reports } = granted;
         let listener = control::listen(self.directory(), SOCKET)
@@ -184,7 +185,10 @@ impl Sandbox {
             Ok(None) => {}
             Ok(Some(held)) => {
                 let limits = std::mem::take(&mut self.reports);
-                let isolation = isolation(held.landlock, held.proc_missing, limits);
+                let mut isolation = isolation(held.landlock, held.proc_missing, limits);
+                if !self.record.spec.access.is_empty() {
+                    isolation.walls.push(WallReport::access(None));
+                }
                 if let Err(error) = self.join(desk, held, isolation) {
                     self.fail(desk, exhausted("a new jail", &error));
                 }

@@ -9,6 +9,7 @@
 
 mod account;
 mod adopt;
+mod areas;
 mod client;
 mod command;
 mod connections;

@@ -7,15 +7,16 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use stockade_core::sandbox::{HostMount, Root, Workspace};
+use stockade_core::sandbox::{HostMount, Root, User, Workspace};
 use stockade_core::{SandboxSpec, sandbox};
 use stockade_jail::cgroup::Group;
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    Access, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Source, Task, system,
+    Access, Areas, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Source, Task, system,
 };
 
 use super::account::Users;
+use super::areas;
 use super::programs::Programs;
 use super::record::Environment;
 use crate::native::wire::Failure;
@@ -40,6 +41,8 @@ pub(super) struct Parts<'a> {
     pub(super) root: &'a Root,
     /// Whether the layers are there, with the owners that they have inside.
     pub(super) restored: bool,
+    /// Its ordinary user.
+    pub(super) user: User,
 }
 
 /// A request for which a jail may be made: every path of the host was looked at.
@@ -48,6 +51,7 @@ pub(super) struct Checked {
     lower: Lower,
     workspace: Option<(PathBuf, PathBuf)>,
     mounts: Vec<(PathBuf, Mount)>,
+    areas: Option<Areas>,
 }
 
 #[derive(Debug)]
@@ -88,7 +92,8 @@ pub(super) fn check(spec: &SandboxSpec, parts: &Parts<'_>) -> Result<Checked, Fa
         .map(|asked| mount(asked, workspace.as_ref(), parts.data))
         .collect::<Result<_, _>>()?;
     check_words(spec, &spec.environment)?;
-    Ok(Checked { lower, workspace, mounts })
+    let areas = areas::of(&spec.access, parts.user)?;
+    Ok(Checked { lower, workspace, mounts, areas })
 }
 
 /// Refuses a directory or variables that no command can have.
@@ -114,7 +119,7 @@ pub(super) fn spec(
     listener: OwnedFd,
 ) -> Result<JailSpec, Failure> {
     let users = Users::of(&identity);
-    let Checked { lower, workspace, mounts: asked } = checked;
+    let Checked { lower, workspace, mounts: asked, areas } = checked;
     let (lower, mut mounts, is_image) = match lower {
         Lower::Directory(lower) => (lower, Vec::new(), true),
         Lower::Host => {
@@ -150,6 +155,7 @@ pub(super) fn spec(
         },
         cgroup: group,
         kept: lock.into_iter().collect(),
+        areas,
         landlock_optional: false,
     })
 }
@@ -320,7 +326,8 @@ mod tests {
         };
         change(&mut spec);
         let root = spec.root.clone();
-        let parts = Parts { data: &data, place: &data, root: &root, restored: false };
+        let user = User { user: 0, group: 0 };
+        let parts = Parts { data: &data, place: &data, root: &root, restored: false, user };
         check(&spec, &parts)
     }
 

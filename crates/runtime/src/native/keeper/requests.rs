@@ -266,12 +266,13 @@ impl Keeper {
 
 /// Whether a jail that was made for nobody can be the one that is asked for.
 fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>) -> bool {
-    let SandboxSpec { root, workspace, mounts, limits, .. } = spec;
+    let SandboxSpec { root, workspace, mounts, limits, access, .. } = spec;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
         && layers.is_none()
         && workspace.is_none()
         && mounts.is_empty()
+        && access.is_empty()
         && unlimited.or(limits.disk_bytes).is_none()
 }
 
@@ -290,6 +291,7 @@ fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use stockade_core::access::Rules;
     use stockade_core::sandbox::{LimitName, Limits, Workspace};
 
     use super::*;
@@ -311,6 +313,8 @@ mod tests {
         let workspace = Workspace { host: "/a".into(), inside: "/b".into() };
         assert!(!with(&|spec| spec.workspace = Some(workspace.clone())));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
+        let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
+        assert!(!with(&|spec| spec.access = Rules::stored(rules)));
         for limits in [
             Limits { memory_bytes: Some(1), ..Limits::default() },
             Limits { cpu_millis: Some(1), ..Limits::default() },

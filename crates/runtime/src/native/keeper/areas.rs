@@ -1,0 +1,131 @@
+//! From access rules to the areas of a jail. The rights of a path change only where a rule names
+//! it, so there is one area for each such path, and for each directory of the system.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use stockade_core::access::{Level, Rules, SYSTEM};
+use stockade_core::sandbox::User;
+use stockade_jail::{Area, Areas, Reach};
+
+use crate::native::wire::Failure;
+
+/// What the jail itself has put there, and what is in there is not the sandbox's.
+const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// The one place in those that holds files.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The areas of a jail for these rules; none when there are no rules. Directories that are made for
+/// them belong to `user`.
+pub(super) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Failure> {
+    let invalid = |error: stockade_core::access::Error| Failure::Invalid(error.to_string());
+    let list = rules.as_slice().map_err(invalid)?;
+    if list.is_empty() {
+        return Ok(None);
+    }
+    let named: BTreeSet<&Path> = list.iter().map(|rule| Path::new(&rule.path)).collect();
+    for path in &named {
+        let of_kernel = KERNEL.iter().any(|top| path.starts_with(top) && *path != Path::new(top));
+        if of_kernel && *path != Path::new(SHARED_MEMORY) {
+            let text = format!("a rule for {}: that belongs to the sandbox itself", path.display());
+            return Err(Failure::Invalid(text));
+        }
+    }
+    let kernel = KERNEL.iter().chain([&SHARED_MEMORY]);
+    let fixed = SYSTEM.iter().chain(kernel).chain([&"/"]).map(Path::new);
+    // By component, so that a directory comes before what is in it.
+    let paths: BTreeSet<&Path> = named.iter().copied().chain(fixed).collect();
+
+    let areas = paths.into_iter().map(|path| {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let may = |level| rules.allows_processes(level, bytes).is_ok();
+        let is_of_kernel = KERNEL.iter().any(|top| path == Path::new(top));
+        // Seen, as all of `/dev` is, and written only by a rule.
+        let is_seen = path == Path::new(SHARED_MEMORY)
+            && !rules.denies(Level::Read, bytes).map_err(invalid)?;
+        let reach = if is_of_kernel && !named.contains(path) {
+            Reach::AsIs
+        } else if may(Level::Read) || is_seen {
+            Reach::Open { write: may(Level::ReadWrite), execute: may(Level::Execute) }
+        } else {
+            Reach::Closed
+        };
+        Ok(Area { path: PathBuf::from(path), reach, is_made: named.contains(path) })
+    });
+    let list = areas.collect::<Result<_, Failure>>()?;
+    Ok(Some(Areas { list, user: user.user, group: user.group }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const USER: User = User { user: 1000, group: 1000 };
+
+    fn rules(list: &[(&str, &str, &str)]) -> Rules {
+        let rule = |(effect, level, path): &(&str, &str, &str)| serde_json::json!({"effect": effect, "level": level, "path": path});
+        Rules::from_values(list.iter().map(rule).collect()).unwrap()
+    }
+
+    fn reaches(list: &[(&str, &str, &str)]) -> BTreeMap<String, Reach> {
+        let areas = of(&rules(list), USER).unwrap().unwrap();
+        assert_eq!(areas.list[0].path, Path::new("/"));
+        let named = |area: Area| (area.path.display().to_string(), area.reach);
+        areas.list.into_iter().map(named).collect()
+    }
+
+    const fn open(write: bool, execute: bool) -> Reach {
+        Reach::Open { write, execute }
+    }
+
+    #[test]
+    fn no_rules_make_no_areas_and_unreadable_ones_no_sandbox() {
+        assert!(of(&Rules::default(), USER).unwrap().is_none());
+        assert!(matches!(of(&Rules::stored("{"), USER), Err(Failure::Invalid(_))));
+    }
+
+    #[test]
+    fn what_no_rule_allows_is_closed_but_for_the_system() {
+        let reaches = reaches(&[("allow", "readwrite", "/w"), ("deny", "readwrite", "/w/vendor")]);
+        for (path, reach) in [
+            ("/", Reach::Closed),
+            ("/w", open(true, false)),
+            ("/w/vendor", open(false, false)),
+            ("/usr", open(false, true)),
+            ("/etc", open(false, true)),
+            ("/dev", Reach::AsIs),
+            ("/dev/shm", open(false, false)),
+            ("/proc", Reach::AsIs),
+        ] {
+            assert_eq!(reaches[path], reach, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_names_a_directory_of_the_system_decides_on_it() {
+        let named = reaches(&[("allow", "read", "/usr"), ("allow", "readwrite", "/dev/shm")]);
+        assert_eq!(named["/usr"], open(false, false));
+        assert_eq!(named["/dev/shm"], open(true, false));
+        let carved = reaches(&[
+            ("allow", "read", "/"),
+            ("deny", "execute", "/usr/bin"),
+            ("deny", "read", "/etc"),
+            ("allow", "readwrite", "/usr/local/mine"),
+        ]);
+        assert_eq!(carved["/"], open(false, false));
+        assert_eq!(carved["/usr"], open(false, true));
+        assert_eq!(carved["/usr/bin"], open(false, false));
+        assert_eq!(carved["/usr/local/mine"], open(true, true));
+        assert_eq!(carved["/etc"], Reach::Closed);
+    }
+
+    #[test]
+    fn what_is_in_the_directories_of_the_kernel_has_no_rules() {
+        for path in ["/proc/self", "/sys/kernel", "/dev/null"] {
+            let refused = of(&rules(&[("allow", "read", path)]), USER).unwrap_err();
+            assert!(matches!(refused, Failure::Invalid(text) if text.contains(path)));
+        }
+    }
+}
