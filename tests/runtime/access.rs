@@ -15,8 +15,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use stockade_core::access::Rules;
-use stockade_core::sandbox::Workspace;
-use stockade_core::{Isolation, SandboxId, SandboxSpec};
+use stockade_core::sandbox::{Root, Workspace};
+use stockade_core::{Isolation, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Ending, Error, Runtime as _, SandboxPath, WriteOptions};
 
@@ -59,6 +59,7 @@ scenes! {
     two_commands_together_do_not_get_further
     operations_from_outside_meet_the_same_walls
     rules_that_cannot_be_held_are_refused
+    a_snapshot_that_lays_traps_is_held_to_the_rules
 }
 
 /// A keeper, and a project that becomes `/w` of its sandboxes.
@@ -443,6 +444,49 @@ fn rules_that_cannot_be_held_are_refused(stage: Stage) -> Pin<Box<dyn Future<Out
         let without = stage.sandbox(&[]).await;
         let status = stage.native.inspect(&without.id).await.unwrap();
         assert_eq!(told(status.isolation), None);
+    })
+}
+
+fn a_snapshot_that_lays_traps_is_held_to_the_rules(
+    stage: Stage,
+) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let first = stage.sandbox(&[]).await;
+        let traps = format!(
+            "mkdir -p /traps/a/closed /traps/b; echo {SECRET} >/traps/a/closed/key
+            ln -s a /traps/link; ln -s /traps/a/closed /traps/b/closed; echo x >/traps/file; mkfifo /traps/fifo"
+        );
+        first.shell(&traps).await;
+        let snapshot = SnapshotId::new("traps").unwrap();
+        stage.native.snapshot(&first.id, &snapshot).await.unwrap();
+        let restored = |rules: &[(&str, &str, &str)]| SandboxSpec {
+            root: Root::Snapshot(SnapshotId::new("traps").unwrap()),
+            ..stage.spec(rules)
+        };
+        let everything = [("allow", "readwrite", "/"), ("allow", "execute", "/")];
+        let with = |rule| [&everything[..], &[("deny", "read", rule)]].concat();
+        let second =
+            Attacked::raise_with(&stage.native, "second", &restored(&with("/traps/a/closed")))
+                .await;
+        second
+            .fails(&[
+                "cat /traps/a/closed/key",
+                "cat /traps/link/closed/key",
+                "cat /traps/b/closed/key",
+                "mv /traps/a /traps/c",
+                "mv /traps /other",
+            ])
+            .await;
+        for (number, rule) in
+            ["/traps/link/closed", "/traps/b/closed", "/traps/file/x"].into_iter().enumerate()
+        {
+            let id = SandboxId::new(format!("trapped-{number}")).unwrap();
+            let refused = stage.native.create(&id, &restored(&with(rule))).await.unwrap_err();
+            assert!(matches!(refused, Error::Wall { .. }), "{rule}: {refused:?}");
+        }
+        let id = SandboxId::new("pipe").unwrap();
+        stage.native.create(&id, &restored(&with("/traps/fifo"))).await.unwrap();
+        stage.native.remove_snapshot(&snapshot).await.unwrap();
     })
 }
 
