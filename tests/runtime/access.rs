@@ -434,6 +434,10 @@ fn rules_that_cannot_be_held_are_refused(stage: Stage) -> Pin<Box<dyn Future<Out
         );
         let refused = stage.refusal(&rules(&[("deny", "read", "/proc/1")])).await;
         assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
+        let unreadable = SandboxSpec { access: Rules::stored("{"), ..stage.spec(&[]) };
+        let id = SandboxId::new("unreadable").unwrap();
+        assert!(stage.native.create(&id, &unreadable).await.is_err());
+        assert!(stage.native.inspect(&id).await.is_err(), "nothing was made");
         let told = |isolation: Isolation| {
             let access = isolation.walls.into_iter().find(|wall| wall.name == "access");
             access.map(|wall| (wall.raised, wall.reason))
