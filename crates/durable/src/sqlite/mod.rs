@@ -14,6 +14,8 @@ mod schema;
 mod statements;
 mod store;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod workflows;
 mod writer;
 

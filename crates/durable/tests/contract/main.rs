@@ -7,9 +7,14 @@
 )]
 
 mod cancellation;
+mod children;
+mod collection;
 mod fencing;
+mod messages;
+mod queues;
 mod replay;
 mod steps;
 mod streams;
+mod timers;
 mod workflows;
 mod world;
