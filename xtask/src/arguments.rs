@@ -16,8 +16,12 @@ usage: cargo xtask COMMAND
                               how long a sandbox takes from start to exit, beside its peers
   bench runtime [--runs N] [--json FILE] [--docker-image NAME]
                               what a held sandbox costs, beside a process of the host
+  bench durable [--runs N] [--json FILE]
+                              what a durable step costs, beside a commit of the same disk
   crash runtime [--kills N] [--seed N]
                               clients, keepers and inits are killed at random under load
+  crash durable [--kills N] [--seed N]
+                              what executes workflows is killed at every write and at random
   fuzz [--seconds N] [--seed N] [--target NAME]
                               mutated input for the parsers that read what a sandbox wrote";
 
@@ -36,13 +40,17 @@ pub(crate) enum Command {
     BenchStart(BenchOptions),
     /// Measure what held sandboxes cost.
     BenchRuntime(BenchOptions),
+    /// Measure what durable steps cost.
+    BenchDurable(BenchOptions),
     /// Kill what holds sandboxes, and look at what is left.
     CrashRuntime(CrashOptions),
+    /// Kill what executes workflows, and look at what is left.
+    CrashDurable(CrashOptions),
     /// Feed mutated input to the parsers.
     Fuzz(FuzzOptions),
 }
 
-/// Options of `bench start` and `bench runtime`.
+/// Options of `bench`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BenchOptions {
     /// How many rounds are counted; each starts every contender once.
@@ -59,7 +67,7 @@ impl Default for BenchOptions {
     }
 }
 
-/// Options of `crash runtime`.
+/// Options of `crash`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CrashOptions {
     /// How many processes are killed.
@@ -100,22 +108,19 @@ impl Command {
             ["ci"] => Ok(Self::Ci),
             ["tidy"] => Ok(Self::Tidy),
             ["guest"] => Ok(Self::Guest),
-            ["bench", "start", options @ ..] => Ok(Self::BenchStart(bench(options)?)),
-            ["bench", "runtime", options @ ..] => Ok(Self::BenchRuntime(bench(options)?)),
-            ["crash", "runtime", options @ ..] => {
-                let mut parsed = CrashOptions::default();
-                for (name, value) in pairs(options)? {
-                    match name {
-                        "--kills" => parsed.kills = positive(name, value)?,
-                        "--seed" => {
-                            let seed = value.parse();
-                            parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
-                        }
-                        _ => bail!("`crash runtime` has no option `{name}`"),
-                    }
-                }
-                Ok(Self::CrashRuntime(parsed))
+            ["bench", "start", options @ ..] => {
+                Ok(Self::BenchStart(bench(options, BenchOptions::default())?))
             }
+            ["bench", "runtime", options @ ..] => {
+                Ok(Self::BenchRuntime(bench(options, BenchOptions::default())?))
+            }
+            ["bench", "durable", options @ ..] => {
+                // Its rounds are long ones.
+                let default = BenchOptions { rounds: 100, ..BenchOptions::default() };
+                Ok(Self::BenchDurable(bench(options, default)?))
+            }
+            ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
+            ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(crash(options)?)),
             ["fuzz", options @ ..] => {
                 let mut parsed = FuzzOptions::default();
                 for (name, value) in pairs(options)? {
@@ -157,8 +162,22 @@ fn positive(name: &str, value: &str) -> anyhow::Result<usize> {
     }
 }
 
-fn bench(options: &[&str]) -> anyhow::Result<BenchOptions> {
-    let mut parsed = BenchOptions::default();
+fn crash(options: &[&str]) -> anyhow::Result<CrashOptions> {
+    let mut parsed = CrashOptions::default();
+    for (name, value) in pairs(options)? {
+        match name {
+            "--kills" => parsed.kills = positive(name, value)?,
+            "--seed" => {
+                let seed = value.parse();
+                parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
+            }
+            _ => bail!("`crash` has no option `{name}`"),
+        }
+    }
+    Ok(parsed)
+}
+
+fn bench(options: &[&str], mut parsed: BenchOptions) -> anyhow::Result<BenchOptions> {
     for (name, value) in pairs(options)? {
         match name {
             "--runs" => parsed.rounds = positive(name, value)?,
@@ -195,6 +214,8 @@ mod tests {
             Command::CrashRuntime(CrashOptions { kills: 9, seed: Some(4) })
         );
         assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
+        assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
+        assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
         assert_eq!(
             parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
             Command::Fuzz(FuzzOptions {

@@ -2,6 +2,7 @@
 //! contenders take turns in one run, so that whatever else the machine does hits them alike.
 
 mod contenders;
+pub(crate) mod durable;
 pub(crate) mod runtime;
 mod statistics;
 

@@ -44,6 +44,10 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     report.step("crash", || {
         Ok(Outcome::of(crash::run(workspace, &CrashOptions::default())?, "see `FAULT` above"))
     });
+    report.step("crash durable", || {
+        let clean = crash::durable::run(workspace, &CrashOptions::default())?;
+        Ok(Outcome::of(clean, "see `FAULT` above"))
+    });
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
     report.step("deny", || deny(workspace));
     report.step("fuzz", || {

@@ -47,7 +47,9 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
         Command::Tidy => tidy::run(workspace),
         Command::BenchStart(options) => bench::start(workspace, options),
         Command::BenchRuntime(options) => bench::runtime::run(workspace, options),
+        Command::BenchDurable(options) => bench::durable::run(workspace, options),
         Command::CrashRuntime(options) => crash::run(workspace, options),
+        Command::CrashDurable(options) => crash::durable::run(workspace, options),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),
             Answer::Broken => Ok(false),

@@ -6,7 +6,8 @@ use std::time::Duration;
 use stockade_durable::{Builder, Context, Engine, Error, Failure, Status};
 use tokio::sync::Semaphore;
 
-use crate::world::{Counter, Death, FAST, World, id, insert, result, soon, start, until};
+use crate::mortal::Death;
+use crate::world::{Counter, FAST, World, id, insert, result, soon, start, until};
 
 /// A workflow of two steps with a gate between; what each step returns is counted.
 fn gated(builder: Builder, gate: &Arc<Semaphore>, done: &Counter) -> Builder {

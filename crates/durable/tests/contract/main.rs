@@ -11,6 +11,7 @@ mod children;
 mod collection;
 mod fencing;
 mod messages;
+mod mortal;
 mod queues;
 mod replay;
 mod steps;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use stockade_durable::{Engine, Error};
 
-use crate::world::{Death, SOON, World, id, result, start, until};
+use crate::mortal::Death;
+use crate::world::{SOON, World, id, result, start, until};
 
 #[tokio::test]
 async fn messages_arrive_in_order_once_and_by_topic() {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use stockade_durable::{Builder, Engine, Error, Queue, StartOptions, Status, WorkflowId};
 use tokio::sync::Semaphore;
 
-use crate::world::{Death, FAST, World, id, named, result, start, until};
+use crate::mortal::Death;
+use crate::world::{FAST, World, id, named, result, start, until};
 
 const QUEUE: &str = "fireflow-sandbox";
 

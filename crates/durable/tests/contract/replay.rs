@@ -11,7 +11,8 @@ use stockade_durable::{
     Builder, Context, Engine, Error, Failure, Record, StartOptions, StepOptions,
 };
 
-use crate::world::{Death, World, id, insert, named, result, start};
+use crate::mortal::Death;
+use crate::world::{World, id, insert, named, result, start};
 
 /// One line of a program that a workflow runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -6,7 +6,8 @@ use stockade_durable::{
     Backoff, Error, Failure, Record, StartOptions, Statement, StepOptions, StepOutcome,
 };
 
-use crate::world::{Counter, Death, World, bump, id, insert, result, soon, start};
+use crate::mortal::Death;
+use crate::world::{Counter, World, bump, id, insert, result, soon, start};
 
 fn tries(retries: u32) -> StepOptions {
     let backoff = Backoff { initial: Duration::from_millis(1), ..Backoff::default() };

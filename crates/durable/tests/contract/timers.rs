@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use stockade_durable::{Engine, Status};
 
-use crate::world::{Death, World, id, result, start, until};
+use crate::mortal::Death;
+use crate::world::{World, id, result, start, until};
 
 #[tokio::test]
 async fn a_crash_does_not_lengthen_a_sleep() {
