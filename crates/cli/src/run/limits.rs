@@ -17,6 +17,9 @@ const DISK_INTERVAL: Duration = Duration::from_millis(250);
 /// How much of the disk a run always leaves free.
 const RESERVED_BYTES: u64 = 512 << 20;
 
+/// The command that asks for limits, in remedies.
+pub(crate) const COMMAND: &str = "stockade run …";
+
 /// The limits of a run: the control groups that hold them, and how each is held.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -111,7 +114,10 @@ fn refused(refusal: &Refusal) -> Problem {
         format!("the limit `{name}` cannot be held on this host, so nothing was run"),
     )
     .because(&refusal.reason)
-    .remedied_by(format!("{}, or go on without it: --best-effort {name}", refusal.remedy))
+    .remedied_by(format!(
+        "{}, or go on without it: --best-effort {name}",
+        refusal.remedy.of(COMMAND)
+    ))
 }
 
 /// The problem of a memory limit that is held, and in which no command can be started.

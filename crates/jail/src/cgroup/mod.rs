@@ -28,6 +28,7 @@ use rustix::fs::{Mode, OFlags};
 use detect::{Hierarchies, Unified};
 use freezer::Freezer;
 pub use held::Place;
+pub use remedy::Remedy;
 use remedy::{Asker, Cause, Top};
 
 /// What a jail may use; `None` is no limit.
@@ -91,8 +92,8 @@ pub struct Refusal {
     pub limit: Limit,
     /// Why not, in one sentence.
     pub reason: String,
-    /// What to do about it: a command that can be pasted where there is one.
-    pub remedy: String,
+    /// What to do about it.
+    pub remedy: Remedy,
 }
 
 impl Unavailable {

@@ -58,6 +58,28 @@ pub(super) struct Top<'a> {
     pub(super) whole: bool,
 }
 
+/// What makes a limit possible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remedy {
+    /// What to do.
+    Alone(String),
+    /// Commands to type before the one that asks for the limit.
+    Before(String),
+    /// A command that the one which asks for the limit is given to.
+    Around(String),
+}
+
+impl Remedy {
+    /// The remedy in words for whoever asks for the limit by `command`.
+    pub fn of(&self, command: &str) -> String {
+        match self {
+            Self::Alone(text) => text.clone(),
+            Self::Before(commands) => format!("{commands}, then: {command}"),
+            Self::Around(outer) => format!("{outer} {command}"),
+        }
+    }
+}
+
 impl Cause {
     /// The cause in one sentence.
     pub(super) fn reason(&self, limit: Limit) -> String {
@@ -85,17 +107,19 @@ impl Cause {
     }
 
     /// What to do about it.
-    pub(super) fn remedy(&self, limit: Limit, asker: Asker<'_>) -> String {
+    pub(super) fn remedy(&self, limit: Limit, asker: Asker<'_>) -> Remedy {
         let controller = limit.controller();
         match self {
-            Self::Setting { .. } => "choose a value within what the group above allows".to_owned(),
+            Self::Setting { .. } => {
+                Remedy::Alone("choose a value within what the group above allows".to_owned())
+            }
             Self::Denied { parent, source }
                 if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
             {
                 let mount = asker.unified.map_or_else(|| mount_of(parent), |top| top.mount);
-                format!("mount -o remount,rw {}", mount.display())
+                Remedy::Alone(format!("mount -o remount,rw {}", mount.display()))
             }
-            Self::NoController => missing(controller, asker.unified.is_some()),
+            Self::NoController => Remedy::Alone(missing(controller, asker.unified.is_some())),
             Self::NotGiven { group }
             | Self::Busy { group }
             | Self::Denied { parent: group, .. } => {
@@ -111,9 +135,9 @@ impl Cause {
 }
 
 /// The command that gets a group of one's own from systemd.
-fn scope(user: u32) -> String {
+fn scope(user: u32) -> Remedy {
     let whose = if user == 0 { "" } else { "--user " };
-    format!("systemd-run {whose}--scope -p Delegate=yes stockade run …")
+    Remedy::Around(format!("systemd-run {whose}--scope -p Delegate=yes"))
 }
 
 /// Where a controller is that no hierarchy has.
@@ -133,7 +157,7 @@ fn missing(controller: &str, unified: bool) -> String {
 
 /// The commands with which root has a hierarchy of version 2 give a controller to its groups; for
 /// another user, to a group of the user's own with the user's shell below it.
-fn give(top: Top<'_>, user: u32, controller: &str) -> String {
+fn give(top: Top<'_>, user: u32, controller: &str) -> Remedy {
     let mount = top.mount.display();
     let mut commands = vec![format!("echo +{controller} > {mount}/cgroup.subtree_control")];
     if !top.whole {
@@ -154,18 +178,18 @@ fn give(top: Top<'_>, user: u32, controller: &str) -> String {
             format!("echo PID-OF-YOUR-SHELL > {place}/shell/cgroup.procs"),
         ]);
     }
-    format!("as root: {}, then: stockade run …", commands.join(" && "))
+    Remedy::Before(format!("as root: {}", commands.join(" && ")))
 }
 
 /// The commands with which root makes a group of version 1 for a user, with the user's shell in
 /// it.
-fn hand_over(group: &Path, user: u32) -> String {
+fn hand_over(group: &Path, user: u32) -> Remedy {
     let place = group.join(format!("stockade-{user}"));
     let place = place.display();
-    format!(
+    Remedy::Before(format!(
         "as root: mkdir -p {place} && chown -R {user} {place} && echo PID-OF-YOUR-SHELL > \
-         {place}/cgroup.procs, then: stockade run …"
-    )
+         {place}/cgroup.procs"
+    ))
 }
 
 /// The mount point of a group of version 1, as far as the usual places tell.
@@ -190,30 +214,35 @@ mod tests {
     #[test]
     fn a_user_under_systemd_is_told_to_ask_for_a_scope() {
         let user = Asker { user: 1000, systemd: true, unified: top(true) };
-        let scope = "systemd-run --user --scope -p Delegate=yes stockade run …";
-        assert_eq!(denied(libc::EACCES).remedy(Limit::Memory, user), scope);
+        let scope = "systemd-run --user --scope -p Delegate=yes CMD";
+        assert_eq!(denied(libc::EACCES).remedy(Limit::Memory, user).of("CMD"), scope);
         let not_given = Cause::NotGiven { group: PathBuf::from("/sys/fs/cgroup/x") };
-        assert_eq!(not_given.remedy(Limit::Memory, user), scope);
+        assert_eq!(not_given.remedy(Limit::Memory, user).of("CMD"), scope);
         // What the kernel does not have, systemd cannot delegate.
-        assert!(!Cause::NoController.remedy(Limit::Memory, user).contains("systemd"));
+        assert!(!Cause::NoController.remedy(Limit::Memory, user).of("CMD").contains("systemd"));
         let busy = Cause::Busy { group: PathBuf::from("/sys/fs/cgroup/x") };
-        assert_eq!(busy.remedy(Limit::Pids, user), scope);
+        assert_eq!(busy.remedy(Limit::Pids, user).of("CMD"), scope);
         let root = Asker { user: 0, ..user };
-        assert!(busy.remedy(Limit::Pids, root).starts_with("systemd-run --scope "));
+        assert!(busy.remedy(Limit::Pids, root).of("CMD").starts_with("systemd-run --scope "));
     }
 
     #[test]
     fn a_user_without_systemd_is_told_what_root_must_do() {
         let user = Asker { user: 1000, systemd: false, unified: None };
         assert_eq!(
-            denied(libc::EACCES).remedy(Limit::Memory, user),
+            denied(libc::EACCES).remedy(Limit::Memory, user).of("CMD"),
             "as root: mkdir -p /sys/fs/cgroup/memory/a/stockade-1000 && chown -R 1000 \
              /sys/fs/cgroup/memory/a/stockade-1000 && echo PID-OF-YOUR-SHELL > \
-             /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs, then: stockade run …"
+             /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs, then: CMD"
         );
         // Version 1 cannot be delegated by a user's systemd.
         let systemd = Asker { systemd: true, ..user };
-        assert!(denied(libc::EACCES).remedy(Limit::Memory, systemd).starts_with("as root: mkdir"));
+        assert!(
+            denied(libc::EACCES)
+                .remedy(Limit::Memory, systemd)
+                .of("CMD")
+                .starts_with("as root: mkdir")
+        );
     }
 
     /// Followed word for word in the machine that `cargo xtask guest` boots.
@@ -222,21 +251,21 @@ mod tests {
         let group = PathBuf::from("/sys/fs/cgroup/sshd");
         let root = Asker { user: 0, systemd: false, unified: top(true) };
         assert_eq!(
-            Cause::Busy { group: group.clone() }.remedy(Limit::Cpus, root),
-            "as root: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control, then: stockade run …"
+            Cause::Busy { group: group.clone() }.remedy(Limit::Cpus, root).of("CMD"),
+            "as root: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control, then: CMD"
         );
         let user = Asker { user: 1000, ..root };
         assert_eq!(
-            Cause::NotGiven { group: group.clone() }.remedy(Limit::Memory, user),
+            Cause::NotGiven { group: group.clone() }.remedy(Limit::Memory, user).of("CMD"),
             "as root: echo +memory > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p \
              /sys/fs/cgroup/stockade-1000/shell && echo +memory > \
              /sys/fs/cgroup/stockade-1000/cgroup.subtree_control && chown -R 1000 \
              /sys/fs/cgroup/stockade-1000 && echo PID-OF-YOUR-SHELL > \
-             /sys/fs/cgroup/stockade-1000/shell/cgroup.procs, then: stockade run …"
+             /sys/fs/cgroup/stockade-1000/shell/cgroup.procs, then: CMD"
         );
         // In a container the top is a group like others, which gives only when nobody lives there.
         let container = Asker { unified: top(false), ..root };
-        let remedy = Cause::Busy { group }.remedy(Limit::Memory, container);
+        let remedy = Cause::Busy { group }.remedy(Limit::Memory, container).of("CMD");
         assert!(
             remedy.starts_with("as root: mkdir -p /sys/fs/cgroup/rest && for p in"),
             "{remedy}"
@@ -247,10 +276,10 @@ mod tests {
     fn a_read_only_mount_and_a_missing_controller_have_remedies_of_their_own() {
         let root = Asker { user: 0, systemd: false, unified: None };
         assert_eq!(
-            denied(libc::EROFS).remedy(Limit::Memory, root),
+            denied(libc::EROFS).remedy(Limit::Memory, root).of("CMD"),
             "mount -o remount,rw /sys/fs/cgroup/memory"
         );
-        let missing = Cause::NoController.remedy(Limit::Pids, root);
+        let missing = Cause::NoController.remedy(Limit::Pids, root).of("CMD");
         assert!(missing.contains("mount -t cgroup -o pids none /sys/fs/cgroup/pids"), "{missing}");
     }
 }

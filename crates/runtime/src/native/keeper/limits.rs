@@ -14,6 +14,10 @@ pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the disk is looked at, at most.
 pub(super) const DISK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Who asks for limits, in remedies: the keeper lives in the control group that it was started in.
+pub(super) const STARTER: &str =
+    "WHAT-STARTS-THE-KEEPER (one that lives ends a minute after its last sandbox)";
+
 /// The limits of a sandbox, as far as they can be held.
 #[derive(Debug)]
 pub(super) struct Granted {
@@ -84,7 +88,7 @@ pub(super) fn grant(place: &Place, spec: &SandboxSpec) -> Result<Granted, Failur
                 continue;
             }
             Some(refusal) if !spec.best_effort.contains(&name) => {
-                let Refusal { reason, remedy, .. } = refusal.clone();
+                let (reason, remedy) = (refusal.reason.clone(), refusal.remedy.of(STARTER));
                 return Err(Failure::Limit { limit: name, reason, remedy });
             }
             Some(refusal) => &refusal.reason,

@@ -11,6 +11,7 @@ use super::client::Phase;
 use super::desk::Reply;
 use super::execute::Deferred;
 use super::launch::Asked;
+use super::limits;
 use super::record::{self, Environment};
 use super::sandbox::{Life, Sandbox};
 use super::{ClientId, Keeper, Key};
@@ -256,8 +257,8 @@ impl Keeper {
             }
             Err(unavailable) => {
                 let refusal = unavailable.refusals.into_iter().next();
-                let (reason, remedy) =
-                    refusal.map_or_else(Default::default, |r| (r.reason, r.remedy));
+                let (reason, remedy) = refusal
+                    .map_or_else(Default::default, |r| (r.reason, r.remedy.of(limits::STARTER)));
                 unsupported(reason, Some(remedy))
             }
         }
