@@ -27,6 +27,10 @@ use crate::native::directory;
 use crate::native::isolation::isolation;
 use crate::native::wire::{Answer, Failure, Layers};
 
+/// What to do where the owners of files cannot be mapped.
+const OTHER_OWNERS: &str = "its file system or this kernel cannot show files with other owners: \
+    keep the data directory on ext4, xfs or btrfs, or on tmpfs from Linux 6.3 on";
+
 /// What a new sandbox is made from.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -371,7 +375,10 @@ fn launch_refused(error: &jail::Error) -> Failure {
     match error {
         jail::Error::Wall { wall: which, .. } => wall(*which),
         jail::Error::Namespaces(_) | jail::Error::MapIds { .. } => wall(Wall::User),
-        jail::Error::MapOwners { .. } => wall(Wall::View),
+        jail::Error::MapOwners { .. } => Failure::Wall {
+            wall: Wall::View.to_string(),
+            reason: format!("{reason}; {OTHER_OWNERS}"),
+        },
         jail::Error::JoinGroup(_) => wall(Wall::Cgroup),
         jail::Error::OutOfMemory => Failure::Limit {
             limit: LimitName::Memory,
