@@ -55,14 +55,17 @@ impl Caller {
 
     /// The same, left running.
     pub(crate) fn start(&self, options: &[&str], words: &[&str]) -> Running {
-        let mut command = self.command("stockade", &arguments(options, words));
-        Running(Some(command.spawn().unwrap()))
+        self.begin("stockade", &arguments(options, words))
+    }
+
+    /// A program, left running.
+    pub(crate) fn begin(&self, program: &str, words: &[&str]) -> Running {
+        Running(Some(self.command(program, words).spawn().unwrap()))
     }
 
     /// A process that lives in the group until it is dropped.
     pub(crate) fn inhabit(&self) -> Running {
-        let mut command = self.command("probe", &["linger", "here"]);
-        Running(Some(command.spawn().unwrap()))
+        self.begin("probe", &["linger", "here"])
     }
 }
 
@@ -126,10 +129,15 @@ impl Running {
         self.0.as_ref().unwrap().id()
     }
 
+    /// Whether the end has come.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
     /// Fails when the end has come.
     #[track_caller]
     pub(crate) fn assert_runs(&mut self) {
-        if self.0.as_mut().unwrap().try_wait().unwrap().is_some() {
+        if self.has_ended() {
             let output = self.0.take().unwrap().wait_with_output().unwrap();
             panic!("ended too soon: {:?}", Outcome::of(output));
         }

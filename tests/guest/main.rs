@@ -13,6 +13,7 @@
 mod caller;
 mod delegation;
 mod groups;
+mod held;
 mod limits;
 mod machine;
 mod unit_tests;
@@ -35,6 +36,9 @@ fn main() {
     if word == caller::ENTER {
         caller::enter(arguments);
     }
+    if word == held::HELD {
+        return held::part(&arguments.next().unwrap_or_default().to_string_lossy());
+    }
     // It mounts over the root and ends the machine.
     if word != BOOT || std::process::id() != 1 {
         panic!("this is the first process of a machine of its own");
@@ -48,7 +52,7 @@ fn main() {
 fn try_everything() {
     machine::prepare();
     let groups = Groups::make();
-    let checks = [limits::CHECKS, unit_tests::CHECKS, delegation::CHECKS];
+    let checks = [limits::CHECKS, held::CHECKS, unit_tests::CHECKS, delegation::CHECKS];
     for (name, check) in checks.into_iter().flatten() {
         match catch_unwind(AssertUnwindSafe(|| check(&groups))) {
             Ok(detail) => say(&format!("PASS {name}: {detail}")),
