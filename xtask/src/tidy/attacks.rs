@@ -10,8 +10,10 @@ const DOCUMENT: &str = "SECURITY.md";
 /// Where the tests of the escape suite are.
 const SUITE: &str = "tests/e2e/escape/";
 
-/// Where the other end-to-end tests are; a row may name one of them as well.
-const END_TO_END: &str = "tests/e2e/";
+/// Where the other tests are that a row may name: `file::name` below one of these, and the cases of
+/// the suite of runtimes as `conformance::group::name`.
+const OTHERS: [&str; 2] = ["tests/e2e/", "tests/"];
+const CASES: (&str, &str) = ("conformance::", "crates/runtime/src/conformance/list.rs");
 
 /// Checks the rows between the markers `attacks: begin` and `attacks: end`.
 ///
@@ -36,12 +38,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
         for test in tests {
             named.insert(test.to_owned());
-            let (file, name) = test.rsplit_once("::").unwrap_or_default();
-            let exists = [SUITE, END_TO_END].iter().any(|directory| {
-                let source = tree.file(&format!("{directory}{}.rs", file.replace("::", "/")));
-                source.is_some_and(|source| tests_named::has_test(&source.text, name))
-            });
-            if !exists {
+            if !exists(tree, test) {
                 findings.push(format!("{DOCUMENT}:{number}: there is no test `{test}`"));
             }
         }
@@ -55,6 +52,19 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether there is a test that a row names.
+fn exists(tree: &Tree, test: &str) -> bool {
+    let has = |path: &str, name| {
+        tree.file(path).is_some_and(|source| tests_named::has_test(&source.text, name))
+    };
+    if let Some(case) = test.strip_prefix(CASES.0) {
+        return has(CASES.1, case);
+    }
+    let (file, name) = test.rsplit_once("::").unwrap_or_default();
+    let file = file.replace("::", "/");
+    [SUITE].iter().chain(&OTHERS).any(|directory| has(&format!("{directory}{file}.rs"), name))
 }
 
 /// The tests of the suite, each with its file.
@@ -75,15 +85,21 @@ mod tests {
     const SOURCE: (&str, &str) =
         ("tests/e2e/escape/a.rs", "//! A.\nas_root_and_as_user!(x);\nfn x(w: &World) {}\n");
 
+    const RUNTIME: (&str, &str) = ("tests/runtime/b.rs", "//! B.\nattacks! { y, z }\n");
+    const LIST: (&str, &str) = (CASES.1, "$($then)+! { $context group { case []; } }");
+
     fn check_rows(rows: &str) -> Vec<Finding> {
         let document = format!(
             "<!-- attacks: begin -->\n| attack | test |\n|---|---|\n{rows}<!-- attacks: end -->\n"
         );
-        check(&Tree::of(&[SOURCE, (DOCUMENT, &document)]))
+        check(&Tree::of(&[SOURCE, RUNTIME, LIST, (DOCUMENT, &document)]))
     }
 
     #[test]
     fn rows_and_tests_are_the_same_set() {
+        let others = "| a | `a::x`, `runtime::b::y`, `conformance::group::case` |\n";
+        assert_eq!(check_rows(others), Vec::<String>::new());
+        assert_eq!(check_rows("| a | `a::x`, `conformance::group::other` |\n").len(), 1);
         assert_eq!(check_rows("| breaking out | `a::x` |\n"), Vec::<String>::new());
         assert_eq!(check_rows("").len(), 2, "no rows, and a test without one");
         assert_eq!(check_rows("| a | `a::x` |\n| b | later |\n").len(), 1, "no test in a row");

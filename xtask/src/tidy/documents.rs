@@ -98,8 +98,8 @@ fn commands(document: &str) -> (Vec<(usize, String)>, Vec<usize>) {
 
 /// Whether `FILE::TEST` names a test in a source of the project.
 fn is_test(tree: &Tree, test: &str) -> bool {
-    let Some((path, name)) = test.rsplit_once("::") else { return false };
-    tree.file(path).is_some_and(|file| has_test(&file.text, name))
+    let Some((path, name)) = test.split_once(".rs::") else { return false };
+    tree.file(&format!("{path}.rs")).is_some_and(|file| has_test(&file.text, name))
 }
 
 #[cfg(test)]

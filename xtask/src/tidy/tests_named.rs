@@ -1,10 +1,19 @@
-//! Finds the tests of a source by their names: functions marked `#[test]`, and those that the
-//! macros of the end-to-end tests make, for each kind of user, from what is listed in them.
+//! Finds the tests of a source by their names: functions marked `#[test]`, those that the macros
+//! of the end-to-end tests make, for each kind of user, from what is listed in them, and the cases
+//! of the suite that every runtime must pass.
 
 use super::rust_text::code_only;
 
 /// The macros that make tests, each with what ends an item in its list.
-const MACROS: &[(&str, char)] = &[("as_root_and_as_user!", ','), ("calls_are_refused!", ';')];
+const MACROS: &[(&str, char)] = &[
+    ("as_root_and_as_user!", ','),
+    ("attacks!", ','),
+    ("calls_are_refused!", ';'),
+    ("faults!", ','),
+];
+
+/// What the macro of the suite gives its list to.
+const SUITE: &str = "$($then)+!";
 
 /// The names of all tests in a source.
 pub(super) fn tests(source: &str) -> Vec<String> {
@@ -15,7 +24,20 @@ pub(super) fn tests(source: &str) -> Vec<String> {
             names.extend(list(rest).split(*end).filter_map(item_name));
         }
     }
+    names.extend(cases(&code));
     names
+}
+
+/// The cases in the suite's list, as `GROUP::NAME`: groups such as `name { case [needs]; … }`.
+fn cases(code: &str) -> Vec<String> {
+    let lists = code.split(SUITE).skip(1).map(list);
+    let groups = lists.flat_map(|list| list.split('}')).filter_map(|group| group.split_once('{'));
+    let cases = groups.flat_map(|(before, items)| {
+        let group = before.split_whitespace().next_back().unwrap_or_default();
+        let names = items.split(';').filter_map(|item| item_name(item.rsplit_once('[')?.0));
+        names.map(move |name| format!("{group}::{name}"))
+    });
+    cases.collect()
 }
 
 /// Whether a source has a test of that name.
@@ -77,5 +99,22 @@ mod checks {
         ";
         assert_eq!(tests(source), ["marked", "listed", "slow", "bpf", "mount"]);
         assert!(has_test(source, "slow") && !has_test(source, "slo"));
+    }
+
+    #[test]
+    fn the_cases_of_the_suite_are_found_with_their_groups() {
+        let source = "
+            macro_rules! the_list { (($($then:tt)+) $context:tt) => {
+                $($then)+! { $context
+                    one {
+                        first [];
+                        #[ignore = \"slow: it takes long\"]
+                        second [Shell, Can(Users)];
+                    }
+                    other { first [Shell]; } // last [];
+                }
+            }; }
+        ";
+        assert_eq!(tests(source), ["one::first", "one::second", "other::first"]);
     }
 }
