@@ -18,7 +18,7 @@ usage: cargo xtask COMMAND
                               what a held sandbox costs, beside a process of the host
   bench durable [--runs N] [--json FILE]
                               what a durable step costs, beside a commit of the same disk
-  crash runtime [--kills N] [--seed N]
+  crash runtime [--kills N] [--seed N] [--user ID]
                               clients, keepers and inits are killed at random under load
   crash durable [--kills N] [--seed N]
                               what executes workflows is killed at every write and at random
@@ -74,11 +74,13 @@ pub(crate) struct CrashOptions {
     pub(crate) kills: usize,
     /// Where the sequence of choices starts; the clock decides when it is not given.
     pub(crate) seed: Option<u64>,
+    /// The id of the user that all of it runs as; only root can name another.
+    pub(crate) user: Option<u32>,
 }
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        Self { kills: 50, seed: None }
+        Self { kills: 50, seed: None, user: None }
     }
 }
 
@@ -171,6 +173,10 @@ fn crash(options: &[&str]) -> anyhow::Result<CrashOptions> {
                 let seed = value.parse();
                 parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
             }
+            "--user" => {
+                let user = value.parse();
+                parsed.user = Some(user.with_context(|| format!("`{name} {value}`"))?);
+            }
             _ => bail!("`crash` has no option `{name}`"),
         }
     }
@@ -210,8 +216,8 @@ mod tests {
             })
         );
         assert_eq!(
-            parse("crash runtime --kills 9 --seed 4").unwrap(),
-            Command::CrashRuntime(CrashOptions { kills: 9, seed: Some(4) })
+            parse("crash runtime --kills 9 --seed 4 --user 1000").unwrap(),
+            Command::CrashRuntime(CrashOptions { kills: 9, seed: Some(4), user: Some(1000) })
         );
         assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
         assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));

@@ -21,6 +21,9 @@ use skip_log::SkipLog;
 /// How long each fuzz target runs: enough to notice a parser that panics on the first surprise.
 const FUZZ_TIME: Duration = Duration::from_secs(5);
 
+/// Whom root's runs lend themselves to.
+const ORDINARY_USER: u32 = 1000;
+
 /// Runs every step, whatever the others say; true when none failed.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let skips = SkipLog::create()?;
@@ -44,6 +47,12 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     report.step("crash", || {
         Ok(Outcome::of(crash::run(workspace, &CrashOptions::default())?, "see `FAULT` above"))
     });
+    if packages::is_root()? {
+        report.step("crash as user", || {
+            let options = CrashOptions { user: Some(ORDINARY_USER), ..CrashOptions::default() };
+            Ok(Outcome::of(crash::run(workspace, &options)?, "see `FAULT` above"))
+        });
+    }
     report.step("crash durable", || {
         let clean = crash::durable::run(workspace, &CrashOptions::default())?;
         Ok(Outcome::of(clean, "see `FAULT` above"))

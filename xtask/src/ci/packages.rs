@@ -42,7 +42,8 @@ fn missing() -> Vec<&'static str> {
     missing.map(|(_, package)| *package).collect()
 }
 
-fn is_root() -> anyhow::Result<bool> {
+/// Whether root runs the checks.
+pub(super) fn is_root() -> anyhow::Result<bool> {
     Ok(std::fs::metadata("/proc/self").context("look at /proc/self")?.uid() == 0)
 }
 
