@@ -17,12 +17,14 @@ mod inits;
 mod multitude;
 mod restart;
 mod scene;
+mod update;
 
 use self::descriptors::{clients_are_refused_alone, what_is_held_goes_on_without_descriptors};
 use self::disk::a_full_disk_ends_nothing;
 use self::inits::{a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone};
 use self::multitude::five_hundred_at_once;
 use self::restart::what_ended_with_its_host_is_known;
+use self::update::old_skeletons_are_collected;
 
 /// One test as root and one as an ordinary user for each fault.
 macro_rules! faults {
@@ -54,5 +56,6 @@ faults! {
     what_is_held_goes_on_without_descriptors,
     clients_are_refused_alone,
     what_ended_with_its_host_is_known,
+    old_skeletons_are_collected,
     five_hundred_at_once,
 }

@@ -161,6 +161,9 @@ impl Sandbox {
         let limits = &self.record.spec.limits;
         let programs = &mut desk.programs;
         let spec = plan::spec(checked, &parts, programs, limits, identity, Some(group), listener)?;
+        if self.record.root == Root::Host {
+            self.skeleton = programs.skeleton().map(str::to_owned);
+        }
         // The jail's init is a copy of this process.
         desk.bench.wipe();
         let launching = jail::begin(spec).map_err(|error| launch_refused(&error))?;
@@ -216,6 +219,7 @@ impl Sandbox {
             host_start,
             isolation,
             paused: false,
+            skeleton: self.skeleton.take(),
         };
         // From here on its init is killed when something fails.
         let mut jail = Jail::new(life?, Some(root), group, held);

@@ -36,7 +36,7 @@ mod tests;
 mod timers;
 mod usage;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -55,6 +55,7 @@ use self::reactor::{Interest, Source, Watched};
 use self::sandbox::{Life, Sandbox};
 use self::timers::Timer;
 use super::directory::{self, Directory};
+use super::skeleton;
 use super::socket::Listener;
 use crate::exec::{Ending, Stream};
 
@@ -354,6 +355,9 @@ impl Keeper {
         }
         self.take_in();
         self.deliver();
+        if self.desk.programs.have_changed() {
+            self.collect_skeletons();
+        }
         self.sweep();
         Ok(())
     }
@@ -409,6 +413,7 @@ impl Keeper {
                 }
                 // A keeper before this one may have had no time to write down what it made.
                 cgroup::sweep();
+                self.collect_skeletons();
                 self.desk.timers.after(RENEWAL, Timer::RenewLeases);
             }
             Timer::Lease(key) => {
@@ -437,6 +442,17 @@ impl Keeper {
                 }
             }
             Timer::Idle => {}
+        }
+    }
+
+    /// Throws the skeletons away that no root lies over, and none will: the host has changed.
+    fn collect_skeletons(&mut self) {
+        let used = self.sandboxes.values().filter_map(Sandbox::skeleton);
+        let Some(newest) = self.desk.programs.skeleton() else { return };
+        let used: BTreeSet<_> = used.chain([newest]).collect();
+        match skeleton::discard_unused(&self.desk.directory, &used) {
+            Ok(discarded) => self.desk.has_trash |= discarded,
+            Err(error) => self.desk.note(&format!("old skeletons stay: {error}")),
         }
     }
 

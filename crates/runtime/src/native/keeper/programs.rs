@@ -21,6 +21,8 @@ pub(super) struct Programs {
     /// Where skeletons are made.
     place: PathBuf,
     found: Option<Found>,
+    /// The last that was found is another than the one before.
+    changed: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +34,7 @@ struct Found {
 
 impl Programs {
     pub(super) const fn new(place: PathBuf) -> Self {
-        Self { place, found: None }
+        Self { place, found: None, changed: false }
     }
 
     /// The lower layer of a root, and what is mounted above it.
@@ -42,8 +44,9 @@ impl Programs {
         hostname: &str,
     ) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
         let now = Moment::now();
-        let fresh = self.found.take().filter(|found| now.since(found.at) < FRESH);
-        let found = match fresh {
+        let last = self.found.take();
+        let before = last.as_ref().map(|last| last.skeleton.clone());
+        let found = match last.filter(|found| now.since(found.at) < FRESH) {
             Some(found) => found,
             None => {
                 let skeleton = skeleton::ensure(&self.place, account, hostname)?;
@@ -51,9 +54,20 @@ impl Programs {
                 Found { at: now, skeleton: path, mounts: skeleton.mounts() }
             }
         };
+        self.changed |= before.as_ref() != Some(&found.skeleton);
         let found = self.found.insert(found);
         let mounts = found.mounts.iter().map(|(path, mount)| Ok((path.clone(), copy(mount)?)));
         Ok((found.skeleton.clone(), mounts.collect::<io::Result<_>>()?))
+    }
+
+    /// Whether another skeleton was found since this was asked last.
+    pub(super) const fn have_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.changed, false)
+    }
+
+    /// The skeleton that was found last, by its name.
+    pub(super) fn skeleton(&self) -> Option<&str> {
+        self.found.as_ref()?.skeleton.file_name()?.to_str()
     }
 }
 

@@ -79,6 +79,9 @@ pub(super) struct Held {
     pub(super) isolation: Isolation,
     /// Whether somebody has paused it.
     pub(super) paused: bool,
+    /// The skeleton that its root lies over, by its name.
+    #[serde(default)]
+    pub(super) skeleton: Option<String>,
 }
 
 /// What is left of a sandbox that has ended.

@@ -70,6 +70,8 @@ pub(super) struct Sandbox {
     pub(super) watched: Limits,
     /// Whether a helper looks at its disk.
     pub(super) measuring: bool,
+    /// The skeleton that its root lies over while it is launched, by its name.
+    pub(super) skeleton: Option<String>,
 }
 
 /// Where a sandbox is in its life.
@@ -110,6 +112,7 @@ impl Sandbox {
             reports: Reports::new(),
             watched: Limits::default(),
             measuring: false,
+            skeleton: None,
         }
     }
 
@@ -156,6 +159,17 @@ impl Sandbox {
     /// Whether it has processes, or will have.
     pub(super) const fn is_alive(&self) -> bool {
         !matches!(self.life, Life::Ended)
+    }
+
+    /// The skeleton that its root lies over, by its name, as long as it has processes.
+    pub(super) fn skeleton(&self) -> Option<&str> {
+        match &self.life {
+            Life::Launching(_) => self.skeleton.as_deref(),
+            Life::Joining(jail) | Life::Held(jail) | Life::Dying(jail) => {
+                jail.held.skeleton.as_deref()
+            }
+            Life::Ended => None,
+        }
     }
 
     /// Whether its init has not said a word yet.

@@ -63,6 +63,7 @@ impl Faked {
             host_start: None,
             isolation: isolation(7, false, Vec::new()),
             paused: false,
+            skeleton: None,
         };
         let record = Record {
             id: Some(SandboxId::new("box").unwrap()),
