@@ -3,16 +3,22 @@
 //!
 //! A pipe ends when nobody holds its descriptor any more. So whoever only listens to a command holds
 //! none, and gets one when there is something to write.
+//!
+//! The jail's init has the descriptor too, and with it the flag that says whether a write waits. So
+//! a pipe is opened anew, and a terminal, which cannot be, is written to from a thread apart.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::termios::SpecialCodeIndex;
 use stockade_core::{ExecId, SandboxId};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::call::Client;
 use super::readiness::watched;
@@ -21,6 +27,8 @@ use crate::native::wire::{Action, Answer, Request};
 
 /// How many pieces wait while another one is written.
 const PIECES: usize = 1;
+/// How often the thread that waits for a terminal looks whether anybody waits for it.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// The offsets after all that will ever be written.
 const END: Offsets = Offsets { output: u64::MAX, error: u64::MAX };
 
@@ -56,7 +64,7 @@ impl Written {
                 Some(end) => tokio::select! {
                     piece = receiver.recv() => piece,
                     // A pipe says so when its other end is closed.
-                    _ = end.ready(Interest::ERROR) => None,
+                    _ = end.watched.ready(Interest::ERROR) => None,
                 },
             };
             let Some(piece) = piece else { return Ok(()) };
@@ -71,7 +79,7 @@ impl Written {
                 drop(receiver);
                 return self.close(held).await;
             };
-            write(&held, &bytes).await?;
+            held.write(bytes).await?;
             end = Some(held);
         }
     }
@@ -89,9 +97,9 @@ impl Written {
         }
     }
 
-    async fn close(&self, end: AsyncFd<OwnedFd>) -> io::Result<()> {
-        if let Some(code) = end_of_input(end.get_ref()) {
-            return write(&end, &[code]).await;
+    async fn close(&self, end: End) -> io::Result<()> {
+        if let Some(code) = end.end_of_input() {
+            return end.write(vec![code]).await;
         }
         drop(end);
         let (id, exec) = (self.id.clone(), self.exec.clone());
@@ -100,24 +108,99 @@ impl Written {
     }
 }
 
-/// The outer end of an input, to be written to without blocking. Others who hold it share the
-/// flag, but they only hold it.
-fn outer_end(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    rustix::io::ioctl_fionbio(&descriptor, true)?;
-    watched(descriptor, Interest::WRITABLE | Interest::ERROR)
+/// The outer end of an input.
+#[derive(Debug)]
+struct End {
+    watched: AsyncFd<OwnedFd>,
+    is_pipe: bool,
 }
 
-async fn write(end: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written =
-            end.async_io(Interest::WRITABLE, |end| Ok(rustix::io::write(end, bytes)?)).await?;
-        bytes = &bytes[written..];
+/// The outer end of an input, to be written to without ever waiting for whoever else has it.
+fn outer_end(descriptor: OwnedFd) -> io::Result<End> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
+    let is_pipe = kind == FileType::Fifo;
+    let own = if is_pipe { open_anew(&descriptor)? } else { descriptor };
+    let watched = watched(own, Interest::WRITABLE | Interest::ERROR)?;
+    Ok(End { watched, is_pipe })
+}
+
+/// A pipe's end with flags of its own.
+fn open_anew(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+impl End {
+    async fn write(&self, bytes: Vec<u8>) -> io::Result<()> {
+        if !self.is_pipe {
+            return write_apart(self.watched.get_ref().try_clone()?, bytes).await;
+        }
+        let mut bytes = &bytes[..];
+        while !bytes.is_empty() {
+            let write = |end: &OwnedFd| Ok(rustix::io::write(end, bytes)?);
+            let written = self.watched.async_io(Interest::WRITABLE, write).await?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// The character that ends the input of a terminal; `None` for a pipe.
+    fn end_of_input(&self) -> Option<u8> {
+        let modes = rustix::termios::tcgetattr(&self.watched).ok()?;
+        Some(modes.special_codes[SpecialCodeIndex::VEOF])
+    }
+}
+
+/// Waits until a terminal takes more, or it is time to look whether anybody wants that.
+fn room(end: &OwnedFd) -> io::Result<()> {
+    let mut waiting = [PollFd::new(end, PollFlags::OUT)];
+    match poll(&mut waiting, Some(&LOOK)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    if waiting[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        return Err(io::ErrorKind::BrokenPipe.into());
     }
     Ok(())
 }
 
-/// The character that ends the input of a terminal; `None` for a pipe.
-fn end_of_input(end: &OwnedFd) -> Option<u8> {
-    let modes = rustix::termios::tcgetattr(end).ok()?;
-    Some(modes.special_codes[SpecialCodeIndex::VEOF])
+/// Writes from a thread that may be made to wait, for as long as somebody waits for it.
+async fn write_apart(end: OwnedFd, bytes: Vec<u8>) -> io::Result<()> {
+    let (sender, told) = oneshot::channel();
+    std::thread::Builder::new().name("terminal-input".to_owned()).spawn(move || {
+        let mut left = &bytes[..];
+        let mut result = Ok(());
+        while !left.is_empty() && result.is_ok() && !sender.is_closed() {
+            match rustix::io::write(&end, left) {
+                Ok(written) => left = &left[written..],
+                Err(Errno::AGAIN) => result = room(&end),
+                Err(Errno::INTR) => {}
+                Err(errno) => result = Err(errno.into()),
+            }
+        }
+        // Who is gone has no use for it.
+        let _ = sender.send(result);
+    })?;
+    told.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever shares the pipe lets writes to it wait, and nobody reads.
+    #[tokio::test]
+    async fn nobody_else_makes_a_pipe_wait() {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let shared = writer.try_clone().unwrap();
+        let end = outer_end(writer).unwrap();
+        rustix::io::ioctl_fionbio(&shared, false).unwrap();
+        drop(shared);
+        let write = end.write(vec![0; 1 << 20]);
+        let waited = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(waited, write).await.is_err());
+        drop(reader);
+        assert!(end.write(vec![0]).await.is_err());
+    }
 }
