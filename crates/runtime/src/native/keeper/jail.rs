@@ -25,6 +25,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The number that no command has: asked to kill it, init says at once that it is gone.
 pub(super) const NOBODY: u64 = 0;
 
+/// How often init may let go of the connection, and how much it may tell, in the time of one
+/// renewal: more than honest ones do by far, and too little to keep the keeper from the others.
+const LOSSES_AT_MOST: u32 = 32;
+const REPORTS_AT_MOST: u32 = 200_000;
+
 /// Leaves nothing in memory of a command's words, which may hold secrets.
 fn wipe(request: Request) {
     if let Request::Execute(execute) = request {
@@ -48,6 +53,10 @@ pub(super) struct Jail {
     pub(super) held: record::Held,
     /// Since when init owes an answer.
     asked: Option<Moment>,
+    /// How often init has let go of the connection, and how much it has told, since its lease was
+    /// renewed last.
+    losses: u32,
+    told: u32,
 }
 
 impl Jail {
@@ -59,7 +68,8 @@ impl Jail {
     ) -> Self {
         let waiting = VecDeque::new();
         let pause = Pause::default();
-        Self { life, control: None, waiting, root, group, pause, held, asked: None }
+        let control = None;
+        Self { life, control, waiting, root, group, pause, held, asked: None, losses: 0, told: 0 }
     }
 
     /// Connects to init, as the only one that it hears from now on.
@@ -110,9 +120,21 @@ impl Jail {
     /// The next thing that init says; `None` once it has closed the connection.
     ///
     /// # Errors
-    /// As [`Control::receive`]; `NotConnected` when there is no connection.
-    pub(super) fn hear(&self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
-        self.control.as_ref().ok_or(io::ErrorKind::NotConnected)?.receive()
+    /// As [`Control::receive`]; `NotConnected` when there is no connection, `InvalidData` also when
+    /// it talks so much that others would have to wait.
+    pub(super) fn hear(&mut self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+        let heard = self.control.as_ref().ok_or(io::ErrorKind::NotConnected)?.receive()?;
+        self.told = self.told.saturating_add(1);
+        if self.told > REPORTS_AT_MOST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(heard)
+    }
+
+    /// Notes that init has let go of the connection; false when it does that all the time.
+    pub(super) const fn may_come_back(&mut self) -> bool {
+        self.losses = self.losses.saturating_add(1);
+        self.losses <= LOSSES_AT_MOST
     }
 
     /// Lets go of the connection and of what waits to be said.
@@ -124,6 +146,7 @@ impl Jail {
     /// Asks init for a sign of life, and lets it live on; false when it owes one for too long.
     pub(super) fn renew(&mut self, lease: Duration) -> bool {
         let now = Moment::now();
+        (self.losses, self.told) = (0, 0);
         if self.asked.is_some_and(|asked| now.since(asked) >= PATIENCE) {
             return false;
         }

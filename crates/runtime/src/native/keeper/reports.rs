@@ -54,6 +54,10 @@ impl Sandbox {
         let place = self.place.as_fd();
         let (Life::Joining(jail) | Life::Held(jail)) = &mut self.life else { return };
         jail.disconnect();
+        if !jail.may_come_back() {
+            self.distrust(desk, "its init lets go of every connection");
+            return;
+        }
         if jail.connect(&desk.reactor, key, place).is_err() {
             return;
         }
@@ -225,6 +229,11 @@ impl Sandbox {
         if known.is_none() {
             if self.commands.len() >= control::COMMANDS || self.commands.contains_key(&number) {
                 return Err(Broken("its init knows too many commands"));
+            }
+            if !self.is_joining() {
+                // It was acknowledged, and init did not hear that. Nobody wants what comes along.
+                self.say(desk, control::Request::Forget { number }, Vec::new());
+                return Ok(());
             }
             let mut command = Command::found(self.place.as_fd(), id, number);
             let taken = take_over(desk, self, &mut command, (terminal, input), descriptors);

@@ -88,6 +88,13 @@ impl Faked {
         Self { _place: place, desk, sandbox, init, life }
     }
 
+    /// Lets the sandbox be one of which its init has told nothing yet.
+    fn join(&mut self) {
+        let life = std::mem::replace(&mut self.sandbox.life, Life::Ended);
+        let Life::Held(jail) = life else { panic!("{life:?}") };
+        self.sandbox.life = Life::Joining(jail);
+    }
+
     /// Says something as init, and lets the keeper hear it.
     fn say(&mut self, tag: u8, parts: &[&[u8]], descriptors: &[BorrowedFd<'_>]) {
         let bytes = [&[tag], &parts.concat()[..]].concat();
@@ -237,6 +244,7 @@ fn what_an_init_hands_out_is_looked_at() {
     assert!(faked.is_distrusted());
     // And in the place of an adopted command's streams.
     let mut faked = Faked::new();
+    faked.join();
     let record: [&[u8]; 4] = [&7_u64.to_le_bytes(), &[1, 0, 0, 0], b"a", &[0, 0, 0]];
     faked.say(b'd', &record, &[file.as_fd(), file.as_fd()]);
     assert!(faked.is_distrusted());
@@ -257,6 +265,57 @@ fn what_concerns_nobody_is_passed_over() {
     assert!(faked.answers().is_empty() && faked.sandbox.commands.is_empty());
 }
 
+/// It would hand out descriptors until there is no room for those of others.
+#[test]
+fn an_init_makes_up_no_commands() {
+    let mut faked = Faked::new();
+    let (output, error) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    for number in 1..100_u64 {
+        let key = format!("made-up-{number}");
+        let length = u32::try_from(key.len()).unwrap().to_le_bytes();
+        let record: [&[u8]; 4] = [&number.to_le_bytes(), &length, key.as_bytes(), &[0, 0, 0]];
+        faked.say(b'd', &record, &[output.as_fd(), error.as_fd()]);
+        assert_eq!(faked.heard(), [b'F']);
+    }
+    assert!(faked.sandbox.commands.is_empty());
+    assert_eq!(faked.desk.metrics.distrusted, 0);
+}
+
+/// Others are kept waiting by one that talks all the time, or lets go of every connection.
+#[test]
+fn an_init_that_takes_all_the_time_is_ended() {
+    let mut faked = Faked::new();
+    let number = 99_u64.to_le_bytes();
+    let mut told = 0;
+    while !faked.is_distrusted() {
+        assert!(told < 1_000_000, "it may talk for ever");
+        faked.say(b'g', &[&number], &[]);
+        told += 1;
+    }
+    let mut faked = Faked::new();
+    let own = faked.sandbox.place.try_clone().unwrap();
+    let mut lost = 0;
+    while !faked.is_distrusted() {
+        assert!(lost < 1000, "it may go for ever");
+        let _ = rustix::fs::unlinkat(&own, SOCKET, rustix::fs::AtFlags::empty());
+        let listener = control::listen(own.as_fd(), SOCKET).unwrap();
+        let (unused, _) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        drop(std::mem::replace(&mut faked.init, unused));
+        faked.sandbox.hear(&mut faked.desk);
+        if let Ok(next) = accept_with(&listener, SocketFlags::CLOEXEC) {
+            faked.init = next;
+        }
+        lost += 1;
+    }
+    assert!(lost > 1);
+}
+
 #[test]
 fn a_command_of_another_keeper_is_taken_over_with_what_it_wrote() {
     let mut faked = Faked::new();
@@ -264,6 +323,7 @@ fn a_command_of_another_keeper_is_taken_over_with_what_it_wrote() {
     let ((output, to_output), (error, _to_error)) = (pipe(), pipe());
     rustix::fs::mkdirat(faked.sandbox.directory(), "spool", Mode::RWXU).unwrap();
     let spool = faked.desk.data.join("runtime/1/sandboxes/box/spool");
+    faked.join();
     std::fs::write(spool.join("old.output"), "before ").unwrap();
     std::fs::write(spool.join("old.json"), r#"{"limit_bytes":9,"ending":null}"#).unwrap();
     let record: [&[u8]; 4] = [&7_u64.to_le_bytes(), &[3, 0, 0, 0], b"old", &[0, 0, 0]];
