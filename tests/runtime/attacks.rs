@@ -15,7 +15,7 @@ use std::time::Duration;
 use stockade_core::sandbox::{HostMount, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_runtime::native::{Native, Options};
-use stockade_runtime::{Command, Ending, Event, Runtime as _};
+use stockade_runtime::{Command, Ending, Event, Offsets, Runtime as _, State};
 
 use crate::identity::program;
 
@@ -71,6 +71,7 @@ attacks! {
     every_attack_is_held,
     a_command_inherits_nothing,
     init_is_out_of_reach,
+    limits_of_init_end_nobody_else,
     users_are_apart,
     sandboxes_are_apart,
     the_keeper_is_out_of_sight,
@@ -105,6 +106,11 @@ fn under_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
         }
         native.drain().await.unwrap();
     });
+}
+
+fn words(words: &[&str]) -> Command {
+    let arguments = words.iter().map(Into::into).collect();
+    Command { arguments, timeout: Some(Duration::from_secs(20)), ..Command::default() }
 }
 
 /// A sandbox that is attacked from inside.
@@ -143,12 +149,7 @@ impl Attacked {
 
     /// Runs a command to its end: how it ended, and what it wrote to both streams.
     pub(crate) async fn run(&self, words: &[&str], user: Option<User>) -> (Ending, String) {
-        let command = Command {
-            arguments: words.iter().map(Into::into).collect(),
-            user,
-            timeout: Some(Duration::from_secs(20)),
-            ..Command::default()
-        };
+        let command = Command { user, ..self::words(words) };
         let exec = self.next();
         let mut running = self.native.execute(&self.id, &exec, &command).await.unwrap();
         let mut written = Vec::new();
@@ -254,6 +255,32 @@ fn init_is_out_of_reach(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
         // Whoever kills everything that can be killed is told of, and the sandbox stays.
         sandbox.run(&["sh", "-c", "kill -9 -1; sleep 0.1; exit 5"], None).await;
         assert_eq!(sandbox.shell("echo alive").await, "alive\n");
+    })
+}
+
+/// Where a command has init's id, it can take init's descriptors away, or its memory. That ends its
+/// own sandbox, and soon.
+fn limits_of_init_end_nobody_else(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one, other, .. } = &scene;
+        let (exec, running) = one.stays("echo ready; sleep 1000", None).await;
+        drop(running);
+        for limit in ["--nofile=3:3", "--nofile=12:12", "--as=4096:4096", "--cpu=1:1"] {
+            let prlimit = ["prlimit", "--pid", "1", limit];
+            let run = one.native.execute(&one.id, &one.next(), &words(&prlimit)).await;
+            let next = one.native.execute(&one.id, &one.next(), &words(&["echo", "on"])).await;
+            drop((run, next));
+        }
+        let status = one.native.inspect(&one.id).await.unwrap();
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(status.state, State::Running);
+            assert_eq!(one.shell("echo alive").await, "alive\n");
+        } else {
+            let mut again = one.native.attach(&one.id, &exec, Offsets::default()).await.unwrap();
+            while again.events.next().await.is_some() {}
+            assert_eq!(one.native.inspect(&one.id).await.unwrap().state, State::Ended);
+        }
+        assert_eq!(other.shell("echo alive").await, "alive\n");
     })
 }
 

@@ -170,8 +170,12 @@ impl Init {
             let own = own.into_iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
             let client = self.client.as_ref().map(|client| PollFd::new(client, word));
             let mut waiting: Vec<_> = own.chain(client).collect();
-            if poll(&mut waiting, Some(&timeout)).is_err() {
-                return Next::Go;
+            match poll(&mut waiting, Some(&timeout)) {
+                Ok(_) => {}
+                // Where commands have init's id, one of them can let it have so few descriptors
+                // that it cannot even wait. Nobody will ever be served again.
+                Err(rustix::io::Errno::INVAL) => return Next::End,
+                Err(_) => return Next::Go,
             }
             let seen = |at: usize| waiting.get(at).map_or(PollFlags::empty(), PollFd::revents);
             let room = seen(3).contains(PollFlags::OUT);
@@ -191,10 +195,17 @@ impl Init {
         if !word.difference(PollFlags::OUT).is_empty() && self.hear() == Next::End {
             return Next::End;
         }
-        if knock && let Ok(client) = Channel::accept(&self.listener) {
-            // Whoever comes asks for everything that was told before.
-            self.reports.clear();
-            self.client = Some(client);
+        if knock {
+            match Channel::accept(&self.listener) {
+                Ok(client) => {
+                    // Whoever comes asks for everything that was told before.
+                    self.reports.clear();
+                    self.client = Some(client);
+                }
+                // Or so few that nobody can come any more.
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Next::End,
+                Err(_) => {}
+            }
         }
         if self.look_after_commands() == Next::End || Instant::now() >= self.lease_end {
             return Next::End;
