@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use stockade_core::ExecId;
 use stockade_core::sandbox::User;
@@ -132,15 +133,30 @@ pub struct Exec {
 /// What is heard of one command. The last event is always [`Event::Ended`].
 #[derive(Debug)]
 pub struct Events {
-    receiver: mpsc::Receiver<Event>,
+    source: Box<dyn EventSource>,
     ended: bool,
 }
 
+/// Where events come from.
+#[async_trait]
+pub trait EventSource: std::fmt::Debug + Send + Sync {
+    /// The next event; `None` when nobody is left who could tell the end. May be cancelled without
+    /// losing one. Is not asked again after the end.
+    async fn next(&mut self) -> Option<Event>;
+}
+
+#[async_trait]
+impl EventSource for mpsc::Receiver<Event> {
+    async fn next(&mut self) -> Option<Event> {
+        self.recv().await
+    }
+}
+
 impl Events {
-    /// The events that come from a channel. When its senders go without having told the end, the
-    /// end is [`Ending::Unknown`].
-    pub const fn new(receiver: mpsc::Receiver<Event>) -> Self {
-        Self { receiver, ended: false }
+    /// The events that come from a source, such as a channel. When that goes without having told
+    /// the end, the end is [`Ending::Unknown`].
+    pub fn new(source: impl EventSource + 'static) -> Self {
+        Self { source: Box::new(source), ended: false }
     }
 
     /// The next event; `None` after the last. May be cancelled without losing one.
@@ -148,7 +164,7 @@ impl Events {
         if self.ended {
             return None;
         }
-        let event = self.receiver.recv().await.unwrap_or(Event::Ended(Ending::Unknown));
+        let event = self.source.next().await.unwrap_or(Event::Ended(Ending::Unknown));
         self.ended = matches!(event, Event::Ended(_));
         Some(event)
     }

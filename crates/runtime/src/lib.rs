@@ -21,7 +21,8 @@ mod runtime;
 pub use capability::{Capability, Unsupported};
 pub use error::{Error, Result};
 pub use exec::{
-    Command, Ending, Event, Events, Exec, ExecStatus, Input, Offsets, Stream, WindowSize,
+    Command, Ending, Event, EventSource, Events, Exec, ExecStatus, Input, Offsets, Stream,
+    WindowSize,
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
 pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};

@@ -5,6 +5,7 @@
 //! framing never changes, as [`PROTOCOL`](super::wire::PROTOCOL) asks of what tells a keeper of
 //! another version to make way. Nothing here waits: a socket that is not ready says `WouldBlock`.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
@@ -38,6 +39,12 @@ const IN_FILE: u8 = 1;
 
 const SEALS: SealFlags =
     SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::WRITE).union(SealFlags::SEAL);
+
+thread_local! {
+    /// What is received lies here until it is understood: to clear room for the longest message
+    /// takes longer than to receive most.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -110,6 +117,11 @@ impl Socket {
         Ok(Self(socket))
     }
 
+    /// The same connection once more.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Sends a packet with descriptors.
     ///
     /// # Errors
@@ -136,12 +148,18 @@ impl Socket {
     /// `WouldBlock` when there is none; `InvalidData` for what is no message; `EMFILE` when this
     /// process has no room for its descriptors, which are lost.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<Message<T>>> {
-        let mut bytes = vec![0; MESSAGE_BYTES];
+        RECEIVED.with_borrow_mut(|bytes| {
+            bytes.resize(MESSAGE_BYTES, 0);
+            self.receive_in(bytes)
+        })
+    }
+
+    fn receive_in<T: DeserializeOwned>(&self, bytes: &mut [u8]) -> io::Result<Option<Message<T>>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut is_reset = false;
         let received = loop {
-            let buffers = &mut [io::IoSliceMut::new(&mut bytes)];
+            let buffers = &mut [io::IoSliceMut::new(bytes)];
             match recvmsg(&self.0, buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
                 // It went without having read everything, which is told before what it had said.

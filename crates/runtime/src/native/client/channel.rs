@@ -19,7 +19,7 @@ pub(super) struct Channel(AsyncFd<Socket>);
 impl Channel {
     /// A connection for the runtime that this is called in.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
-        watched(socket, Interest::READABLE | Interest::WRITABLE).map(Self)
+        watched(socket, Interest::READABLE).map(Self)
     }
 
     /// Sends a packet with descriptors, and waits while the keeper does not read.
@@ -32,7 +32,9 @@ impl Channel {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             other => return other,
         }
-        self.0.async_io(Interest::WRITABLE, |socket| socket.send(packet, descriptors)).await
+        // Registered only now, else whatever the keeper takes would wake this process.
+        let socket = watched(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
+        socket.async_io(Interest::WRITABLE, |socket| socket.send(packet, descriptors)).await
     }
 
     /// The next message; `None` once the keeper is gone. May be cancelled without losing one.

@@ -1,23 +1,20 @@
-//! What is heard of a command, carried from the keeper to the caller: through a bounded channel,
-//! so that a caller who does not read holds up only itself, and from one keeper to the next
-//! without a gap or anything twice.
+//! What is heard of a command, read from the keeper as the caller asks for it, so that one who does
+//! not read holds up only itself, and from one keeper to the next without a gap or anything twice.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use stockade_core::{ExecId, SandboxId};
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::call::{Answered, Client};
 use super::channel::Channel;
 use crate::error::Error;
-use crate::exec::{Ending, Event, Events, Offsets, Stream};
+use crate::exec::{Ending, Event, EventSource, Events, Offsets, Stream};
 use crate::native::socket::Message;
 use crate::native::wire::{Answer, Request};
 
-/// How many events wait for the caller.
-const EVENTS: usize = 16;
 /// How often a keeper is looked for without hearing from it, and the pause between two tries.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -34,45 +31,41 @@ pub(super) struct Followed {
 /// The events that come on a connection which is attached to a command. It is given back after the
 /// last.
 pub(super) fn follow(client: Arc<Client>, followed: Followed, channel: Channel) -> Events {
-    let (sender, receiver) = mpsc::channel(EVENTS);
-    tokio::spawn(async move {
-        tokio::select! {
-            // Nobody listens any more.
-            () = sender.closed() => {}
-            () = tell(&client, followed, channel, &sender) => {}
-        }
-    });
-    Events::new(receiver)
+    Events::new(Heard { client, followed, channel: Some(channel), attempts: 0 })
 }
 
-async fn tell(
-    client: &Client,
-    mut followed: Followed,
-    mut channel: Channel,
-    sender: &mpsc::Sender<Event>,
-) {
-    let mut attempts = 0;
-    loop {
-        let event = match channel.receive().await {
-            Ok(Some(message)) => {
-                attempts = 0;
-                followed.event(message)
-            }
-            Ok(None) | Err(_) => match followed.attach_again(client, &mut attempts).await {
-                Ok(next) => {
-                    channel = next;
-                    None
+/// A command that is listened to on a connection.
+#[derive(Debug)]
+struct Heard {
+    client: Arc<Client>,
+    followed: Followed,
+    /// None once its keeper is gone.
+    channel: Option<Channel>,
+    /// How often another keeper was looked for since the last word of one.
+    attempts: u32,
+}
+
+#[async_trait]
+impl EventSource for Heard {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let Some(channel) = &self.channel else {
+                match self.followed.attach_again(&self.client, &mut self.attempts).await {
+                    Ok(channel) => self.channel = Some(channel),
+                    Err(ending) => return Some(Event::Ended(ending)),
                 }
-                Err(ending) => Some(Event::Ended(ending)),
-            },
-        };
-        let Some(event) = event else { continue };
-        let ended = matches!(event, Event::Ended(_));
-        if sender.send(event).await.is_err() {
-            return;
-        }
-        if ended {
-            return client.keep(channel);
+                continue;
+            };
+            let Ok(Some(message)) = channel.receive().await else {
+                self.channel = None;
+                continue;
+            };
+            self.attempts = 0;
+            let Some(event) = self.followed.event(message) else { continue };
+            if matches!(event, Event::Ended(_)) {
+                self.channel.take().into_iter().for_each(|channel| self.client.keep(channel));
+            }
+            return Some(event);
         }
     }
 }

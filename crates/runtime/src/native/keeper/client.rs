@@ -21,6 +21,8 @@ pub(super) struct Client {
     /// It said who it is, and speaks this version.
     pub(super) greeted: bool,
     pub(super) phase: Phase,
+    /// It asked for something too early, which is left where it is.
+    looked_away: bool,
     waiting: VecDeque<(Packet, Option<OwnedFd>)>,
 }
 
@@ -49,7 +51,8 @@ pub(super) struct Subscription {
 
 impl Client {
     pub(super) const fn new(socket: Watched<Socket>) -> Self {
-        Self { socket, greeted: false, phase: Phase::Idle, waiting: VecDeque::new() }
+        let waiting = VecDeque::new();
+        Self { socket, greeted: false, phase: Phase::Idle, looked_away: false, waiting }
     }
 
     /// The next request; `None` once the client is gone.
@@ -100,10 +103,24 @@ impl Client {
         self.look_out()
     }
 
-    /// Waits for what matters now: requests when it may make some, room when something waits.
+    /// Whether it may ask for something now.
+    pub(super) const fn may_ask(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Holding(_))
+    }
+
+    /// Looks away from what it asks for until it may: few ask that early, so that is not done before
+    /// one has.
+    pub(super) fn look_away(&mut self) -> io::Result<()> {
+        self.looked_away = true;
+        self.look_out()
+    }
+
+    /// Waits for what matters now: requests, unless one came too early, and room when something
+    /// waits.
     fn look_out(&mut self) -> io::Result<()> {
         let mut interest = Interest::RDHUP;
-        if matches!(self.phase, Phase::Idle | Phase::Holding(_)) {
+        self.looked_away &= !self.may_ask();
+        if !self.looked_away {
             interest |= Interest::IN;
         }
         if !self.waiting.is_empty() {

@@ -76,18 +76,17 @@ impl Keeper {
             }
             self.desk.stirred.insert(id);
         }
-        if happened.contains(Interest::IN) {
+        if happened.contains(Interest::IN) && client.may_ask() {
             self.hear(id);
-        } else if happened.intersects(Interest::RDHUP | Interest::HUP | Interest::ERR) {
+        } else if happened.intersects(Interest::RDHUP | Interest::HUP | Interest::ERR)
+            || happened.contains(Interest::IN) && client.look_away().is_err()
+        {
             self.lose(id);
         }
     }
 
     fn hear(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if !matches!(client.phase, Phase::Idle | Phase::Holding(_)) {
-            return;
-        }
         match client.receive() {
             Ok(Some(message)) => {
                 if let Phase::Holding(key) = client.phase {
