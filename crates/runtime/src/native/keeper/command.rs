@@ -152,7 +152,20 @@ impl Command {
         record::write(directory, &note_name(&self.id), &note)
     }
 
-    /// Takes over the outer ends of its pipes.
+    /// Takes the outer ends of its pipes.
+    pub(super) fn take_own_pipes(
+        &mut self,
+        key: Key,
+        output: Watched<OwnedFd>,
+        error: Watched<OwnedFd>,
+    ) {
+        for (stream, pipe) in [(Stream::Output, output), (Stream::Error, error)] {
+            pipe.becomes(Source::Stream(key, self.number, stream));
+            self.flow(stream).source = From::Pipe(pipe);
+        }
+    }
+
+    /// Takes over the outer ends of pipes that init has kept.
     ///
     /// # Errors
     /// `InvalidData` for what is no pipe.

@@ -13,6 +13,7 @@ use stockade_jail::cgroup::{Group, Place};
 
 use super::account::Users;
 use super::moment::{self, Moment};
+use super::pipes::Spare;
 use super::programs::Programs;
 use super::reactor::Reactor;
 use super::spool::Bench;
@@ -39,6 +40,7 @@ pub(super) struct Desk {
     pub(super) reactor: Reactor,
     pub(super) timers: Timers,
     pub(super) bench: Bench,
+    pub(super) spare: Spare,
     pub(super) metrics: Metrics,
     /// What is to be said, in this order.
     pub(super) replies: VecDeque<(ClientId, Reply)>,
@@ -94,6 +96,7 @@ impl Desk {
             reactor: Reactor::new().map_err(step("make an event queue"))?,
             timers: Timers::default(),
             bench: Bench::new().map_err(step("open /dev/null"))?,
+            spare: Spare::default(),
             metrics: Metrics::default(),
             replies: VecDeque::new(),
             stirred: BTreeSet::new(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::fs::{Gid, Uid};
 use rustix::pipe::{PipeFlags, pipe_with};
 use stockade_core::ExecId;
 use stockade_core::access::Level;
@@ -14,6 +14,7 @@ use stockade_jail::control::{COMMANDS, Execute, Request, Target};
 use super::ClientId;
 use super::command::{Command, Stage};
 use super::desk::{Desk, Reply};
+use super::pipes::Pipes;
 use super::record;
 use super::sandbox::{Life, Sandbox};
 use crate::exec::Offsets;
@@ -27,15 +28,6 @@ pub(super) struct Deferred {
     pub(super) exec: ExecId,
     pub(super) head: CommandHead,
     pub(super) words: Words,
-}
-
-/// The ends of a command's pipes.
-struct Pipes {
-    /// What init is given: the command's own ends, then the outer ones for who comes next.
-    for_init: Vec<OwnedFd>,
-    input: Option<OwnedFd>,
-    output: OwnedFd,
-    error: OwnedFd,
 }
 
 impl Sandbox {
@@ -82,12 +74,8 @@ impl Sandbox {
         let for_init = match head.terminal {
             Some(_) => Vec::new(),
             None => {
-                let pipes = self.pipes(desk, user, head.takes_input)?;
-                command.input = pipes.input;
-                command
-                    .take_pipes(&desk.reactor, self.key, pipes.output, pipes.error)
-                    .map_err(|error| full(&error))?;
-                pipes.for_init
+                let pipes = desk.pipes()?;
+                self.connect_pipes(desk, user, &mut command, pipes)?
             }
         };
         let environment = if self.record.has_environment {
@@ -143,42 +131,41 @@ impl Sandbox {
             .unwrap_or_else(home)
     }
 
-    /// Makes the pipes of a command. Its own ends belong to its user, who may open them again, as
+    /// Gives a command its pipes; gives what init needs of them: the command's own ends, then the
+    /// outer ones for who comes next. Its own belong to its user, who may open them again, as
     /// programs do through `/dev/stdout`.
-    fn pipes(&self, desk: &Desk, user: User, takes_input: bool) -> Result<Pipes, Failure> {
-        let make = || -> io::Result<Pipes> {
-            let pipe = || pipe_with(PipeFlags::CLOEXEC);
-            let (own_input, input) = if takes_input {
-                pipe()?
-            } else {
-                // One for each command: what is open is shared with whoever has it.
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                let nothing = rustix::fs::open("/dev/null", flags, Mode::empty())?;
-                (nothing.try_clone()?, nothing)
+    fn connect_pipes(
+        &self,
+        desk: &Desk,
+        user: User,
+        command: &mut Command,
+        pipes: Pipes,
+    ) -> Result<Vec<OwnedFd>, Failure> {
+        let Pipes { nothing: [own_input, input], output, error } = pipes;
+        let (own_input, input) = if command.takes_input {
+            let pipe = || -> io::Result<_> {
+                let (own_input, input) = pipe_with(PipeFlags::CLOEXEC)?;
+                Ok((own_input, input.try_clone()?, input))
             };
-            let (output, own_output) = pipe()?;
-            let (error, own_error) = pipe()?;
-            if let Some(start) = self.inside_start() {
-                let own = [&own_output, &own_error].into_iter();
-                let own = own.chain(Some(&own_input).filter(|_| takes_input));
-                let user_id = Uid::from_raw(start + user.user);
-                let group_id = Gid::from_raw(start + user.group);
-                for end in own {
-                    rustix::fs::fchown(end, Some(user_id), Some(group_id))?;
-                }
-            }
-            for end in [&output, &error] {
-                rustix::io::ioctl_fionbio(end, true)?;
-            }
-            let (for_output, for_error) = (output.try_clone()?, error.try_clone()?);
-            let kept = if takes_input { Some(input.try_clone()?) } else { None };
-            let for_init = vec![own_input, own_output, own_error, input, for_output, for_error];
-            Ok(Pipes { for_init, input: kept, output, error })
+            let (own_input, kept, input) = pipe().map_err(|error| full(&error))?;
+            desk.afford_command(&kept)?;
+            command.input = Some(kept);
+            (own_input, input)
+        } else {
+            (own_input, input)
         };
-        let pipes = make().map_err(|error| full(&error))?;
-        desk.afford_command(&pipes.error)?;
-        pipes.for_init.iter().try_for_each(|end| desk.afford_command(end))?;
-        Ok(pipes)
+        if let Some(start) = self.inside_start() {
+            let own = [&output.inner, &error.inner].into_iter();
+            let own = own.chain(Some(&own_input).filter(|_| command.takes_input));
+            let user_id = Uid::from_raw(start + user.user);
+            let group_id = Gid::from_raw(start + user.group);
+            for end in own {
+                rustix::fs::fchown(end, Some(user_id), Some(group_id))
+                    .map_err(|errno| full(&errno.into()))?;
+            }
+        }
+        command.take_own_pipes(self.key, output.outer, error.outer);
+        Ok(vec![own_input, output.inner, error.inner, input, output.kept, error.kept])
     }
 
     fn inside_start(&self) -> Option<u32> {

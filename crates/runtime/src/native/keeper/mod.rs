@@ -22,6 +22,7 @@ mod launch;
 mod limits;
 mod moment;
 mod pause;
+mod pipes;
 mod plan;
 mod pool;
 mod programs;
@@ -358,6 +359,7 @@ impl Keeper {
         if self.desk.programs.have_changed() {
             self.collect_skeletons();
         }
+        self.desk.make_spare_pipes();
         self.sweep();
         Ok(())
     }
@@ -381,6 +383,8 @@ impl Keeper {
                 self.with(key, Sandbox::look_at_life);
             }
             Source::Stream(key, number, stream) => self.read(key, number, stream),
+            // Nobody writes to it.
+            Source::Spare => {}
             Source::Helper(number) => self.helper_ended(number),
         }
     }

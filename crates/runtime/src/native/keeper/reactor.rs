@@ -38,6 +38,8 @@ pub(super) enum Source {
     Life(Key),
     /// What a command writes.
     Stream(Key, u64, Stream),
+    /// A pipe that no command has yet.
+    Spare,
     /// A helper process.
     Helper(u64),
 }
@@ -119,6 +121,11 @@ impl Reactor {
 }
 
 impl<T: AsFd> Watched<T> {
+    /// Changes what the descriptor is to the keeper.
+    pub(super) fn becomes(&self, source: Source) {
+        self.reactor.0.sources.borrow_mut().insert(self.token, source);
+    }
+
     /// Changes what the descriptor is registered for.
     pub(super) fn want(&mut self, interest: Interest) -> io::Result<()> {
         if interest != self.interest {

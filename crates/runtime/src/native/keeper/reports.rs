@@ -170,6 +170,7 @@ impl Sandbox {
         let Stage::Starting(clients) = &mut command.stage else { return };
         let clients = std::mem::take(clients);
         command.stage = Stage::Running;
+        desk.spare.want();
         for client in clients {
             let input = command.input_for_client();
             let from = Offsets::default();
