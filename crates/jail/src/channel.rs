@@ -117,6 +117,12 @@ impl Channel {
         Ok(())
     }
 
+    /// Ends the connection, whoever else holds this end of it.
+    pub(crate) fn shut_down(&self) {
+        // The other end may be gone already.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
     /// The next message and its descriptors; `None` once the other end is closed.
     pub(crate) fn receive(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; MESSAGE_BYTES];

@@ -5,7 +5,7 @@
 //! defensively: a message that is not understood is an error, never a guess, and nothing in it is
 //! trusted beyond its own jail.
 
-mod wire;
+pub(crate) mod wire;
 
 use std::fs::File;
 use std::io;
@@ -130,13 +130,14 @@ pub enum Target {
 /// What init tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// The command's program is running. Carries the terminal's outer end, where there is one.
+    /// The command has a process, which becomes its program next. Carries the terminal's outer end,
+    /// where there is one.
     Started {
         /// Which command.
         number: u64,
     },
     /// The command was not started, for the program could not be run or a wall not be raised for
-    /// it. Nothing else is told of it but its record.
+    /// it. Nothing else is told of it but its record, and that its process is gone.
     NotStarted {
         /// Which command.
         number: u64,

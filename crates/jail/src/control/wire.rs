@@ -248,6 +248,9 @@ impl Report {
                     .bytes(step)
                     .signed(*errno)
             }
+            Self::Exited { number, status, cause: None } => {
+                return exited(*number, *status).to_vec();
+            }
             Self::Exited { number, status, cause } => {
                 Writer::tagged(b'x').long(*number).signed(*status).cause(*cause)
             }
@@ -313,6 +316,15 @@ impl Report {
         };
         reader.end(report)
     }
+}
+
+/// The bytes of [`Report::Exited`] for a command that ended by itself, made without memory.
+pub(crate) fn exited(number: u64, status: i32) -> [u8; 14] {
+    let mut bytes = [0; 14];
+    bytes[0] = b'x';
+    bytes[1..9].copy_from_slice(&number.to_le_bytes());
+    bytes[9..13].copy_from_slice(&status.to_le_bytes());
+    bytes
 }
 
 impl Writer {

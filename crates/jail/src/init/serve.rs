@@ -33,6 +33,10 @@ use crate::{raw, sys};
 const WAITING: usize = 4096;
 /// How many requests are followed in one turn.
 const REQUESTS: usize = 32;
+/// How long commands may take to become other programs, and how often it is looked whether they
+/// have.
+const STARTING: Duration = Duration::from_secs(1);
+const LOOKING: Duration = Duration::from_micros(200);
 /// How often processes are looked for that lost their subreaper.
 const SWEEPING: Duration = Duration::from_millis(5);
 
@@ -199,6 +203,7 @@ impl Init {
             match Channel::accept(&self.listener) {
                 Ok(client) => {
                     // Whoever comes asks for everything that was told before.
+                    self.hang_up();
                     self.reports.clear();
                     self.client = Some(client);
                 }
@@ -288,12 +293,12 @@ impl Init {
                 Ok(Some(message)) => message,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Go,
                 Ok(None) | Err(_) => {
-                    self.client = None;
+                    self.hang_up();
                     return Next::Go;
                 }
             };
             let Some(request) = Request::receive(&bytes, &mut descriptors) else {
-                self.client = None;
+                self.hang_up();
                 return Next::Go;
             };
             if self.obey(request, descriptors) == Next::End {
@@ -350,6 +355,7 @@ impl Init {
             }
             Request::Stop { by_signal } => {
                 if by_signal {
+                    self.wait_for_starts();
                     // As pid 1, -1 means every other process here.
                     let _ = raw::kill(-1, libc::SIGSTOP);
                 }
@@ -372,6 +378,8 @@ impl Init {
                 self.reports.extend(root.map(|root| (Report::Root, vec![root])));
             }
             Request::List => {
+                // What subreapers have told others is to be told again.
+                self.commands.values_mut().for_each(Command::settle);
                 let commands = self.commands.iter();
                 for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
                     self.reports.push_back(command.record(*number));
@@ -388,6 +396,15 @@ impl Init {
             Request::End => return Next::End,
         }
         Next::Go
+    }
+
+    /// Waits until the commands that were started have become other programs, which takes no time
+    /// to speak of: a subreaper that waits for that cannot be stopped.
+    fn wait_for_starts(&self) {
+        let until = Instant::now() + STARTING;
+        while self.commands.values().any(Command::is_starting) && Instant::now() < until {
+            std::thread::sleep(LOOKING);
+        }
     }
 
     /// Starts a command, unless its key is known.
@@ -411,9 +428,18 @@ impl Init {
             rlimits: self.rlimits,
             ruleset: self.ruleset.clone(),
             news: self.descriptors.news.as_fd(),
+            client: self.client.as_ref().map(|client| client.as_fd()),
         };
         let command = Command::start(execute, descriptors, &parts);
         self.commands.insert(number, command);
+    }
+
+    /// Ends the connection, which subreapers hold too.
+    fn hang_up(&mut self) {
+        if let Some(client) = self.client.take() {
+            client.shut_down();
+        }
+        self.commands.values().for_each(Command::leave_telling_to_init);
     }
 
     /// Sends what waits, as far as the client takes it.
@@ -431,14 +457,14 @@ impl Init {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    self.client = None;
+                    self.hang_up();
                     self.reports.clear();
                     return;
                 }
             }
         }
         if self.reports.len() > WAITING {
-            self.client = None;
+            self.hang_up();
             self.reports.clear();
         }
     }

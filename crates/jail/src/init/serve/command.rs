@@ -6,12 +6,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::subreaper::{self, Slot};
+use super::subreaper::{self, Slot, Wires};
 use super::{Users, connect};
 use crate::command::{Failure, Prepared, Program, Step, Streams};
 use crate::control::{Cause, Execute, Progress, Record, Report};
 use crate::landlock::Ruleset;
-use crate::raw;
 use crate::rlimits::ResourceLimits;
 
 /// How long killing a command with all that it has started may take; after that the whole jail
@@ -25,6 +24,8 @@ pub(super) struct Parts<'a> {
     pub(super) rlimits: ResourceLimits,
     pub(super) ruleset: Option<Rc<Ruleset>>,
     pub(super) news: BorrowedFd<'a>,
+    /// The connection to who asked for it.
+    pub(super) client: Option<BorrowedFd<'a>>,
 }
 
 /// One command.
@@ -145,11 +146,17 @@ impl Command {
             not_before: None,
             failure: Failure::default(),
         };
-        let slot = Slot::new(prepared, streams.each(), parts.ruleset.clone(), parts.news);
+        // A terminal is told with the start, which must be told first then.
+        let client = parts.client.filter(|_| matches!(streams, Streams::Pipes(_)));
+        let wires = Wires { news: parts.news, client };
+        let slot =
+            Slot::new(execute.number, prepared, streams.each(), parts.ruleset.clone(), wires);
         // SAFETY: the slot is dropped in `settle` alone, which keeps the conditions, and in the
         // end of init, which ends the jail.
         let subreaper = unsafe { slot.start() }.map_err(|error| (Step::Start, error))?;
         self.under = Some(Under { subreaper, slot, reaped: false });
+        // What fails from here on is told as its end.
+        self.started = true;
         Ok(())
     }
 
@@ -212,12 +219,19 @@ impl Command {
     pub(super) fn settle(&mut self) {
         let Some(under) = &self.under else { return };
         let seen = under.slot.seen();
-        self.started |= seen.started;
         self.not_started = self.not_started.or(seen.not_started);
         self.exited = self.exited.or(seen.exited);
+        self.told.end |= seen.told;
         self.gone |= seen.gone;
         if seen.gone && under.reaped {
             self.under = None;
+        }
+    }
+
+    /// Has its end told by init alone: whoever was connected is not any more.
+    pub(super) fn leave_telling_to_init(&self) {
+        if let Some(under) = &self.under {
+            under.slot.leave_telling_to_init();
         }
     }
 
@@ -253,15 +267,15 @@ impl Command {
 
     /// Sends a signal to the command's process group.
     pub(super) fn signal(&self, signal: i32) {
-        if self.exited.is_some() || self.gone {
-            return;
+        let under = self.under.as_ref().filter(|_| self.exited.is_none() && !self.gone);
+        if let Some(under) = under.filter(|_| (1..=64).contains(&signal)) {
+            under.slot.signal(signal);
         }
-        if let Some(pid) = self.under.as_ref().and_then(|under| under.slot.command())
-            // Its own process group, or the command alone before it has one.
-            && raw::kill(-pid, signal).is_err()
-        {
-            let _ = raw::kill(pid, signal);
-        }
+    }
+
+    /// Whether it is on its way to become another program.
+    pub(super) fn is_starting(&self) -> bool {
+        self.under.as_ref().is_some_and(|under| !under.reaped && under.slot.is_starting())
     }
 
     pub(super) fn close_input(&mut self) {
@@ -288,11 +302,9 @@ impl Command {
     /// What was not told yet.
     pub(super) fn news(&mut self, number: u64) -> Vec<(Report, Vec<OwnedFd>)> {
         let mut news = Vec::new();
-        if let Some((step, errno)) = self.not_started {
-            if !self.told.start {
-                let (wall, step) = (step.wall(), step.words().to_owned());
-                news.push((Report::NotStarted { number, wall, step, errno }, Vec::new()));
-            }
+        if let Some((step, errno)) = self.not_started.filter(|_| !self.told.end) {
+            let (wall, step) = (step.wall(), step.words().to_owned());
+            news.push((Report::NotStarted { number, wall, step, errno }, Vec::new()));
             self.told = Told { start: true, end: true, gone: self.told.gone };
         }
         if self.started && !self.told.start {

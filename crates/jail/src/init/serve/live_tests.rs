@@ -411,6 +411,8 @@ fn a_long_request_travels_in_a_file_and_nonsense_ends_the_connection_only() {
         execute.environment.push([&b"LONG="[..], &[b'x'; 100_000]].concat());
         let _streams = jail.start(&execute);
         assert_eq!(jail.exited(execute.number), (0, None));
+        // Who comes next would be told.
+        jail.gone(execute.number);
         let open = std::fs::File::open(jail.directory.path()).unwrap();
         let channel = crate::channel::Channel::connect(open.as_fd(), "init").unwrap();
         channel.send(b"nonsense", &[]).unwrap();

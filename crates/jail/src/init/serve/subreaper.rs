@@ -6,11 +6,12 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use crate::command::{self, Failure, Prepared, Step};
+use crate::control::wire;
 use crate::landlock::Ruleset;
 use crate::raw::{self, signed};
 use crate::sys;
@@ -27,22 +28,38 @@ const STACK_BYTES: usize = 32 << 10;
 const COMMAND_STACK_BYTES: usize = 64 << 10;
 const WORDS: usize = (STACK_BYTES + COMMAND_STACK_BYTES) / size_of::<u128>();
 
-const STARTED: u8 = 1;
-const NOT_STARTED: u8 = 2;
-const EXITED: u8 = 4;
-const GONE: u8 = 8;
+const NOT_STARTED: u8 = 1;
+const EXITED: u8 = 2;
+const GONE: u8 = 4;
+/// The subreaper may tell the client of the end itself.
+const MAY_TELL: u8 = 8;
+/// It has.
+const TOLD: u8 = 16;
+
+/// Where a subreaper's news go.
+#[derive(Debug)]
+pub(super) struct Wires<'a> {
+    /// To init.
+    pub(super) news: BorrowedFd<'a>,
+    /// To init's client, who waits for nothing as much as for the end of a command.
+    pub(super) client: Option<BorrowedFd<'a>>,
+}
 
 /// What init shares with one subreaper and its command.
 #[derive(Debug)]
 pub(super) struct Slot {
+    number: u64,
     prepared: Prepared,
     /// The inner ends of the command's streams; with a terminal the same three times.
     streams: [RawFd; 3],
     ruleset: Option<Rc<Ruleset>>,
     news: RawFd,
+    client: Option<RawFd>,
     state: AtomicU8,
     status: AtomicI32,
     command: AtomicI32,
+    /// Signals that are still to be sent to the command, one bit for each.
+    signals: AtomicU64,
     kill: AtomicBool,
     stack: Box<[MaybeUninit<u128>]>,
 }
@@ -50,30 +67,35 @@ pub(super) struct Slot {
 /// What is seen of a command through its slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    pub(super) started: bool,
     /// The step that failed, and the kernel's number.
     pub(super) not_started: Option<(Step, i32)>,
     /// The status as `wait(2)` gives it.
     pub(super) exited: Option<i32>,
+    /// Init's client knows of that.
+    pub(super) told: bool,
     /// Nothing of it is alive.
     pub(super) gone: bool,
 }
 
 impl Slot {
     pub(super) fn new(
+        number: u64,
         prepared: Prepared,
         streams: [BorrowedFd<'_>; 3],
         ruleset: Option<Rc<Ruleset>>,
-        news: BorrowedFd<'_>,
+        wires: Wires<'_>,
     ) -> Box<Self> {
         Box::new(Self {
+            number,
             prepared,
             streams: streams.map(|stream| stream.as_raw_fd()),
             ruleset,
-            news: news.as_raw_fd(),
-            state: AtomicU8::new(0),
+            news: wires.news.as_raw_fd(),
+            client: wires.client.map(|client| client.as_raw_fd()),
+            state: AtomicU8::new(if wires.client.is_some() { MAY_TELL } else { 0 }),
             status: AtomicI32::new(0),
             command: AtomicI32::new(0),
+            signals: AtomicU64::new(0),
             kill: AtomicBool::new(false),
             stack: Box::new_uninit_slice(WORDS),
         })
@@ -103,17 +125,44 @@ impl Slot {
     pub(super) fn seen(&self) -> Seen {
         let state = self.state.load(Ordering::Acquire);
         Seen {
-            started: state & STARTED != 0,
             not_started: (state & NOT_STARTED != 0)
                 .then(|| self.prepared.failure.get().unwrap_or((Step::Exec, libc::EIO))),
             exited: (state & EXITED != 0).then(|| self.status.load(Ordering::Acquire)),
+            told: state & TOLD != 0,
             gone: state & GONE != 0,
         }
     }
 
-    /// The command's process id, once there is one.
-    pub(super) fn command(&self) -> Option<i32> {
-        Some(self.command.load(Ordering::Acquire)).filter(|pid| *pid > 0)
+    /// Has the end told by init alone, unless it was told already.
+    pub(super) fn leave_telling_to_init(&self) {
+        self.state.fetch_and(!MAY_TELL, Ordering::AcqRel);
+    }
+
+    /// Whether the command is on its way to become another program.
+    pub(super) fn is_starting(&self) -> bool {
+        self.command.load(Ordering::SeqCst) == 0 && !self.seen().gone
+    }
+
+    /// Sends a signal to the command's process group, at once or when it has become another program.
+    pub(super) fn signal(&self, signal: i32) {
+        self.signals.fetch_or(raw::only(signal), Ordering::SeqCst);
+        self.send_signals();
+    }
+
+    /// Sends what is to be sent, unless there is no command yet: whoever is later, init with the
+    /// signal or the subreaper with the command, sees what the other one has stored.
+    fn send_signals(&self) {
+        let command = self.command.load(Ordering::SeqCst);
+        if command == 0 {
+            return;
+        }
+        let signals = self.signals.swap(0, Ordering::SeqCst);
+        for signal in (1..=64).filter(|signal| signals & raw::only(*signal) != 0) {
+            // Its own process group, or the command alone before it has one.
+            if raw::kill(-command, signal).is_err() {
+                let _ = raw::kill(command, signal);
+            }
+        }
     }
 
     /// Asks the subreaper to end everything; it is to be woken then.
@@ -121,6 +170,7 @@ impl Slot {
         self.kill.store(true, Ordering::Release);
     }
 
+    /// Notes it and wakes init.
     fn tell(&self, state: u8) {
         self.state.fetch_or(state, Ordering::Release);
         let one = 1_u64;
@@ -129,12 +179,34 @@ impl Slot {
         unsafe { raw::syscall(libc::SYS_write, arguments) };
     }
 
-    /// Closes everything but the descriptor for news and, `with_streams`, what the command needs.
-    fn close_others(&self, with_streams: bool) {
-        let ruleset = self.ruleset.as_ref().map_or(self.news, |rules| rules.as_fd().as_raw_fd());
-        let [input, output, error] = self.streams;
-        let mut kept =
-            if with_streams { [input, output, error, ruleset, self.news] } else { [self.news; 5] };
+    /// Notes that nothing is left, after this. A client that hears of the command's end from here
+    /// hears of it once, and before it hears of anything else: what it was told counts only while
+    /// init has not lost it.
+    fn note_all(&self, news: u8) {
+        let told = news & EXITED != 0 && !self.kill.load(Ordering::Acquire) && self.tell_client();
+        let all = |state: u8| {
+            let told = if told && state & MAY_TELL != 0 { TOLD } else { 0 };
+            Some(state | news | GONE | told)
+        };
+        // The function never refuses.
+        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, all);
+    }
+
+    /// Tells init's client of the command's end; false when it is not there or does not listen.
+    fn tell_client(&self) -> bool {
+        let may = self.state.load(Ordering::Acquire) & MAY_TELL != 0;
+        let Some(client) = self.client.filter(|_| may) else { return false };
+        let report = wire::exited(self.number, self.status.load(Ordering::Acquire));
+        let flags = raw::signed(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        let bytes = report.as_ptr() as usize;
+        let arguments = [raw::signed(client), bytes, report.len(), flags, 0, 0];
+        // SAFETY: the bytes are valid for the call.
+        raw::check(unsafe { raw::syscall(libc::SYS_sendto, arguments) }).is_ok()
+    }
+
+    /// Closes everything but the descriptors for news.
+    fn close_others(&self) {
+        let mut kept = [self.news, self.client.unwrap_or(self.news)];
         kept.sort_unstable();
         let mut first = 0;
         for descriptor in kept.map(i32::cast_unsigned) {
@@ -159,14 +231,11 @@ extern "C" fn subreaper(slot: *mut libc::c_void) -> libc::c_int {
     let arguments = [signed(libc::PR_SET_CHILD_SUBREAPER), 1, 0, 0, 0, 0];
     // SAFETY: takes numbers.
     let adopting = raw::check(unsafe { raw::syscall(libc::SYS_prctl, arguments) });
-    slot.close_others(true);
     match adopting.and_then(|_| start_command(slot)) {
         Ok(command) => {
-            slot.close_others(false);
-            slot.command.store(command, Ordering::Release);
-            if slot.prepared.failure.get().is_none() {
-                slot.tell(STARTED);
-            }
+            slot.close_others();
+            slot.command.store(command, Ordering::SeqCst);
+            slot.send_signals();
             stay(slot, command);
         }
         Err(error) => {
@@ -209,21 +278,25 @@ fn clone_below(
 fn stay(slot: &Slot, command: i32) {
     let mut end = None;
     loop {
+        let mut news = 0;
         loop {
             match raw::reap() {
                 Ok(Some((pid, status))) if pid == command => {
                     if slot.prepared.failure.get().is_some() {
-                        slot.tell(NOT_STARTED);
+                        news |= NOT_STARTED;
                     } else {
                         slot.status.store(status, Ordering::Release);
-                        slot.tell(EXITED);
+                        news |= EXITED;
                     }
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                // There is no child any more.
-                Err(_) => return slot.tell(GONE),
+                // There is no child any more. Init is woken by this process's end.
+                Err(_) => return slot.note_all(news),
             }
+        }
+        if news != 0 {
+            slot.tell(news);
         }
         let signals = raw::only(WAKE) | raw::only(libc::SIGCHLD);
         if slot.kill.load(Ordering::Acquire) {
