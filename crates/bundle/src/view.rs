@@ -147,7 +147,7 @@ impl View {
         });
         let layer = open_or_make(dir, &root)?;
         let work = match kind {
-            ViewKind::Overlay => Some(open_or_make(dir, &RelativePath::literal("work"))?),
+            ViewKind::Overlay => Some(spare::fresh_work(dir)?),
             ViewKind::Copy => None,
         };
         if let Some(ownership) = ownership {
@@ -284,6 +284,13 @@ impl View {
         if let Layers::Overlay { upper, .. } = &mut self.layers {
             *upper = Dir::from_fd(layer);
         }
+    }
+
+    /// Removes what the view's last use has left, where it had one. Does not matter to this one; to
+    /// be called when nobody waits.
+    pub fn tidy(&self) {
+        // The next use does it otherwise.
+        let _ = spare::tidy(&self.dir);
     }
 
     /// Ends a view whose command has changed nothing; keeps its directories for another one where

@@ -90,6 +90,7 @@ enum Held {
     Layers {
         lower: OwnedFd,
         view: OwnedFd,
+        synced: bool,
     },
 }
 
@@ -158,14 +159,14 @@ pub(crate) fn gather(
                 .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
             Ok(Held::Mount(mount))
         }
-        Source::Overlay(Overlay { lower, view, size_bytes }) => {
+        Source::Overlay(Overlay { lower, view, size_bytes, synced }) => {
             let lower = tree(&lower, true)?;
             match view {
-                Some(view) => Ok(Held::Layers { lower, view: tree(&view, true)? }),
+                Some(view) => Ok(Held::Layers { lower, view: tree(&view, true)?, synced }),
                 None => {
                     let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
                     upper.set(Some(layer));
-                    Ok(Held::Layers { lower, view: memory })
+                    Ok(Held::Layers { lower, view: memory, synced })
                 }
             }
         }
@@ -275,7 +276,7 @@ const LAYERS: &str = "/usr";
 /// go with its root when that is left, and nothing of the host can be cloned any more once this
 /// was called. (Stacked on the root itself they would stay, and be found at `/..`.) Named by
 /// descriptor, they tell nothing of the host in the overlay's own options.
-fn overlay(lower: &OwnedFd, view: &OwnedFd) -> Result<OwnedFd, Failure> {
+fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Failure> {
     for layer in [lower, view] {
         attach_mount(layer, Path::new(LAYERS)).at(Wall::View, || "attach a layer".to_owned())?;
     }
@@ -284,20 +285,24 @@ fn overlay(lower: &OwnedFd, view: &OwnedFd) -> Result<OwnedFd, Failure> {
         &format!("/proc/self/fd/{lower}"),
         &format!("/proc/self/fd/{view}/upper"),
         &format!("/proc/self/fd/{view}/work"),
+        synced,
     )
     .at(Wall::View, || "mount the overlay".to_owned())
 }
 
 /// See the kernel's `filesystems/overlayfs.rst`: `userxattr` is what an unprivileged mount needs,
 /// and with it `redirect_dir`, `metacopy` and `index` are off, so that the upper layer alone
-/// tells what changed.
-fn new_overlay(lower: &str, upper: &str, work: &str) -> rustix::io::Result<OwnedFd> {
+/// tells what changed; `volatile` is the opposite of `synced`.
+fn new_overlay(lower: &str, upper: &str, work: &str, synced: bool) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", "view")?;
     fsconfig_set_string(context.as_fd(), "lowerdir", lower)?;
     fsconfig_set_string(context.as_fd(), "upperdir", upper)?;
     fsconfig_set_string(context.as_fd(), "workdir", work)?;
     fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    if !synced {
+        fsconfig_set_flag(context.as_fd(), "volatile")?;
+    }
     fsconfig_create(context.as_fd())?;
     fsmount(
         context.as_fd(),
@@ -325,8 +330,8 @@ fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedF
 impl Held {
     /// The mount, made now where it is an overlay that is still to be made.
     fn mount(&mut self) -> Result<&OwnedFd, Failure> {
-        if let Self::Layers { lower, view } = self {
-            *self = Self::Mount(overlay(lower, view)?);
+        if let Self::Layers { lower, view, synced } = self {
+            *self = Self::Mount(overlay(lower, view, *synced)?);
         }
         match self {
             Self::Mount(mount) => Ok(mount),

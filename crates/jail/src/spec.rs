@@ -167,6 +167,10 @@ pub struct Overlay {
     pub view: Option<HostTree>,
     /// The size of an upper layer in memory.
     pub size_bytes: u64,
+    /// Whether programs inside can have changes written to the disk, as `fsync(2)` does. The end of
+    /// such a jail waits until all that its file system holds is there, whosever it is. A `work`
+    /// that was used without serves no second time, until what is in it was removed.
+    pub synced: bool,
 }
 
 /// Whether a mount may be written.

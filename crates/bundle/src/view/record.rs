@@ -16,6 +16,9 @@ use crate::project::Project;
 /// A description longer than this is not one of ours.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// What is written over a description.
+const BLANK: u8 = b' ';
+
 /// What a view is of, and for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -77,7 +80,7 @@ impl Record {
 
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Error> {
         let failed = |source| Error::Own { operation: "describe", source };
-        // A spare view has an empty one.
+        // A spare view has a blank one, whose rest may follow.
         let mut file = match dir.open_file_to_write(&name()) {
             Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => {
                 dir.create_file(&name(), 0o600)
@@ -100,16 +103,25 @@ impl Record {
 
     /// Whether the view's process ended before it had described it.
     pub(super) fn is_absent(dir: &Dir) -> bool {
-        dir.stat(&name()).is_ok_and(|stat| stat.is_none_or(|stat| stat.size == 0))
+        let mut first = [BLANK];
+        match dir.open_file(&name()) {
+            Err(error) => error.errno() == Some(rustix::io::Errno::NOENT),
+            Ok(mut file) => file.read(&mut first).is_ok_and(|_| first == [BLANK]),
+        }
     }
 
-    /// Makes the view one without a description.
-    pub(super) fn clear(dir: &Dir) -> Result<(), Error> {
+    /// Overwrites the description, so that nothing of it is left. The file keeps its length: to give
+    /// up its place on the disk takes longer than all else at the end of a run.
+    pub(super) fn blank(dir: &Dir) -> Result<(), Error> {
         let failed = |source| Error::Own { operation: "clear", source };
-        let file = dir.open_file_to_write(&name()).map_err(failed)?;
-        file.set_len(0).map_err(|source| {
+        let mut file = dir.open_file_to_write(&name()).map_err(failed)?;
+        let mut blank = || {
+            let length = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
+            file.write_all(&vec![BLANK; length])
+        };
+        blank().map_err(|source| {
             let path = name().quoted();
-            failed(beneath::Error::Io { operation: "truncate", path, source })
+            failed(beneath::Error::Io { operation: "overwrite", path, source })
         })
     }
 

@@ -7,7 +7,7 @@
 use rustix::fs::{IFlags, ioctl_getflags};
 use rustix::io::Errno;
 
-use super::{Error, Layers, View, lock, own, record::Record};
+use super::{Error, Layers, View, lock, open_or_make, own, record::Record};
 use crate::beneath::{Dir, Rename};
 use crate::path::RelativePath;
 
@@ -50,13 +50,40 @@ fn is_still(views: &Dir, name: &RelativePath, dir: &Dir) -> Result<bool, Error> 
     Ok(named.is_some_and(|named| (named.device, named.inode) == (own_stat.device, own_stat.inode)))
 }
 
+/// The working directory for the next overlay, and that of the last one.
+const WORK: &str = "work";
+const WORN: &str = "worn";
+
+/// A working directory for an overlay. What the last one has left in its own would make the
+/// kernel refuse or clean up, so two take turns, and the other is left for [`tidy`].
+pub(super) fn fresh_work(dir: &Dir) -> Result<Dir, Error> {
+    let [work, worn] = [WORK, WORN].map(RelativePath::literal);
+    let is_used = own("inspect", dir.stat(&work))?.is_some();
+    if is_used {
+        tidy(dir)?;
+        match dir.rename(&work, dir, &worn, Rename::Exchange) {
+            // The first time.
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                own("put aside", dir.rename(&work, dir, &worn, Rename::NoReplace))?;
+            }
+            other => own("put aside", other)?,
+        }
+    }
+    open_or_make(dir, &work)
+}
+
+/// Empties the working directory of the last overlay.
+pub(super) fn tidy(dir: &Dir) -> Result<(), Error> {
+    own("tidy", dir.remove_tree(&RelativePath::literal("worn/work")))
+}
+
 /// Keeps a view that nothing was written to, or removes it: where anything is left of its use,
 /// and where there are enough.
 pub(super) fn keep(view: View) -> Result<(), Error> {
     if !is_untouched(&view) {
         return view.remove();
     }
-    Record::clear(&view.dir)?;
+    Record::blank(&view.dir)?;
     for number in 0..KEPT {
         match view.views.rename(&view.name, &view.views, &name(number), Rename::NoReplace) {
             Err(error) if error.errno() == Some(Errno::EXIST) => {}

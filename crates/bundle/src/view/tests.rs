@@ -219,6 +219,29 @@ fn an_untouched_view_is_used_again_and_no_other() {
     assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 0);
 }
 
+/// What an overlay that is not synced leaves in its working directory makes the kernel refuse the next
+/// one there (`filesystems/overlayfs.rst`, "Volatile mount").
+#[test]
+fn each_use_of_a_view_has_a_working_directory_in_which_nothing_is_left() {
+    let scratch = scratch();
+    let mut killed = false;
+    for _ in 0..4 {
+        let view = scratch.view(ViewKind::Overlay);
+        let at = scratch.data.path().join("views").join(view.id());
+        assert_eq!(at.join("work").read_dir().unwrap().count(), 0);
+        assert_eq!(view.work().unwrap().stat_self().unwrap().mode & 0o777, 0o700);
+        std::fs::create_dir_all(at.join("work/work/incompat/volatile")).unwrap();
+        chmod(at.join("work/work"), 0);
+        // Every second one is killed before it has tidied up.
+        if !killed {
+            view.tidy();
+            assert!(!at.join("worn/work").exists());
+        }
+        killed = !killed;
+        view.release().unwrap();
+    }
+}
+
 /// Spares are nobody's views: not listed as such, swept away, and not too many.
 #[test]
 fn spares_are_few_and_swept() {

@@ -222,6 +222,8 @@ pub(super) fn supervise(
     data: &DataDir,
 ) -> Result<Ended, Problem> {
     let Launched { jail, mut view, isolation, watched_memory } = launched;
+    // The command has just been started.
+    view.tidy();
     let io = |e: std::io::Error| {
         Problem::new(Code::Io, "cannot take hold of the standard streams").because(e.to_string())
     };

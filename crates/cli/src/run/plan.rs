@@ -59,9 +59,12 @@ pub(super) fn spec(
 ) -> Result<JailSpec, Problem> {
     let command = command(arguments, around, not_before)?;
     let root = match around.image {
-        Some(image) => {
-            Source::Overlay(Overlay { lower: open(image)?, view: None, size_bytes: ROOT_BYTES })
-        }
+        Some(image) => Source::Overlay(Overlay {
+            lower: open(image)?,
+            view: None,
+            size_bytes: ROOT_BYTES,
+            synced: false,
+        }),
         None => Source::Empty,
     };
     let streams =
@@ -160,7 +163,8 @@ fn visible(
 
 fn project(project: &Project, shown: &Shown) -> Result<Source, Problem> {
     let overlay = |view, size_bytes| {
-        Ok(Source::Overlay(Overlay { lower: open(&project.root)?, view, size_bytes }))
+        let lower = open(&project.root)?;
+        Ok(Source::Overlay(Overlay { lower, view, size_bytes, synced: false }))
     };
     match shown {
         Shown::Overlay(layers) => overlay(Some(open(layers)?), 0),

@@ -215,7 +215,8 @@ fn mount(
 }
 
 fn overlay(lower: &Path, layers: &Path) -> Result<Source, Failure> {
-    Ok(Source::Overlay(Overlay { lower: open(lower)?, view: Some(open(layers)?), size_bytes: 0 }))
+    let (lower, view) = (open(lower)?, Some(open(layers)?));
+    Ok(Source::Overlay(Overlay { lower, view, size_bytes: 0, synced: true }))
 }
 
 fn open(path: &Path) -> Result<HostTree, Failure> {
