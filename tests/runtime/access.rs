@@ -18,10 +18,13 @@ use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Isolation, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::native::{Native, Options};
-use stockade_runtime::{Ending, Error, Runtime as _, SandboxPath, WriteOptions};
+use stockade_runtime::{Ending, Error, ReadRange, Runtime as _, SandboxPath, WriteOptions};
 
 use crate::attacks::Attacked;
 use crate::identity::program;
+
+/// How often a name is used that changes meanwhile.
+const ROUNDS: u32 = 2_000;
 
 /// What no command may ever write out.
 const SECRET: &str = "what-nobody-may-read";
@@ -58,6 +61,7 @@ scenes! {
     an_open_root_may_have_closed_places
     two_commands_together_do_not_get_further
     operations_from_outside_meet_the_same_walls
+    operations_from_outside_go_by_where_paths_lead
     rules_that_cannot_be_held_are_refused
     a_snapshot_that_lays_traps_is_held_to_the_rules
 }
@@ -398,6 +402,49 @@ fn two_commands_together_do_not_get_further(stage: Stage) -> Pin<Box<dyn Future<
             .await;
         sandbox.native.kill(&sandbox.id, &exec).await.unwrap();
         drop(running);
+    })
+}
+
+fn operations_from_outside_go_by_where_paths_lead(
+    stage: Stage,
+) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let sandbox = stage.sandbox(&[("allow", "readwrite", "/w")]).await;
+        sandbox.shell("ln -s /etc /w/link; mkdir /w/d; echo x >/w/d/f").await;
+        let denied = |error: Error| match error {
+            Error::File { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            _ => false,
+        };
+        let path = |path: &str| SandboxPath::new(path).unwrap();
+        let all = ReadRange::default();
+        let options = WriteOptions::default();
+        let content = || Box::pin(std::io::Cursor::new(b"x".to_vec()));
+        let (native, id) = (&sandbox.native, &sandbox.id);
+        assert!(native.read_file(id, &path("/w/d/f"), all).await.is_ok());
+        let read = native.read_file(id, &path("/w/link/passwd"), all).await;
+        assert!(read.err().is_some_and(denied));
+        assert!(native.read_directory(id, &path("/w/link")).await.err().is_some_and(denied));
+        assert!(native.stat(id, &path("/w/link/passwd")).await.err().is_some_and(denied));
+        let written = native.write_file(id, &path("/w/link/f"), content(), options).await;
+        assert!(written.err().is_some_and(denied));
+        let made = native.make_directory(id, &path("/w/link/new"), options).await;
+        assert!(made.err().is_some_and(denied));
+        let moved = native.rename(id, &path("/w/d/f"), &path("/w/link/f")).await;
+        assert!(moved.err().is_some_and(denied));
+        assert!(native.remove(id, &path("/w/link/passwd")).await.err().is_some_and(denied));
+
+        // A name that is a directory now and leads out the next moment.
+        let flipping = "cd /w; rm -r d/f; echo ready; while :; do
+            mv -T d x; ln -s /etc d; rm d; mv -T x d; done 2>/dev/null";
+        let (exec, running) = sandbox.stays(flipping, None).await;
+        for _ in 0..ROUNDS {
+            assert!(native.read_file(id, &path("/w/d/passwd"), all).await.is_err());
+            // Written, refused, or the directory was not there.
+            let _ = native.write_file(id, &path("/w/d/f"), content(), options).await;
+        }
+        native.kill(id, &exec).await.unwrap();
+        drop(running);
+        sandbox.fails(&["cat /etc/f"]).await;
     })
 }
 

@@ -8,6 +8,7 @@
 
 mod collect;
 mod place;
+mod reach;
 mod rights;
 mod ship;
 mod special;
@@ -26,9 +27,10 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, SeekFrom, Uid};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind as Kind, Rename, Stat};
+use stockade_core::access::{Level, Rules};
 use stockade_core::sandbox::User;
 
-use self::place::Place;
+use self::place::{Place, Reach};
 use self::rights::Ids;
 use crate::error::{Error, Result};
 use crate::files::{FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
@@ -41,6 +43,7 @@ const MAX_LISTED: u64 = 100_000;
 pub struct Root {
     root: OwnedFd,
     ids: Ids,
+    rules: Rules,
 }
 
 impl Root {
@@ -48,7 +51,14 @@ impl Root {
     /// below it (`O_PATH`). `host_start` is the host id that inside id 0 is, where the sandbox has
     /// a range of ids; `user` is its ordinary user.
     pub fn new(root: OwnedFd, host_start: Option<u32>, user: User) -> Self {
-        Self { root, ids: Ids { host_start, user } }
+        Self { root, ids: Ids { host_start, user }, rules: Rules::default() }
+    }
+
+    /// The same, with rules on which paths may be used how. They are applied to where paths really
+    /// lead; what they refuse is `PermissionDenied`.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
     }
 
     /// What a path leads to. A link at its end is not followed.
@@ -57,7 +67,7 @@ impl Root {
     /// [`Error::File`].
     pub fn stat(&self, path: &SandboxPath) -> Result<FileInfo> {
         let stat = || {
-            let (found, stat) = self.look(path.as_path(), OFlags::NOFOLLOW)?;
+            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::NOFOLLOW)?;
             let link = match stat.kind {
                 Kind::Symlink if special::kernel_file_system(found.as_fd())?.is_none() => {
                     Some(rustix::fs::readlinkat(&found, "", Vec::new())?.into_bytes())
@@ -76,7 +86,7 @@ impl Root {
     /// [`Error::File`]; [`Error::Invalid`] when there are more than 100 000 names.
     pub fn read_directory(&self, path: &SandboxPath) -> Result<Vec<FileInfo>> {
         let list = || {
-            let (found, stat) = self.look(path.as_path(), OFlags::DIRECTORY)?;
+            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::DIRECTORY)?;
             special::refuse_kernel(found.as_fd())?;
             self.ids.reading(&stat, || self.list(&Dir::from_fd(found).reopen()?))
         };
@@ -94,7 +104,7 @@ impl Root {
     /// [`Error::File`], with `InvalidInput` for what is neither file nor directory.
     pub fn open_read(&self, path: &SandboxPath, range: ReadRange) -> Result<(File, u64)> {
         let open = || {
-            let (found, stat) = self.look(path.as_path(), OFlags::empty())?;
+            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::empty())?;
             let file = self.ids.reading(&stat, || special::open_file(found.as_fd(), &stat))?;
             if range.offset > 0 {
                 // The kernel reads nowhere near the longest offset, where no file ends either.
@@ -121,7 +131,7 @@ impl Root {
         options: WriteOptions,
     ) -> Result<u64> {
         let user = self.ids.wanted(options.owner)?;
-        write::write(self.root.as_fd(), self.ids, user, path.as_path(), content, options)
+        write::write(self.reach(), self.ids, user, path.as_path(), content, options)
             .map_err(failed("write", path))
     }
 
@@ -137,7 +147,7 @@ impl Root {
         let mode = options.mode & 0o1777 | (options.mode & 0o444) >> 2;
         let root = self.root.as_fd();
         let make = || {
-            let made = place::make_directories(root, path.as_path(), mode);
+            let made = place::make_directories(self.reach(), path.as_path(), mode);
             match made {
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                     let there = place::resolve(root, path.as_path().as_os_str(), OFlags::empty());
@@ -163,7 +173,7 @@ impl Root {
     ) -> Result<()> {
         let owner = owner.map(|owner| self.ids.wanted(Some(owner))).transpose()?;
         let set = || {
-            let (found, stat) = self.look(path.as_path(), OFlags::empty())?;
+            let (found, stat) = self.look(Level::ReadWrite, path.as_path(), OFlags::empty())?;
             special::refuse_kernel(found.as_fd())?;
             if !matches!(stat.kind, Kind::File | Kind::Directory) {
                 return Err(Errno::INVAL.into());
@@ -201,6 +211,7 @@ impl Root {
             let new = Place::of(self.root.as_fd(), to.as_path())?;
             old.stat()?.ok_or(Errno::NOENT)?;
             new.stat()?;
+            reach::may_move(&self.rules, &old, &new)?;
             Ok(old.parent.rename(&old.name, &new.parent, &new.name, Rename::Replace)?)
         };
         self.ids.as_owner(rename).map_err(failed("rename", from))
@@ -215,6 +226,7 @@ impl Root {
         let remove = || {
             let place = Place::of(self.root.as_fd(), path.as_path())?;
             place.stat()?.ok_or(Errno::NOENT)?;
+            reach::may_remove(&self.rules, &place)?;
             Ok(place.parent.remove_tree(&place.name)?)
         };
         self.ids.as_owner(remove).map_err(failed("remove", path))
@@ -229,7 +241,7 @@ impl Root {
     /// [`Error::Host`] or [`Error::File`] for what could not be copied; [`Error::Invalid`] for
     /// what is neither file, directory nor link.
     pub fn ship(&self, from: &Path, to: &SandboxPath) -> Result<()> {
-        ship::ship(self.root.as_fd(), self.ids, from, to)
+        ship::ship(self.reach(), self.ids, from, to)
     }
 
     /// Copies a directory inside to a new directory of the host, which belongs to the caller.
@@ -243,7 +255,7 @@ impl Root {
     /// and [`Error::Host`]. Nothing is left then.
     pub fn collect(&self, from: &SandboxPath, to: &Path, limit_bytes: u64) -> Result<()> {
         let look = || {
-            let (found, stat) = self.look(from.as_path(), OFlags::DIRECTORY)?;
+            let (found, stat) = self.look(Level::Read, from.as_path(), OFlags::DIRECTORY)?;
             special::refuse_kernel(found.as_fd())?;
             self.ids.reading(&stat, || Ok((Dir::from_fd(found).reopen()?, stat)))
         };
@@ -253,14 +265,19 @@ impl Root {
 
     /// Finds what a path leads to, with the rights that reading has. The descriptor serves only to
     /// look at it.
-    fn look(&self, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, Stat)> {
+    fn look(&self, level: Level, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, Stat)> {
         let find = || {
             let found = place::resolve(self.root.as_fd(), path.as_os_str(), flags)?;
             let stat = Stat::of(&found)?;
             Ok((found, stat))
         };
         let found = find()?;
+        reach::allowed(&self.rules, level, found.0.as_fd())?;
         if self.ids.owns(&found.1) { Ok(found) } else { self.ids.as_user(self.ids.user, find) }
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach { root: self.root.as_fd(), rules: &self.rules }
     }
 
     /// `None` when there are too many names.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 
@@ -228,6 +229,9 @@ pub enum Answer {
         host_start: Option<u32>,
         /// Whom files belong to when nobody is named.
         user: User,
+        /// Which paths may be used how.
+        #[serde(default, skip_serializing_if = "Rules::is_empty")]
+        access: Rules,
     },
     /// What the keeper counts.
     Metrics(Metrics),

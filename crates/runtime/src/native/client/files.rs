@@ -72,8 +72,8 @@ async fn root(client: &Client, id: &SandboxId) -> Result<Root> {
     let message = client.ask(&Request::Root { id: id.clone() }, &[]).await?;
     let descriptors = <[OwnedFd; 1]>::try_from(message.descriptors);
     match (message.head, descriptors) {
-        (Answer::Root { host_start, user }, Ok([descriptor])) => {
-            Ok(Root::new(descriptor, host_start, user))
+        (Answer::Root { host_start, user, access }, Ok([descriptor])) => {
+            Ok(Root::new(descriptor, host_start, user).with_rules(access))
         }
         _ => Err(misunderstood()),
     }

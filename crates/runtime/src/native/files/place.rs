@@ -11,8 +11,9 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Stat};
+use stockade_core::access::Rules;
 
-use super::special;
+use super::{reach, special};
 
 /// How many links are followed at the end of a path, as many as the kernel follows in it.
 const LINKS: usize = 40;
@@ -32,6 +33,13 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &OsStr, flags: OFlags) -> io::
         }
     }
     Err(Errno::AGAIN.into())
+}
+
+/// What paths are resolved below, and which may be used how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach<'a> {
+    pub(super) root: BorrowedFd<'a>,
+    pub(super) rules: &'a Rules,
 }
 
 /// A name in a directory, whether or not there is anything.
@@ -102,11 +110,8 @@ impl Place {
 
 /// Opens a directory, after making it and those that are missing on the way, with this mode and
 /// those with 0755.
-pub(super) fn make_directories(
-    root: BorrowedFd<'_>,
-    path: &Path,
-    mode: u32,
-) -> io::Result<OwnedFd> {
+pub(super) fn make_directories(reach: Reach<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let root = reach.root;
     let open = |path: &Path| resolve(root, path.as_os_str(), OFlags::DIRECTORY);
     let mut missing = Vec::new();
     let mut at = path;
@@ -121,6 +126,7 @@ pub(super) fn make_directories(
     };
     for (above, path) in missing.into_iter().enumerate().rev() {
         let place = Place::of(root, path)?;
+        reach::may_change(reach.rules, &place)?;
         let mode = if above == 0 { mode } else { 0o755 };
         match place.parent.mkdir(&place.name, mode) {
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {}

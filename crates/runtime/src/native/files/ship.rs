@@ -2,7 +2,7 @@
 //! the caller's rights; everything inside is made with the ordinary user's.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -11,8 +11,9 @@ use stockade_bundle::beneath::{self, Dir, FileKind, Stat};
 use stockade_bundle::{RelativePath, content};
 use stockade_jail::with_caller_rights;
 
+use super::place::Reach;
 use super::rights::Ids;
-use super::{failed, place, special};
+use super::{failed, place, reach, special};
 use crate::error::{Error, Result};
 use crate::files::SandboxPath;
 
@@ -22,12 +23,16 @@ const MAX_DEPTH: usize = 128;
 const ATTEMPTS: usize = 64;
 
 /// See [`Root::ship`](super::Root::ship).
-pub(super) fn ship(root: BorrowedFd<'_>, ids: Ids, from: &Path, to: &SandboxPath) -> Result<()> {
+pub(super) fn ship(reach: Reach<'_>, ids: Ids, from: &Path, to: &SandboxPath) -> Result<()> {
     let mut shipping = Shipping { host: from.to_owned(), inside: to.as_path().to_owned() };
     let source = Dir::open(from).map_err(|error| shipping.on_host(error.into()))?;
     let work = || {
-        let target = match place::make_directories(root, to.as_path(), 0o755) {
-            Ok(target) => Dir::from_fd(target),
+        let target = place::make_directories(reach, to.as_path(), 0o755).and_then(|target| {
+            reach::may_fill(reach.rules, target.as_fd())?;
+            Ok(Dir::from_fd(target))
+        });
+        let target = match target {
+            Ok(target) => target,
             Err(error) => return Ok(Err(shipping.inside(error))),
         };
         Ok(shipping.children(&source, &target, 0))

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
@@ -12,21 +12,22 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Rename, Stat};
 use stockade_core::sandbox::User;
 
-use super::place::{self, Place, expect_file};
+use super::place::{self, Place, Reach, expect_file};
+use super::reach;
 use super::rights::Ids;
 use super::special::own_path;
 use crate::files::WriteOptions;
 
 /// Writes a file, and gives its length in bytes.
 pub(super) fn write(
-    root: BorrowedFd<'_>,
+    reach: Reach<'_>,
     ids: Ids,
     user: User,
     path: &Path,
     content: &mut dyn io::Read,
     options: WriteOptions,
 ) -> io::Result<u64> {
-    let mut writing = ids.as_user(user, || Writing::begin(root, ids, path, options))?;
+    let mut writing = ids.as_user(user, || Writing::begin(reach, ids, path, options))?;
     let length = io::copy(content, &mut writing.file)?;
     writing.dress(options)?;
     ids.as_user(user, || writing.finish())?;
@@ -45,16 +46,12 @@ struct Writing {
 
 impl Writing {
     /// Everything that is refused is refused here, before any content is read.
-    fn begin(
-        root: BorrowedFd<'_>,
-        ids: Ids,
-        path: &Path,
-        options: WriteOptions,
-    ) -> io::Result<Self> {
+    fn begin(reach: Reach<'_>, ids: Ids, path: &Path, options: WriteOptions) -> io::Result<Self> {
         if let Some(parent) = path.parent().filter(|_| options.make_parents) {
-            place::make_directories(root, parent, 0o755)?;
+            place::make_directories(reach, parent, 0o755)?;
         }
-        let place = Place::behind_links(root, path)?;
+        let place = Place::behind_links(reach.root, path)?;
+        reach::may_change(reach.rules, &place)?;
         let old = match place.stat()? {
             None => None,
             Some(_) => Some(writable(&place)?),

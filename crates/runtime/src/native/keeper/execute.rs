@@ -271,11 +271,12 @@ impl Sandbox {
     pub(super) fn root(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
         let state = self.state();
         let user = self.record.user;
+        let access = self.record.spec.access.clone();
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
         let root = jail.root.as_ref().ok_or(Failure::WrongState(state))?;
         let root = root.try_clone().map_err(|error| full(&error))?;
         desk.afford_command(&root)?;
-        let answer = Answer::Root { host_start: jail.held.host_start, user };
+        let answer = Answer::Root { host_start: jail.held.host_start, user, access };
         desk.replies.push_back((client, Reply::Answer(Box::new(answer), Some(root))));
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rustix::fs::{Mode, OFlags};
+use stockade_core::access::Rules;
 use stockade_core::sandbox::User;
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
@@ -25,7 +26,11 @@ fn keeper(place: &Place) -> Keeper {
     let own = rustix::process::geteuid().as_raw();
     place.keeper(move |peer, message| {
         assert_eq!(message.head, Request::Root { id: sandbox() });
-        let answer = Answer::Root { host_start: None, user: User { user: own, group: own } };
+        let answer = Answer::Root {
+            host_start: None,
+            user: User { user: own, group: own },
+            access: Rules::default(),
+        };
         peer.answer_with(&answer, b"", &[root.as_fd()])
     })
 }

@@ -1,0 +1,69 @@
+//! The access rules of a sandbox, on the real paths of what was opened: a name may lead anywhere,
+//! and elsewhere the moment after it was looked at.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::io::Errno;
+use stockade_core::access::{Level, Rules};
+
+use super::place::Place;
+use super::special::own_path;
+
+/// Whether the rules let what a descriptor leads to be used like that.
+pub(super) fn allowed(rules: &Rules, level: Level, found: BorrowedFd<'_>) -> io::Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    rules.allows(level, &real_path(found)?).map_err(|_| Errno::ACCESS.into())
+}
+
+/// Whether the rules let a name in a directory be made or changed.
+pub(super) fn may_change(rules: &Rules, place: &Place) -> io::Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    rules.allows(Level::ReadWrite, &path_of(place)?).map_err(|_| Errno::ACCESS.into())
+}
+
+/// Whether the rules let a directory be filled with whatever there is.
+pub(super) fn may_fill(rules: &Rules, found: BorrowedFd<'_>) -> io::Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    rules.allows_tree(Level::ReadWrite, &real_path(found)?).map_err(|_| Errno::ACCESS.into())
+}
+
+/// Whether the rules let a name be removed, with everything below it.
+pub(super) fn may_remove(rules: &Rules, place: &Place) -> io::Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    rules.allows_tree(Level::ReadWrite, &path_of(place)?).map_err(|_| Errno::ACCESS.into())
+}
+
+/// Whether the rules let a name become another, with everything below it.
+pub(super) fn may_move(rules: &Rules, from: &Place, to: &Place) -> io::Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    rules.allows_move(&path_of(from)?, &path_of(to)?).map_err(|_| Errno::ACCESS.into())
+}
+
+fn path_of(place: &Place) -> io::Result<Vec<u8>> {
+    let mut path = real_path(place.parent.as_fd())?;
+    if path != b"/" {
+        path.push(b'/');
+    }
+    path.extend_from_slice(place.name.as_os_str().as_bytes());
+    Ok(path)
+}
+
+/// Where a descriptor leads to, as a path from the sandbox's own root: the kernel follows the
+/// mounts up to the root of the mount namespace that they are in.
+fn real_path(found: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let path = rustix::fs::readlinkat(rustix::fs::CWD, own_path(found), Vec::new())?.into_bytes();
+    // What was removed has a suffix; it is refused as what it was.
+    Ok(path.strip_suffix(b" (deleted)").map(<[u8]>::to_vec).unwrap_or(path))
+}
