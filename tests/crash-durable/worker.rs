@@ -19,6 +19,9 @@ use crate::{Failure, PATIENCE};
 /// How many workflows are started at once under load.
 pub(crate) const LOAD: u64 = 24;
 
+/// No new ones are started while more run.
+const MOST_RUNNING: u64 = 4 * LOAD;
+
 const QUEUE: &str = "children";
 
 /// The application's rows: what each workflow did, once.
@@ -106,6 +109,10 @@ async fn start(
     over: Arc<AtomicBool>,
 ) -> std::result::Result<(), Failure> {
     loop {
+        // What predecessors left comes first: else it would grow with each kill.
+        while engine.running() > MOST_RUNNING {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         let id = WorkflowId::unique();
         let number = rustix::process::getpid().as_raw_nonzero().get();
         let options = StartOptions { id: Some(id.clone()), ..StartOptions::default() };
@@ -131,6 +138,8 @@ async fn is_left(engine: &Engine) -> std::result::Result<bool, Failure> {
 async fn launch(store: Arc<dyn Store>, log: &Arc<Log>) -> std::result::Result<Engine, Failure> {
     let (parents, children) = (Arc::clone(log), Arc::clone(log));
     let builder = Engine::builder(store)
+        // Nobody is to blame for these ends.
+        .max_recovery_attempts(u32::MAX)
         .queue(Queue {
             name: QUEUE,
             concurrency: Some(8),
