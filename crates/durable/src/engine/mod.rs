@@ -166,19 +166,18 @@ impl Engine {
     pub(crate) fn begin(&self, new: &NewWorkflow, created: Created) -> Handle {
         let id = new.id.clone();
         match created {
-            Created::New { deadline } => {
-                if new.executor.is_some() {
-                    self.spawn(Claimed {
-                        id: id.clone(),
-                        name: new.name.clone(),
-                        input: new.input.clone(),
-                        owner: new.owner.clone(),
-                        epoch: 1,
-                        deadline,
-                    });
-                }
-                self.handle(&id).newly_created()
+            Created::New { deadline } if new.executor.is_some() => {
+                let done = self.spawn(Claimed {
+                    id: id.clone(),
+                    name: new.name.clone(),
+                    input: new.input.clone(),
+                    owner: new.owner.clone(),
+                    epoch: 1,
+                    deadline,
+                });
+                Handle::new(self.clone(), id, Some(done)).newly_created()
             }
+            Created::New { .. } => self.handle(&id).newly_created(),
             Created::Existing => self.handle(&id),
         }
     }

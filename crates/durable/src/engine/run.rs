@@ -63,14 +63,16 @@ impl Stop {
 }
 
 impl Engine {
-    /// Runs a workflow that was claimed, in a task of its own.
-    pub(super) fn spawn(&self, claimed: Claimed) {
+    /// Runs a workflow that was claimed, in a task of its own, which tells of its end.
+    pub(super) fn spawn(&self, claimed: Claimed) -> watch::Receiver<Done> {
         let stop = Stop::default();
         let (done, receiver) = watch::channel(None);
-        let running = Running { epoch: claimed.epoch, stop: stop.clone(), done: receiver };
+        let (epoch, told) = (claimed.epoch, receiver.clone());
+        let running = Running { epoch, stop: stop.clone(), done: receiver };
         self.count(|all| drop(all.insert(claimed.id.clone(), running)));
         lock(&self.inner.stopped).remove(&claimed.id);
         tokio::spawn(self.clone().drive(claimed, stop, done));
+        told
     }
 
     async fn drive(self, claimed: Claimed, stop: Stop, done: watch::Sender<Done>) {

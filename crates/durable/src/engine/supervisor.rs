@@ -120,17 +120,24 @@ impl Engine {
 
     /// Takes over what dead executors held, and strays of its own.
     pub(super) async fn recover(&self, strays: Vec<Owned>) -> Result<()> {
-        let recovery = Recovery {
+        let mut recovery = Recovery {
             executor: self.inner.executor.clone(),
             silence_ms: millis(self.inner.settings.heartbeat.saturating_mul(SILENT_HEARTBEATS)),
             max_attempts: self.inner.settings.max_recovery_attempts,
             strays,
         };
-        for claimed in self.store().recover(recovery).await? {
-            tracing::info!(workflow = %claimed.id, run = claimed.epoch, "took over");
-            self.spawn(claimed);
+        // Each look takes a bounded number.
+        loop {
+            let claimed = self.store().recover(recovery.clone()).await?;
+            if claimed.is_empty() {
+                return Ok(());
+            }
+            recovery.strays.clear();
+            for claimed in claimed {
+                tracing::info!(workflow = %claimed.id, run = claimed.epoch, "took over");
+                self.spawn(claimed);
+            }
         }
-        Ok(())
     }
 
     /// Runs what the queues let through; how long to wait for more.
@@ -140,7 +147,11 @@ impl Engine {
                 Ok(dequeued) if dequeued.workflows.is_empty() => {
                     return dequeued.next_at.map_or(LONGEST_WAIT, until_ms).min(LONGEST_WAIT);
                 }
-                Ok(dequeued) => dequeued.workflows.into_iter().for_each(|next| self.spawn(next)),
+                Ok(dequeued) => {
+                    for next in dequeued.workflows {
+                        self.spawn(next);
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the queues were not looked at");
                     return REST;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stockade_durable::{Error, Failure, Filter, StartOptions, Status};
+use stockade_durable::{Engine, Error, Failure, Filter, Record, StartOptions, Status, StepOptions};
 
-use crate::world::{Counter, World, id, insert, named, result, start};
+use crate::mortal::Death;
+use crate::world::{Counter, World, id, insert, named, result, start, until};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
@@ -231,4 +232,73 @@ async fn a_shutdown_takes_nothing_new_and_lets_short_work_end() {
     }
     let error = engine.start("short", &(), StartOptions::default()).await.unwrap_err();
     assert!(matches!(error, Error::ShuttingDown), "{error}");
+}
+
+#[tokio::test]
+async fn of_many_starts_under_one_id_one_runs() {
+    let world = World::new().await;
+    let runs = Counter::default();
+    let counter = runs.clone();
+    let engine = world
+        .engine()
+        .workflow("w", move |context, (): ()| {
+            let run = counter.add();
+            async move { context.step("s", |_| async { Ok(run) }).await }
+        })
+        .launch()
+        .await
+        .unwrap();
+    let starts: Vec<_> = (0..50)
+        .map(|_| {
+            let engine = engine.clone();
+            tokio::spawn(async move { start(&engine, "w", &(), "same").await })
+        })
+        .collect();
+    let mut created = 0;
+    for handle in starts {
+        let handle = handle.await.unwrap();
+        created += u32::from(handle.was_created());
+        assert_eq!(result::<u32>(&handle).await.unwrap(), 1);
+    }
+    assert_eq!((created, runs.get()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_start_that_nobody_waits_for_runs_all_the_same() {
+    let world = World::new().await;
+    let engine = world.engine().workflow("w", |_, (): ()| async move { Ok(()) });
+    let engine = engine.launch().await.unwrap();
+    let start = engine.start("w", &(), named("w"));
+    // Polled once, so that it is submitted, then given up.
+    tokio::select! {
+        biased;
+        _ = start => {}
+        () = std::future::ready(()) => {}
+    }
+    until(async || engine.info(&id("w")).await.unwrap().is_some()).await;
+    result::<()>(&engine.handle(&id("w"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_short_workflow_costs_two_commits() {
+    let world = World::new().await;
+    let mortal = world.mortal(2, Death::Before);
+    let engine = Engine::builder(mortal.clone())
+        .workflow("w", |context, (): ()| async move {
+            let late = StepOptions { record: Record::WithNext, ..StepOptions::default() };
+            context.step_with("act", late, |_| async { Ok(()) }).await?;
+            context.stream_writer("out").write("done").await?;
+            context.finish_with(vec![insert("row")]);
+            Ok(())
+        })
+        .launch()
+        .await
+        .unwrap();
+    let handle = start(&engine, "w", &(), "w").await;
+    result::<()>(&handle).await.unwrap();
+    assert!(!mortal.is_dead());
+    assert_eq!(world.store.steps(&id("w")).await.unwrap().len(), 1);
+    assert_eq!(world.items().await.len(), 1);
+    let page = world.store.stream(&id("w"), "out", 0, 9).await.unwrap();
+    assert_eq!(page.rows, [(0, Some("done".into()))]);
 }
