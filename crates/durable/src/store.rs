@@ -72,7 +72,8 @@ pub trait Store: Send + Sync + Debug {
 
     // Streams, events, messages.
 
-    /// Rows of a stream from an offset on, at most `limit`.
+    /// Rows of a stream from an offset on, at most `limit`; fewer, but one at least, where they
+    /// are large.
     async fn stream(
         &self,
         id: &WorkflowId,

@@ -30,6 +30,19 @@ pub(crate) fn until_ms(time: i64) -> Duration {
     Duration::from_millis(u64::try_from(time.saturating_sub(now_ms())).unwrap_or(0))
 }
 
+/// Sleeps until a recorded time. That is looked at again now and then: the clock may be set, and
+/// timers stand still while the machine is suspended.
+pub(crate) async fn sleep_until_ms(time: i64) {
+    const LONGEST: Duration = Duration::from_secs(30);
+    loop {
+        let left = until_ms(time);
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(LONGEST)).await;
+    }
+}
+
 /// Makes a future and polls it to its end; a panic in either becomes a failure.
 pub(crate) async fn catching<T, F>(make: impl FnOnce() -> F) -> Result<T, Failure>
 where

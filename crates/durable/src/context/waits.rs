@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::Context;
 use super::steps::replayed;
-use crate::sync::{millis, now_ms, until_ms};
+use crate::sync::{millis, now_ms, sleep_until_ms};
 use crate::{Channel, Error, Failure, Message, Received, Records, Result, StepOutcome, WorkflowId};
 
 /// What DBOS calls these steps.
@@ -22,7 +22,7 @@ impl Context {
         let function_id = self.next_function();
         async move {
             let wake_at = self.recorded_time(function_id, duration).await?;
-            self.interruptible(tokio::time::sleep(until_ms(wake_at))).await?;
+            self.interruptible(sleep_until_ms(wake_at)).await?;
             Ok(())
         }
     }
@@ -84,11 +84,17 @@ impl Context {
             if let Some(message) = self.stored(store.message(self.id(), topic).await)? {
                 return Ok(Some(message));
             }
-            let change = tokio::time::timeout(until_ms(end), messages.changed());
+            let change = async {
+                tokio::select! {
+                    biased;
+                    changed = messages.changed() => Some(changed),
+                    () = sleep_until_ms(end) => None,
+                }
+            };
             match self.interruptible(change).await? {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(Error::Closed.into()),
-                Err(_) => return Ok(None),
+                Some(Ok(())) => {}
+                Some(Err(_)) => return Err(Error::Closed.into()),
+                None => return Ok(None),
             }
         }
     }

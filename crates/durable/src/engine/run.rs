@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Done, Engine, Running};
-use crate::sync::{catching, lock, until_ms};
+use crate::sync::{catching, lock, sleep_until_ms};
 use crate::{Channel, Claimed, Context, Error, Failure, WorkflowId};
 
 /// Why a workflow stops in this process before it has returned. None of these is its own
@@ -115,7 +115,7 @@ impl Engine {
         let mut work = std::pin::pin!(catching(|| function(context.clone(), input)));
         let timed_out = async {
             match deadline {
-                Some(deadline) => tokio::time::sleep(until_ms(deadline)).await,
+                Some(deadline) => sleep_until_ms(deadline).await,
                 None => std::future::pending().await,
             }
         };

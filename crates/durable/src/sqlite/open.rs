@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::rows::storage;
+use super::rows::{at, storage};
 use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
 use crate::{Error, Migration, Result};
@@ -49,14 +49,14 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
         create(path)?;
     } else {
         check_header(path)?;
-        check_content(path, size, options.migrations).map_err(|error| damaged(path, error))?;
+        check_content(path, size, options.migrations)?;
     }
     let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let synchronous = match options.synchronous {
         Synchronous::Full => "FULL",
         Synchronous::Normal => "NORMAL",
     };
-    set_up_writer(&mut writer, synchronous, options).map_err(|error| damaged(path, error))?;
+    set_up_writer(&mut writer, synchronous, options).map_err(|error| at(&writer, error))?;
     let mut readers = Vec::new();
     for _ in 0..READERS {
         readers.push(connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?);
@@ -150,6 +150,15 @@ fn check_header(path: &Path) -> Result<()> {
 /// write.
 fn check_content(path: &Path, size: u64, migrations: &[Migration]) -> Result<()> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    check_rows(&connection, path, size, migrations).map_err(|error| at(&connection, error))
+}
+
+fn check_rows(
+    connection: &Connection,
+    path: &Path,
+    size: u64,
+    migrations: &[Migration],
+) -> Result<()> {
     if size <= CHECKED_WHOLE_BYTES {
         let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
         let detail: String = check.map_err(storage)?;
@@ -158,7 +167,7 @@ fn check_content(path: &Path, size: u64, migrations: &[Migration]) -> Result<()>
         }
     }
     for (table, known) in [(ENGINE_TABLE, ENGINE), (APPLICATION_TABLE, migrations)] {
-        let applied = schema::applied(&connection, table)?;
+        let applied = schema::applied(connection, table)?;
         for (place, (number, name)) in applied.iter().enumerate() {
             let Some(migration) = known.get(place) else {
                 let found = applied.last().map_or(*number, |(last, _)| *last);
@@ -203,16 +212,6 @@ fn set_up_writer(writer: &mut Connection, synchronous: &str, options: &Options) 
     writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage)?;
     schema::migrate(writer, ENGINE_TABLE, ENGINE)?;
     schema::migrate(writer, APPLICATION_TABLE, options.migrations)
-}
-
-/// Names the file in what SQLite says of damage.
-fn damaged(path: &Path, error: Error) -> Error {
-    match error {
-        Error::CorruptDatabase { detail, .. } => {
-            Error::CorruptDatabase { path: path.to_owned(), detail }
-        }
-        error => error,
-    }
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {

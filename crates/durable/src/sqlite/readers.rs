@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::rows::storage;
+use super::rows::{at, storage};
 use crate::sync::lock;
 use crate::{Error, Pending, Result};
 
@@ -69,7 +69,7 @@ fn on_a_snapshot<T>(
     work: impl FnOnce(&Connection) -> Result<T>,
 ) -> Result<T> {
     let transaction = connection.unchecked_transaction().map_err(storage)?;
-    let result = work(&transaction);
+    let result = work(&transaction).map_err(|error| at(connection, error));
     drop(transaction);
     result
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rusqlite::{ErrorCode, Row};
+use rusqlite::{Connection, ErrorCode, Row};
 
 use crate::{Error, Failure, Json, Result, Status, WorkflowId, WorkflowInfo};
 
@@ -25,6 +25,17 @@ pub(super) fn storage(error: rusqlite::Error) -> Error {
         )
         | None => Error::invalid(error.to_string()),
         _ => Error::Storage { message: error.to_string() },
+    }
+}
+
+/// Names the file in what is told of damage.
+pub(super) fn at(connection: &Connection, error: Error) -> Error {
+    match error {
+        Error::CorruptDatabase { path, detail } if path.as_os_str().is_empty() => {
+            let path = connection.path().map(PathBuf::from).unwrap_or_default();
+            Error::CorruptDatabase { path, detail }
+        }
+        error => error,
     }
 }
 

@@ -5,6 +5,9 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::rows::{self, storage};
 use crate::{Channel, Error, Json, Result, StreamPage, StreamRow, WorkflowId};
 
+/// How many bytes of values one read gives at most, and one value more.
+const PAGE_BYTES: usize = 1 << 20;
+
 /// Adds rows at the ends of streams; those behind a close are dropped.
 pub(super) fn append(
     connection: &Connection,
@@ -54,9 +57,13 @@ pub(super) fn page(
     let from = i64::try_from(from_offset).unwrap_or(i64::MAX);
     let mut found = select.query(params![id.as_str(), key, from, limit]).map_err(storage)?;
     let mut stream = Vec::new();
-    while let Some(row) = found.next().map_err(storage)? {
+    let mut bytes = 0;
+    while bytes < PAGE_BYTES
+        && let Some(row) = found.next().map_err(storage)?
+    {
         let offset: i64 = row.get(0).map_err(storage)?;
         let value: Option<String> = row.get(1).map_err(storage)?;
+        bytes += value.as_ref().map_or(0, String::len);
         let value = value.as_deref().map(rows::json).transpose()?;
         stream.push((offset.unsigned_abs(), value));
     }

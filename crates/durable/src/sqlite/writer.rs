@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::rows::storage;
+use super::rows::{at, storage};
 use crate::sync::lock;
 use crate::{Channel, Error, Pending, Result, Wakes};
 
@@ -94,7 +94,8 @@ where
     fn run(&mut self, connection: &Connection) -> Result<()> {
         self.wakes.clear();
         execute(connection, "SAVEPOINT command")?;
-        self.result = (self.work)(connection, &mut self.wakes);
+        self.result =
+            (self.work)(connection, &mut self.wakes).map_err(|error| at(connection, error));
         if connection.is_autocommit() {
             // A full disk and the like may end the whole transaction.
             return Err(self.result.as_ref().err().cloned().unwrap_or(Error::StorageFull));

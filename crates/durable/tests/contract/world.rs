@@ -35,7 +35,8 @@ impl World {
     pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("durable.db");
-        let options = Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
+        // Nobody takes the power away here.
+        let options = Options { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
         let store = Sqlite::open(options).await.unwrap();
         Self { store: Arc::new(store), _directory: directory }
     }
