@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use stockade_core::ExecId;
 use stockade_core::access::Level;
@@ -105,6 +106,9 @@ impl Sandbox {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 let text = "the arguments and the environment are too long";
                 return Err(Failure::Invalid(text.to_owned()));
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::TOOMANYREFS) => {
+                return Err(full(&error));
             }
             Err(_) => {
                 self.distrust(desk, "its init does not listen");

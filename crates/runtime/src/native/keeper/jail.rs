@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use stockade_jail::cgroup::Group;
 use stockade_jail::control::{Control, Execute, Report, Request};
@@ -57,6 +58,8 @@ pub(super) struct Jail {
     /// renewed last.
     losses: u32,
     told: u32,
+    /// The kernel sends no descriptors now: those that its user has sent elsewhere wait there.
+    is_refused: bool,
 }
 
 impl Jail {
@@ -69,7 +72,19 @@ impl Jail {
         let waiting = VecDeque::new();
         let pause = Pause::default();
         let control = None;
-        Self { life, control, waiting, root, group, pause, held, asked: None, losses: 0, told: 0 }
+        Self {
+            life,
+            control,
+            waiting,
+            root,
+            group,
+            pause,
+            held,
+            asked: None,
+            losses: 0,
+            told: 0,
+            is_refused: false,
+        }
     }
 
     /// Connects to init, as the only one that it hears from now on.
@@ -89,17 +104,28 @@ impl Jail {
     /// its end is told by its life.
     ///
     /// # Errors
-    /// `InvalidInput` for what is too long, `OutOfMemory` when too much waits already.
+    /// `InvalidInput` for what is too long, `OutOfMemory` when too much waits already,
+    /// `ETOOMANYREFS` when no descriptors can be sent now; nothing was said then.
     pub(super) fn say(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         if self.waiting.len() >= WAITING {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
+        let sends = self.waiting.is_empty() && !descriptors.is_empty();
         self.waiting.push_back((request, descriptors));
-        self.say_what_waits()
+        self.say_what_waits()?;
+        if sends
+            && self.is_refused
+            && let Some((request, _)) = self.waiting.pop_front()
+        {
+            wipe(request);
+            return Err(Errno::TOOMANYREFS.into());
+        }
+        Ok(())
     }
 
     /// Says as much of what waits as init takes.
     pub(super) fn say_what_waits(&mut self) -> io::Result<()> {
+        self.is_refused = false;
         let Some(control) = &mut self.control else { return Ok(()) };
         while let Some((request, descriptors)) = self.waiting.pop_front() {
             let borrowed: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
@@ -109,6 +135,13 @@ impl Jail {
                     drop(borrowed);
                     self.waiting.push_front((request, descriptors));
                     return control.want(Interest::IN | Interest::OUT);
+                }
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::TOOMANYREFS) => {
+                    // It is tried again with whatever is said next, a renewal at the latest.
+                    drop(borrowed);
+                    self.waiting.push_front((request, descriptors));
+                    self.is_refused = true;
+                    return control.want(Interest::IN);
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                 Err(_) => self.waiting.clear(),
