@@ -2,8 +2,10 @@
 //! standard input and output can be turned into, the runtime's own binary.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 
 use crate::attempt::{error_name, last_error};
 use crate::{Attack, Verdict};
@@ -15,6 +17,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("truncate-standard", truncate_standard),
     ("own-executable", own_executable),
     ("init-executable", init_executable),
+    ("hoard-in-flight", hoard_in_flight),
 ];
 
 /// The descriptors of this process, without the one that lists them.
@@ -162,4 +165,49 @@ fn attack_executable(link: &str) -> Verdict {
         Err(_) => {}
     }
     Verdict::unless(&escapes, format!("{link}: {}", error_name(last_error())))
+}
+
+/// Sends as many descriptors as it may that nobody receives, says how many there are, and stays for
+/// a minute. The kernel counts them for each user of the host, in all jails together.
+fn hoard_in_flight(_: &[String]) -> Verdict {
+    const AT_ONCE: usize = 253;
+    let mut sent = 0;
+    let mut pairs = Vec::new();
+    loop {
+        let Ok((from, to)) = UnixDatagram::pair() else { break };
+        let _ = from.set_nonblocking(true);
+        let before = sent;
+        while send_descriptors(&from, &[0; AT_ONCE]) {
+            sent += AT_ONCE;
+        }
+        pairs.push((from, to));
+        if sent == before {
+            break;
+        }
+    }
+    let _ = writeln!(std::io::stdout(), "{sent} are in flight");
+    std::thread::sleep(std::time::Duration::from_secs(60));
+    Verdict::Held(format!("{sent} were in flight"))
+}
+
+fn send_descriptors(socket: &UnixDatagram, descriptors: &[i32]) -> bool {
+    // SAFETY: the space for control data is as long as its header says, and everything that is
+    // pointed to outlives the call.
+    unsafe {
+        let length = u32::try_from(size_of_val(descriptors)).unwrap_or(u32::MAX);
+        let mut space = vec![0_u64; libc::CMSG_SPACE(length) as usize / 8 + 1];
+        let mut byte = libc::iovec { iov_base: (&raw mut space).cast(), iov_len: 1 };
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut byte;
+        message.msg_iovlen = 1;
+        message.msg_control = space.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(length) as usize;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(length) as usize;
+        let data = libc::CMSG_DATA(header).cast::<i32>();
+        std::ptr::copy_nonoverlapping(descriptors.as_ptr(), data, descriptors.len());
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) >= 0
+    }
 }

@@ -19,7 +19,10 @@ mod restart;
 mod scene;
 mod update;
 
-use self::descriptors::{clients_are_refused_alone, what_is_held_goes_on_without_descriptors};
+use self::descriptors::{
+    clients_are_refused_alone, descriptors_in_flight_are_ones_own,
+    what_is_held_goes_on_without_descriptors,
+};
 use self::disk::a_full_disk_ends_nothing;
 use self::inits::{a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone};
 use self::multitude::five_hundred_at_once;
@@ -55,6 +58,7 @@ faults! {
     a_full_disk_ends_nothing,
     what_is_held_goes_on_without_descriptors,
     clients_are_refused_alone,
+    descriptors_in_flight_are_ones_own,
     what_ended_with_its_host_is_known,
     old_skeletons_are_collected,
     five_hundred_at_once,

@@ -1,9 +1,12 @@
 //! The keeper may have few open files.
 
 use stockade_core::SandboxSpec;
-use stockade_runtime::{Ending, Error, Runtime as _, State};
+use stockade_runtime::{
+    Command, Ending, Error, Event, Runtime as _, SandboxPath, State, WindowSize, WriteOptions,
+};
 
 use super::scene::{Scene, exec_id, hear, id, play, script};
+use crate::identity::program;
 use crate::native::Kept;
 
 /// More than will fit.
@@ -109,5 +112,34 @@ pub(super) fn clients_are_refused_alone() {
             .eventually("room for a client", async |_| stranger.inspect(&held).await.is_ok())
             .await;
         assert_eq!(scene.run(&held, "two", "echo on").await.good(), "on\n");
+    });
+}
+
+/// The kernel counts descriptors that were sent and not received for each user of the host, and an
+/// ordinary user's sandboxes are all of that user. None may take the room that the keeper and other
+/// inits need.
+pub(super) fn descriptors_in_flight_are_ones_own() {
+    play(kept(2048), async |scene| {
+        let (hoarder, other) = (scene.create("hoarder").await, scene.create("other").await);
+        let probe = Box::pin(std::io::Cursor::new(std::fs::read(program("probe")).unwrap()));
+        let path = SandboxPath::new("/tmp/probe").unwrap();
+        let options = WriteOptions { mode: 0o755, ..WriteOptions::default() };
+        scene.native.write_file(&hoarder, &path, probe, options).await.unwrap();
+        let mut hoard = scene.start(&hoarder, "hoard", "exec /tmp/probe hoard-in-flight").await;
+        let first = hoard.events.next().await;
+        assert!(matches!(first, Some(Event::Output { .. })), "{first:?}");
+        for number in 0..3 {
+            let heard = scene.run(&other, &format!("exec-{number}"), "echo on").await;
+            assert_eq!(heard.good(), "on\n");
+        }
+        let size = WindowSize { rows: 24, columns: 80 };
+        let terminal = Command { terminal: Some(size), ..script("echo on") };
+        let exec = scene.native.execute(&other, &exec_id("terminal"), &terminal).await.unwrap();
+        assert_eq!(hear(exec).await.good(), "on\r\n");
+        // What the next keeper needs is handed out too.
+        scene.kill_keeper().await;
+        assert_eq!(scene.run(&other, "again", "echo on").await.good(), "on\n");
+        scene.native.stat(&other, &path).await.unwrap_err();
+        scene.native.kill(&hoarder, &exec_id("hoard")).await.unwrap();
     });
 }

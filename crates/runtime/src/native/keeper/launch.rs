@@ -81,8 +81,14 @@ impl Sandbox {
             None => desk.users.of_workspace(spec.workspace.as_ref()),
         };
         let path = desk.directory.path().join("sandboxes").join(&name);
-        let parts =
-            Parts { data: &desk.data, place: &path, root: &root, restored: layers.is_some(), user };
+        let parts = Parts {
+            data: &desk.data,
+            place: &path,
+            root: &root,
+            restored: layers.is_some(),
+            user,
+            descriptors: desk.descriptors,
+        };
         let checked = plan::check(&spec, &parts)?;
         let environment = std::mem::take(&mut spec.environment);
         let lease = spec.lease.map(record::Lease::from_now);
@@ -153,6 +159,7 @@ impl Sandbox {
             root: &self.record.root,
             restored: matches!(self.record.spec.root, Root::Snapshot(_)),
             user: self.record.user,
+            descriptors: desk.descriptors,
         };
         let Granted { group, reports } = granted;
         let listener = control::listen(self.directory(), SOCKET)

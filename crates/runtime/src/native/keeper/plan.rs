@@ -43,6 +43,8 @@ pub(super) struct Parts<'a> {
     pub(super) restored: bool,
     /// Its ordinary user.
     pub(super) user: User,
+    /// How many descriptors the keeper may have.
+    pub(super) descriptors: u64,
 }
 
 /// A request for which a jail may be made: every path of the host was looked at.
@@ -151,6 +153,7 @@ pub(super) fn spec(
         task: Task::Serve { listener, lease: LEASE },
         rlimits: ResourceLimits {
             processes: Some(limits.processes.unwrap_or(PROCESSES)),
+            open_files: Some(open_files(parts.descriptors)),
             ..ResourceLimits::default()
         },
         cgroup: group,
@@ -158,6 +161,13 @@ pub(super) fn spec(
         areas,
         landlock_optional: false,
     })
+}
+
+/// How many descriptors a command may have: fewer than the keeper, by more than one message carries.
+/// As many as it may have it may send, too, and the kernel refuses whoever may have fewer than all
+/// processes of the user on the host have sent and nobody has received (`unix(7)`, `ETOOMANYREFS`).
+fn open_files(keeper: u64) -> u64 {
+    (keeper / 4 * 3).min(65_536)
 }
 
 /// A path of the host that may be shown inside.
@@ -328,7 +338,14 @@ mod tests {
         change(&mut spec);
         let root = spec.root.clone();
         let user = User { user: 0, group: 0 };
-        let parts = Parts { data: &data, place: &data, root: &root, restored: false, user };
+        let parts = Parts {
+            data: &data,
+            place: &data,
+            root: &root,
+            restored: false,
+            user,
+            descriptors: 0,
+        };
         check(&spec, &parts)
     }
 
