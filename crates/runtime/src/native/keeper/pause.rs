@@ -53,7 +53,9 @@ enum Phase {
         since: Moment,
         look: Duration,
     },
-    Stopped,
+    Stopped {
+        by: Means,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,7 @@ pub(super) enum Step {
 impl Pause {
     /// A jail that another keeper has paused.
     pub(super) fn found() -> Self {
-        Self { asked: true, phase: Phase::Stopped, ..Self::default() }
+        Self { asked: true, phase: Phase::Stopped { by: Means::Group }, ..Self::default() }
     }
 
     /// Whether commands can be started now.
@@ -90,9 +92,12 @@ impl Pause {
         matches!(self.phase, Phase::Going)
     }
 
-    /// Notes that init has stopped everything by a signal, to end something.
+    /// Notes that init has stopped everything by a signal, to end something. Once is enough.
     pub(super) const fn stopped_by_init(&mut self) {
-        self.thaw = !self.is_going();
+        self.thaw = matches!(
+            self.phase,
+            Phase::Stopping { by: Means::Group, .. } | Phase::Stopped { by: Means::Group }
+        );
     }
 
     fn is_wanted(&self) -> bool {
@@ -116,11 +121,15 @@ impl Pause {
                 self.phase = Phase::Stopping { by, since: Moment::now(), look: FIRST_LOOK };
                 Step::Say(Request::Stop { by_signal: !by_group })
             }
-            Phase::Stopping { .. } | Phase::Stopped if !self.is_wanted() => self.go_on(group, init),
+            Phase::Stopping { .. } | Phase::Stopped { .. } if !self.is_wanted() => {
+                self.go_on(group, init)
+            }
             // Who copies files has them to himself.
-            Phase::Stopping { .. } | Phase::Stopped if self.thaw && self.holders.is_empty() => {
+            Phase::Stopping { .. } | Phase::Stopped { .. }
+                if self.thaw && self.holders.is_empty() =>
+            {
                 self.thaw = false;
-                if let Phase::Stopping { by, .. } = &mut self.phase {
+                if let Phase::Stopping { by, .. } | Phase::Stopped { by } = &mut self.phase {
                     *by = Means::Signal;
                 }
                 // Where it is not thawed, what is to be ended waits.
@@ -129,7 +138,7 @@ impl Pause {
             }
             Phase::Stopping { by, since, look } => match timed(|| have_stopped(by, group, init)) {
                 (Ok(true), _) => {
-                    self.phase = Phase::Stopped;
+                    self.phase = Phase::Stopped { by };
                     Step::Stopped
                 }
                 (Ok(false), took) if Moment::now().since(since) < PATIENCE => {
@@ -144,8 +153,8 @@ impl Pause {
                     Step::Failed
                 }
             },
-            Phase::Stopped if !self.waiting.is_empty() => Step::Stopped,
-            Phase::Stopped => Step::Nothing,
+            Phase::Stopped { .. } if !self.waiting.is_empty() => Step::Stopped,
+            Phase::Stopped { .. } => Step::Nothing,
         }
     }
 
@@ -211,5 +220,21 @@ mod tests {
         assert_eq!(pause.step(&group, NOBODY, true), Step::Nothing);
         pause.asked = false;
         assert_eq!(pause.step(&group, NOBODY, true), Step::GoesOn);
+    }
+
+    #[test]
+    fn who_copies_files_is_not_disturbed_by_what_is_to_end() {
+        let group = Group::default();
+        let mut pause = Pause::found();
+        pause.holders.insert(ClientId(1));
+        pause.stopped_by_init();
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert!(pause.thaw);
+        pause.holders.clear();
+        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert!(!pause.thaw && !pause.is_going());
+        // It is let go once, whatever is said again.
+        pause.stopped_by_init();
+        assert!(!pause.thaw);
     }
 }
