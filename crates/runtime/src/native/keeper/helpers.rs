@@ -133,6 +133,7 @@ impl Helpers {
         let outcome = match running.child.wait() {
             Ok(status) if status.success() => Outcome::Done,
             Ok(status) if status.code() == Some(TOO_MUCH.into()) => Outcome::TooMuch,
+            Ok(status) if status.code().is_none() => Outcome::Killed,
             Ok(_) | Err(_) => Outcome::Failed,
         };
         Some((running.job, outcome))
@@ -156,6 +157,8 @@ pub(super) enum Outcome {
     TooMuch,
     /// It could not do it.
     Failed,
+    /// Somebody has killed it before it was done.
+    Killed,
 }
 
 /// Does what the arguments after [`ARGUMENT`] say: the whole of a helper process.

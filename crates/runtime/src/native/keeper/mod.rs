@@ -66,6 +66,8 @@ const RENEWAL: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
 /// How long it waits at most when nothing is to be done.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// How long until it is tried again to remove what could not be.
+const SWEEP_AGAIN: Duration = Duration::from_secs(60);
 /// How long the pool's jails may take to end, when the keeper does.
 const LEAVING: Duration = Duration::from_secs(10);
 /// How long until the pool of a new keeper is filled: somebody has started it to use it.
@@ -439,6 +441,7 @@ impl Keeper {
             Timer::Memory(key) => self.watch_memory(key),
             Timer::Disk(key) => self.measure(key),
             Timer::Groups => self.desk.remove_leftovers(),
+            Timer::Sweep => self.desk.has_trash = true,
             Timer::Pool => self.fill_pool(),
             Timer::Accept => {
                 if let Some(listener) = &mut self.listener {
@@ -504,15 +507,18 @@ impl Keeper {
     fn helper_ended(&mut self, number: u64) {
         let Some((job, outcome)) = self.helpers.ended(number) else { return };
         match job {
+            Job::Sweep if outcome == Outcome::Killed => self.desk.has_trash = true,
             Job::Sweep => {
                 if outcome == Outcome::Failed {
                     self.desk.note("something in the trash cannot be removed");
+                    self.desk.timers.after(SWEEP_AGAIN, Timer::Sweep);
                 }
             }
             Job::Watch(key) => {
                 self.with(key, |sandbox, desk| {
                     // What cannot be told any more was reported as watched, and is not.
-                    if outcome != Outcome::Done && sandbox.is_active() {
+                    let is_over = matches!(outcome, Outcome::TooMuch | Outcome::Failed);
+                    if is_over && sandbox.is_active() {
                         sandbox.used_too_much(desk, LimitName::Memory);
                     }
                     desk.timers.after(limits::MEMORY_INTERVAL, Timer::Memory(key));

@@ -25,6 +25,8 @@ pub(super) enum Timer {
     Disk(Key),
     /// Try to remove control groups that were still in use.
     Groups,
+    /// Try to remove what of the trash could not be removed.
+    Sweep,
     /// Fill the pool.
     Pool,
     /// Take connections again.
