@@ -95,6 +95,8 @@ pub(crate) fn after(
         let living = inits.iter().filter(|init| is_living_init(**init));
         left.extend(living.map(|init| format!("process {init}")));
         left.extend(victims::keepers(data).iter().map(|keeper| format!("keeper {keeper}")));
+        let helpers = victims::helpers(data, &inits);
+        left.extend(helpers.iter().map(|helper| format!("helper {helper}")));
         if left.is_empty() || Instant::now() > until {
             faults.extend(left);
             break;

@@ -1,4 +1,4 @@
-//! Kills clients, keepers and inits at random under load, and looks afterwards whether anything
+//! Kills clients, keepers, their helpers and inits at random under load, and looks afterwards whether anything
 //! was lost, done twice or left behind. `cargo xtask crash runtime` builds and starts it.
 //!
 //! `worker` is a client that does what clients do and checks every answer; `victims` finds what
@@ -84,7 +84,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     let mut random = Random::new(seed);
     println!("crash runtime: seed {seed}, {kills} kills");
     let mut workers: Vec<Worker> = (0..WORKERS).map(Worker::new).collect();
-    let mut killed = [0_u64; 3];
+    let mut killed = [0_u64; 4];
     let mut inits = BTreeSet::new();
     let mut last = Instant::now();
     while killed.iter().sum::<u64>() < kills {
@@ -93,15 +93,15 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(20 + random.below(130)));
         inits.extend(victims::inits(&data));
-        // Keepers and clients more often than inits: there are many of those.
-        let kind = random.below(3);
+        let kind = random.below(4);
         let done = match kind {
             0 => {
                 let at = random.below(WORKERS as u64);
                 workers[usize::try_from(at)?].kill()
             }
             1 => victims::kill_keeper(&data),
-            _ => victims::kill_init(&data, &mut random),
+            2 => victims::kill_init(&data, &mut random),
+            _ => victims::kill_helper(&data),
         };
         if done {
             killed[usize::try_from(kind)?] += 1;
@@ -124,12 +124,13 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         println!("FAULT {line}");
     }
     println!(
-        "crash runtime: {} kills (clients {}, keepers {}, inits {}), {} sandboxes, {} commands, \
-         {} cut short by an init's death, {} faults, {} left behind, seed {seed}",
+        "crash runtime: {} kills (clients {}, keepers {}, inits {}, helpers {}), {} sandboxes, \
+         {} commands, {} cut short by an init's death, {} faults, {} left behind, seed {seed}",
         killed.iter().sum::<u64>(),
         killed[0],
         killed[1],
         killed[2],
+        killed[3],
         ledger.sandboxes,
         ledger.commands,
         ledger.cut_short,

@@ -1,5 +1,6 @@
-//! What can be killed: the keeper of a data directory, and the inits that it holds.
+//! What can be killed: the keeper of a data directory, its helpers, and the inits that it holds.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,16 +10,29 @@ use crate::random::Random;
 
 /// The processes whose arguments are those of a keeper of this directory.
 pub(crate) fn keepers(data: &Path) -> Vec<u32> {
+    called("__keeper", |argument| argument == data.to_string_lossy())
+}
+
+/// The helpers of keepers of this directory: those that are told of something in it, or of one of
+/// these inits.
+pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
+    called("__keeper-helper", |argument| {
+        argument.starts_with(&*data.to_string_lossy())
+            || argument.parse().is_ok_and(|init| inits.contains(&init))
+    })
+}
+
+/// The processes that have this word and then one that is meant as arguments.
+fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let data = data.to_string_lossy();
     processes
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|process| {
             let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            let mut arguments = arguments.split(|byte| *byte == 0).skip(1);
-            arguments.next() == Some(b"__keeper")
-                && arguments.any(|argument| argument == data.as_bytes())
+            let arguments = String::from_utf8_lossy(&arguments);
+            let mut arguments = arguments.split('\0').skip(1);
+            arguments.next() == Some(word) && arguments.any(&is_meant)
         })
         .collect()
 }
@@ -44,6 +58,12 @@ pub(crate) fn inits(data: &Path) -> Vec<u32> {
 /// Kills the keeper; false when there is none.
 pub(crate) fn kill_keeper(data: &Path) -> bool {
     keepers(data).first().is_some_and(|keeper| kill(*keeper))
+}
+
+/// Kills a helper of the keeper, such as the one that empties its trash; false when there is none.
+pub(crate) fn kill_helper(data: &Path) -> bool {
+    let inits = inits(data).into_iter().collect();
+    helpers(data, &inits).first().is_some_and(|helper| kill(*helper))
 }
 
 /// Kills an init; false when there is none.

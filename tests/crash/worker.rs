@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::native::Native;
 use stockade_runtime::{
@@ -73,7 +74,11 @@ impl Worker<'_> {
         self.made += 1;
         let id =
             SandboxId::new(format!("{}-{:x}-{}", self.name, self.seed & 0xff_ffff, self.made))?;
+        // Some have what a helper of the keeper looks at.
+        let memory_bytes = (self.random.below(4) == 0).then_some(1 << 30);
         let spec = SandboxSpec {
+            limits: Limits { memory_bytes, ..Limits::default() },
+            best_effort: [LimitName::Memory].into(),
             labels: [("worker".to_owned(), self.name.to_owned())].into(),
             environment: [("WORKER".to_owned(), self.name.to_owned())].into(),
             lease: Some(LEASE),

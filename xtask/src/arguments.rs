@@ -19,7 +19,7 @@ usage: cargo xtask COMMAND
   bench durable [--runs N] [--json FILE]
                               what a durable step costs, beside a commit of the same disk
   crash runtime [--kills N] [--seed N] [--user ID]
-                              clients, keepers and inits are killed at random under load
+                              clients, keepers, helpers and inits are killed at random
   crash durable [--kills N] [--seed N]
                               what executes workflows is killed at every write and at random
   fuzz [--seconds N] [--seed N] [--target NAME]

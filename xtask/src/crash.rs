@@ -1,5 +1,6 @@
-//! `cargo xtask crash runtime`: kills clients, keepers and inits at random under load, and looks
-//! at what is left. The work is done by `tests/crash`, a program of its own; this builds it.
+//! `cargo xtask crash runtime`: kills clients, keepers, their helpers and inits at random under load,
+//! and looks at what is left. The work is done by `tests/crash`, a program of its own; this builds
+//! it.
 
 pub(crate) mod durable;
 
