@@ -93,9 +93,10 @@ pub(super) fn recover(
 
 fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> {
     let executor = &recovery.executor;
+    // By that index: without statistics the planner walks all that ever ran.
     let sql = "SELECT workflow_uuid, recovery_attempts, forgiven_attempts, \
                queue_name IS NOT NULL FROM workflow_status AS held \
-               WHERE status = 'PENDING' AND application_version = ?1 \
+               INDEXED BY workflow_status_pending WHERE status = 'PENDING' AND application_version = ?1 \
                AND name IN (SELECT value FROM json_each(?2)) \
                AND NOT (executor_id = ?3 AND executor_incarnation = ?4) \
                AND NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = held.executor_id \

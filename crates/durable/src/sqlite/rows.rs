@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use rusqlite::{Connection, ErrorCode, Row};
+use rusqlite::types::ToSqlOutput;
+use rusqlite::{Connection, ErrorCode, Row, ToSql};
 
 use crate::{Error, Failure, Json, Result, Status, WorkflowId, WorkflowInfo};
 
@@ -104,6 +105,12 @@ impl<'a> FromColumn<'a> for &'a str {
 impl<'a> FromColumn<'a> for Option<&'a str> {
     fn from_column(row: &'a Row<'_>, index: usize) -> rusqlite::Result<Self> {
         Ok(row.get_ref(index)?.as_str_or_null()?)
+    }
+}
+
+impl ToSql for WorkflowId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.as_str().into())
     }
 }
 

@@ -49,6 +49,8 @@ CREATE UNIQUE INDEX workflow_status_deduplication ON workflow_status (queue_name
     WHERE deduplication_id IS NOT NULL;
 CREATE INDEX workflow_status_parent ON workflow_status (parent_workflow_id)
     WHERE parent_workflow_id IS NOT NULL;
+CREATE INDEX workflow_status_owner ON workflow_status (authenticated_user, created_at)
+    WHERE authenticated_user IS NOT NULL;
 CREATE INDEX workflow_status_completed ON workflow_status (completed_at)
     WHERE completed_at IS NOT NULL;
 CREATE INDEX workflow_status_created ON workflow_status (created_at);

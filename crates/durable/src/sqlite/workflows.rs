@@ -1,6 +1,6 @@
 //! The rows of workflows: recorded, read, cancelled, resumed and removed.
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::rows::{self, storage};
 use super::statements;
@@ -90,27 +90,29 @@ pub(super) fn info(connection: &Connection, id: &WorkflowId) -> Result<Option<Wo
 }
 
 pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Vec<WorkflowInfo>> {
+    let status = filter.status.map(Status::as_str);
+    // Only what is asked for is in the text, so that its index can be used.
+    let conditions: [(&str, Option<&dyn ToSql>); 7] = [
+        ("name = ?", filter.name.as_ref().map(|name| name as _)),
+        ("status = ?", status.as_ref().map(|status| status as _)),
+        ("queue_name = ?", filter.queue.as_ref().map(|queue| queue as _)),
+        ("authenticated_user = ?", filter.owner.as_ref().map(|owner| owner as _)),
+        ("parent_workflow_id = ?", filter.parent.as_ref().map(|parent| parent as _)),
+        ("created_at < ?", filter.before.as_ref().map(|before| before as _)),
+        ("created_at >= ?", filter.after.as_ref().map(|after| after as _)),
+    ];
+    let asked = conditions.iter().filter_map(|(sql, value)| value.map(|value| (*sql, value)));
+    let (mut texts, mut parameters): (Vec<&str>, Vec<&dyn ToSql>) = asked.unzip();
+    texts.insert(0, "TRUE");
+    let limit = filter.limit.map_or(-1, i64::from);
+    parameters.push(&limit);
     let sql = format!(
-        "SELECT {} FROM workflow_status WHERE (?1 IS NULL OR name = ?1) \
-         AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR queue_name = ?3) \
-         AND (?4 IS NULL OR authenticated_user = ?4) \
-         AND (?5 IS NULL OR parent_workflow_id = ?5) \
-         AND (?6 IS NULL OR created_at < ?6) AND (?7 IS NULL OR created_at >= ?7) \
-         ORDER BY created_at, rowid LIMIT ?8",
-        rows::INFO
+        "SELECT {} FROM workflow_status WHERE {} ORDER BY created_at, rowid LIMIT ?",
+        rows::INFO,
+        texts.join(" AND ")
     );
     let mut select = connection.prepare_cached(&sql).map_err(storage)?;
-    let parameters = params![
-        filter.name,
-        filter.status.map(Status::as_str),
-        filter.queue,
-        filter.owner,
-        filter.parent.as_ref().map(WorkflowId::as_str),
-        filter.before,
-        filter.after,
-        filter.limit.map_or(-1, i64::from),
-    ];
-    let mut found = select.query(parameters).map_err(storage)?;
+    let mut found = select.query(parameters.as_slice()).map_err(storage)?;
     let mut list = Vec::new();
     while let Some(row) = found.next().map_err(storage)? {
         list.push(rows::info(row)?);
