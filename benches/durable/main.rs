@@ -30,6 +30,9 @@ const COUNT: u64 = 40;
 const SIDE_BY_SIDE: u64 = 64;
 const STEPS_EACH: u64 = 40;
 
+/// How long the engine may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [rounds, json] = words.as_slice() else {
@@ -70,39 +73,50 @@ fn run(rounds: u64, file: Option<&Path>) -> Result<(), Failure> {
 async fn measure(rounds: u64, place: &Path) -> Result<Vec<Row>, Failure> {
     let raw = raw(&place.join("raw.db"))?;
     let full = engine(place.join("full.db"), Synchronous::Full).await?;
-    let normal = engine(place.join("normal.db"), Synchronous::Normal).await?;
-    let mut rows = [
+    let mut synced = [
         "raw commits, FULL",
         "steps of one workflow, FULL",
         "steps of 64 workflows, FULL",
         "workflows of no step, FULL",
-        "steps of one workflow, NORMAL",
-        "steps of 64 workflows, NORMAL",
     ]
     .map(Row::new);
     for round in 0..WARM_UP + rounds {
         let begun = Instant::now();
         commits(&raw)?;
-        let mut rates = vec![rate(COUNT, begun)];
-        rates.push(steps(&full, 1, COUNT).await?);
-        rates.push(steps(&full, SIDE_BY_SIDE, STEPS_EACH).await?);
-        let begun = Instant::now();
-        for _ in 0..COUNT {
-            start(&full, 0).await?.get_result::<u64>().await?;
-        }
-        rates.push(rate(COUNT, begun));
-        rates.push(steps(&normal, 1, COUNT).await?);
-        rates.push(steps(&normal, SIDE_BY_SIDE, STEPS_EACH).await?);
-        for (row, rate) in rows.iter_mut().zip(rates) {
-            if round >= WARM_UP {
-                row.add(rate);
-            }
+        let raw = rate(COUNT, begun);
+        let one = steps(&full, 1, COUNT).await?;
+        let many = steps(&full, SIDE_BY_SIDE, STEPS_EACH).await?;
+        let empty = empty_workflows(&full).await?;
+        add(&mut synced, round, &[raw, one, many, empty]);
+    }
+    full.shutdown(PATIENCE).await?;
+    // Behind the others: what it leaves unsynced, the next sync of anybody must wait for.
+    let normal = engine(place.join("normal.db"), Synchronous::Normal).await?;
+    let mut unsynced =
+        ["steps of one workflow, NORMAL", "steps of 64 workflows, NORMAL"].map(Row::new);
+    for round in 0..WARM_UP + rounds {
+        let one = steps(&normal, 1, COUNT).await?;
+        let many = steps(&normal, SIDE_BY_SIDE, STEPS_EACH).await?;
+        add(&mut unsynced, round, &[one, many]);
+    }
+    normal.shutdown(PATIENCE).await?;
+    Ok(synced.into_iter().chain(unsynced).collect())
+}
+
+fn add(rows: &mut [Row], round: u64, rates: &[f64]) {
+    for (row, rate) in rows.iter_mut().zip(rates) {
+        if round >= WARM_UP {
+            row.add(*rate);
         }
     }
-    for engine in [full, normal] {
-        engine.shutdown(Duration::from_secs(5)).await?;
+}
+
+async fn empty_workflows(engine: &Engine) -> Result<f64, Failure> {
+    let begun = Instant::now();
+    for _ in 0..COUNT {
+        start(engine, 0).await?.get_result::<u64>().await?;
     }
-    Ok(rows.into())
+    Ok(rate(COUNT, begun))
 }
 
 /// The floor: a table like that of the steps, without anything else.
