@@ -83,11 +83,12 @@ impl Channel {
         Ok((Self(a), Self(b)))
     }
 
-    /// Connects to a listener that is bound to `name` in a directory; does not block afterwards.
+    /// Connects to a listener that is bound to `name` in a directory; never blocks, and fails with
+    /// `WouldBlock` where too many wait for a listener that takes nobody.
     pub(crate) fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
         let socket = new_socket()?;
-        rustix::net::connect(&socket, &address(directory, name)?)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
+        rustix::net::connect(&socket, &address(directory, name)?)?;
         Ok(Self(socket))
     }
 
@@ -267,6 +268,23 @@ mod tests {
         for message in [ToInit::Go, ToInit::Signal(15)] {
             assert_eq!(ToInit::decode(&message.encode()), Some(message));
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_listener_that_takes_nobody() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = std::fs::File::open(place.path()).unwrap();
+        let _listener = Channel::listen(directory.as_fd(), "init").unwrap();
+        let connect = || Channel::connect(directory.as_fd(), "init");
+        let mut waiting = Vec::new();
+        let refused = loop {
+            assert!(waiting.len() < 1000, "there is always room");
+            match connect() {
+                Ok(channel) => waiting.push(channel),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
