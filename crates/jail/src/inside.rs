@@ -14,6 +14,8 @@ use rustix::io::Errno;
 
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
+use crate::fixtures::Fixtures;
+use crate::helper::Helper;
 use crate::identity::Identity;
 use crate::init;
 use crate::landlock::{Place, Ruleset, Scope};
@@ -22,7 +24,7 @@ use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
 use crate::walls::Wall;
-use crate::{areas, argv, capabilities, landlock, network, seccomp, sys};
+use crate::{areas, argv, capabilities, landlock, seccomp, sys};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -75,7 +77,7 @@ fn report(channel: &Channel, failure: Failure) {
 
 fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    let network = network::Pending::start().at(Wall::Network, words("start making the network"))?;
+    let helper = Helper::start().at(Wall::Network, words("start making the network"))?;
     let handed = assume_identity(&spec, channel)?;
     bind_to_supervisor()?;
     // Mount points are for everybody inside, whatever the caller's files are.
@@ -88,18 +90,23 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     let by_range = spec.identity.range().is_some();
     mounts::separate()?;
     let mut assembly = mounts::gather(root, spec.root_writable, mounts, handed)?;
+    let fixtures = Fixtures::gather(spec.root_writable)?;
     argv::forget();
     let upper = assembly.upper.take();
     assembly.leave_host_root()?;
-    let proc_missing = !assembly.attach()?;
+    let proc_missing = !fixtures.has_proc();
+    helper.furnish(fixtures, by_range);
+    assembly.attach(|target| !Fixtures::hold(target))?;
+    sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
+    helper.finish()?;
+    assembly.attach(|_| true)?;
+    assembly.close()?;
     let places = match &areas {
         None => writable,
         Some(areas) => {
             places_of(&areas::raise(areas)?).at(Wall::Landlock, words("name the areas"))?
         }
     };
-    sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
-    let helper = network.enter().at(Wall::Network, words("enter the network"))?;
     let landlock = match landlock::abi() {
         Ok(version) => version.cast_signed(),
         Err(_) if spec.landlock_optional => 0,

@@ -20,6 +20,8 @@ mod channel;
 mod command;
 pub mod control;
 mod file_user;
+mod fixtures;
+mod helper;
 pub mod identity;
 mod init;
 mod inside;

@@ -45,40 +45,12 @@ impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
     }
 }
 
-/// The device files of every jail; each is the host's own and harmless.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
-/// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
-/// open are not named: host root does not exist inside.
-const MASKED: [&str; 18] = [
-    "acpi",
-    "asound",
-    "bootconfig",
-    "bus",
-    "fs",
-    "cmdline",
-    "config.gz",
-    "dynamic_debug",
-    "interrupts",
-    "iomem",
-    "ioports",
-    "kallsyms",
-    "key-users",
-    "keys",
-    "modules",
-    "sched_debug",
-    "scsi",
-    "timer_list",
-];
-
 /// Everything of the jail's file system, held but not yet in its place.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     root: Held,
     root_writable: bool,
     mounts: Vec<(PathBuf, Piece)>,
-    proc: Option<OwnedFd>,
-    devices: Vec<OwnedFd>,
     /// The upper layer that lives in memory, where one does.
     pub(crate) upper: Option<OwnedFd>,
 }
@@ -187,39 +159,7 @@ pub(crate) fn gather(
             Ok((target, piece))
         })
         .collect::<Result<_, Failure>>()?;
-    let devices = DEVICES
-        .iter()
-        .map(|name| {
-            open_tree(
-                CWD,
-                format!("/dev/{name}"),
-                OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-            )
-            .at(Wall::Devices, || format!("clone /dev/{name}"))
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(Assembly {
-        root,
-        root_writable,
-        mounts,
-        proc: new_proc()?,
-        devices,
-        upper: upper.into_inner(),
-    })
-}
-
-/// A new procfs, made while the host's is still visible: the kernel allows it only then
-/// (`mount_too_revealing`). None in a container whose own is partly covered.
-fn new_proc() -> Result<Option<OwnedFd>, Failure> {
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC
-        | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    match new_filesystem("proc", &[], attributes) {
-        Ok(mount) => Ok(Some(mount)),
-        Err(Errno::PERM) => Ok(None),
-        Err(e) => Err(e).at(Wall::Proc, || "mount a new /proc".to_owned()),
-    }
+    Ok(Assembly { root, root_writable, mounts, upper: upper.into_inner() })
 }
 
 /// Clones a tree in this process's own mount namespace. The path is resolved again, for mounts
@@ -353,26 +293,28 @@ impl Assembly {
         enter_root(root)
     }
 
-    /// Puts everything in its place below the current root, and makes that read-only. True when
-    /// there is a `/proc`.
-    pub(crate) fn attach(self) -> Result<bool, Failure> {
-        let has_proc = self.proc.is_some();
-        attach_devices(self.devices, self.root_writable)?;
-        attach_proc(self.proc)?;
-        for (target, piece) in self.mounts {
+    /// Puts what is there in its place below the current root, as far as `chosen` says of its place.
+    pub(crate) fn attach(&mut self, chosen: impl Fn(&Path) -> bool) -> Result<(), Failure> {
+        let all = std::mem::take(&mut self.mounts);
+        let (now, later) = all.into_iter().partition(|(target, _)| chosen(target));
+        self.mounts = later;
+        for (target, piece) in now {
             attach_piece(&target, piece).map_err(|mut failure| {
                 failure.step = format!("{} at {}", failure.step, target.display());
                 failure
             })?;
         }
+        Ok(())
+    }
+
+    /// Makes the root read-only, unless it is to be writable: everything is in its place.
+    pub(crate) fn close(mut self) -> Result<(), Failure> {
         let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         if !self.root_writable {
             set |= libc::MOUNT_ATTR_RDONLY;
         }
-        let mut root = self.root;
-        sys::mount_setattr(root.mount()?.as_fd(), false, set, None)
-            .at(Wall::Root, || "make the root read-only".to_owned())?;
-        Ok(has_proc)
+        sys::mount_setattr(self.root.mount()?.as_fd(), false, set, None)
+            .at(Wall::Root, || "make the root read-only".to_owned())
     }
 }
 
@@ -417,80 +359,6 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
             attach_mount(mount, target).at(Wall::Root, step("attach a tree"))
         }
     }
-}
-
-fn attach_devices(devices: Vec<OwnedFd>, root_writable: bool) -> Result<(), Failure> {
-    let step = |text: &'static str| move || text.to_owned();
-    make_directory(Path::new("/dev")).at(Wall::Devices, step("make /dev"))?;
-    // What is made here would else be kept in the root's layer, and could be changed.
-    let own = root_writable.then(|| {
-        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        let mount = new_tmpfs(0o755, 1 << 20, &[], flags)?;
-        attach_mount(&mount, Path::new("/dev"))?;
-        rustix::io::Result::Ok(mount)
-    });
-    let own = own.transpose().at(Wall::Devices, || "make a file system for /dev".to_owned())?;
-    for (name, mount) in DEVICES.iter().zip(&devices) {
-        let target = Path::new("/dev").join(name);
-        touch(&target).at(Wall::Devices, step("make a device's place"))?;
-        attach_mount(mount, &target).at(Wall::Devices, step("attach a device"))?;
-    }
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let terminals =
-        new_filesystem("devpts", &[("ptmxmode", "0666".into()), ("mode", "0620".into())], flags)
-            .at(Wall::Devices, step("make terminals"))?;
-    make_directory(Path::new("/dev/pts")).at(Wall::Devices, step("make /dev/pts"))?;
-    attach_mount(&terminals, Path::new("/dev/pts")).at(Wall::Devices, step("attach terminals"))?;
-    let shared = new_tmpfs(
-        0o1777,
-        256 << 20,
-        &[],
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
-    )
-    .at(Wall::Devices, step("make shared memory"))?;
-    make_directory(Path::new("/dev/shm")).at(Wall::Devices, step("make /dev/shm"))?;
-    attach_mount(&shared, Path::new("/dev/shm")).at(Wall::Devices, step("attach shared memory"))?;
-    for (name, to) in [
-        ("ptmx", "pts/ptmx"),
-        ("fd", "/proc/self/fd"),
-        ("stdin", "/proc/self/fd/0"),
-        ("stdout", "/proc/self/fd/1"),
-        ("stderr", "/proc/self/fd/2"),
-    ] {
-        std::os::unix::fs::symlink(to, Path::new("/dev").join(name))
-            .at(Wall::Devices, step("make a device link"))?;
-    }
-    match own {
-        None => Ok(()),
-        Some(own) => sys::mount_setattr(own.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)
-            .at(Wall::Devices, step("make /dev read-only")),
-    }
-}
-
-fn attach_proc(proc: Option<OwnedFd>) -> Result<(), Failure> {
-    let step = |text: &'static str| move || text.to_owned();
-    make_directory(Path::new("/proc")).at(Wall::Proc, step("make /proc"))?;
-    let Some(proc) = proc else { return Ok(()) };
-    attach_mount(&proc, Path::new("/proc")).at(Wall::Proc, step("attach /proc"))?;
-    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    for name in MASKED {
-        let target = Path::new("/proc").join(name);
-        let cover = match rustix::fs::lstat(&target) {
-            Err(Errno::NOENT) => continue,
-            Err(e) => return Err(e).at(Wall::Proc, step("look at an entry of /proc")),
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => {
-                // `/dev/pts` aside, the one directory of the root that is always empty.
-                make_directory(Path::new("/sys")).at(Wall::Proc, step("make a cover"))?;
-                let cover = open_tree(CWD, "/sys", clone).at(Wall::Proc, step("make a cover"))?;
-                sys::mount_setattr(cover.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)
-                    .at(Wall::Proc, step("make a cover read-only"))?;
-                cover
-            }
-            Ok(_) => open_tree(CWD, "/dev/null", clone).at(Wall::Proc, step("make a cover"))?,
-        };
-        attach_mount(&cover, &target).at(Wall::Proc, step("cover an entry of /proc"))?;
-    }
-    Ok(())
 }
 
 pub(crate) fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result<()> {

@@ -166,7 +166,7 @@ impl Drop for Stack {
     }
 }
 
-/// `mount_setattr(2)` on the mount behind a descriptor.
+/// `mount_setattr(2)` on the mount behind a descriptor. Allocates nothing.
 pub(crate) fn mount_setattr(
     mount: BorrowedFd<'_>,
     recursive: bool,
@@ -180,17 +180,11 @@ pub(crate) fn mount_setattr(
         userns_fd: user_namespace.map_or(0, |fd| u64::from(fd.as_raw_fd().cast_unsigned())),
     };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    let (mount, path) = (raw::signed(mount.as_raw_fd()), c"".as_ptr() as usize);
+    let (attributes, length) = ((&raw const attributes) as usize, size_of::<libc::mount_attr>());
+    let arguments = [mount, path, raw::signed(flags), attributes, length, 0];
     // SAFETY: the path is empty and terminated, and the structure is valid for its stated size.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            mount.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-            std::ptr::from_ref(&attributes),
-            size_of::<libc::mount_attr>(),
-        )
-    })
+    raw::check(unsafe { raw::syscall(libc::SYS_mount_setattr, arguments) }).map(drop)
 }
 
 /// `signalfd(2)` for these signals, which are blocked in this process from now on.
