@@ -22,6 +22,8 @@ usage: cargo xtask COMMAND
                               clients, keepers, helpers and inits are killed at random
   crash durable [--kills N] [--seed N]
                               what executes workflows is killed at every write and at random
+  crash service [--kills N] [--seed N]
+                              the local server, the keeper and inits are killed under load
   fuzz [--seconds N] [--seed N] [--target NAME]
                               mutated input for the parsers that read what a sandbox wrote";
 
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     CrashRuntime(CrashOptions),
     /// Kill what executes workflows, and look at what is left.
     CrashDurable(CrashOptions),
+    /// Kill the local server and what is behind it, and look at what is left.
+    CrashService(CrashOptions),
     /// Feed mutated input to the parsers.
     Fuzz(FuzzOptions),
 }
@@ -123,6 +127,7 @@ impl Command {
             }
             ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
             ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(crash(options)?)),
+            ["crash", "service", options @ ..] => Ok(Self::CrashService(crash(options)?)),
             ["fuzz", options @ ..] => {
                 let mut parsed = FuzzOptions::default();
                 for (name, value) in pairs(options)? {
@@ -222,6 +227,7 @@ mod tests {
         assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
         assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
         assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
+        assert!(matches!(parse("crash service").unwrap(), Command::CrashService(_)));
         assert_eq!(
             parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
             Command::Fuzz(FuzzOptions {

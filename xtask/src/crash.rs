@@ -3,6 +3,7 @@
 //! it.
 
 pub(crate) mod durable;
+pub(crate) mod service;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

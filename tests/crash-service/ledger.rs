@@ -1,0 +1,45 @@
+//! What the clients have seen, and what was done to them.
+
+use std::collections::BTreeSet;
+
+/// What all clients have seen.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) sandboxes: u64,
+    pub(crate) operations: u64,
+    pub(crate) commands: u64,
+    /// Operations that were asked for again, since nobody answered.
+    pub(crate) again: u64,
+    /// Operations that were cut short with their sandbox's init.
+    pub(crate) cut_short: u64,
+    /// Sandboxes whose init was killed.
+    pub(crate) lost: BTreeSet<String>,
+    /// Those of them that nobody has killed, so that the watcher must end them.
+    pub(crate) abandoned: BTreeSet<String>,
+    /// Promises that were broken.
+    pub(crate) faults: Vec<String>,
+}
+
+/// A command that was asked for, by the line that it adds to a file inside.
+#[derive(Debug, Clone)]
+pub(crate) struct Token {
+    pub(crate) text: String,
+    /// Whether its end was answered; else it may not have run at all.
+    pub(crate) answered: bool,
+}
+
+/// Compares what commands have written with what was asked for.
+pub(crate) fn compare(written: &str, tokens: &[Token]) -> Result<(), String> {
+    for line in written.lines() {
+        if !tokens.iter().any(|token| token.text == line) {
+            return Err(format!("{line:?} was written, and nothing that is known wrote it"));
+        }
+    }
+    for Token { text, answered } in tokens {
+        let times = written.lines().filter(|line| line == text).count();
+        if times > 1 || (*answered && times == 0) {
+            return Err(format!("the command {text} ran {times} times, answered: {answered}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Kills the local server, the keeper and inits at random while clients work, and looks afterwards
+//! whether anything was lost, done twice or left behind. `cargo xtask crash service` builds and
+//! starts it.
+//!
+//! `turn` and `typed` are the two kinds of clients, `world` is what they share; `finale` looks at
+//! what the last server says, `database` at its records, and the runtime's `audit` at the host.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
+
+#[path = "../crash/audit.rs"]
+mod audit;
+mod database;
+mod finale;
+mod ledger;
+#[path = "../crash/random.rs"]
+mod random;
+mod turn;
+mod typed;
+#[path = "../crash/victims.rs"]
+mod victims;
+mod world;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use random::Random;
+use stockade_core::State;
+use stockade_runtime::native::{Native, Options};
+use turn::Turn;
+use world::World;
+
+/// What went wrong, for people.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many clients go over the socket, and how many type commands.
+const OVER_SOCKET: usize = 4;
+const TYPING: usize = 2;
+/// How long the life of one sandbox may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long nothing may be killed until the run is given up.
+const STALLED: Duration = Duration::from_secs(120);
+/// How many sandboxes each client leaves alive to the end.
+const KEPT: usize = 2;
+/// What the server is started as.
+const SERVER: &str = "__server";
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let done = match words.as_slice() {
+        ["run", program, kills, seed] => {
+            run(Path::new(program), kills.parse().unwrap_or(0), seed.parse().unwrap_or(0))
+        }
+        _ => Err("usage: crash-service run PROGRAM KILLS SEED".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("crash service: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Opens the runtime beside the server.
+fn open(program: &Path, data: &Path) -> Result<Native, Failure> {
+    let keeper = vec![program.as_os_str().to_owned(), "__keeper".into()];
+    Ok(Native::open(Options { data: data.to_owned(), keeper, pool: 2 })?)
+}
+
+/// A directory that goes with the value.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Left in the temporary directory, it harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The whole run: load and kills, then the audit. The summary is the last line.
+fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
+    let name = format!("stockade-crash-service-{}-{seed}", std::process::id());
+    let place = Place(std::env::temp_dir().join(name));
+    std::fs::create_dir(&place.0)?;
+    let data = place.0.join("data");
+    let before = audit::Host::look()?;
+    println!("crash service: seed {seed}, {kills} kills");
+    let world = Arc::new(World::new(program.to_owned(), data.clone())?);
+    world.start_server()?;
+    let mut random = Random::new(seed);
+    let clients: Vec<_> = (0..OVER_SOCKET + TYPING)
+        .map(|number| {
+            let (world, seed) = (world.clone(), random.below(u64::MAX));
+            std::thread::spawn(move || client(&world, number, seed))
+        })
+        .collect();
+    let mut inits = BTreeSet::new();
+    let killed = kill_at_random(&world, kills, &mut random, &mut inits);
+    world.stop.store(true, Ordering::SeqCst);
+    let mut kept = Vec::new();
+    for client in clients {
+        kept.extend(end_of(client)?);
+    }
+    let killed = killed?;
+    let mut faults = finale::look(&world, kept)?;
+    faults.extend(database::look(&data)?);
+    let left = audit::after(program, &data, &before, inits)?;
+    let ledger = world.note(std::mem::take);
+    faults.extend(ledger.faults);
+    for line in faults.iter().chain(&left) {
+        println!("FAULT {line}");
+    }
+    println!(
+        "crash service: {} kills (servers {}, keepers {}, inits {}), {} sandboxes, {} operations, \
+         {} commands, {} asked again, {} cut short by an init's death, {} faults, {} left behind, \
+         seed {seed}",
+        killed.iter().sum::<u64>(),
+        killed[0],
+        killed[1],
+        killed[2],
+        ledger.sandboxes,
+        ledger.operations,
+        ledger.commands,
+        ledger.again,
+        ledger.cut_short,
+        faults.len(),
+        left.len(),
+    );
+    if ledger.commands == 0 {
+        return Err("no command ran to its end, so nothing was tested".into());
+    }
+    if faults.is_empty() && left.is_empty() { Ok(()) } else { Err("see above".into()) }
+}
+
+/// How many servers, keepers and inits were killed.
+fn kill_at_random(
+    world: &World,
+    kills: u64,
+    random: &mut Random,
+    inits: &mut BTreeSet<u32>,
+) -> Result<[u64; 3], Failure> {
+    let data = &world.data;
+    let mut killed = [0_u64; 3];
+    let mut last = Instant::now();
+    while killed.iter().sum::<u64>() < kills {
+        std::thread::sleep(Duration::from_millis(50 + random.below(700)));
+        inits.extend(victims::inits(data).iter().map(|init| init.process));
+        // The server mostly: it is what remembers.
+        let (kind, done) = match random.below(10) {
+            0 | 1 => (1, victims::kill_keeper(data)),
+            2 => (2, kill_init(world, random)),
+            _ => (0, victims::processes(data, SERVER).first().is_some_and(|it| victims::kill(*it))),
+        };
+        if done {
+            killed[kind] += 1;
+            last = Instant::now();
+            let total: u64 = killed.iter().sum();
+            if total.is_multiple_of(50) {
+                println!("{total} kills");
+            }
+        }
+        if last.elapsed() > STALLED {
+            return Err("nothing could be killed for too long".into());
+        }
+    }
+    Ok(killed)
+}
+
+fn kill_init(world: &World, random: &mut Random) -> bool {
+    let Some(init) = victims::any_init(&world.data, random) else { return false };
+    // Before it is, so that whoever fails by it finds the reason.
+    world.note(|ledger| ledger.lost.extend(init.sandbox));
+    victims::kill(init.process)
+}
+
+/// A sandbox that is alive at the end, and what ran in it.
+type Kept = (String, Vec<ledger::Token>);
+
+/// Lives of sandboxes, one after the other, until the end; those that are left alive.
+fn client(world: &World, number: usize, seed: u64) -> Result<Vec<Kept>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (name, mut random, mut kept) = (format!("c{number}"), Random::new(seed), Vec::new());
+    while !world.stop.load(Ordering::SeqCst) {
+        let mut turn = Turn::new(world, &name)?;
+        let is_typed = number >= OVER_SOCKET;
+        let life = runtime.block_on(async {
+            let life = live(world, &mut turn, is_typed, kept.len() < KEPT, &mut random);
+            tokio::time::timeout(PATIENCE, life).await
+        });
+        match life {
+            Ok(Ok(true)) => kept.push((turn.id.to_string(), turn.tokens)),
+            Ok(Ok(false)) => {}
+            Ok(Err(fault)) => {
+                let line = format!("{}: {fault}", turn.id).replace('\n', " ");
+                world.note(|ledger| ledger.faults.push(line));
+            }
+            Err(_) => {
+                let line = format!("{}: its life took too long", turn.id);
+                world.note(|ledger| ledger.faults.push(line));
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// The life of one sandbox; whether it is left alive.
+async fn live(
+    world: &World,
+    turn: &mut Turn<'_>,
+    is_typed: bool,
+    may_stay: bool,
+    random: &mut Random,
+) -> Result<bool, Failure> {
+    let worked =
+        if is_typed { typed::work(world, turn, random).await } else { turn.work(random).await };
+    if turn.is_lost() {
+        // What lived in it is gone, and whatever was asked of it may have failed.
+        world.note(|ledger| ledger.cut_short += u64::from(worked.is_err()));
+        if world.is_lost(&turn.id) && random.below(2) == 0 {
+            world.note(|ledger| ledger.abandoned.insert(turn.id.to_string()));
+            return Ok(false);
+        }
+    } else {
+        worked?;
+        if may_stay && !is_typed && random.below(3) == 0 {
+            return Ok(true);
+        }
+    }
+    for id in turn.others.iter().chain([&turn.id]) {
+        match turn.kill(id).await {
+            // Whoever typed was cut off before it was made.
+            Err(fault) if fault.to_string().contains("there is no sandbox") => {}
+            killed => killed?,
+        }
+    }
+    match turn.status().await {
+        Ok((State::Terminated, _)) | Err(_) => Ok(false),
+        Ok(other) => Err(format!("it was killed and is {other:?}").into()),
+    }
+}
+
+fn end_of(client: JoinHandle<Result<Vec<Kept>, Failure>>) -> Result<Vec<Kept>, Failure> {
+    client.join().map_err(|_| "a client panicked")?
+}

@@ -1,0 +1,126 @@
+//! What all clients share: the way to the server, which is started where there is none, and the
+//! ledger.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use stockade_api::{Caller, Problem};
+use stockade_client::{Client, Server};
+use stockade_core::{Code, OwnerId, SandboxId};
+
+use crate::Failure;
+use crate::ledger::Ledger;
+
+/// How long an operation may go without an answer, servers that start anew included.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What all clients share.
+pub(crate) struct World {
+    pub(crate) program: PathBuf,
+    pub(crate) data: PathBuf,
+    pub(crate) server: Server,
+    pub(crate) stop: AtomicBool,
+    owner: OwnerId,
+    starting: Mutex<()>,
+    ledger: Mutex<Ledger>,
+    names: AtomicU64,
+}
+
+impl World {
+    pub(crate) fn new(program: PathBuf, data: PathBuf) -> Result<Self, Failure> {
+        Ok(Self {
+            server: stockade_api::Remote(Client::new(data.join("server/socket"))),
+            program,
+            data,
+            stop: AtomicBool::new(false),
+            // A server goes by who is at the other end of its socket.
+            owner: OwnerId::new("client")?,
+            starting: Mutex::default(),
+            ledger: Mutex::default(),
+            names: AtomicU64::new(0),
+        })
+    }
+
+    /// Writes down what a client has seen.
+    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Ledger) -> T) -> T {
+        note(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A name that was not used before.
+    pub(crate) fn name(&self, of: &str) -> String {
+        format!("{of}-{}", self.names.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether the init of a sandbox was killed.
+    pub(crate) fn is_lost(&self, id: &SandboxId) -> bool {
+        self.note(|ledger| ledger.lost.contains(id.as_str()))
+    }
+
+    /// Who asks, under no name.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::new(self.owner.clone())
+    }
+
+    /// Asks for an operation under one name, again and again, until it is answered.
+    pub(crate) async fn ask<T>(
+        &self,
+        act: impl AsyncFn(&Caller) -> Result<T, Problem>,
+    ) -> Result<T, Refused> {
+        let me = self.caller().once(self.name("operation"));
+        self.note(|ledger| ledger.operations += 1);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let answer = act(&me).await;
+            match &answer {
+                Err(problem) if is_unanswered(problem) && Instant::now() < until => {
+                    self.note(|ledger| ledger.again += 1);
+                    self.start_server().map_err(|error| Refused(unanswered(error)))?;
+                }
+                _ => return answer.map_err(Refused),
+            }
+        }
+    }
+
+    /// Starts a server as everybody does, by a command, unless there is one.
+    pub(crate) fn start_server(&self) -> std::io::Result<()> {
+        let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if UnixStream::connect(self.data.join("server/socket")).is_ok() {
+            return Ok(());
+        }
+        // One that is killed meanwhile is started by the next.
+        self.stockade(&["ls"]).map(drop)
+    }
+
+    /// Runs a command of the program.
+    pub(crate) fn stockade(&self, words: &[&str]) -> std::io::Result<Output> {
+        let mut command = Command::new(&self.program);
+        command.args(words).env("STOCKADE_DATA_DIR", &self.data).stdin(Stdio::null()).output()
+    }
+}
+
+/// The answer to what was not done.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) Problem);
+
+impl std::error::Error for Refused {}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Problem { code, message, cause, .. } = &self.0;
+        write!(f, "{code}: {message} ({})", cause.as_deref().unwrap_or("no cause"))
+    }
+}
+
+/// Whether nobody has answered: the operation may have been done or not.
+pub(crate) fn is_unanswered(problem: &Problem) -> bool {
+    problem.code == Code::Unreachable && problem.message == "the server does not answer"
+}
+
+/// What [`is_unanswered`] is true of.
+pub(crate) fn unanswered(error: impl ToString) -> Problem {
+    Problem::new(Code::Unreachable, "the server does not answer").because(error.to_string())
+}
