@@ -8,9 +8,12 @@
 mod support;
 
 use std::io::Write as _;
+use std::net::IpAddr;
 
+use regex::Regex;
 use serde_json::{Value, json};
 use stockade_core::access::{Error, Level, Rules};
+use stockade_core::address::url::{check, check_resolved};
 use stockade_core::lifecycle::orbiter::{Call, Status};
 use stockade_core::orbiter::Settings;
 use stockade_core::{Code, Problem};
@@ -123,6 +126,47 @@ fn calls(case: &Case) -> Result<(), String> {
             same(true, error.to_string().starts_with("Cannot transition"))
         }
     }
+}
+
+#[test]
+fn fetch_urls() {
+    for file in ["snippet_fetch_url.json", "snippet_fetch_url_beyond_reference.json"] {
+        drive("tests/cases/core.rs::fetch_urls", file, |case| {
+            let answer = check(text(&case.rest["url"]));
+            same(case.expect["allow"].as_bool(), Some(answer.is_ok()))?;
+            let Err(refused) = answer else { return Ok(()) };
+            let refused = refused.to_string();
+            // The exact text, where the reference refuses too.
+            if let Some(reason) = case.rest["reference"]["reason"].as_str() {
+                same(reason, refused.as_str())?;
+            }
+            matches(&case.expect["reason_matches"], &refused)
+        });
+    }
+}
+
+#[test]
+fn resolved_addresses() {
+    let file = "snippet_dns_check.json";
+    drive("tests/cases/core.rs::resolved_addresses", file, |case| {
+        let host = text(&case.rest["host"]);
+        let addresses: &[&str] = match host {
+            "localhost" => &["127.0.0.1", "::1"],
+            "dns.google" => &["8.8.8.8", "2001:4860:4860::8888"],
+            _ => &[],
+        };
+        let addresses: Vec<IpAddr> = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        let answer = check_resolved(host, &addresses).err().map(|refused| refused.to_string());
+        let reference = case.rest.get("reference").and_then(Value::as_str);
+        same(reference.map(ToOwned::to_owned), answer.clone())?;
+        matches(&case.expect["reason_matches"], &answer.unwrap_or_default())
+    });
+}
+
+fn matches(pattern: &Value, text: &str) -> Result<(), String> {
+    let Some(pattern) = pattern.as_str() else { return Ok(()) };
+    let found = Regex::new(pattern).unwrap().is_match(text);
+    if found { Ok(()) } else { Err(format!("{text:?} does not match {pattern}")) }
 }
 
 /// What nothing drives yet is said where skipped tests are listed.

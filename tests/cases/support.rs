@@ -8,16 +8,21 @@ use serde_json::Value;
 
 /// One case, as its file has it.
 #[derive(Debug, Clone, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     /// What it is called, once in its file.
     pub(crate) name: String,
-    /// The state before.
+    /// The state before; null where the file has another shape.
+    #[serde(default)]
     pub(crate) given: Value,
-    /// The operation.
+    /// The operation; null where the file has another shape.
+    #[serde(default)]
     pub(crate) when: Value,
     /// The answer.
+    #[serde(default, alias = "expected")]
     pub(crate) expect: Value,
+    /// Every other field.
+    #[serde(flatten)]
+    pub(crate) rest: serde_json::Map<String, Value>,
     /// What the expectation rests on.
     pub(crate) basis: String,
 }
@@ -32,8 +37,10 @@ pub(crate) fn drive(test: &str, file: &str, driver: impl Fn(&Case) -> Result<(),
     assert!(!mine.is_empty(), "the list of drivers gives no case of {file} to {test}");
     let failure = |case: &&Case| {
         let why = driver(case).err()?;
-        let Case { name, given, when, expect, basis } = case;
-        Some(format!("{name}: {why}\n  ({basis}: given {given}, when {when}, expect {expect})"))
+        let Case { name, given, when, expect, basis, rest } = case;
+        let rest = Value::Object(rest.clone());
+        let shape = format!("given {given}, when {when}, expect {expect}, {rest}");
+        Some(format!("{name}: {why}\n  ({basis}: {shape})"))
     };
     let failures: Vec<_> = mine.iter().filter_map(failure).collect();
     let (failed, all) = (failures.len(), mine.len());

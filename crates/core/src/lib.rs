@@ -1,10 +1,11 @@
 //! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox, access rules,
-//! events, what isolation was raised, and the catalogue of errors.
+//! classes of addresses, events, what isolation was raised, and the catalogue of errors.
 //!
 //! Pure: no I/O, no clock, no async, no panics. Every other room may use this
 //! one; it uses none.
 
 pub mod access;
+pub mod address;
 mod error;
 pub mod event;
 pub mod id;

@@ -1,0 +1,145 @@
+//! Address classes: what kind of place an IP address or a host name is, so that whoever connects
+//! on behalf of code from inside reaches public hosts only. The classes alone are here; nothing is
+//! resolved and nothing is opened.
+//!
+//! An IPv6 address that carries an IPv4 address is what the carried one is. What no list names as
+//! public is not public: the answer for an unknown range is [`Class::Reserved`].
+
+#[cfg(test)]
+mod tests;
+pub mod url;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::names::names;
+
+names! {
+    /// What kind of place an address is, after the special-purpose registries of IANA (RFC 6890).
+    pub enum Class: "class of addresses" {
+        /// A host of the public internet, the one class that may be connected to.
+        Public = "public",
+        /// No address, or "this network": 0.0.0.0/8, `::`.
+        Unspecified = "unspecified",
+        /// The machine itself: 127.0.0.0/8, `::1`.
+        Loopback = "loopback",
+        /// A network of one's own: RFC 1918, unique local and site-local IPv6.
+        Private = "private",
+        /// Addresses of a carrier's customers: 100.64.0.0/10 (RFC 6598).
+        Carrier = "carrier",
+        /// One link: 169.254.0.0/16, fe80::/10.
+        LinkLocal = "link-local",
+        /// What gives a cloud's machines their credentials, in whatever range it lives.
+        Metadata = "metadata",
+        /// Examples of documents: RFC 5737, RFC 3849, RFC 9637.
+        Documentation = "documentation",
+        /// Measurements of networks: 198.18.0.0/15, 2001:2::/48.
+        Benchmark = "benchmark",
+        /// Groups: 224.0.0.0/4, ff00::/8.
+        Multicast = "multicast",
+        /// 6to4 and Teredo, by which an IPv4 address of anyone's choice is reached (RFC 7526).
+        Tunnel = "tunnel",
+        /// Everything else that is not given to hosts.
+        Reserved = "reserved",
+    }
+}
+
+impl Class {
+    /// Whether a host of the public internet can have such an address.
+    pub const fn is_public(self) -> bool {
+        matches!(self, Self::Public)
+    }
+}
+
+/// The class of an address.
+pub const fn classify(address: IpAddr) -> Class {
+    match address {
+        IpAddr::V4(address) => classify_v4(address),
+        IpAddr::V6(address) => classify_v6(address),
+    }
+}
+
+const fn classify_v4(address: Ipv4Addr) -> Class {
+    match address.octets() {
+        // Amazon and most others; Amazon's containers; Alibaba; Oracle; Azure's wire server.
+        [169, 254, 169, 254]
+        | [169, 254, 170, 2 | 23]
+        | [100, 100, 100, 200]
+        | [192, 0, 0, 192]
+        | [168, 63, 129, 16] => Class::Metadata,
+        [0, ..] => Class::Unspecified,
+        [127, ..] => Class::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Class::Private,
+        [100, 64..=127, ..] => Class::Carrier,
+        [169, 254, ..] => Class::LinkLocal,
+        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Class::Documentation,
+        [198, 18 | 19, ..] => Class::Benchmark,
+        [192, 88, 99, _] => Class::Tunnel,
+        [224..=239, ..] => Class::Multicast,
+        [192, 0, 0, _] | [240..=255, ..] => Class::Reserved,
+        _ => Class::Public,
+    }
+}
+
+const fn classify_v6(address: Ipv6Addr) -> Class {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let carried = classify_v4(joined(g, h));
+    match [a, b, c, d, e, f, g, h] {
+        [0, 0, 0, 0, 0, 0, 0, 0] => Class::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
+        // Mapped (RFC 4291) and the well-known prefix of NAT64 (RFC 6052): a host is behind it.
+        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => carried,
+        // Compatible (RFC 4291), translated (RFC 2765) and ISATAP (RFC 5214): given up.
+        [0, 0, 0, 0, 0, 0, ..]
+        | [0, 0, 0, 0, 0xffff, 0, ..]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, ..] => never_public(carried),
+        [0x64, 0xff9b, 1, ..] => Class::Private,
+        // Amazon, Google.
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
+            Class::Metadata
+        }
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Class::Private,
+        [0xfe80..=0xfebf, ..] => Class::LinkLocal,
+        [0xff00..=0xffff, ..] => Class::Multicast,
+        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Class::Documentation,
+        [0x2001, 2, 0, ..] => Class::Benchmark,
+        [0x2001, 0, ..] | [0x2002, ..] => Class::Tunnel,
+        [0x2001, 0..=0x1ff, ..] => Class::Reserved,
+        [0x2000..=0x3fff, ..] => Class::Public,
+        _ => Class::Reserved,
+    }
+}
+
+const fn joined(high: u16, low: u16) -> Ipv4Addr {
+    let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+    Ipv4Addr::new(a, b, c, d)
+}
+
+const fn never_public(class: Class) -> Class {
+    if class.is_public() { Class::Reserved } else { class }
+}
+
+/// The top-level names that never lead to the public internet: RFC 6761, RFC 6762 with its
+/// appendix G, ICANN's `internal`.
+const INTERNAL_SUFFIXES: &[&str] = &[
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "home.arpa",
+];
+
+/// Whether a host name is of the machine or of a network of one's own, whatever it resolves to.
+/// Names are compared without regard to case and to a dot at the end; a name with no dot in it is
+/// only ever an internal one.
+pub fn is_internal_name(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let below = |suffix: &&str| {
+        name.strip_suffix(*suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    !name.contains('.') || name == "metadata.goog" || INTERNAL_SUFFIXES.iter().any(below)
+}
