@@ -90,7 +90,12 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     line.split("://").skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-')));
         let host = &rest[..end.unwrap_or(rest.len())];
-        let is_address = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        // Also in its hexadecimal forms.
+        let is_number = |part: &str| {
+            let digits = part.strip_prefix("0x").unwrap_or(part);
+            digits.bytes().all(|b| b.is_ascii_digit() || digits != part && b.is_ascii_hexdigit())
+        };
+        let is_address = host.split('.').all(is_number);
         (!is_address && host.contains('.')).then_some(host)
     })
 }
@@ -105,8 +110,14 @@ mod tests {
 
     #[test]
     fn clean_lines_pass() {
-        for line in ["", "    code", "a network://", "http://127.0.0.1:80", "see https://docs.rs/x"]
-        {
+        for line in [
+            "",
+            "    code",
+            "a network://",
+            "http://127.0.0.1:80",
+            "http://0x7f.1/",
+            "see https://docs.rs/x",
+        ] {
             assert_eq!(problems(line), Vec::<String>::new(), "{line}");
         }
         assert!(problems(&["target", "/wo", "rk/x"].concat()).is_empty());
