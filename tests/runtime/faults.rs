@@ -15,6 +15,7 @@ mod descriptors;
 mod disk;
 mod inits;
 mod multitude;
+mod removed;
 mod restart;
 mod scene;
 mod update;
@@ -26,6 +27,7 @@ use self::descriptors::{
 use self::disk::a_full_disk_ends_nothing;
 use self::inits::{a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone};
 use self::multitude::five_hundred_at_once;
+use self::removed::what_was_removed_is_ended;
 use self::restart::what_ended_with_its_host_is_known;
 use self::update::old_skeletons_are_collected;
 
@@ -61,5 +63,6 @@ faults! {
     descriptors_in_flight_are_ones_own,
     what_ended_with_its_host_is_known,
     old_skeletons_are_collected,
+    what_was_removed_is_ended,
     five_hundred_at_once,
 }

@@ -146,6 +146,16 @@ impl Kept {
         self.data().join("runtime").join(PROTOCOL.to_string())
     }
 
+    /// The process of the keeper that lives.
+    pub(crate) fn process(&self) -> Option<OwnedFd> {
+        self.keeper().map(|(_, process)| process)
+    }
+
+    /// Removes the data directory.
+    pub(crate) fn remove(&self) {
+        assert!(remove(&self.data()), "what is in use can be removed");
+    }
+
     /// A connection to the keeper that lives, and nothing said on it.
     pub(crate) fn connection(&self) -> Option<OwnedFd> {
         self.keeper().map(|(socket, _)| socket)
@@ -174,16 +184,21 @@ impl Drop for Kept {
             // What the keeper has to say helps who reads why a case failed.
             let _ = writeln!(std::io::stderr(), "the keeper's log:\n{}", self.log());
         }
-        // What a keeper had begun when it ended may go on for a moment, and what is left of it may
-        // have directories in it that an ordinary user cannot remove as they are.
-        for _ in 0..100 {
-            open(&self.runtime().join("trash"));
-            if fs::remove_dir_all(self.place.path()).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        remove(self.place.path());
     }
+}
+
+/// Removes a directory; whether it is gone. What a keeper has begun may go on for a moment, and
+/// there may be directories in it that an ordinary user cannot remove as they are.
+fn remove(directory: &Path) -> bool {
+    for _ in 0..100 {
+        if fs::remove_dir_all(directory).is_ok() {
+            return true;
+        }
+        open(directory);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
 }
 
 /// Lets the owner of a directory into it and into all that are below it.

@@ -44,11 +44,8 @@ impl Heard {
 
 /// Plays a test on a scene, and sees at its end that nothing is left.
 pub(super) fn play(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let native = kept.client();
-        let mut scene = Scene { kept, native };
-        test(&mut scene).await;
+    play_alone(kept, async |scene| {
+        test(scene).await;
         for status in scene.native.list(&Default::default()).await.unwrap() {
             scene.native.cleanup(&status.id).await.unwrap();
         }
@@ -57,6 +54,13 @@ pub(super) fn play(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
             .await;
         scene.kept.close().await;
     });
+}
+
+/// Plays a test on a scene, and does nothing at its end.
+pub(super) fn play_alone(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let native = kept.client();
+    runtime.block_on(test(&mut Scene { kept, native }));
 }
 
 /// The id of a name.

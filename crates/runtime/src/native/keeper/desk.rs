@@ -132,6 +132,11 @@ impl Desk {
         }
     }
 
+    /// Whether the directory of all sandboxes was removed.
+    pub(super) fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.sandboxes).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     /// A number that no keeper of this host has given before.
     pub(super) fn next_number(&mut self) -> u64 {
         let now = u64::try_from(Moment::now().after_host_start().as_nanos()).unwrap_or(u64::MAX);

@@ -342,6 +342,18 @@ impl Keeper {
         Ok(())
     }
 
+    /// Ends everything: somebody has removed the directory that tells of it, so that nobody will
+    /// find it again.
+    fn end_all(&mut self) {
+        self.draining = true;
+        let keys: Vec<_> = self.sandboxes.keys().copied().collect();
+        for key in keys {
+            self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+        }
+        self.by_id.clear();
+        self.clients.clear();
+    }
+
     /// Waits for something to happen, and does what has to be done then.
     fn turn(&mut self, longest: Duration) -> io::Result<()> {
         let wait = if self.desk.stirred.is_empty() && self.desk.replies.is_empty() {
@@ -412,6 +424,7 @@ impl Keeper {
 
     fn timer(&mut self, timer: Timer) {
         match timer {
+            Timer::RenewLeases if self.desk.is_removed() => self.end_all(),
             Timer::RenewLeases => {
                 let keys: Vec<_> = self.sandboxes.keys().copied().collect();
                 for key in keys {
