@@ -25,13 +25,21 @@ impl Host {
         Ok(Self { mounts: mounts.lines().map(str::to_owned).collect(), groups: groups() })
     }
 
-    /// What is there now and was not before.
-    fn more_than(&self, before: &Self) -> Vec<String> {
+    /// What is there now and was not before, of groups those that these keepers have made: others
+    /// may work on the same host.
+    fn more_than(&self, before: &Self, keepers: &BTreeSet<u32>) -> Vec<String> {
         let mounts = self.mounts.difference(&before.mounts).map(|line| format!("mount {line}"));
         let groups = self.groups.difference(&before.groups);
+        let groups =
+            groups.filter(|path| maker(path).is_some_and(|keeper| keepers.contains(&keeper)));
         let groups = groups.map(|path| format!("control group {}", path.display()));
         mounts.chain(groups).collect()
     }
+}
+
+/// The process that has made a group, which its name tells: `stockade-PROCESS-…`.
+fn maker(group: &Path) -> Option<u32> {
+    group.file_name()?.to_str()?.split('-').nth(1)?.parse().ok()
 }
 
 /// The control groups of ours, in every hierarchy.
@@ -58,12 +66,12 @@ fn is_living_init(process: u32) -> bool {
 }
 
 /// Ends every sandbox that a killed client left, then the keeper, and tells what is left after.
-/// `inits` are those of all sandboxes that there were.
+/// `inits` are those of all sandboxes that there were, and `keepers` all of theirs.
 pub(crate) fn after(
     program: &Path,
     data: &Path,
     before: &Host,
-    mut inits: BTreeSet<u32>,
+    (mut inits, mut keepers): (BTreeSet<u32>, BTreeSet<u32>),
 ) -> Result<Vec<String>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut faults = runtime.block_on(async {
@@ -88,10 +96,11 @@ pub(crate) fn after(
     }
     faults.extend(left);
     inits.extend(victims::inits(data));
+    keepers.extend(victims::keepers(data));
     runtime.block_on(async { Ok::<_, Failure>(open(program, data)?.drain().await?) })?;
     let until = Instant::now() + PATIENCE;
     loop {
-        let mut left = Host::look()?.more_than(before);
+        let mut left = Host::look()?.more_than(before, &keepers);
         let living = inits.iter().filter(|init| is_living_init(**init));
         left.extend(living.map(|init| format!("process {init}")));
         left.extend(victims::keepers(data).iter().map(|keeper| format!("keeper {keeper}")));

@@ -85,7 +85,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     println!("crash runtime: seed {seed}, {kills} kills");
     let mut workers: Vec<Worker> = (0..WORKERS).map(Worker::new).collect();
     let mut killed = [0_u64; 4];
-    let mut inits = BTreeSet::new();
+    let (mut inits, mut keepers) = (BTreeSet::new(), BTreeSet::new());
     let mut last = Instant::now();
     while killed.iter().sum::<u64>() < kills {
         for worker in &mut workers {
@@ -93,6 +93,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(20 + random.below(130)));
         inits.extend(victims::inits(&data));
+        keepers.extend(victims::keepers(&data));
         let kind = random.below(4);
         let done = match kind {
             0 => {
@@ -119,7 +120,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         worker.finish()?;
     }
     let ledger = ledger::read_all(&data)?;
-    let left = audit::after(program, &data, &before, inits)?;
+    let left = audit::after(program, &data, &before, (inits, keepers))?;
     for line in ledger.faults.iter().chain(&left) {
         println!("FAULT {line}");
     }
