@@ -33,8 +33,8 @@ const ETC: [&str; 16] = [
     "timezone",
 ];
 
-/// A file up to this size is copied, which is cheaper than a mount.
-const COPIED_BYTES: u64 = 64 << 10;
+/// Up to which size it is cheaper to copy a file into one jail than to mount it there: a page.
+pub const COPIED_BYTES: u64 = 4 << 10;
 
 /// Who the command is, for `/etc/passwd` and its kind.
 #[derive(Debug, Clone)]
@@ -53,19 +53,24 @@ pub struct Account {
 pub fn programs() -> io::Result<Vec<(PathBuf, Mount)>> {
     let mut mounts = Vec::new();
     for directory in PROGRAMS.map(Path::new) {
-        mounts.extend(visible(directory)?.map(|mount| (directory.to_owned(), mount)));
+        mounts.extend(visible(directory, 0)?.map(|mount| (directory.to_owned(), mount)));
     }
     Ok(mounts)
 }
 
-/// The allowlisted `/etc`, with accounts and names of the jail's own.
-pub fn configuration(account: &Account, hostname: &str) -> io::Result<Vec<(PathBuf, Mount)>> {
+/// The allowlisted `/etc`, with accounts and names of the jail's own. Files up to `copied_bytes` are
+/// copied.
+pub fn configuration(
+    account: &Account,
+    hostname: &str,
+    copied_bytes: u64,
+) -> io::Result<Vec<(PathBuf, Mount)>> {
     let etc = Path::new("/etc");
     let mut mounts = identity_files(account, hostname);
     mounts.push((etc.join("nsswitch.conf"), text("passwd: files\ngroup: files\nhosts: files\n")));
     for name in ETC {
         let path = etc.join(name);
-        mounts.extend(visible(&path)?.map(|mount| (path, mount)));
+        mounts.extend(visible(&path, copied_bytes)?.map(|mount| (path, mount)));
     }
     Ok(mounts)
 }
@@ -100,7 +105,7 @@ fn text(content: &str) -> Mount {
 }
 
 /// The mount that shows a path of the host; none where there is no such path.
-fn visible(path: &Path) -> io::Result<Option<Mount>> {
+fn visible(path: &Path, copied_bytes: u64) -> io::Result<Option<Mount>> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -111,7 +116,7 @@ fn visible(path: &Path) -> io::Result<Option<Mount>> {
     if metadata.is_symlink() {
         return Ok(Some(Mount::Link(fs::read_link(path)?)));
     }
-    if metadata.is_file() && metadata.size() <= COPIED_BYTES {
+    if metadata.is_file() && metadata.size() <= copied_bytes {
         return Ok(Some(Mount::File(fs::read(path)?)));
     }
     Ok(Some(Mount::Tree(Source::Host {
@@ -143,8 +148,8 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_mounted() {
-        assert!(visible(Path::new("/etc/no-such-file")).unwrap().is_none());
-        assert!(visible(Path::new("/etc/hostname/below")).unwrap().is_none());
+        assert!(visible(Path::new("/etc/no-such-file"), 1).unwrap().is_none());
+        assert!(visible(Path::new("/etc/hostname/below"), 1).unwrap().is_none());
         assert!(!programs().unwrap().is_empty());
     }
 }

@@ -135,7 +135,7 @@ fn visible(
     let mut mounts = Vec::new();
     if around.image.is_none() {
         mounts = system::programs().map_err(io)?;
-        mounts.extend(system::configuration(account, HOSTNAME).map_err(io)?);
+        mounts.extend(system::configuration(account, HOSTNAME, system::COPIED_BYTES).map_err(io)?);
         mounts.push(("/run".into(), Mount::Directory));
         mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
     }

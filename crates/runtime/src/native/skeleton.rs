@@ -23,6 +23,9 @@ use super::directory::Directory;
 
 /// Told apart from what other builds of this program put in a skeleton of the same names.
 const FORM: &[u8] = b"skeleton 1";
+/// Up to which size files are copied. They are once for many sandboxes, each of which would have to
+/// mount them.
+const COPIED_BYTES: u64 = 256 << 10;
 /// How the names of skeletons begin that are not whole yet.
 const UNFINISHED: &str = "new-";
 
@@ -55,9 +58,8 @@ impl Skeleton {
 pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result<Skeleton> {
     let mut items = own(account);
     let mut mounts = Vec::new();
-    for (path, mount) in
-        system::programs()?.into_iter().chain(system::configuration(account, hostname)?)
-    {
+    let configuration = system::configuration(account, hostname, COPIED_BYTES)?;
+    for (path, mount) in system::programs()?.into_iter().chain(configuration) {
         items.insert(path.clone(), Item::of(&mount)?);
         if matches!(mount, Mount::Tree(_)) {
             mounts.push((path, mount));
