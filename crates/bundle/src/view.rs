@@ -323,7 +323,10 @@ fn claimed(views: &Dir, prefix: &str, kind: ViewKind) -> Result<(RelativePath, D
             return Ok((name, dir));
         }
     }
-    own("create", claim::claim(views, prefix))
+    let (name, dir) = own("create", claim::claim(views, prefix))?;
+    // The sandbox's root, whom a caller's umask may keep out, must pass through to the layers.
+    set_mode(&dir, 0o711)?;
+    Ok((name, dir))
 }
 
 /// A layer, which a spare view has already.

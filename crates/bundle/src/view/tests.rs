@@ -219,6 +219,16 @@ fn an_untouched_view_is_used_again_and_no_other() {
     assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 0);
 }
 
+/// Else no overlay could be made of its layers.
+#[test]
+fn a_view_can_be_passed_through_whatever_the_umask() {
+    let scratch = scratch();
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let view = scratch.view(ViewKind::Overlay);
+    rustix::process::umask(before);
+    assert_eq!(mode(&scratch.data.path().join("views").join(view.id())), 0o711);
+}
+
 /// What an overlay that is not synced leaves in its working directory makes the kernel refuse the next
 /// one there (`filesystems/overlayfs.rst`, "Volatile mount").
 #[test]
