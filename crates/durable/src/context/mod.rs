@@ -9,6 +9,7 @@ mod steps;
 mod streams;
 mod waits;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,6 +42,8 @@ struct Run {
     /// Steps that earlier runs recorded and this one has not come to.
     recorded: Mutex<HashMap<u32, StepRecord>>,
     journal: Mutex<Journal>,
+    /// What lasts until the end is recorded.
+    held: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -65,6 +68,7 @@ impl Context {
             next_function: AtomicU32::new(0),
             recorded: Mutex::new(steps.into_iter().map(|step| (step.function_id, step)).collect()),
             journal: Mutex::default(),
+            held: Mutex::default(),
             engine,
         };
         Self { run: Arc::new(run) }
@@ -101,6 +105,17 @@ impl Context {
         self.run.claim.epoch.unsigned_abs()
     }
 
+    /// Holds something, such as a lock, until the end of the workflow is recorded or it stops here:
+    /// what the workflow returns with is committed after its function has returned.
+    pub fn hold(&self, value: impl Send + 'static) {
+        lock(&self.run.held).push(Box::new(value));
+    }
+
+    /// Lets go of what was held.
+    pub(crate) fn release(&self) {
+        lock(&self.run.held).clear();
+    }
+
     /// The number of the next step.
     fn next_function(&self) -> u32 {
         self.run.next_function.fetch_add(1, Ordering::Relaxed)
@@ -128,6 +143,12 @@ impl Context {
     /// The failure that workflow code sees when it must stop.
     fn interruption(&self) -> Error {
         self.run.stop.why().unwrap_or(&Interrupt::Returned).error(self.id())
+    }
+
+    /// Waits for something of which nothing is recorded, unless the workflow must stop or the
+    /// engine shuts down: then this fails, and whoever takes the workflow over waits anew.
+    pub async fn wait<T>(&self, wait: impl Future<Output = T>) -> Result<T, Failure> {
+        Ok(self.interruptible(wait).await?)
     }
 
     /// Waits, unless the workflow must stop. A wait may be long, so it also ends when the engine

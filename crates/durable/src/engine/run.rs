@@ -133,9 +133,11 @@ impl Engine {
         if result.is_none() {
             tokio::time::timeout(self.inner.settings.grace, work).await.ok();
         }
-        match (result, stop.why()) {
+        let ended = match (result, stop.why()) {
             (Some(result), None) => context.finish(result).await,
             _ => None,
-        }
+        };
+        context.release();
+        ended
     }
 }
