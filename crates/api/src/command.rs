@@ -26,7 +26,8 @@ pub struct Execute {
     pub sandbox_id: SandboxId,
     /// What.
     pub command: CommandLine,
-    /// What is added to the sandbox's environment.
+    /// What is added to the sandbox's environment. Kept in the operation's record: no place for
+    /// secrets.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Where it starts.
@@ -50,6 +51,10 @@ pub struct Execute {
     /// How much it may write to both streams together, in bytes, until it is killed.
     #[serde(default)]
     pub output_limit_bytes: Option<u64>,
+    /// Whether it waits in the queue of sandbox operations until it is its turn; for
+    /// `execute_stream` only.
+    #[serde(default)]
+    pub queued: bool,
 }
 
 impl Execute {
@@ -66,6 +71,7 @@ impl Execute {
             stdin: None,
             timeout_seconds: None,
             output_limit_bytes: None,
+            queued: false,
         }
     }
 }

@@ -27,7 +27,11 @@ pub(crate) struct InUse {
 impl Activity {
     /// Begins a use.
     pub(crate) fn begin(&self, id: &SandboxId) -> InUse {
-        self.change(id, |entry| entry.under_way += 1);
+        let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = uses.entry(id.clone()).or_default();
+        entry.last_ms = now_ms();
+        entry.under_way += 1;
+        drop(uses);
         InUse { activity: self.clone(), id: id.clone() }
     }
 
@@ -41,18 +45,16 @@ impl Activity {
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
-
-    fn change(&self, id: &SandboxId, change: impl FnOnce(&mut Use)) {
-        let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = uses.entry(id.clone()).or_default();
-        entry.last_ms = now_ms();
-        change(entry);
-    }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.activity.change(&self.id, |entry| entry.under_way = entry.under_way.saturating_sub(1));
+        let mut uses = self.activity.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A sandbox that has ended meanwhile stays forgotten.
+        if let Some(entry) = uses.get_mut(&self.id) {
+            entry.last_ms = now_ms();
+            entry.under_way = entry.under_way.saturating_sub(1);
+        }
     }
 }
 

@@ -18,7 +18,14 @@ pub(crate) fn to_failure(problem: Problem) -> Failure {
 /// The problem that a recorded failure is.
 pub(crate) fn to_problem(failure: &Failure) -> Problem {
     serde_json::from_value(failure.details.clone()).unwrap_or_else(|_| {
-        Problem::new(Code::Io, failure.message.clone()).because(failure.code.clone())
+        // The engine's own words for what it refuses.
+        let code = match failure.code.as_str() {
+            "conflict" => Code::Conflict,
+            "cancelled" => Code::Cancelled,
+            "timed_out" => Code::TimedOut,
+            _ => Code::Io,
+        };
+        Problem::new(code, failure.message.clone()).because(failure.code.clone())
     })
 }
 
@@ -33,6 +40,13 @@ pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
             "the same thing was asked for in other words, or changed meanwhile",
         )
         .because(error.to_string()),
+        Durable::ShuttingDown | Durable::Interrupted { .. } | Durable::LeaseLost { .. } => {
+            caused(Code::Unreachable, &error)
+                .remedied_by("ask for the operation by its id once the server runs again")
+        }
+        Durable::NewerDatabase { .. }
+        | Durable::ForeignDatabase { .. }
+        | Durable::CorruptDatabase { .. } => caused(Code::DatabaseInvalid, &error),
         error => caused(Code::Io, &error),
     }
 }

@@ -7,19 +7,19 @@ use std::task::{Context, Poll};
 use stockade_runtime::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::activity::InUse;
+use crate::guard::Used;
 
 /// The connection.
 #[derive(Debug)]
 pub(crate) struct Held {
     connection: Box<dyn Connection>,
-    _in_use: InUse,
+    _used: Used,
 }
 
 impl Held {
     /// Holds a connection and what it counts as.
-    pub(crate) fn new(connection: Box<dyn Connection>, in_use: InUse) -> Self {
-        Self { connection, _in_use: in_use }
+    pub(crate) fn new(connection: Box<dyn Connection>, used: Used) -> Self {
+        Self { connection, _used: used }
     }
 }
 

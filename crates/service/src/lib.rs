@@ -34,4 +34,4 @@ mod watcher;
 pub use migrations::MIGRATIONS;
 pub use options::{Options, Quotas};
 pub use service::Service;
-pub use tools::{Handler, ToolCall};
+pub use tools::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};

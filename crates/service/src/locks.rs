@@ -1,31 +1,42 @@
-//! One driver for each sandbox: whoever changes its state holds its lock meanwhile.
+//! Locks by name: one driver for each sandbox, and one turn after another under each name of an
+//! operation.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use stockade_core::SandboxId;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// A lock for each sandbox that somebody is changing.
-#[derive(Debug, Default)]
-pub(crate) struct Locks(Mutex<HashMap<SandboxId, Weak<AsyncMutex<()>>>>);
+/// A lock for each name that somebody holds or waits for.
+#[derive(Debug)]
+pub(crate) struct Locks<K>(Mutex<HashMap<K, Weak<AsyncMutex<()>>>>);
 
-impl Locks {
-    /// Waits until nobody else changes a sandbox's state.
-    pub(crate) async fn lock(&self, id: &SandboxId) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match locks.get(id).and_then(Weak::upgrade) {
-                Some(lock) => lock,
-                None => {
-                    locks.retain(|_, lock| lock.strong_count() > 0);
-                    let lock = Arc::new(AsyncMutex::new(()));
-                    locks.insert(id.clone(), Arc::downgrade(&lock));
-                    lock
-                }
-            }
-        };
-        lock.lock_owned().await
+impl<K> Default for Locks<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash> Locks<K> {
+    /// The lock of that name, if nobody has it.
+    pub(crate) fn try_lock(&self, name: &K) -> Option<OwnedMutexGuard<()>> {
+        self.named(name).try_lock_owned().ok()
+    }
+
+    /// Waits until nobody else holds the lock of that name.
+    pub(crate) async fn lock(&self, name: &K) -> OwnedMutexGuard<()> {
+        self.named(name).lock_owned().await
+    }
+
+    fn named(&self, name: &K) -> Arc<AsyncMutex<()>> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = locks.get(name).and_then(Weak::upgrade) {
+            return lock;
+        }
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::new(AsyncMutex::new(()));
+        locks.insert(name.clone(), Arc::downgrade(&lock));
+        lock
     }
 }
 
@@ -36,12 +47,11 @@ mod tests {
     #[tokio::test]
     async fn one_sandbox_has_one_driver_and_another_is_not_kept_waiting() {
         let locks = Arc::new(Locks::default());
-        let (a, b) = (SandboxId::new("a").unwrap(), SandboxId::new("b").unwrap());
-        let held = locks.lock(&a).await;
-        drop(locks.lock(&b).await);
+        let held = locks.lock(&"a").await;
+        drop(locks.lock(&"b").await);
         let second = tokio::spawn({
-            let (locks, a) = (locks.clone(), a.clone());
-            async move { drop(locks.lock(&a).await) }
+            let locks = locks.clone();
+            async move { drop(locks.lock(&"a").await) }
         });
         tokio::task::yield_now().await;
         assert!(!second.is_finished());

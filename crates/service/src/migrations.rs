@@ -36,6 +36,7 @@ CREATE TABLE sandbox_instances (
     on_idle TEXT NOT NULL DEFAULT 'pause',
     last_used_at INTEGER NOT NULL,
     idle_paused INTEGER NOT NULL DEFAULT 0,
+    files TEXT,
     generation INTEGER NOT NULL DEFAULT 1
 );
 CREATE INDEX sandbox_instances_owner_id ON sandbox_instances (owner_id);
@@ -63,5 +64,9 @@ CREATE TABLE sandbox_snapshots (
     size_bytes INTEGER
 );
 CREATE INDEX sandbox_snapshots_owner_id ON sandbox_snapshots (owner_id);
+
+CREATE TABLE sandbox_service (
+    id TEXT PRIMARY KEY
+);
 ",
 }];

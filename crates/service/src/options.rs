@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+use stockade_core::{Code, Problem};
+
+/// The variable of [`Options::queue_concurrency`] (seed 002, "Configuration").
+const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
+
+/// The variable of [`Options::worker_concurrency`].
+const WORKER_CONCURRENCY: &str = "DBOS_SANDBOX_WORKER_CONCURRENCY";
+
 /// What a service is configured with.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -10,14 +18,18 @@ pub struct Options {
     pub executor_id: String,
     /// How long a sandbox lives that does not say.
     pub default_ttl: Option<Duration>,
-    /// The longest that a sandbox may ask for.
+    /// The most that one owner may have.
     pub quotas: Quotas,
     /// How often a sandbox is looked at (seed 002: every 10 s).
     pub watch_interval: Duration,
-    /// How many queued operations run at once, over all processes, and in this one
-    /// (`DBOS_SANDBOX_QUEUE_CONCURRENCY`, `DBOS_SANDBOX_WORKER_CONCURRENCY`).
+    /// How long a runtime may take for one change to a sandbox, and a change may wait for those
+    /// before it.
+    pub deadline: Duration,
+    /// How many queued operations run at once, over all processes
+    /// (`DBOS_SANDBOX_QUEUE_CONCURRENCY`).
     pub queue_concurrency: u32,
-    /// See `queue_concurrency`.
+    /// How many queued operations run at once in this process
+    /// (`DBOS_SANDBOX_WORKER_CONCURRENCY`).
     pub worker_concurrency: u32,
 }
 
@@ -28,9 +40,37 @@ impl Default for Options {
             default_ttl: Some(Duration::from_secs(60 * 60)),
             quotas: Quotas::default(),
             watch_interval: Duration::from_secs(10),
+            deadline: Duration::from_secs(5 * 60),
             queue_concurrency: 30,
             worker_concurrency: 3,
         }
+    }
+}
+
+impl Options {
+    /// The defaults, with what the seed's variables say. The way to variables is given, since
+    /// whose they are is the caller's to know.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for a variable that is set and is no number of at least 1.
+    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Problem> {
+        let number = |name: &str, default: u32| match variable(name) {
+            None => Ok(default),
+            Some(text) => match text.trim().parse() {
+                Ok(number) if number > 0 => Ok(number),
+                _ => {
+                    let message = format!("{name} is {text:?}, which is no number of at least 1");
+                    Err(Problem::new(Code::InvalidInput, message)
+                        .remedied_by(format!("unset {name}")))
+                }
+            },
+        };
+        let default = Self::default();
+        Ok(Self {
+            queue_concurrency: number(QUEUE_CONCURRENCY, default.queue_concurrency)?,
+            worker_concurrency: number(WORKER_CONCURRENCY, default.worker_concurrency)?,
+            ..default
+        })
     }
 }
 
@@ -46,5 +86,28 @@ pub struct Quotas {
 impl Default for Quotas {
     fn default() -> Self {
         Self { sandboxes: 1000, snapshots: 1000 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_variables_are_numbers_or_refused() {
+        let read = |queue: Option<&str>, worker: Option<&str>| {
+            let options = Options::from_environment(|name| {
+                let value = if name == QUEUE_CONCURRENCY { queue } else { worker };
+                value.map(str::to_owned)
+            });
+            options.map(|options| (options.queue_concurrency, options.worker_concurrency))
+        };
+        assert_eq!(read(None, None), Ok((30, 3)));
+        assert_eq!(read(Some("7"), Some(" 2 ")), Ok((7, 2)));
+        for bad in ["", "0", "-1", "1.5", "many", "4294967296"] {
+            let refused = read(None, Some(bad)).unwrap_err();
+            assert_eq!(refused.code, Code::InvalidInput);
+            assert!(refused.message.contains(WORKER_CONCURRENCY), "{}", refused.message);
+        }
     }
 }

@@ -2,9 +2,11 @@
 //! After a crash they are gone, and the workflow that needs them says so.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::{Map, Value};
 use stockade_api::{FileContent, HttpAnswer, HttpRequest, Result, SessionEvent, SessionInput};
 use stockade_durable::WorkflowId;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +26,8 @@ pub(crate) struct Handed {
     pub(crate) stdin: Option<Vec<u8>>,
     /// A request to a port inside, and where its answer goes.
     pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpAnswer>)>,
+    /// What a tool is called with, and where its answer goes.
+    pub(crate) call: Option<(Map<String, Value>, oneshot::Sender<Value>)>,
 }
 
 /// The far ends of a session.
@@ -46,15 +50,25 @@ impl<T> Once<T> {
 }
 
 impl fmt::Debug for Pending {
+    /// Only how many: what waits is not for a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pending")
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
+        write!(f, "Pending({waiting})")
     }
 }
 
 impl Pending {
-    /// Leaves something for a workflow that is about to start.
-    pub(crate) fn leave(&self, id: &WorkflowId, handed: Handed) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), handed);
+    /// Leaves something for a workflow that is about to start, unless something waits for it
+    /// already; whether it was left.
+    pub(crate) fn leave(&self, id: &WorkflowId, handed: Handed) -> bool {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match waiting.entry(id.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(handed);
+                true
+            }
+        }
     }
 
     /// Takes what was left for a workflow, if anything was.

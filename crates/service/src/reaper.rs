@@ -1,59 +1,148 @@
-//! What looks after what nobody asks for: sandboxes of ours that have no live row are removed from
-//! their runtime, and every live row has its watcher.
+//! What looks after what nobody asks for: what a runtime holds that no record knows is given back,
+//! commands that no operation waits for are ended, and every live sandbox has its watcher.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use stockade_core::{SandboxId, State};
+use stockade_core::{ExecId, SandboxId, State};
+use stockade_durable::{Engine, Filter, Statement, Status as WorkflowStatus, WorkflowId};
+use stockade_runtime::{Runtime, SnapshotInfo, Status};
 
-use crate::row::{LABEL, SandboxRow};
+use crate::failure::of_store;
+use crate::operations::{execute, life};
+use crate::row::{SERVICE_LABEL, SandboxRow};
 use crate::service::{Inner, Service};
 use crate::watcher;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Looks every minute, for as long as the service's engine runs.
+/// Looks now and every minute, for as long as the service's engine runs.
 pub(crate) fn spawn(service: &Service) {
     let service = service.clone();
     tokio::spawn(async move {
         let mut stopped = service.inner.stopped();
         loop {
+            sweep(&service).await;
             let ended = stopped.wait_for(|stopped| *stopped);
             if tokio::time::timeout(INTERVAL, ended).await.is_ok() {
                 break;
             }
-            sweep(&service).await;
         }
     });
 }
 
 /// Looks once. What cannot be done now is done the next time.
 pub(crate) async fn sweep(service: &Service) {
-    // The rows are read after the runtime, so that one that is being made is not taken for lost:
-    // its row comes first.
-    let mut held = Vec::new();
-    for runtime in service.inner.runtimes.values() {
-        if let Ok(all) = runtime.list(&std::collections::BTreeMap::new()).await {
-            let ours = all.into_iter().filter(|status| status.labels.contains_key(LABEL));
-            held.extend(ours.map(|status| (runtime.clone(), status.id)));
+    let (engine, inner) = (&service.engine, &*service.inner);
+    let ours = BTreeMap::from([(SERVICE_LABEL.to_owned(), inner.id.clone())]);
+    for runtime in inner.runtimes.values() {
+        // What a runtime holds is listed before the records are read that it is compared with:
+        // records are written first, and so nothing that is being made is taken for lost.
+        if let Ok(held) = inner.within(runtime.list(&ours)).await {
+            for status in &held {
+                reap(inner, runtime, &status.id).await;
+            }
+            end_commands(engine, inner, runtime, &held).await;
+        }
+        if let Ok(kept) = inner.within(runtime.snapshots()).await {
+            for snapshot in kept {
+                reap_snapshot(engine, inner, runtime, &snapshot).await;
+            }
         }
     }
-    let Ok(live) = live(&service.inner).await else { return };
-    for (runtime, id) in held {
-        if !live.contains(&id) {
-            let _driver = service.inner.locks.lock(&id).await;
-            let _ = runtime.cleanup(&id).await;
-        }
-    }
-    for id in &live {
-        let _ = watcher::ensure(&service.engine, id).await;
+    for id in live(inner).await.unwrap_or_default() {
+        let _ = watcher::ensure(engine, &id).await;
     }
 }
 
-/// The sandboxes that their runtime should have, or may come to have.
-async fn live(inner: &Inner) -> stockade_api::Result<BTreeSet<SandboxId>> {
-    let rows = SandboxRow::select(&*inner.store, "WHERE status <> 'terminated'", vec![]).await?;
-    let kept = |row: &SandboxRow| !matches!(row.state, State::Error | State::Terminated);
-    Ok(rows.into_iter().filter(kept).map(|row| row.id).collect())
+/// Removes a sandbox from its runtime unless its record says that it should be there.
+async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
+    let should_be = |row: &SandboxRow| {
+        // What cannot be read may be anything.
+        row.damaged || matches!(row.state, State::Creating | State::Running | State::Paused)
+    };
+    match SandboxRow::find(&*inner.store, id).await {
+        Ok(Some(row)) if should_be(&row) => return,
+        Err(_) => return,
+        _ => {}
+    }
+    // One that is being started is looked at the next time.
+    let Some(_driver) = inner.locks.try_lock(id) else { return };
+    if let Ok(found) = SandboxRow::find(&*inner.store, id).await
+        && !found.as_ref().is_some_and(should_be)
+    {
+        let _ = inner.within(runtime.cleanup(id)).await;
+    }
+}
+
+/// Ends the commands whose operations have ended without them, and lets go of what is kept of
+/// those that are recorded.
+async fn end_commands(engine: &Engine, inner: &Inner, runtime: &Arc<dyn Runtime>, held: &[Status]) {
+    if held.iter().all(|status| status.execs.is_empty()) {
+        return;
+    }
+    let Ok(awaited) = awaited(engine).await else { return };
+    for status in held {
+        for exec in status.execs.iter().filter(|exec| !awaited.contains(&exec.id)) {
+            if exec.ending.is_none() {
+                let _ = inner.within(runtime.kill(&status.id, &exec.id)).await;
+            }
+            let _ = inner.within(runtime.acknowledge(&status.id, &exec.id)).await;
+        }
+    }
+}
+
+/// The commands that operations wait for which have not ended.
+async fn awaited(engine: &Engine) -> stockade_api::Result<BTreeSet<ExecId>> {
+    let mut awaited = BTreeSet::new();
+    for name in execute::NAMES {
+        for status in [WorkflowStatus::Pending, WorkflowStatus::Enqueued] {
+            let filter =
+                Filter { name: Some(name.to_owned()), status: Some(status), ..Filter::default() };
+            for info in engine.list(filter).await.map_err(of_store)? {
+                awaited.insert(execute::exec_of(&info.id)?);
+            }
+        }
+    }
+    Ok(awaited)
+}
+
+/// Removes a snapshot of one of our sandboxes that neither a record nor an operation under way
+/// knows.
+async fn reap_snapshot(
+    engine: &Engine,
+    inner: &Inner,
+    runtime: &Arc<dyn Runtime>,
+    found: &SnapshotInfo,
+) {
+    // In this order: the end of a stop and what it kept are recorded together.
+    if let Some(Ok(stop)) = found.id.as_str().strip_prefix(life::STOPPED).map(WorkflowId::new) {
+        match engine.info(&stop).await {
+            Ok(info) if info.as_ref().is_none_or(|info| info.status.is_terminal()) => {}
+            _ => return,
+        }
+    }
+    let sql = "SELECT (SELECT count(*) FROM sandbox_instances WHERE id = ?1), \
+        (SELECT count(*) FROM sandbox_instances WHERE id = ?1 AND files = ?2) \
+        + (SELECT count(*) FROM sandbox_snapshots WHERE id = ?2)";
+    let (sandbox, snapshot) = (found.sandbox.as_str().into(), found.id.as_str().into());
+    let counted = inner.store.query(Statement::new(sql, vec![sandbox, snapshot])).await;
+    let counts = counted.ok().and_then(|rows| {
+        let row = rows.first()?;
+        Some((row.integer(0).ok()?, row.integer(1).ok()?))
+    });
+    // One of a sandbox that is not ours is not ours either.
+    if matches!(counts, Some((1.., 0))) {
+        let _ = inner.within(runtime.remove_snapshot(&found.id)).await;
+    }
+}
+
+/// The sandboxes that have not ended, also those whose records cannot be read.
+async fn live(inner: &Inner) -> stockade_api::Result<Vec<SandboxId>> {
+    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
+    let rows = inner.store.query(Statement::new(sql, vec![])).await.map_err(of_store)?;
+    let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
+    Ok(ids.collect())
 }

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use stockade_api::{CreateSandbox, IdleAction, Sandbox};
 use stockade_core::access::Rules;
+use stockade_core::event::Reason;
 use stockade_core::{Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, SnapshotId, State};
 use stockade_durable::{Row, Statement, Store, Value};
 
 use crate::clock::{now_ms, timestamp};
-use crate::failure::{invalid, of_store};
+use crate::failure::of_store;
 
 /// The columns, in the order in which [`SandboxRow`] reads them.
 const COLUMNS: &str = "id, owner_id, status, reason, image, visibility, requested_runtime, \
     runtime, execution_id, workflow_id, workspace_id, access_rules, created_at, expires_at, \
-    terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, generation";
+    terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, files, generation";
 
 /// A row of `sandbox_instances`.
 #[derive(Debug, Clone)]
@@ -42,8 +43,12 @@ pub(crate) struct SandboxRow {
     pub(crate) last_used_at: i64,
     /// Whether it was paused because nobody used it.
     pub(crate) idle_paused: bool,
+    /// The snapshot that its files are in while it has no processes.
+    pub(crate) files: Option<SnapshotId>,
     /// Grows with each change of state; whoever writes names the one that it saw.
     pub(crate) generation: i64,
+    /// Whether a part of the row cannot be read: then nothing but its end is possible.
+    pub(crate) damaged: bool,
 }
 
 impl SandboxRow {
@@ -54,18 +59,19 @@ impl SandboxRow {
         rows.map_err(of_store)?.first().map(Self::read).transpose()
     }
 
-    /// The rows that a condition selects.
+    /// The rows that a condition selects. Those that not even their owner can be read of are left
+    /// out.
     pub(crate) async fn select(
         store: &dyn Store,
         condition: &str,
         parameters: Vec<Value>,
     ) -> Result<Vec<Self>, Problem> {
         let rows = store.query(Statement::new(select(condition), parameters)).await;
-        rows.map_err(of_store)?.iter().map(Self::read).collect()
+        Ok(rows.map_err(of_store)?.iter().filter_map(|row| Self::read(row).ok()).collect())
     }
 
     fn read(row: &Row) -> Result<Self, Problem> {
-        let damaged = |what: &str| {
+        let missing = |what: &str| {
             Problem::new(Code::DatabaseInvalid, format!("a sandbox's record has no {what}"))
         };
         let text = |index: usize| row.text(index).map(str::to_owned).map_err(of_store);
@@ -73,11 +79,17 @@ impl SandboxRow {
             |index| row.optional_text(index).map(|t| t.map(str::to_owned)).map_err(of_store);
         let integer = |index| row.integer(index).map_err(of_store);
         let maybe = |index| row.optional_integer(index).map_err(of_store);
+        // What a newer version wrote, or nobody should have: told as it is, and good for nothing.
+        let state = text(2)?.parse().ok();
+        let request = parse(&text(15)?);
+        let on_idle = parse(&format!("\"{}\"", text(17)?));
+        let files = optional(20)?.map(SnapshotId::new).transpose();
+        let damaged = state.is_none() || request.is_none() || on_idle.is_none() || files.is_err();
         Ok(Self {
-            id: SandboxId::new(text(0)?).map_err(|_| damaged("id"))?,
-            owner: OwnerId::new(text(1)?).map_err(|_| damaged("owner"))?,
-            state: text(2)?.parse().map_err(|_| damaged("state"))?,
-            reason: optional(3)?,
+            id: SandboxId::new(text(0)?).map_err(|_| missing("id"))?,
+            owner: OwnerId::new(text(1)?).map_err(|_| missing("owner"))?,
+            state: state.unwrap_or(State::Error),
+            reason: if damaged { Some(DAMAGED.to_owned()) } else { optional(3)? },
             image: text(4)?,
             visibility: text(5)?,
             requested_runtime: optional(6)?,
@@ -89,12 +101,14 @@ impl SandboxRow {
             created_at: integer(12)?,
             expires_at: maybe(13)?,
             terminated_at: maybe(14)?,
-            request: parse(&text(15)?).ok_or_else(|| damaged("request that can be read"))?,
+            request: request.unwrap_or_default(),
             idle_timeout_ms: maybe(16)?,
-            on_idle: parse(&format!("\"{}\"", text(17)?)).ok_or_else(|| damaged("idle action"))?,
+            on_idle: on_idle.unwrap_or_default(),
             last_used_at: integer(18)?,
             idle_paused: integer(19)? != 0,
-            generation: integer(20)?,
+            files: files.ok().flatten(),
+            generation: integer(21)?,
+            damaged,
         })
     }
 
@@ -149,10 +163,12 @@ impl SandboxRow {
         self.last_used_at = now;
         if state.is_terminal() {
             self.terminated_at = Some(now);
+            self.files = None;
         }
         Statement::new(
             "UPDATE sandbox_instances SET status = ?3, reason = ?4, terminated_at = ?5, \
-             expires_at = ?6, idle_paused = ?7, last_used_at = ?8, generation = generation + 1 \
+             expires_at = ?6, idle_paused = ?7, last_used_at = ?8, files = ?9, \
+             generation = generation + 1 \
              WHERE id = ?1 AND generation = ?2",
             vec![
                 self.id.as_str().into(),
@@ -163,9 +179,21 @@ impl SandboxRow {
                 self.expires_at.into(),
                 i64::from(self.idle_paused).into(),
                 self.last_used_at.into(),
+                self.files.as_ref().map(|files| files.as_str().to_owned()).into(),
             ],
         )
         .expecting(1)
+    }
+
+    /// Pauses the row because nobody uses the sandbox.
+    pub(crate) fn change_to_idle(&mut self) -> Statement {
+        self.idle_paused = true;
+        self.change(State::Paused, Some(Reason::Idle.as_str().to_owned()))
+    }
+
+    /// Whether it runs, or will when it is used.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.state == State::Running || self.state == State::Paused && self.idle_paused
     }
 
     /// What is told of it.
@@ -205,22 +233,23 @@ impl SandboxRow {
         )
     }
 
-    /// The snapshot that its files are in while it is stopped.
-    pub(crate) fn stopped_files(&self) -> Result<SnapshotId, Problem> {
-        let hash = blake3::hash(self.id.as_str().as_bytes()).to_hex();
-        SnapshotId::new(format!("stop-{}", &hash[..32])).map_err(|e| invalid(e.to_string()))
-    }
-
-    /// What its runtime is told to find it by: its metadata, and that it is ours.
-    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+    /// What its runtime is told to find it by: its metadata, whose it is, and which service's.
+    pub(crate) fn labels(&self, service: &str) -> BTreeMap<String, String> {
         let mut labels = self.request.metadata.clone();
-        labels.insert(LABEL.to_owned(), self.owner.as_str().to_owned());
+        labels.insert(OWNER_LABEL.to_owned(), self.owner.as_str().to_owned());
+        labels.insert(SERVICE_LABEL.to_owned(), service.to_owned());
         labels
     }
 }
 
-/// The label that every sandbox of a service carries.
-pub(crate) const LABEL: &str = "stockade.dev/owner";
+/// The label with the owner of a sandbox.
+const OWNER_LABEL: &str = "stockade.dev/owner";
+
+/// The label with the service whose database knows a sandbox: a runtime may hold those of several.
+pub(crate) const SERVICE_LABEL: &str = "stockade.dev/service";
+
+/// Why a sandbox can only be ended.
+const DAMAGED: &str = "its record cannot be read";
 
 fn select(condition: &str) -> String {
     format!("SELECT {COLUMNS} FROM sandbox_instances {condition}")

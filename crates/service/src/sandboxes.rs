@@ -90,10 +90,7 @@ impl Sandboxes for Service {
         caller: &Caller,
         request: OperationId,
     ) -> Result<OperationInfo> {
-        operation::info(&self.engine, caller, &request).await?;
-        let id = WorkflowId::new(request.0.clone()).map_err(of_store)?;
-        self.engine.cancel(&id).await.map_err(of_store)?;
-        operation::info(&self.engine, caller, &request).await
+        operation::cancel(self, caller, &request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {

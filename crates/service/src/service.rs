@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use stockade_api::{Caller, Result};
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId};
-use stockade_durable::{Context, Engine, Failure, Queue, Store};
-use stockade_runtime::Runtime;
-use tokio::sync::watch;
+use stockade_durable::{Context, Engine, Failure, Queue, Statement, Store, WorkflowId};
+use stockade_runtime::{Error, Runtime};
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
 use crate::failure::{of_runtime, of_store, to_failure};
@@ -25,6 +25,12 @@ use crate::watcher;
 /// The queue of seed 002.
 pub(crate) const QUEUE: &str = "fireflow-sandbox";
 
+/// The version of the workflows, not of the program: a new program goes on with what an old one
+/// left, and watches the sandboxes that it made. It is raised only with a change of the steps of a
+/// workflow that cannot be replayed, together with a migration that says what becomes of those
+/// that wait.
+const WORKFLOWS: &str = "1";
+
 /// Does every operation. Its clones are the same service.
 #[derive(Debug, Clone)]
 pub struct Service {
@@ -40,7 +46,12 @@ pub(crate) struct Inner {
     /// The runtime of a sandbox that asks for none.
     pub(crate) default_runtime: &'static str,
     pub(crate) options: Options,
-    pub(crate) locks: Locks,
+    /// One driver for each sandbox: whoever changes its state holds its lock meanwhile.
+    pub(crate) locks: Locks<SandboxId>,
+    /// One turn after another under each name of an operation.
+    pub(crate) names: Locks<WorkflowId>,
+    /// Which service this is: what its database is known by in a runtime.
+    pub(crate) id: String,
     pub(crate) activity: Activity,
     pub(crate) pending: Pending,
     pub(crate) wakers: watcher::Wakers,
@@ -64,7 +75,9 @@ impl Service {
         let inner = Arc::new(Inner {
             store: store.clone(),
             runtimes: runtimes.into_iter().map(|runtime| (runtime.name(), runtime)).collect(),
+            id: identity(&*store).await?,
             locks: Locks::default(),
+            names: Locks::default(),
             activity: Activity::default(),
             pending: Pending::default(),
             wakers: watcher::Wakers::default(),
@@ -81,15 +94,20 @@ impl Service {
         };
         let builder = Engine::builder(store)
             .executor_id(inner.options.executor_id.clone())
-            .application_version(env!("CARGO_PKG_VERSION").to_owned())
+            .application_version(WORKFLOWS.to_owned())
             .queue(queue);
         let builder = operations::register(builder, &inner);
         let builder = watcher::register(builder, &inner);
         let engine = builder.launch().await.map_err(of_store)?;
         let service = Self { engine, inner };
-        reaper::sweep(&service).await;
         reaper::spawn(&service);
         Ok(service)
+    }
+
+    /// Looks once for what nobody asks for, as is done every minute: sandboxes, snapshots and
+    /// commands of ours that no record knows are given back to their runtime.
+    pub async fn sweep(&self) {
+        reaper::sweep(self).await;
     }
 
     /// How many sandboxes there are that are not terminated.
@@ -159,6 +177,25 @@ impl Inner {
         })
     }
 
+    /// Waits until nobody else changes a sandbox's state.
+    pub(crate) async fn drive(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>> {
+        // Whoever holds it asks a runtime a few times at most.
+        let deadline = self.options.deadline.saturating_mul(4);
+        tokio::time::timeout(deadline, self.locks.lock(id)).await.map_err(|_| {
+            let message = format!("another change of the sandbox {id} has not come to its end");
+            Problem::new(Code::Unreachable, message)
+        })
+    }
+
+    /// What a runtime answers to a change, if it does in time.
+    pub(crate) async fn within<T>(
+        &self,
+        answer: impl Future<Output = std::result::Result<T, Error>>,
+    ) -> std::result::Result<T, Error> {
+        let late = || Error::Deadline("change a sandbox");
+        tokio::time::timeout(self.options.deadline, answer).await.map_err(|_| late())?
+    }
+
     /// The first of three phases, inside a workflow: made again each time the workflow runs, and
     /// never answered from its record.
     pub(crate) async fn acl(
@@ -180,9 +217,13 @@ impl Inner {
     /// the reaper.
     pub(crate) async fn free(&self, row: &SandboxRow) -> std::result::Result<(), Problem> {
         let runtime = self.runtime(&row.runtime)?;
-        runtime.cleanup(&row.id).await.map_err(|error| of_runtime(&error))?;
-        let files = row.stopped_files()?;
-        runtime.remove_snapshot(&files).await.map_err(|error| of_runtime(&error))
+        let cleaned = self.within(runtime.cleanup(&row.id)).await;
+        cleaned.map_err(|error| of_runtime(&error))?;
+        if let Some(files) = &row.files {
+            let removed = self.within(runtime.remove_snapshot(files)).await;
+            removed.map_err(|error| of_runtime(&error))?;
+        }
+        Ok(())
     }
 
     /// The runtime of that name, also by the names that the seeds have for it.
@@ -195,4 +236,18 @@ impl Inner {
                 .remedied_by(format!("use one of: {known}"))
         })
     }
+}
+
+/// The name of the service whose database this is, made up once.
+async fn identity(store: &dyn Store) -> Result<String> {
+    let made_up = uuid::Uuid::now_v7().simple().to_string();
+    let first = "INSERT INTO sandbox_service (id) SELECT ?1 \
+        WHERE NOT EXISTS (SELECT 1 FROM sandbox_service)";
+    store.execute(vec![Statement::new(first, vec![made_up.into()])]).await.map_err(of_store)?;
+    let select = Statement::new("SELECT id FROM sandbox_service ORDER BY id LIMIT 1", vec![]);
+    let rows = store.query(select).await.map_err(of_store)?;
+    let row = rows.first().ok_or_else(|| {
+        Problem::new(Code::DatabaseInvalid, "the database does not know whose it is")
+    })?;
+    row.text(0).map(str::to_owned).map_err(of_store)
 }

@@ -12,6 +12,10 @@ use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
 use crate::failure::invalid;
 use crate::row::SandboxRow;
 
+/// How long a runtime keeps a sandbox that was made and of which nobody has said yet how long it
+/// lives.
+const UNTIL_RENEWED: Duration = Duration::from_secs(120);
+
 /// How much longer a runtime keeps a sandbox than the service: if no service runs when the time
 /// comes, the sandbox ends all the same.
 const GRACE: Duration = Duration::from_secs(60);
@@ -64,6 +68,11 @@ pub(crate) fn image(request: &CreateSandbox) -> String {
     request.image.clone().unwrap_or_else(|| "host".to_owned())
 }
 
+/// The id of the snapshot that a request begins with.
+pub(crate) fn snapshot(request: &CreateSandbox) -> Option<&str> {
+    request.image.as_deref()?.strip_prefix(SNAPSHOT)
+}
+
 /// How a snapshot is named as an image.
 pub(crate) fn of_snapshot(id: &SnapshotId) -> String {
     format!("{SNAPSHOT}{id}")
@@ -83,7 +92,7 @@ fn root(request: &CreateSandbox) -> Result<Root> {
 
 /// What the runtime of a sandbox is told; the same each time, for it is what a runtime knows a
 /// repeated question by.
-pub(crate) fn runtime(row: &SandboxRow) -> Result<SandboxSpec> {
+pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
     let request = &row.request;
     Ok(SandboxSpec {
         root: root(request)?,
@@ -98,8 +107,9 @@ pub(crate) fn runtime(row: &SandboxRow) -> Result<SandboxSpec> {
         limits: request.limits,
         best_effort: request.best_effort.clone(),
         access: row.rules.clone(),
-        labels: row.labels(),
-        lease: lease(row.expires_at, row.created_at),
+        labels: row.labels(service),
+        // The end of its life may be moved before it is asked for again.
+        lease: Some(UNTIL_RENEWED),
     })
 }
 

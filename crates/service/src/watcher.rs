@@ -10,14 +10,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stockade_api::IdleAction;
 use stockade_core::event::{Ended, Payload, Reason};
-use stockade_core::{SandboxId, State};
-use stockade_durable::{Builder, Context, Engine, Failure, StartOptions, Step, WorkflowId};
+use stockade_core::{Problem, SandboxId, State};
+use stockade_durable::{Builder, Context, Engine, Failure, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::Error;
 use tokio::sync::Notify;
 
 use crate::clock::now_ms;
 use crate::events;
-use crate::failure::{of_store, to_failure};
+use crate::failure::{of_runtime, of_store, to_failure};
 use crate::operations::life;
 use crate::row::SandboxRow;
 use crate::service::Inner;
@@ -74,17 +74,29 @@ pub(crate) async fn start(context: &Context, id: &SandboxId) -> Result<(), Failu
 pub(crate) async fn ensure(engine: &Engine, id: &SandboxId) -> Result<(), Failure> {
     let watched = Watched { id: id.clone() };
     let started = engine.start(NAME, &watched, options(id)?).await;
-    started.map(drop).map_err(|error| to_failure(of_store(error)))
+    let handle = started.map_err(|error| to_failure(of_store(error)))?;
+    let status = handle.get_status().await.map_err(|error| to_failure(of_store(error)))?;
+    if matches!(status, Status::Cancelled | Status::MaxRecoveryAttemptsExceeded) {
+        // Each restart of the server counts as an attempt of it.
+        let resumed = engine.resume(handle.workflow_id()).await;
+        resumed.map_err(|error| to_failure(of_store(error)))?;
+    }
+    Ok(())
 }
 
 async fn watch(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<(), Failure> {
     let waker = inner.wakers.of(id);
     let watch = async |_: Step| {
         loop {
-            match poll(inner, id, &waker).await {
+            let verdict = poll(inner, context, id, &waker).await?;
+            let done = match verdict {
                 Verdict::Ended => return Ok(()),
-                Verdict::Terminate(reason) => terminate(inner, context, id, reason).await?,
-                Verdict::PauseIdle => pause(inner, context, id).await?,
+                Verdict::Terminate(reason) => terminate(inner, context, id, reason).await,
+                Verdict::PauseIdle => pause(inner, context, id).await,
+            };
+            if done.is_err() {
+                // It is tried again at the next look.
+                context.wait(tokio::time::sleep(inner.options.watch_interval)).await?;
             }
         }
     };
@@ -105,40 +117,51 @@ enum Verdict {
 }
 
 /// Looks again and again, until there is something to do.
-async fn poll(inner: &Inner, id: &SandboxId, waker: &Notify) -> Verdict {
+async fn poll(
+    inner: &Inner,
+    context: &Context,
+    id: &SandboxId,
+    waker: &Notify,
+) -> Result<Verdict, Failure> {
     loop {
         let mut wait = inner.options.watch_interval;
         // A store that cannot be read now is read at the next look.
         if let Ok(found) = SandboxRow::find(&*inner.store, id).await {
             let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
-                return Verdict::Ended;
+                return Ok(Verdict::Ended);
             };
             let now = now_ms();
-            if let Some(end) = row.expires_at {
+            for (end, verdict) in ends(inner, &row) {
                 if end <= now {
-                    return Verdict::Terminate(Reason::Expired);
+                    return Ok(verdict);
                 }
                 wait = wait.min(until(end, now));
             }
-            if let Some(idle) = row.idle_timeout_ms
-                && row.state == State::Running
-            {
-                let last = inner.activity.last_ms(id).unwrap_or(row.last_used_at);
-                let end = last.max(row.last_used_at).saturating_add(idle);
-                if end <= now {
-                    return match row.on_idle {
-                        IdleAction::Pause => Verdict::PauseIdle,
-                        IdleAction::Terminate => Verdict::Terminate(Reason::Idle),
-                    };
-                }
-                wait = wait.min(until(end, now));
-            }
-            if matches!(row.state, State::Running | State::Paused) && gone(inner, &row).await {
-                return Verdict::Terminate(Reason::Gone);
+            if is_gone(inner, context, &row).await {
+                return Ok(Verdict::Terminate(Reason::Gone));
             }
         }
-        let _ = tokio::time::timeout(wait, waker.notified()).await;
+        let next = tokio::time::timeout(wait, waker.notified());
+        // Woken, or it is time: both mean to look again.
+        let _ = context.wait(next).await?;
     }
+}
+
+/// When what happens to a sandbox by itself, in milliseconds since 1970.
+fn ends(inner: &Inner, row: &SandboxRow) -> Vec<(i64, Verdict)> {
+    let mut ends = Vec::new();
+    ends.extend(row.expires_at.map(|end| (end, Verdict::Terminate(Reason::Expired))));
+    if let Some(idle) = row.idle_timeout_ms
+        && row.state == State::Running
+    {
+        let last = inner.activity.last_ms(&row.id).unwrap_or(row.last_used_at);
+        let verdict = match row.on_idle {
+            IdleAction::Pause => Verdict::PauseIdle,
+            IdleAction::Terminate => Verdict::Terminate(Reason::Idle),
+        };
+        ends.push((last.max(row.last_used_at).saturating_add(idle), verdict));
+    }
+    ends
 }
 
 fn until(end: i64, now: i64) -> Duration {
@@ -146,14 +169,34 @@ fn until(end: i64, now: i64) -> Duration {
 }
 
 /// Whether the runtime says for certain that it does not have the sandbox, or that nothing lives in
-/// it. That it could not be asked says nothing.
-async fn gone(inner: &Inner, row: &SandboxRow) -> bool {
+/// it. That it could not be asked says nothing, nor does what an operation under way has taken.
+async fn is_gone(inner: &Inner, context: &Context, row: &SandboxRow) -> bool {
+    if !matches!(row.state, State::Running | State::Paused) {
+        return false;
+    }
     let Ok(runtime) = inner.runtime(&row.runtime) else { return false };
-    match runtime.inspect(&row.id).await {
+    let gone = match inner.within(runtime.inspect(&row.id)).await {
         Ok(status) => status.state == stockade_runtime::State::Ended,
         Err(Error::NoSandbox(_)) => true,
         Err(_) => false,
-    }
+    };
+    gone && !life::is_ending(context.engine(), &row.id).await
+}
+
+/// The sandbox under its lock, if what was seen of it without still holds.
+async fn still(
+    inner: &Inner,
+    context: &Context,
+    id: &SandboxId,
+    seen: Verdict,
+) -> Option<SandboxRow> {
+    let found = SandboxRow::find(&*inner.store, id).await.ok()?;
+    let row = found.filter(|row| !row.state.is_terminal())?;
+    let holds = match seen {
+        Verdict::Terminate(Reason::Gone) => is_gone(inner, context, &row).await,
+        seen => ends(inner, &row).into_iter().any(|end| end.1 == seen && end.0 <= now_ms()),
+    };
+    holds.then_some(row)
 }
 
 /// Ends the sandbox, unless it was renewed, used or changed in the meantime.
@@ -162,43 +205,26 @@ async fn terminate(
     context: &Context,
     id: &SandboxId,
     reason: Reason,
-) -> Result<(), Failure> {
-    let _driver = inner.locks.lock(id).await;
-    let found = SandboxRow::find(&*inner.store, id).await.map_err(to_failure)?;
-    let Some(mut row) = found.filter(|row| !row.state.is_terminal()) else { return Ok(()) };
-    let still = match reason {
-        Reason::Expired => row.expires_at.is_some_and(|end| end <= now_ms()),
-        Reason::Gone => {
-            matches!(row.state, State::Running | State::Paused) && gone(inner, &row).await
-        }
-        _ => true,
-    };
-    if still {
-        let leak = life::release(inner, &row).await;
-        let statements = life::ended(context.id().as_str(), &mut row, reason, leak);
-        let done = inner.store.execute(statements).await;
-        done.map_err(|error| to_failure(of_store(error)))?;
-    }
-    Ok(())
+) -> Result<(), Problem> {
+    let _driver = inner.drive(id).await?;
+    let seen = Verdict::Terminate(reason);
+    let Some(mut row) = still(inner, context, id, seen).await else { return Ok(()) };
+    let leak = life::release(inner, &row).await;
+    let statements = life::ended(context.id().as_str(), &mut row, reason, leak);
+    inner.store.execute(statements).await.map_err(of_store)
 }
 
 /// Pauses a sandbox that nobody uses; the next use resumes it.
-async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<(), Failure> {
-    let _driver = inner.locks.lock(id).await;
-    let found = SandboxRow::find(&*inner.store, id).await.map_err(to_failure)?;
-    let Some(mut row) = found.filter(|row| row.state == State::Running) else { return Ok(()) };
-    let Ok(runtime) = inner.runtime(&row.runtime) else { return Ok(()) };
-    if runtime.pause(id).await.is_err() {
-        // It is tried again at the next look.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        return Ok(());
-    }
-    row.idle_paused = true;
-    let change = row.change(State::Paused, Some(Reason::Idle.as_str().to_owned()));
+async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<(), Problem> {
+    let _driver = inner.drive(id).await?;
+    let seen = Verdict::PauseIdle;
+    let Some(mut row) = still(inner, context, id, seen).await else { return Ok(()) };
+    let runtime = inner.runtime(&row.runtime)?;
+    inner.within(runtime.pause(id)).await.map_err(|error| of_runtime(&error))?;
+    let change = row.change_to_idle();
     // Each pause is an event of its own: the generation tells them apart.
     let operation = format!("{}:{}", context.id(), row.generation);
     let payload = Payload::SandboxPaused(Ended { reason: Reason::Idle });
     let event = events::of(&operation, &row, payload);
-    let done = inner.store.execute(vec![change, event]).await;
-    done.map_err(|error| to_failure(of_store(error)))
+    inner.store.execute(vec![change, event]).await.map_err(of_store)
 }

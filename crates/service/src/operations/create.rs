@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stockade_api::{Caller, CreateSandbox, Result, Sandbox};
 use stockade_core::access::Rules;
 use stockade_core::event::{Created, Payload};
-use stockade_core::{Code, OwnerId, Problem, SandboxId, State};
+use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 
 use crate::clock::{now_ms, timestamp};
@@ -28,8 +28,8 @@ pub(crate) async fn create(
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
     let row = plan(service, caller, &workflow, request.clone())?;
-    if let Some(snapshot) = row.image.strip_prefix("snapshot:") {
-        super::snapshot::own(service, caller, snapshot).await?;
+    if let Some(snapshot) = spec::snapshot(&row.request) {
+        super::snapshot::own(&*service.inner.store, &caller.owner, snapshot).await?;
     }
     let options = StartOptions {
         id: Some(workflow.clone()),
@@ -92,7 +92,9 @@ fn plan(
         on_idle: request.on_idle,
         last_used_at: now,
         idle_paused: false,
+        files: None,
         generation: 1,
+        damaged: false,
         request,
     })
 }
@@ -135,7 +137,7 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<Sandbox, Failure> {
     let id = &input.request.id;
-    let _driver = inner.locks.lock(id).await;
+    context.hold(inner.drive(id).await.map_err(to_failure)?);
     let owned = mine(&inner, &context, &input.owner, id).await?;
     watcher::start(&context, id).await?;
     let payload = Payload::SandboxCreated(Created {
@@ -149,10 +151,7 @@ pub(crate) async fn perform(
     }
     let made = context
         .step("create", async |_| {
-            let spec = spec::runtime(&owned).map_err(to_failure)?;
-            let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-            let status = runtime.create(id, &spec).await;
-            status.map(|status| status.isolation).map_err(|error| to_failure(of_runtime(&error)))
+            make(&inner, &owned).await.map_err(|error| to_failure(of_runtime(&error)))
         })
         .await;
     match made {
@@ -173,7 +172,25 @@ pub(crate) async fn perform(
     }
 }
 
-/// The owner check of a sandbox that is being made.
+/// Has the runtime make it, or finds what an earlier run had made.
+async fn make(
+    inner: &Inner,
+    row: &SandboxRow,
+) -> std::result::Result<Isolation, stockade_runtime::Error> {
+    let invalid = |problem: Problem| stockade_runtime::Error::Invalid(problem.message);
+    let spec = spec::runtime(row, &inner.id).map_err(invalid)?;
+    let runtime = inner.runtime(&row.runtime).map_err(invalid)?;
+    let mut status = inner.within(runtime.create(&row.id, &spec)).await?;
+    if status.state == stockade_runtime::State::Ended {
+        // Its lease was over before this process came to go on with it.
+        inner.within(runtime.cleanup(&row.id)).await?;
+        status = inner.within(runtime.create(&row.id, &spec)).await?;
+    }
+    inner.within(runtime.renew(&row.id, spec::lease(row.expires_at, now_ms()))).await?;
+    Ok(status.isolation)
+}
+
+/// The owner check of a sandbox that is being made, and of the snapshot that it begins with.
 async fn mine(
     inner: &Inner,
     context: &Context,
@@ -182,7 +199,13 @@ async fn mine(
 ) -> std::result::Result<Owned, Failure> {
     let check = async |_| {
         let owned = Owned::check(&*inner.store, owner, id).await.map_err(to_failure)?;
-        if owned.state.is_terminal() { Err(to_failure(no_sandbox(id))) } else { Ok(owned) }
+        if owned.state.is_terminal() {
+            return Err(to_failure(no_sandbox(id)));
+        }
+        if let Some(snapshot) = spec::snapshot(&owned.request) {
+            super::snapshot::own(&*inner.store, owner, snapshot).await.map_err(to_failure)?;
+        }
+        Ok(owned)
     };
     context.volatile("acl", check).await
 }

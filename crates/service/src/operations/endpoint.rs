@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use stockade_api::{
     Caller, Connect, Duplex, Endpoint, HttpAnswer, HttpRequest, Method, ResolveEndpoint, Result,
 };
-use stockade_core::{Code, Operation, Problem};
+use stockade_core::{Code, Problem};
 use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Connection, Error, Target};
 
-use super::{life, with_next};
+use super::{AbortOnDrop, with_next};
 use crate::failure::{invalid, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
@@ -39,8 +39,7 @@ pub(crate) async fn resolve(
     caller: &Caller,
     request: ResolveEndpoint,
 ) -> Result<Endpoint> {
-    life::wake_up(service, caller, &request.id).await?;
-    let owned = service.owned(caller, &request.id, Operation::Use).await?;
+    let owned = service.inner.used(&caller.owner, &request.id).await?;
     let runtime = service.inner.runtime(&owned.runtime)?;
     let listening = match runtime.connect(&owned.id, &Target::Tcp(request.port)).await {
         Ok(_) => true,
@@ -56,14 +55,12 @@ pub(crate) async fn connect(
     caller: &Caller,
     request: Connect,
 ) -> Result<Box<dyn Duplex>> {
-    life::wake_up(service, caller, &request.sandbox_id).await?;
-    let owned = service.owned(caller, &request.sandbox_id, Operation::Use).await?;
-    let in_use = service.inner.activity.begin(&owned.id);
-    let runtime = service.inner.runtime(&owned.runtime)?;
-    let connected = runtime.connect(&owned.id, &Target::Tcp(request.port)).await;
+    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let runtime = service.inner.runtime(&used.runtime)?;
+    let connected = runtime.connect(&used.id, &Target::Tcp(request.port)).await;
     let connection = connected.map_err(|error| of_runtime(&error))?;
     // It counts as a use for as long as it lasts.
-    Ok(Box::new(crate::held::Held::new(connection, in_use)))
+    Ok(Box::new(crate::held::Held::new(connection, used)))
 }
 
 /// What the workflow is asked: nothing that may hold a secret.
@@ -80,10 +77,8 @@ pub(crate) async fn request(
     caller: &Caller,
     request: HttpRequest,
 ) -> Result<HttpAnswer> {
-    life::wake_up(service, caller, &request.sandbox_id).await?;
-    service.owned(caller, &request.sandbox_id, Operation::Use).await?;
+    let _used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
     check(&request)?;
-    let id = operation::workflow_id(caller)?;
     let asked = Asked {
         sandbox_id: request.sandbox_id.clone(),
         port: request.port,
@@ -91,13 +86,10 @@ pub(crate) async fn request(
     };
     let (sender, answer) = tokio::sync::oneshot::channel();
     let handed = Handed { request: Some((Box::new(request), sender)), ..Handed::default() };
-    service.inner.pending.leave(&id, handed);
-    let options = StartOptions { id: Some(id.clone()), ..StartOptions::default() };
-    let started = operation::start(&service.engine, NAME, caller, &asked, options).await;
-    let handle = started.inspect_err(|_| drop(service.inner.pending.take(&id)))?;
-    let _: u16 = handle.get_result().await.map_err(of_store)?;
+    let options = StartOptions::default();
+    let started = operation::start_with(service, NAME, caller, &asked, handed, options);
+    let _: u16 = started.await?.get_result().await.map_err(of_store)?;
     answer.await.map_err(|_| {
-        drop(service.inner.pending.take(&id));
         Problem::new(Code::Conflict, "the answer of an earlier request is not kept")
             .remedied_by("send the request under another idempotency key")
     })
@@ -118,9 +110,8 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<u16, Failure> {
     let id = &input.request.sandbox_id;
-    let owned = inner.acl(&context, &input.owner, id, Operation::Use).await?;
-    let _in_use = inner.activity.begin(id);
     let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.request));
+    let owned = inner.using(&context, &input.owner, id).await?;
     let status = context
         .step_with("request", with_next(), async |_: Step| {
             let Some((request, answer)) = handed.take() else {
@@ -227,14 +218,5 @@ const fn method(method: Method) -> hyper::Method {
         Method::Patch => hyper::Method::PATCH,
         Method::Delete => hyper::Method::DELETE,
         Method::Options => hyper::Method::OPTIONS,
-    }
-}
-
-/// A task that ends with its owner.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -10,23 +10,29 @@ use stockade_api::{
 use stockade_core::access::Level;
 use stockade_core::event::{self, Payload};
 use stockade_core::sandbox::User;
-use stockade_core::{Code, ExecId, Operation, Problem};
-use stockade_durable::{Context, Failure, Handle, StartOptions, Step};
+use stockade_core::{Code, ExecId, Problem};
+use stockade_durable::{Context, Failure, Handle, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::{
-    Command, Ending as Ended, Event, Exec, ExecStatus, Offsets, SandboxPath, Stream,
+    Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath, Stream,
 };
+use tokio::sync::mpsc;
 
-use super::life;
 use crate::events;
 use crate::failure::{exec_id, invalid, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
 use crate::pending::{Handed, Once};
-use crate::service::{Inner, Service};
+use crate::service::{Inner, QUEUE, Service};
 use crate::{spec, tail::Tail};
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.execute";
+
+/// The workflows that wait for a command.
+pub(crate) const NAMES: [&str; 3] = [NAME, super::output::NAME, super::session::NAME];
+
+/// The place of the step that runs the command, in each of them: after the owner check.
+const STEP: u32 = 1;
 
 /// How much of each stream is given back, and recorded: the last of it.
 const KEPT_BYTES: usize = 1 << 20;
@@ -37,10 +43,11 @@ pub(crate) async fn execute(
     caller: &Caller,
     request: Execute,
 ) -> Result<Executed> {
-    life::wake_up(service, caller, &request.sandbox_id).await?;
-    let owned = service.owned(caller, &request.sandbox_id, Operation::Use).await?;
-    command(&owned, &request)?;
-    let _in_use = service.inner.activity.begin(&request.sandbox_id);
+    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    command(&used, &request)?;
+    if request.queued {
+        return Err(invalid("a command that is waited for is not queued: use execute_stream"));
+    }
     let handle = begin(service, NAME, caller, request).await?;
     handle.get_result().await.map_err(of_store)
 }
@@ -52,17 +59,15 @@ pub(crate) async fn begin(
     caller: &Caller,
     mut request: Execute,
 ) -> Result<Handle> {
-    let id = operation::workflow_id(caller)?;
     let stdin = request.stdin.take();
     let asked = Asked {
         stdin: stdin.as_ref().map(|bytes| blake3::hash(&bytes.0).to_hex().to_string()),
         execute: request,
     };
-    if let Some(Bytes(bytes)) = stdin {
-        service.inner.pending.leave(&id, Handed { stdin: Some(bytes), ..Handed::default() });
-    }
-    let options = StartOptions { id: Some(id), ..StartOptions::default() };
-    operation::start(&service.engine, name, caller, &asked, options).await
+    let queue = asked.execute.queued.then_some(QUEUE);
+    let options = StartOptions { queue, ..StartOptions::default() };
+    let handed = Handed { stdin: stdin.map(|Bytes(bytes)| bytes), ..Handed::default() };
+    operation::start_with(service, name, caller, &asked, handed, options).await
 }
 
 /// What the workflow is asked.
@@ -91,6 +96,9 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
         && let Some(program) = words.first().filter(|word| word.starts_with('/'))
     {
         owned.may_run(program.as_bytes())?;
+    }
+    if matches!(request.command, CommandLine::Shell(_)) {
+        owned.may_run(b"/bin/sh")?;
     }
     Ok(Command {
         arguments,
@@ -128,9 +136,8 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<Executed, Failure> {
     let request = &input.request.execute;
-    let owned = inner.acl(&context, &input.owner, &request.sandbox_id, Operation::Use).await?;
-    let _in_use = inner.activity.begin(&owned.id);
     let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.stdin));
+    let owned = inner.using(&context, &input.owner, &request.sandbox_id).await?;
     let (id, executed): (ExecId, Executed) = context
         .step_with("execute", super::with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;
@@ -140,11 +147,12 @@ pub(crate) async fn perform(
                 is_known(&inner, &owned, &step).await?;
             }
             let nothing = Offsets::default();
-            let mut running = Running::start(&inner, &owned, command, nothing, &step).await?;
+            let mut running =
+                Running::start(&inner, &context, &owned, command, nothing, &step).await?;
             running.feed(stdin);
             let (mut stdout, mut stderr) = (Tail::new(KEPT_BYTES), Tail::new(KEPT_BYTES));
             let end = loop {
-                match running.next().await {
+                match running.next().await? {
                     Heard::Bytes(Stream::Output, bytes) => stdout.push(&bytes),
                     Heard::Bytes(Stream::Error, bytes) => stderr.push(&bytes),
                     Heard::Lost(Stream::Output, length) => stdout.skip(length),
@@ -189,7 +197,7 @@ pub(crate) fn finish(
     let (inner, owned) = (inner.clone(), owned.clone());
     let handle = context.engine().handle(context.id());
     let exec_id = exec_id.clone();
-    // Only what is recorded is let go of. What a crash leaves goes with its sandbox.
+    // Only what is recorded is let go of. What a crash leaves is found by the reaper.
     tokio::spawn(async move {
         if handle.get_result::<serde_json::Value>().await.is_ok()
             && let Ok(runtime) = inner.runtime(&owned.runtime)
@@ -202,6 +210,7 @@ pub(crate) fn finish(
 /// A command that was started, or found again.
 pub(crate) struct Running<'a> {
     inner: &'a Inner,
+    context: &'a Context,
     owned: &'a Owned,
     exec_id: ExecId,
     exec: Exec,
@@ -225,6 +234,7 @@ impl<'a> Running<'a> {
     /// Starts the command of a step, or finds it again where the step was begun before.
     pub(crate) async fn start(
         inner: &'a Inner,
+        context: &'a Context,
         owned: &'a Owned,
         command: Command,
         known: Offsets,
@@ -240,9 +250,22 @@ impl<'a> Running<'a> {
         } else {
             runtime.attach(&owned.id, &exec_id, known).await
         };
-        let exec = exec.map_err(failed)?;
+        let exec = match exec {
+            Ok(exec) => exec,
+            // What was begun before and is lost is not begun again.
+            Err(Error::NoSandbox(_) | Error::NoExec { .. }) if context.run_number() > 1 => {
+                Exec { events: Events::new(mpsc::channel(1).1), input: None }
+            }
+            Err(error) => {
+                if matches!(error, Error::NoSandbox(_)) {
+                    inner.wake(&owned.id);
+                }
+                return Err(failed(error));
+            }
+        };
         let step = step.clone();
-        Ok(Self { inner, owned, exec_id, exec, begun, written: known, step, killed: false })
+        let killed = false;
+        Ok(Self { inner, context, owned, exec_id, exec, begun, written: known, step, killed })
     }
 
     /// Writes all that the command reads, and ends its input.
@@ -272,32 +295,43 @@ impl<'a> Running<'a> {
         &self.exec_id
     }
 
-    /// What is heard next. When the workflow is cancelled, the command is killed.
-    pub(crate) async fn next(&mut self) -> Heard {
+    /// What is heard next. When the workflow is cancelled, the command is killed; when it must
+    /// stop here for another reason, this fails, and the command goes on.
+    pub(crate) async fn next(&mut self) -> std::result::Result<Heard, Failure> {
         loop {
             let event = tokio::select! {
                 event = self.exec.events.next() => event,
                 () = self.step.token.cancelled(), if !self.killed => {
-                    self.killed = true;
-                    if let Ok(runtime) = self.inner.runtime(&self.owned.runtime) {
-                        // What cannot be killed ends with its sandbox.
-                        let _ = runtime.kill(&self.owned.id, &self.exec_id).await;
-                    }
+                    self.stop().await?;
                     continue;
                 }
             };
             match event.unwrap_or(Event::Ended(Ended::Unknown)) {
                 Event::Output { stream, bytes, .. } => {
                     *self.count(stream) += bytes.len() as u64;
-                    return Heard::Bytes(stream, bytes);
+                    return Ok(Heard::Bytes(stream, bytes));
                 }
                 Event::Lost { stream, length, .. } => {
                     *self.count(stream) += length;
-                    return Heard::Lost(stream, length);
+                    return Ok(Heard::Lost(stream, length));
                 }
-                Event::Ended(ending) => return Heard::End(self.end(&ending)),
+                Event::Ended(ending) => return Ok(Heard::End(self.end(&ending))),
             }
         }
+    }
+
+    /// The workflow must stop. A command whose operation was cancelled is killed; any other is left
+    /// to whoever takes the workflow over.
+    pub(crate) async fn stop(&mut self) -> std::result::Result<(), Failure> {
+        if !is_cancelled(self.context).await {
+            return Err(Failure::new("interrupted", "the operation goes on elsewhere"));
+        }
+        self.killed = true;
+        if let Ok(runtime) = self.inner.runtime(&self.owned.runtime) {
+            // What cannot be killed now is killed by the reaper.
+            let _ = runtime.kill(&self.owned.id, &self.exec_id).await;
+        }
+        Ok(())
     }
 
     const fn count(&mut self, stream: Stream) -> &mut u64 {
@@ -318,6 +352,17 @@ impl<'a> Running<'a> {
             stderr_bytes: self.written.error,
         }
     }
+}
+
+/// Whether a workflow that must stop was cancelled.
+pub(crate) async fn is_cancelled(context: &Context) -> bool {
+    let info = context.engine().info(context.id()).await;
+    info.is_ok_and(|info| info.is_some_and(|info| info.status == Status::Cancelled))
+}
+
+/// The command that a workflow of [`NAMES`] waits for.
+pub(crate) fn exec_of(workflow: &WorkflowId) -> Result<ExecId> {
+    exec_id(&format!("{workflow}:{STEP}"))
 }
 
 /// Fails unless the command of a step was started before: what it reads is gone, so it cannot be

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use stockade_api::{ById, Caller, Renew, Result, Sandbox};
 use stockade_core::event::{Ended, Nothing, Payload, Reason, Renewed};
-use stockade_core::{Operation, SandboxId, State};
-use stockade_durable::{Builder, Context, Failure, Statement, Step};
-use stockade_runtime::Error;
+use stockade_core::{Operation, SandboxId, SnapshotId, State};
+use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Status, Step};
+use stockade_runtime::{Error, Runtime};
 
 use super::with;
 use crate::clock::{now_ms, timestamp};
@@ -77,24 +77,29 @@ pub(crate) async fn step(
         Operation::Resume => RESUME,
         Operation::Kill | Operation::Renew | Operation::Use => KILL,
     };
-    operation::run(&service.engine, name, caller, &request).await
+    let done = operation::run(&service.engine, name, caller, &request).await;
+    // Its watcher looks again, now that the change is recorded.
+    service.inner.wake(&request.id);
+    done
 }
 
 /// Moves the end of a sandbox's life.
 pub(crate) async fn renew(service: &Service, caller: &Caller, request: Renew) -> Result<Sandbox> {
     spec::duration(request.ttl_seconds)?;
     service.owned(caller, &request.id, Operation::Renew).await?;
-    operation::run(&service.engine, RENEW, caller, &request).await
+    let done = operation::run(&service.engine, RENEW, caller, &request).await;
+    service.inner.wake(&request.id);
+    done
 }
 
 async fn change(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     context: &Context,
     input: Input<ById>,
     operation: Operation,
 ) -> std::result::Result<Sandbox, Failure> {
     let id = &input.request.id;
-    let _driver = inner.locks.lock(id).await;
+    context.hold(inner.drive(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
     if operation == Operation::Kill {
         if !row.state.is_terminal() {
@@ -102,36 +107,65 @@ async fn change(
                 context.step("cleanup", async |_: Step| Ok(release(inner, &row).await)).await?;
             let operation = context.id().as_str();
             context.finish_with(ended(operation, &mut row, Reason::Requested, leak));
-            inner.wake(id);
         }
         return Ok(row.to_sandbox(None));
     }
-    let acted =
-        context.step(operation.as_str(), async |_: Step| act(inner, &row, operation).await).await;
-    match acted {
-        Ok(()) => {
-            let target = row.state.after(operation).unwrap_or(row.state);
-            let mut statements = vec![row.change(target, None)];
-            let payload = match operation {
-                Operation::Pause => {
-                    Some(Payload::SandboxPaused(Ended { reason: Reason::Requested }))
-                }
-                Operation::Resume => Some(Payload::SandboxResumed(Nothing {})),
-                _ => None,
-            };
-            statements.extend(payload.map(|payload| events::record(context, &row, payload)));
-            context.finish_with(statements);
-            Ok(row.to_sandbox(None))
-        }
-        Err(failure) if operation == Operation::Start => {
-            // What was made of it is given back; what cannot be is found by the reaper.
-            let _ = inner.free(&row).await;
+    let files = stopped_files(context).map_err(to_failure)?;
+    let acted = context
+        .step(operation.as_str(), async |_: Step| act(inner, &row, operation, &files).await)
+        .await;
+    if let Err(failure) = acted {
+        if operation == Operation::Start {
+            // What was made of it is given back, and its files stay. What cannot be given back
+            // now is found by the reaper.
+            if let Ok(runtime) = inner.runtime(&row.runtime) {
+                let _ = inner.within(runtime.cleanup(id)).await;
+            }
             let reason = Some(failure.message.clone());
             context.finish_with_on_failure(vec![row.change(State::Error, reason)]);
-            Err(failure)
         }
-        Err(failure) => Err(failure),
+        return Err(failure);
     }
+    let target = row.state.after(operation).unwrap_or(row.state);
+    let payload = match operation {
+        Operation::Pause | Operation::Stop => {
+            Payload::SandboxPaused(Ended { reason: Reason::Requested })
+        }
+        _ => Payload::SandboxResumed(Nothing {}),
+    };
+    if operation == Operation::Stop {
+        row.files = Some(files);
+    } else if operation == Operation::Start
+        && let Some(files) = row.files.take()
+    {
+        forget(inner, context, &row, files);
+    }
+    let change = row.change(target, None);
+    context.finish_with(vec![change, events::record(context, &row, payload)]);
+    Ok(row.to_sandbox(None))
+}
+
+/// How the snapshots are named that hold the files of stopped sandboxes.
+pub(crate) const STOPPED: &str = "stop-";
+
+/// The snapshot that a stop keeps the files in: one of its own, so that it never finds an older.
+fn stopped_files(context: &Context) -> Result<SnapshotId> {
+    let name = format!("{STOPPED}{}", context.id());
+    SnapshotId::new(name).map_err(|error| crate::failure::invalid(error.to_string()))
+}
+
+/// Lets go of the files that a sandbox was stopped with, once it is recorded that it runs. What a
+/// crash leaves of them is found by the reaper.
+fn forget(inner: &Arc<Inner>, context: &Context, row: &SandboxRow, files: SnapshotId) {
+    let (inner, name) = (inner.clone(), row.runtime.clone());
+    let handle = context.engine().handle(context.id());
+    tokio::spawn(async move {
+        if handle.get_result::<serde_json::Value>().await.is_ok()
+            && let Ok(runtime) = inner.runtime(&name)
+        {
+            let _ = runtime.remove_snapshot(&files).await;
+        }
+    });
 }
 
 /// What the runtime is told; every part may be told again.
@@ -139,36 +173,80 @@ async fn act(
     inner: &Inner,
     row: &SandboxRow,
     operation: Operation,
+    stopped: &SnapshotId,
 ) -> std::result::Result<(), Failure> {
     let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
     let failed = |error: Error| to_failure(of_runtime(&error));
     match operation {
-        Operation::Pause => runtime.pause(&row.id).await.map_err(failed),
-        Operation::Resume => runtime.resume(&row.id).await.map_err(failed),
-        Operation::Stop => {
-            match runtime.snapshot(&row.id, &row.stopped_files().map_err(to_failure)?).await {
-                Ok(_) | Err(Error::Conflict(_)) => {}
-                // It was cleaned up already, so the snapshot was taken.
-                Err(Error::NoSandbox(_)) => {}
-                Err(error) => return Err(failed(error)),
-            }
-            runtime.cleanup(&row.id).await.map_err(failed)
-        }
+        Operation::Pause => inner.within(runtime.pause(&row.id)).await.map_err(failed),
+        Operation::Resume => inner.within(runtime.resume(&row.id)).await.map_err(failed),
+        Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
         Operation::Start => {
-            let spec = spec::runtime(row).map_err(to_failure)?;
-            let files = row.stopped_files().map_err(to_failure)?;
-            let kept = runtime.snapshots().await.map_err(failed)?;
-            if kept.iter().any(|snapshot| snapshot.id == files) {
-                runtime.restore(&files, &row.id, &spec).await.map_err(failed)?;
-                runtime.remove_snapshot(&files).await.map_err(failed)?;
-            } else {
-                runtime.create(&row.id, &spec).await.map_err(failed)?;
-            }
+            // What a start that failed or was cut off has left goes first.
+            inner.within(runtime.cleanup(&row.id)).await.map_err(failed)?;
+            let spec = spec::runtime(row, &inner.id).map_err(to_failure)?;
+            let made = match &row.files {
+                Some(files) => inner.within(runtime.restore(files, &row.id, &spec)).await,
+                None => inner.within(runtime.create(&row.id, &spec)).await,
+            };
+            made.map_err(failed)?;
             let lease = spec::lease(row.expires_at, now_ms());
-            runtime.renew(&row.id, lease).await.map_err(failed)
+            inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)
         }
         Operation::Renew | Operation::Use | Operation::Kill => Ok(()),
     }
+}
+
+/// Keeps the files of a sandbox and ends it. Once they are kept it is stopped, whatever becomes of
+/// the rest: the reaper sees to that.
+async fn stop(
+    inner: &Inner,
+    runtime: &dyn Runtime,
+    row: &SandboxRow,
+    stopped: &SnapshotId,
+) -> std::result::Result<(), Error> {
+    // Where this can be had, nothing is written after the snapshot and lost.
+    let paused = inner.within(runtime.pause(&row.id)).await.is_ok();
+    match inner.within(runtime.snapshot(&row.id, stopped)).await {
+        Ok(_) => {}
+        Err(Error::NoSandbox(_)) if is_kept(inner, runtime, stopped).await? => {}
+        Err(error) => {
+            if paused {
+                let _ = inner.within(runtime.resume(&row.id)).await;
+            }
+            return Err(error);
+        }
+    }
+    let _ = inner.within(runtime.cleanup(&row.id)).await;
+    Ok(())
+}
+
+/// Whether an earlier run of the stop has kept the files.
+async fn is_kept(
+    inner: &Inner,
+    runtime: &dyn Runtime,
+    stopped: &SnapshotId,
+) -> std::result::Result<bool, Error> {
+    let kept = inner.within(runtime.snapshots()).await?;
+    Ok(kept.iter().any(|snapshot| snapshot.id == *stopped))
+}
+
+/// Whether a sandbox is being stopped or killed by an operation that has not ended: then it is for
+/// that to say what becomes of it.
+pub(crate) async fn is_ending(engine: &Engine, id: &SandboxId) -> bool {
+    for name in [STOP, KILL] {
+        let filter = Filter {
+            name: Some(name.to_owned()),
+            status: Some(Status::Pending),
+            ..Filter::default()
+        };
+        // What cannot be asked may be so.
+        let Ok(under_way) = engine.list(filter).await else { return true };
+        if under_way.iter().any(|info| info.input["request"]["id"] == id.as_str()) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Gives back what the runtime holds of a sandbox that ends. What it does not let go of now is told,
@@ -199,7 +277,7 @@ async fn prolong(
     input: Input<Renew>,
 ) -> std::result::Result<Sandbox, Failure> {
     let Renew { id, ttl_seconds, shorten } = &input.request;
-    let _driver = inner.locks.lock(id).await;
+    context.hold(inner.drive(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(&context, &input.owner, id, Operation::Renew).await?).clone();
     let ttl = spec::duration(*ttl_seconds).map_err(to_failure)?;
     // Recorded, so that a second run of the workflow does not move it on.
@@ -217,7 +295,8 @@ async fn prolong(
         context
             .step("renew", async |_: Step| {
                 let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
-                let renewed = runtime.renew(&row.id, spec::lease(Some(end), now_ms())).await;
+                let lease = spec::lease(Some(end), now_ms());
+                let renewed = inner.within(runtime.renew(&row.id, lease)).await;
                 renewed.map_err(|error| to_failure(of_runtime(&error)))
             })
             .await?;
@@ -226,20 +305,5 @@ async fn prolong(
     let change = row.change(row.state, row.reason.clone());
     let payload = Payload::SandboxRenewed(Renewed { expires_at: timestamp(end) });
     context.finish_with(vec![change, events::record(&context, &row, payload)]);
-    inner.wake(&row.id);
     Ok(row.to_sandbox(None))
-}
-
-/// Resumes a sandbox that was paused because nobody used it, before it is used again.
-pub(crate) async fn wake_up(service: &Service, caller: &Caller, id: &SandboxId) -> Result<()> {
-    let row = SandboxRow::find(&*service.inner.store, id).await?;
-    if !row.is_some_and(|row| row.state == State::Paused && row.idle_paused) {
-        return Ok(());
-    }
-    let anonymous = Caller { idempotency_key: None, ..caller.clone() };
-    match step(service, &anonymous, ById { id: id.clone() }, Operation::Resume).await {
-        // Somebody else was quicker.
-        Err(problem) if problem.code == stockade_core::Code::InvalidState => Ok(()),
-        answer => answer.map(drop),
-    }
 }

@@ -45,6 +45,15 @@ pub(crate) fn with_next() -> StepOptions {
     StepOptions { record: Record::WithNext, ..StepOptions::default() }
 }
 
+/// A task that ends with its owner.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A workflow function at work.
 type Performing<O> = Pin<Box<dyn Future<Output = Result<O, Failure>> + Send>>;
 

@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use stockade_api::{
     Caller, Execute, Items, OperationId, OperationInfo, OutputChunk, OutputEnd, OutputItem,
-    ReadOutput, Result,
+    ReadOutput,
 };
-use stockade_core::{Code, ExecId, Operation, Problem};
-use stockade_durable::{Context, Failure, Step, WorkflowId};
+use stockade_core::{Code, ExecId, Problem};
+use stockade_durable::{Context, Failure, Step, StreamWriter, WorkflowId};
 use stockade_runtime::{Offsets, Stream};
 use tokio::sync::mpsc;
 
 use super::execute::{self, Asked, Heard, Running, command};
-use super::life;
 use crate::failure::{of_store, to_failure};
 use crate::operation::{self, Input};
 use crate::pending::Once;
 use crate::service::{Inner, Service};
 use crate::text::Text;
+
+/// What these return: problems to callers, failures to the engine.
+type Result<T, E = Problem> = std::result::Result<T, E>;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.execute_stream";
@@ -40,9 +43,8 @@ pub(crate) async fn start(
     caller: &Caller,
     request: Execute,
 ) -> Result<OperationInfo> {
-    life::wake_up(service, caller, &request.sandbox_id).await?;
-    let owned = service.owned(caller, &request.sandbox_id, Operation::Use).await?;
-    command(&owned, &request)?;
+    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    command(&used, &request)?;
     let handle = execute::begin(service, NAME, caller, request).await?;
     let id = OperationId(handle.workflow_id().as_str().to_owned());
     operation::info(&service.engine, caller, &id).await
@@ -53,7 +55,7 @@ pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
     input: Input<Asked>,
-) -> std::result::Result<OutputEnd, Failure> {
+) -> Result<OutputEnd, Failure> {
     let ended = follow(&inner, &context, input).await;
     // Whatever happened, whoever reads the stream comes to its end.
     context.close_stream(KEY).await?;
@@ -64,50 +66,34 @@ async fn follow(
     inner: &Arc<Inner>,
     context: &Context,
     input: Input<Asked>,
-) -> std::result::Result<OutputEnd, Failure> {
+) -> Result<OutputEnd, Failure> {
     let request = &input.request.execute;
-    let owned = inner.acl(context, &input.owner, &request.sandbox_id, Operation::Use).await?;
-    let _in_use = inner.activity.begin(&owned.id);
     let stdin = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.stdin));
+    let owned = inner.using(context, &input.owner, &request.sandbox_id).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("execute", super::with_next(), async |step: Step| {
+            let recorded = recorded(context).await?;
+            if let Some(end) = recorded.end {
+                return Ok((execute::exec_of(context.id()).map_err(to_failure)?, end));
+            }
             let mut command = command(&owned, request).map_err(to_failure)?;
             command.takes_input = input.request.stdin.is_some();
             let stdin = stdin.take();
             if command.takes_input && stdin.is_none() {
                 execute::is_known(inner, &owned, &step).await?;
             }
-            let (known, mut kept) = recorded(context).await?;
-            let mut running = Running::start(inner, &owned, command, known, &step).await?;
+            let known = recorded.known;
+            let mut running = Running::start(inner, context, &owned, command, known, &step).await?;
             running.feed(stdin);
-            let writer = context.stream_writer(KEY);
-            let mut texts = [Text::default(), Text::default()];
-            let mut lost = 0;
+            let mut writer = Writer::new(context.stream_writer(KEY), recorded);
             let end = loop {
-                match running.next().await {
-                    Heard::Bytes(stream, bytes) if kept < LIMIT_BYTES => {
-                        kept += bytes.len() as u64;
-                        let data = texts[stream as usize].push(bytes);
-                        if !data.is_empty() {
-                            writer.write(&chunk(stream, data)).await?;
-                        }
-                    }
-                    Heard::Bytes(_, bytes) => lost += bytes.len() as u64,
-                    Heard::Lost(_, length) => lost += length,
+                match running.next().await? {
+                    Heard::Bytes(stream, bytes) => writer.bytes(stream, bytes).await?,
+                    Heard::Lost(stream, length) => writer.lost(stream, length).await?,
                     Heard::End(end) => break end,
                 }
             };
-            for (stream, text) in [Stream::Output, Stream::Error].into_iter().zip(texts) {
-                let data = text.rest();
-                if !data.is_empty() {
-                    writer.write(&chunk(stream, data)).await?;
-                }
-            }
-            if lost > 0 {
-                writer.write(&OutputChunk::Truncated { bytes: lost }).await?;
-            }
-            writer.write(&OutputChunk::Exit(end.clone())).await?;
-            writer.flush().await?;
+            writer.end(&end).await?;
             Ok((running.exec_id().clone(), end))
         })
         .await?;
@@ -115,16 +101,29 @@ async fn follow(
     Ok(end)
 }
 
-fn chunk(stream: Stream, data: Vec<u8>) -> OutputChunk {
-    match stream {
-        Stream::Output => OutputChunk::Stdout { data: data.into() },
-        Stream::Error => OutputChunk::Stderr { data: data.into() },
-    }
+/// One row of the stream: what readers see, and for a process that goes on with it, how far the
+/// command's own streams were heard when it was written.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    chunk: OutputChunk,
+    heard: Offsets,
 }
 
-/// How far the output was recorded before this process began: of each stream, and together.
-async fn recorded(context: &Context) -> std::result::Result<(Offsets, u64), Failure> {
-    let mut known = Offsets::default();
+/// What was recorded before this process began.
+#[derive(Debug, Default)]
+struct Recorded {
+    known: Offsets,
+    /// How many bytes of output are kept.
+    kept: u64,
+    end: Option<OutputEnd>,
+}
+
+async fn recorded(context: &Context) -> Result<Recorded, Failure> {
+    let mut recorded = Recorded::default();
+    if context.run_number() == 1 {
+        return Ok(recorded);
+    }
     let (store, mut from) = (context.engine().store(), 0);
     loop {
         let page = store.stream(context.id(), KEY, from, PAGE).await;
@@ -132,14 +131,95 @@ async fn recorded(context: &Context) -> std::result::Result<(Offsets, u64), Fail
         let Some((last, _)) = rows.last() else { break };
         from = last + 1;
         for value in rows.into_iter().filter_map(|(_, value)| value) {
-            match serde_json::from_value(value) {
-                Ok(OutputChunk::Stdout { data }) => known.output += data.0.len() as u64,
-                Ok(OutputChunk::Stderr { data }) => known.error += data.0.len() as u64,
-                _ => {}
+            let Kept { chunk, heard } = serde_json::from_value(value)?;
+            recorded.known = heard;
+            match chunk {
+                OutputChunk::Stdout { data } | OutputChunk::Stderr { data } => {
+                    recorded.kept += data.0.len() as u64;
+                }
+                OutputChunk::Truncated { .. } => {}
+                OutputChunk::Exit(end) => recorded.end = Some(end),
             }
         }
     }
-    Ok((known, known.output + known.error))
+    Ok(recorded)
+}
+
+/// Writes a command's output to the stream.
+struct Writer {
+    stream: StreamWriter,
+    /// How far the rows tell of the command's streams.
+    heard: Offsets,
+    kept: u64,
+    /// Beginnings of characters that wait for their rest.
+    texts: [Text; 2],
+    /// What was written after as much as is kept.
+    excess: Offsets,
+}
+
+impl Writer {
+    fn new(stream: StreamWriter, recorded: Recorded) -> Self {
+        let Recorded { known, kept, .. } = recorded;
+        let texts = [Text::default(), Text::default()];
+        Self { stream, heard: known, kept, texts, excess: Offsets::default() }
+    }
+
+    async fn bytes(&mut self, stream: Stream, bytes: Vec<u8>) -> Result<(), Failure> {
+        let length = bytes.len() as u64;
+        if self.kept >= LIMIT_BYTES {
+            *of(&mut self.excess, stream) += length;
+            return Ok(());
+        }
+        self.kept += length;
+        let data = self.texts[stream as usize].push(bytes);
+        self.data(stream, data).await
+    }
+
+    async fn data(&mut self, stream: Stream, data: Vec<u8>) -> Result<(), Failure> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        *of(&mut self.heard, stream) += data.len() as u64;
+        let data = data.into();
+        self.row(match stream {
+            Stream::Output => OutputChunk::Stdout { data },
+            Stream::Error => OutputChunk::Stderr { data },
+        })
+        .await
+    }
+
+    async fn lost(&mut self, stream: Stream, length: u64) -> Result<(), Failure> {
+        let rest = std::mem::take(&mut self.texts[stream as usize]).rest();
+        self.data(stream, rest).await?;
+        *of(&mut self.heard, stream) += length;
+        self.row(OutputChunk::Truncated { bytes: length }).await
+    }
+
+    async fn end(&mut self, end: &OutputEnd) -> Result<(), Failure> {
+        for stream in [Stream::Output, Stream::Error] {
+            let rest = std::mem::take(&mut self.texts[stream as usize]).rest();
+            self.data(stream, rest).await?;
+        }
+        let bytes = self.excess.output + self.excess.error;
+        if bytes > 0 {
+            self.heard.output += self.excess.output;
+            self.heard.error += self.excess.error;
+            self.row(OutputChunk::Truncated { bytes }).await?;
+        }
+        self.row(OutputChunk::Exit(end.clone())).await?;
+        self.stream.flush().await
+    }
+
+    async fn row(&mut self, chunk: OutputChunk) -> Result<(), Failure> {
+        self.stream.write(&Kept { chunk, heard: self.heard }).await
+    }
+}
+
+const fn of(offsets: &mut Offsets, stream: Stream) -> &mut u64 {
+    match stream {
+        Stream::Output => &mut offsets.output,
+        Stream::Error => &mut offsets.error,
+    }
 }
 
 /// What was recorded, and what is.
@@ -149,49 +229,78 @@ pub(crate) async fn read(
     request: ReadOutput,
 ) -> Result<Items<OutputItem>> {
     operation::info(&service.engine, caller, &request.workflow_id).await?;
-    let id = WorkflowId::new(request.workflow_id.0).map_err(of_store)?;
+    let id = WorkflowId::new(request.workflow_id.0.clone()).map_err(of_store)?;
     let (sender, receiver) = mpsc::channel(AHEAD);
-    if request.follow {
-        let mut reader = service.engine.read_stream(&id, KEY, request.from);
-        tokio::spawn(async move {
-            loop {
-                let next = tokio::select! {
-                    next = reader.next() => next,
-                    () = sender.closed() => break,
-                };
-                let Some(item) = next.map_err(of_store).transpose() else { break };
-                let last = item.is_err();
-                let item = item.and_then(|(sequence, value)| told(sequence, value));
-                if sender.send(item).await.is_err() || last {
-                    break;
-                }
-            }
-        });
-    } else {
-        let engine = service.engine.clone();
-        tokio::spawn(async move {
-            let mut from = request.from;
-            loop {
-                let page = engine.store().stream(&id, KEY, from, PAGE).await;
-                let rows = match page {
-                    Ok(page) => page.rows,
-                    Err(error) => {
-                        let _ = sender.send(Err(of_store(error))).await;
-                        return;
-                    }
-                };
-                let Some((last, _)) = rows.last() else { return };
-                from = last + 1;
-                for (sequence, value) in rows {
-                    let Some(value) = value else { continue };
-                    if sender.send(told(sequence, value)).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        });
-    }
+    let (service, caller) = (service.clone(), caller.clone());
+    tokio::spawn(async move {
+        let told = if request.follow {
+            follow_rows(&service, &caller, &id, &request, &sender).await
+        } else {
+            tell_rows(&service, &id, request.from, &sender).await
+        };
+        if let Err(problem) = told {
+            // Nobody may be left to hear it.
+            let _ = sender.send(Err(problem)).await;
+        }
+    });
     Ok(Items::new(receiver))
+}
+
+type Sender = mpsc::Sender<Result<OutputItem>>;
+
+/// What was recorded and what will be, up to the command's end or the reason why there is none.
+async fn follow_rows(
+    service: &Service,
+    caller: &Caller,
+    id: &WorkflowId,
+    request: &ReadOutput,
+    sender: &Sender,
+) -> Result<()> {
+    let mut reader = service.engine.read_stream(id, KEY, request.from);
+    let mut stopped = service.inner.stopped();
+    let mut ended = false;
+    loop {
+        let next = tokio::select! {
+            next = reader.next() => next.map_err(of_store)?,
+            () = sender.closed() => return Ok(()),
+            _ = stopped.wait_for(|stopped| *stopped) => {
+                return Err(Problem::new(Code::Unreachable, "the server is shutting down")
+                    .because("the output goes on, and can be read on from the last item"));
+            }
+        };
+        let Some((sequence, value)) = next else { break };
+        let item = told(sequence, value)?;
+        ended = matches!(item.chunk, OutputChunk::Exit(_));
+        if sender.send(Ok(item)).await.is_err() {
+            return Ok(());
+        }
+    }
+    if !ended {
+        // The stream is closed before the operation's end is recorded.
+        let handle = service.engine.handle(id);
+        let _ = handle.get_result::<serde_json::Value>().await;
+        let info = operation::info(&service.engine, caller, &request.workflow_id).await?;
+        if let Some(problem) = info.error {
+            return Err(problem);
+        }
+    }
+    Ok(())
+}
+
+/// What was recorded.
+async fn tell_rows(service: &Service, id: &WorkflowId, from: u64, sender: &Sender) -> Result<()> {
+    let mut from = from;
+    loop {
+        let page = service.engine.store().stream(id, KEY, from, PAGE).await.map_err(of_store)?;
+        let Some((last, _)) = page.rows.last() else { return Ok(()) };
+        from = last + 1;
+        for (sequence, value) in page.rows {
+            let Some(value) = value else { continue };
+            if sender.send(told(sequence, value)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
 }
 
 fn told(sequence: u64, value: serde_json::Value) -> Result<OutputItem> {

@@ -7,14 +7,14 @@ use stockade_api::{
     Caller, Items, OpenSession, OperationId, OutputEnd, Problem, Result, Session, SessionEvent,
     SessionInput, Terminal,
 };
-use stockade_core::{Code, ExecId, Operation};
+use stockade_core::{Code, ExecId};
 use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Error, Input as Stdin, Offsets, Stream, WindowSize};
 use tokio::sync::mpsc;
 
+use super::AbortOnDrop;
 use super::execute::{self, Heard, Running, command};
-use super::life;
-use crate::failure::{of_store, to_failure};
+use crate::failure::{invalid, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
 use crate::pending::{Handed, Live, Once};
@@ -33,32 +33,36 @@ pub(crate) async fn open(
     request: OpenSession,
 ) -> Result<Session> {
     let sandbox = &request.execute.sandbox_id;
-    life::wake_up(service, caller, sandbox).await?;
-    let owned = service.owned(caller, sandbox, Operation::Use).await?;
-    command(&owned, &request.execute)?;
-    if request.execute.stdin.is_some() {
-        return Err(crate::failure::invalid("what the command reads comes from the session"));
+    let used = service.inner.used(&caller.owner, sandbox).await?;
+    command(&used, &request.execute)?;
+    if request.execute.stdin.is_some() || request.execute.queued {
+        return Err(invalid(
+            "the command of a session is not queued, and reads what the session says",
+        ));
     }
-    let id = operation::workflow_id(caller)?;
     let (events, heard) = mpsc::channel(AHEAD);
     let (said, input) = mpsc::channel(AHEAD);
     let problems = events.clone();
     let live = Live { events, input };
-    service.inner.pending.leave(&id, Handed { session: Some(live), ..Handed::default() });
-    let options = StartOptions { id: Some(id.clone()), ..StartOptions::default() };
-    let started = operation::start(&service.engine, NAME, caller, &request, options).await;
-    let handle = started.inspect_err(|_| drop(service.inner.pending.take(&id)))?;
+    let handed = Handed { session: Some(live), ..Handed::default() };
+    let options = StartOptions::default();
+    let started = operation::start_with(service, NAME, caller, &request, handed, options);
+    let handle = started.await?;
+    if !handle.was_created() {
+        return Err(Problem::new(
+            Code::Conflict,
+            "somebody has the streams of that session already",
+        )
+        .remedied_by("open another session, under another idempotency key"));
+    }
+    let id = OperationId(handle.workflow_id().as_str().to_owned());
     // The end of the session is the end of the operation: a failure is told as the last event.
     tokio::spawn(async move {
         if let Err(error) = handle.get_result::<OutputEnd>().await {
             let _ = problems.send(Err(of_store(error))).await;
         }
     });
-    Ok(Session {
-        workflow_id: OperationId(id.as_str().to_owned()),
-        events: Items::new(heard),
-        input: said,
-    })
+    Ok(Session { workflow_id: id, events: Items::new(heard), input: said })
 }
 
 /// The workflow.
@@ -68,24 +72,28 @@ pub(crate) async fn perform(
     input: Input<OpenSession>,
 ) -> std::result::Result<OutputEnd, Failure> {
     let OpenSession { execute: request, terminal, input: reads } = &input.request;
-    let owned = inner.acl(&context, &input.owner, &request.sandbox_id, Operation::Use).await?;
-    let _in_use = inner.activity.begin(&owned.id);
     let live = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.session));
+    let owned = inner.using(&context, &input.owner, &request.sandbox_id).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("session", super::with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;
             command.terminal = terminal.map(size);
             command.takes_input = *reads;
             let Some(live) = live.take() else {
+                // Nobody hears the command any more: it ends, if it was begun.
+                let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+                let exec = execute::exec_of(context.id()).map_err(to_failure)?;
+                let _ = inner.within(runtime.kill(&owned.id, &exec)).await;
                 return Err(to_failure(abandoned()));
             };
             let known = Offsets::default();
-            let mut running = Running::start(&inner, &owned, command, known, &step).await?;
+            let mut running =
+                Running::start(&inner, &context, &owned, command, known, &step).await?;
             let stdin = running.input();
             let said = listen(&inner, &owned, running.exec_id().clone(), stdin, live.input);
-            let listener = tokio::spawn(said);
+            let listener = AbortOnDrop(tokio::spawn(said));
             let end = loop {
-                let event = match running.next().await {
+                let event = match running.next().await? {
                     Heard::Bytes(Stream::Output, data) => {
                         SessionEvent::Stdout { data: data.into() }
                     }
@@ -94,9 +102,12 @@ pub(crate) async fn perform(
                     Heard::End(end) => break end,
                 };
                 // A caller that has gone hears nothing; the command goes on to its end.
-                let _ = live.events.send(Ok(event)).await;
+                tokio::select! {
+                    _ = live.events.send(Ok(event)) => {}
+                    () = step.token.cancelled() => running.stop().await?,
+                }
             };
-            listener.abort();
+            drop(listener);
             let _ = live.events.send(Ok(SessionEvent::Ended(end.clone()))).await;
             Ok((running.exec_id().clone(), end))
         })

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox, Snapshot, TakeSnapshot};
-use stockade_core::{Code, Operation, Problem, SandboxId, SnapshotId};
-use stockade_durable::{Context, Failure, Row, StartOptions, Statement, Step};
+use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SnapshotId};
+use stockade_durable::{Context, Failure, Row, StartOptions, Statement, Step, Store};
 
-use super::{create, life};
+use super::create;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, of_runtime, of_store, to_failure};
 use crate::operation::{self, Input};
@@ -36,8 +36,7 @@ pub(crate) async fn take(
     caller: &Caller,
     request: TakeSnapshot,
 ) -> Result<Snapshot> {
-    life::wake_up(service, caller, &request.sandbox_id).await?;
-    service.owned(caller, &request.sandbox_id, Operation::Use).await?;
+    let _used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
     let workflow = operation::workflow_id(caller)?;
     let id = match request.id {
         Some(id) => id,
@@ -59,13 +58,18 @@ pub(crate) async fn take(
         ],
     )
     .expecting(1);
-    let options = StartOptions { id: Some(workflow), with: vec![row], ..StartOptions::default() };
+    let options =
+        StartOptions { id: Some(workflow.clone()), with: vec![row], ..StartOptions::default() };
     let asked = Asked { sandbox_id: request.sandbox_id, id: id.clone() };
     let started = operation::start(&service.engine, NAME, caller, &asked, options).await;
     let handle = match started {
         Err(problem) if problem.code == Code::Conflict => {
-            let taken = find(service, "id = ?1", &[id.as_str()]).await?;
-            return Err(if taken.is_empty() {
+            let store = &*service.inner.store;
+            let taken = find(store, "id = ?1", &[id.as_str()]).await?;
+            let used = service.engine.info(&workflow).await.is_ok_and(|info| info.is_some());
+            return Err(if used {
+                Problem::new(Code::Conflict, "the same idempotency key was used for something else")
+            } else if taken.is_empty() {
                 let message = format!("there are {quota} snapshots, as many as one owner may have");
                 Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
             } else {
@@ -90,13 +94,13 @@ pub(crate) async fn perform(
         vec![id.as_str().into(), input.owner.as_str().into()],
     );
     context.finish_with_on_failure(vec![forget]);
-    let _driver = inner.locks.lock(sandbox_id).await;
+    let _used = inner.using(&context, &input.owner, sandbox_id).await?;
+    context.hold(inner.drive(sandbox_id).await.map_err(to_failure)?);
     let owned = inner.acl(&context, &input.owner, sandbox_id, Operation::Use).await?;
-    let _in_use = inner.activity.begin(sandbox_id);
     let taken: Snapshot = context
         .step("snapshot", async |_: Step| {
             let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-            let taken = runtime.snapshot(sandbox_id, id).await;
+            let taken = inner.within(runtime.snapshot(sandbox_id, id)).await;
             let taken = taken.map_err(|error| to_failure(of_runtime(&error)))?;
             Ok(Snapshot {
                 id: taken.id,
@@ -118,23 +122,23 @@ pub(crate) async fn perform(
 /// The caller's snapshots, the newest first.
 pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<Vec<Snapshot>> {
     let condition = "owner_id = ?1 AND size_bytes IS NOT NULL ORDER BY created_at DESC, id DESC";
-    find(service, condition, &[caller.owner.as_str()]).await
+    find(&*service.inner.store, condition, &[caller.owner.as_str()]).await
 }
 
-/// The caller's snapshot of that id.
-pub(crate) async fn own(service: &Service, caller: &Caller, id: &str) -> Result<Snapshot> {
+/// The owner's snapshot of that id.
+pub(crate) async fn own(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<Snapshot> {
     let condition = "id = ?1 AND owner_id = ?2 AND size_bytes IS NOT NULL";
-    let found = find(service, condition, &[id, caller.owner.as_str()]).await?;
+    let found = find(store, condition, &[id, owner.as_str()]).await?;
     found.into_iter().next().ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no snapshot {id}"))
             .remedied_by("stockade snapshots")
     })
 }
 
-async fn find(service: &Service, condition: &str, values: &[&str]) -> Result<Vec<Snapshot>> {
+async fn find(store: &dyn Store, condition: &str, values: &[&str]) -> Result<Vec<Snapshot>> {
     let sql = format!("SELECT {COLUMNS} FROM sandbox_snapshots WHERE {condition}");
     let parameters = values.iter().map(|value| (*value).into()).collect();
-    let rows = service.inner.store.query(Statement::new(sql, parameters)).await;
+    let rows = store.query(Statement::new(sql, parameters)).await;
     rows.map_err(of_store)?.iter().map(read).collect()
 }
 
@@ -151,7 +155,7 @@ fn read(row: &Row) -> Result<Snapshot> {
 
 /// Removes a snapshot.
 pub(crate) async fn remove(service: &Service, caller: &Caller, id: SnapshotId) -> Result<()> {
-    own(service, caller, id.as_str()).await?;
+    own(&*service.inner.store, &caller.owner, id.as_str()).await?;
     operation::run(&service.engine, REMOVE, caller, &id).await
 }
 
@@ -162,10 +166,16 @@ pub(crate) async fn perform_removal(
     input: Input<SnapshotId>,
 ) -> std::result::Result<(), Failure> {
     let id = &input.request;
+    let owner = &input.owner;
+    context
+        .volatile("acl", async |_: Step| {
+            own(&*inner.store, owner, id.as_str()).await.map_err(to_failure)
+        })
+        .await?;
     context
         .step("remove", async |_: Step| {
             for runtime in inner.runtimes.values() {
-                let removed = runtime.remove_snapshot(id).await;
+                let removed = inner.within(runtime.remove_snapshot(id)).await;
                 removed.map_err(|error| to_failure(of_runtime(&error)))?;
             }
             Ok(())

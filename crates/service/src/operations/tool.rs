@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use stockade_api::{Caller, Result, RunTool, Tool, ToolResult};
-use stockade_core::{Code, Operation, Problem, State};
-use stockade_durable::{Context, Failure, Step};
+use stockade_core::{Code, Problem};
+use stockade_durable::{Context, Failure, StartOptions, Step, WorkflowId};
+use tokio::sync::oneshot;
 
-use super::{life, with_next};
-use crate::failure::{to_failure, to_problem};
+use super::{execute, with_next};
+use crate::failure::{of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
+use crate::pending::{Handed, Once};
 use crate::service::{Inner, Service};
 use crate::spec;
 use crate::tools::ToolCall;
@@ -26,17 +29,38 @@ pub(crate) async fn run(
     caller: &Caller,
     request: RunTool,
 ) -> Result<ToolResult> {
-    life::wake_up(service, caller, &request.sandbox_id).await?;
     let owned = Owned::check(&*service.inner.store, &caller.owner, &request.sandbox_id).await?;
-    if owned.state != State::Running && !owned.state.is_terminal() {
+    if !owned.is_usable() && !owned.state.is_terminal() {
         let message = format!("the sandbox must be running to run a tool, and is {}", owned.state);
         return Err(Problem::new(Code::InvalidState, message)
             .remedied_by(format!("stockade show {}", owned.id)));
     }
-    owned.admitting(Operation::Use)?;
-    service.inner.tools.find(&request.tool)?;
+    let _used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let handler = service.inner.tools.find(&request.tool)?;
     spec::duration(request.timeout_seconds.unwrap_or(TIMEOUT_SECONDS))?;
-    operation::run(&service.engine, NAME, caller, &request).await
+    if handler.is_recorded() {
+        return operation::run(&service.engine, NAME, caller, &request).await;
+    }
+    let RunTool { tool, arguments, .. } = request.clone();
+    let asked = RunTool { arguments: Map::new(), ..request };
+    let (sender, answer) = oneshot::channel();
+    let call = Some((arguments.clone(), sender));
+    let handed = Handed { call, ..Handed::default() };
+    let options = StartOptions::default();
+    let started = operation::start_with(service, NAME, caller, &asked, handed, options);
+    let done: ToolResult = started.await?.get_result().await.map_err(of_store)?;
+    let result = answer.await.map_err(|_| {
+        Problem::new(Code::Conflict, "the answer of an earlier call is not kept")
+            .remedied_by("call the tool under another idempotency key")
+    })?;
+    Ok(ToolResult { tool, arguments, status: done.status, result })
+}
+
+/// The problem of a call whose arguments went with the process that had them.
+fn interrupted() -> Problem {
+    Problem::new(Code::OutcomeUnknown, "the server ended while the tool was called")
+        .because("what this tool is called with is not recorded")
+        .remedied_by("look at what it did, then call it again")
 }
 
 /// The tools that there are, by name.
@@ -51,39 +75,68 @@ pub(crate) async fn perform(
     input: Input<RunTool>,
 ) -> std::result::Result<ToolResult, Failure> {
     let RunTool { sandbox_id, tool, arguments, timeout_seconds } = input.request;
-    let owned = inner.acl(&context, &input.owner, &sandbox_id, Operation::Use).await?;
-    let _in_use = inner.activity.begin(&sandbox_id);
+    let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.call));
+    let owned = inner.using(&context, &input.owner, &sandbox_id).await?;
     let handler = inner.tools.find(&tool).map_err(to_failure)?;
     let seconds = timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
     let timeout = spec::duration(seconds).map_err(to_failure)?;
     let (status, result) = context
         .step_with("tool", with_next(), async |step: Step| {
             let caller = Caller::new(input.owner.clone()).once(step.key.clone());
-            let service = Service { engine: context.engine().clone(), inner: inner.clone() };
-            let call = ToolCall {
-                service,
-                caller,
-                sandbox_id: sandbox_id.clone(),
-                arguments: arguments.clone(),
-                timeout,
+            let (arguments, answer) = match handed.take() {
+                Some((arguments, answer)) => (arguments, Some(answer)),
+                None if handler.is_recorded() => (arguments.clone(), None),
+                None => return Err(to_failure(interrupted())),
             };
+            let service = Service { engine: context.engine().clone(), inner: inner.clone() };
+            let call =
+                ToolCall { service, caller, sandbox_id: sandbox_id.clone(), arguments, timeout };
             let late = || {
                 let message = format!("the tool {tool} timed out after {seconds} s");
                 to_failure(Problem::new(Code::TimedOut, message))
             };
             // What a tool starts is bounded by itself; this is for a tool that only waits.
-            let answer = tokio::time::timeout(timeout + ToolCall::GRACE, handler.call(call)).await;
-            match answer.map_err(|_| late())? {
-                Ok(result) => Ok(("ok".to_owned(), result)),
-                Err(problem) if problem.code == Code::TimedOut => Err(late()),
-                Err(problem) => {
-                    // What the tool did not manage is its answer.
-                    let failed = to_problem(&to_failure(problem));
-                    Ok(("error".to_owned(), serde_json::json!({ "error": failed })))
+            let begun = WorkflowOf(operation::workflow_id(&call.caller).map_err(to_failure)?);
+            let said = tokio::select! {
+                said = handler.call(call) => said,
+                () = tokio::time::sleep(timeout + ToolCall::GRACE) => {
+                    begun.cancel(&context).await;
+                    return Err(late());
                 }
-            }
+                () = step.token.cancelled() => {
+                    if execute::is_cancelled(&context).await {
+                        begun.cancel(&context).await;
+                    }
+                    return Err(Failure::new("interrupted", "the call was cut off"));
+                }
+            };
+            let (status, result) = match said {
+                Ok(result) => ("ok", result),
+                Err(problem) if problem.code == Code::TimedOut => return Err(late()),
+                // What the tool did not manage is its answer.
+                Err(problem) => ("error", serde_json::json!({ "error": problem })),
+            };
+            let kept = match answer {
+                None => result,
+                Some(answer) => {
+                    // Nobody may be left to hear it.
+                    let _ = answer.send(result);
+                    Value::Null
+                }
+            };
+            Ok((status.to_owned(), kept))
         })
         .await?;
     context.finish_with(vec![owned.touch()]);
     Ok(ToolResult { tool, arguments, status, result })
+}
+
+/// The operation that a tool begins under the name that it was given.
+struct WorkflowOf(WorkflowId);
+
+impl WorkflowOf {
+    /// Cancels it, if it was begun.
+    async fn cancel(&self, context: &Context) {
+        let _ = context.engine().cancel(&self.0).await;
+    }
 }

@@ -1,5 +1,6 @@
 //! The tools that every service has. Each is an operation or two, and does nothing on the host.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,14 +15,14 @@ use tokio::io::AsyncReadExt as _;
 use super::{Handler, ToolCall};
 
 /// The largest file that a tool reads.
-const FILE_BYTES: u64 = 10 << 20;
+pub(super) const FILE_BYTES: u64 = 10 << 20;
 
 /// Each with its name and what it does.
 pub(super) fn all() -> Vec<(&'static str, &'static str, Arc<dyn Handler>)> {
     vec![
         ("echo", "Gives its arguments back", Arc::new(Echo)),
         ("shell", "Runs `command` with a shell", Arc::new(Shell)),
-        ("code", "Runs `code` in `language`: python, javascript or bash", Arc::new(Program)),
+        ("code", "Runs `code` in `language`: python, javascript or bash", Arc::new(CodeTool)),
         ("file_read", "Reads the file `path`", Arc::new(Read)),
         ("file_write", "Writes `content` to the file `path`", Arc::new(Write)),
         ("file_list", "Lists the directory `path`", Arc::new(List)),
@@ -49,11 +50,12 @@ impl Handler for Shell {
     }
 }
 
+/// Runs a program that is given as text, in the sandbox (seed 003, `CodeTool`).
 #[derive(Debug)]
-struct Program;
+pub struct CodeTool;
 
 #[async_trait]
-impl Handler for Program {
+impl Handler for CodeTool {
     async fn call(&self, call: ToolCall) -> Result<Value> {
         let code = call.text("code")?.to_owned();
         let language = call.arguments.get("language").and_then(Value::as_str).unwrap_or("python");
@@ -72,8 +74,18 @@ impl Handler for Program {
 }
 
 /// Runs a command, whose time is that of the call.
-async fn run(call: &ToolCall, line: CommandLine) -> Result<Value> {
+pub(super) async fn run(call: &ToolCall, line: CommandLine) -> Result<Value> {
+    run_with(call, line, BTreeMap::new()).await
+}
+
+/// The same, with an environment of its own.
+pub(super) async fn run_with(
+    call: &ToolCall,
+    line: CommandLine,
+    environment: BTreeMap<String, String>,
+) -> Result<Value> {
     let mut execute = Execute::new(call.sandbox_id.clone(), line);
+    execute.environment = environment;
     execute.timeout_seconds = Some(call.timeout.as_secs_f64());
     let Executed { end, stdout, stderr, truncated, .. } =
         call.service.execute(&call.caller, execute).await?;
@@ -93,6 +105,10 @@ struct Read;
 
 #[async_trait]
 impl Handler for Read {
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     async fn call(&self, call: ToolCall) -> Result<Value> {
         let path = call.text("path")?.into();
         let sandbox_id = call.sandbox_id.clone();
@@ -111,6 +127,10 @@ struct Write;
 
 #[async_trait]
 impl Handler for Write {
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     async fn call(&self, call: ToolCall) -> Result<Value> {
         let path = call.text("path")?.into();
         let content = call.text("content")?.as_bytes().to_vec();
@@ -127,6 +147,10 @@ struct List;
 
 #[async_trait]
 impl Handler for List {
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
     async fn call(&self, call: ToolCall) -> Result<Value> {
         let path = call.text("path")?.into();
         let request = ListDirectory { sandbox_id: call.sandbox_id.clone(), path, depth: None };

@@ -1,6 +1,10 @@
 //! Tools: what `run_tool` can be asked for by name, and what a tool is.
 
+mod allowlist;
 mod built_in;
+mod filesystem;
+mod terminal;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,6 +18,11 @@ use stockade_core::{Code, Problem, SandboxId};
 
 use crate::service::Service;
 
+pub use allowlist::AllowlistTool;
+pub use built_in::CodeTool;
+pub use filesystem::FilesystemTool;
+pub use terminal::TerminalTool;
+
 /// What does the work of a tool.
 #[async_trait]
 pub trait Handler: Debug + Send + Sync {
@@ -24,6 +33,13 @@ pub trait Handler: Debug + Send + Sync {
     /// What went wrong, which becomes the tool's answer; [`Code::TimedOut`] becomes the failure of
     /// the whole call.
     async fn call(&self, call: ToolCall) -> Result<Value>;
+
+    /// Whether the arguments and the answer may be recorded. Where not, as for the contents of
+    /// files, a call that a crash cuts off is not gone on with, and a call under the same name
+    /// again is not answered from the record.
+    fn is_recorded(&self) -> bool {
+        true
+    }
 }
 
 /// One call of a tool.

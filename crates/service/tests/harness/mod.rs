@@ -1,26 +1,58 @@
-//! A service on a runtime in memory and a store in a temporary directory.
-#![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses a part of it")]
+//! A service on a runtime in memory and a store in a temporary directory. The service lives in an
+//! async runtime of its own, so that it can be killed: what it was doing is dropped where it stood,
+//! while the runtime with its sandboxes lives on.
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::allow_attributes,
+    reason = "each test binary uses a part of it"
+)]
+
+mod gate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use stockade_api::Caller;
-use stockade_core::OwnerId;
-use stockade_durable::Store;
+use stockade_api::{
+    Caller, CommandLine, CreateSandbox, Execute, FileContent, GetSandbox, OperationId,
+    OperationInfo, ReadEvents, ReadFile, RecordedEvent, Result, Sandbox, Sandboxes as _, WriteFile,
+};
+use stockade_core::event::Kind;
+use stockade_core::{OwnerId, SandboxId, State};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
+use stockade_durable::{Statement, Store};
 use stockade_runtime::fake::Fake;
 use stockade_service::{MIGRATIONS, Options, Service};
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::task::JoinHandle;
+
+use gate::Gated;
+pub(crate) use gate::{Gate, Side};
+
+/// How long a test waits for what must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A service with what is behind it.
 pub(crate) struct Harness {
     pub(crate) service: Service,
     pub(crate) fake: Fake,
+    pub(crate) gate: Gate,
     pub(crate) directory: TempDir,
+    store: Arc<dyn Store>,
+    options: Options,
+    process: Option<tokio::runtime::Runtime>,
 }
 
 /// Somebody.
 pub(crate) fn caller(owner: &str) -> Caller {
     Caller::new(OwnerId::new(owner).unwrap())
+}
+
+/// A command from its words.
+pub(crate) fn program(id: &SandboxId, words: &[&str]) -> Execute {
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    Execute::new(id.clone(), CommandLine::Program(words))
 }
 
 impl Harness {
@@ -32,20 +64,203 @@ impl Harness {
     /// A service that is configured.
     pub(crate) async fn with(options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let fake = Fake::new();
-        let service = launch(&directory, &fake, options).await;
-        Self { service, fake, directory }
+        let (fake, gate) = (Fake::new(), Gate::default());
+        let (process, store, service) = launch(&directory, &fake, &gate, &options).await;
+        Self { service, fake, gate, directory, store, options, process: Some(process) }
+    }
+
+    /// One that looks at its sandboxes often.
+    pub(crate) async fn watchful() -> Self {
+        let watch_interval = Duration::from_millis(20);
+        Self::with(Options { watch_interval, ..Options::default() }).await
     }
 
     /// How often the runtime was asked anything.
     pub(crate) fn runtime_calls(&self) -> usize {
         self.fake.all_calls()
     }
+
+    /// Does something in the service's process.
+    pub(crate) fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Service) -> F,
+    ) -> JoinHandle<T> {
+        self.process.as_ref().unwrap().spawn(work(self.service.clone()))
+    }
+
+    /// Does something in the service's process, and waits for its end.
+    pub(crate) async fn run<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Service) -> F,
+    ) -> T {
+        self.spawn(work).await.unwrap()
+    }
+
+    /// Kills the service, and launches another one in its place.
+    pub(crate) async fn kill(&mut self) {
+        self.end().await;
+        self.begin().await;
+    }
+
+    /// Kills the service. What the gate held goes with it.
+    pub(crate) async fn end(&mut self) {
+        let process = self.process.take().unwrap();
+        tokio::task::spawn_blocking(move || process.shutdown_timeout(PATIENCE)).await.unwrap();
+        self.gate.open();
+        self.store.close().await.unwrap();
+    }
+
+    /// Launches a service where the last one was.
+    pub(crate) async fn begin(&mut self) {
+        let Self { directory, fake, gate, options, .. } = self;
+        let (process, store, service) = launch(directory, fake, gate, options).await;
+        (self.process, self.store, self.service) = (Some(process), store, service);
+    }
+
+    /// A sandbox of `u1` with nothing special.
+    pub(crate) async fn sandbox(&self) -> SandboxId {
+        self.create(CreateSandbox::default()).await.unwrap().id
+    }
+
+    /// A sandbox of `u1`.
+    pub(crate) async fn create(&self, request: CreateSandbox) -> Result<Sandbox> {
+        self.run(|service| async move { service.create(&caller("u1"), request).await }).await
+    }
+
+    /// Starts a command of `u1` whose output is kept.
+    pub(crate) async fn stream(&self, execute: Execute) -> OperationId {
+        let started =
+            self.run(|service| async move { service.execute_stream(&caller("u1"), execute).await });
+        started.await.unwrap().workflow_id
+    }
+
+    /// What became of an operation of `u1`.
+    pub(crate) async fn ended(&self, id: &OperationId) -> OperationInfo {
+        let id = id.clone();
+        let waited =
+            self.run(|service| async move { service.wait_operation(&caller("u1"), id).await });
+        tokio::time::timeout(PATIENCE, waited).await.unwrap().unwrap()
+    }
+
+    /// What is known of a sandbox of `u1`.
+    pub(crate) async fn status(&self, id: &SandboxId) -> Sandbox {
+        let request = GetSandbox { id: id.clone(), metrics: true };
+        self.service.get_status(&caller("u1"), request).await.unwrap()
+    }
+
+    /// Waits until a sandbox of `u1` is in a state.
+    pub(crate) async fn until(&self, id: &SandboxId, state: State) -> Sandbox {
+        self.eventually(async || Some(self.status(id).await).filter(|now| now.state == state)).await
+    }
+
+    /// Waits until there is an answer.
+    pub(crate) async fn eventually<T>(&self, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let seen = async {
+            loop {
+                if let Some(answer) = look().await {
+                    break answer;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.unwrap()
+    }
+
+    /// The events of `u1`, in order.
+    pub(crate) async fn events(&self) -> Vec<RecordedEvent> {
+        let read = self.run(|service| async move {
+            service.read_events(&caller("u1"), ReadEvents::default()).await
+        });
+        let mut items = read.await.unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = items.next().await {
+            events.push(event.unwrap());
+        }
+        events
+    }
+
+    /// The kinds of the events of `u1`, in order.
+    pub(crate) async fn kinds(&self) -> Vec<Kind> {
+        self.events().await.iter().map(|event| event.payload.kind()).collect()
+    }
+
+    /// How many sandboxes the runtime holds.
+    pub(crate) async fn held(&self) -> usize {
+        use stockade_runtime::Runtime as _;
+        self.fake.list(&std::collections::BTreeMap::new()).await.unwrap().len()
+    }
+
+    /// Writes a file of `u1`.
+    pub(crate) async fn write(&self, id: &SandboxId, path: &str, text: &str) -> Result<u64> {
+        let (id, path, text) = (id.clone(), path.to_owned(), text.to_owned());
+        self.run(|service| async move { write(&service, &id, &path, &text).await }).await
+    }
+
+    /// Reads a file of `u1`.
+    pub(crate) async fn read(&self, id: &SandboxId, path: &str) -> Result<String> {
+        let request =
+            ReadFile { sandbox_id: id.clone(), path: path.into(), offset: 0, length: None };
+        let read = async |service: Service| service.read_file(&caller("u1"), request).await;
+        let mut content = read(self.service.clone()).await?;
+        let mut text = String::new();
+        content.0.read_to_string(&mut text).await.unwrap();
+        Ok(text)
+    }
+
+    /// Changes the database behind the service's back.
+    pub(crate) async fn tamper(&self, sql: &'static str) {
+        self.store.execute(vec![Statement::new(sql, vec![])]).await.unwrap();
+    }
+
+    /// Whether a text is anywhere in the files of the database.
+    pub(crate) fn database_holds(&self, text: &str) -> bool {
+        let files = std::fs::read_dir(self.directory.path()).unwrap();
+        files.into_iter().any(|file| {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        })
+    }
 }
 
-async fn launch(directory: &TempDir, fake: &Fake, options: Options) -> Service {
+/// Writes a file of `u1`.
+pub(crate) async fn write(
+    service: &Service,
+    id: &SandboxId,
+    path: &str,
+    text: &str,
+) -> Result<u64> {
+    let request =
+        WriteFile { sandbox_id: id.clone(), path: path.into(), mode: None, uid: None, gid: None };
+    let content = FileContent(Box::pin(std::io::Cursor::new(text.as_bytes().to_vec())));
+    Ok(service.write_file(&caller("u1"), request, content).await?.size_bytes)
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.shutdown_background();
+        }
+    }
+}
+
+async fn launch(
+    directory: &TempDir,
+    fake: &Fake,
+    gate: &Gate,
+    options: &Options,
+) -> (tokio::runtime::Runtime, Arc<dyn Store>, Service) {
+    let mut process = tokio::runtime::Builder::new_multi_thread();
+    let process = process.worker_threads(2).enable_all().build().unwrap();
     let path = directory.path().join("stockade.db");
-    let store = sqlite::Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(store).await.unwrap());
-    Service::launch(store, vec![Arc::new(fake.clone())], options).await.unwrap()
+    let gated = Arc::new(Gated::new(fake.clone(), gate.clone()));
+    let options = options.clone();
+    let launched = process.spawn(async move {
+        let synchronous = Synchronous::Normal;
+        let opened = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
+        let store: Arc<dyn Store> = Arc::new(Sqlite::open(opened).await.unwrap());
+        let service = Service::launch(store.clone(), vec![gated], options).await.unwrap();
+        (store, service)
+    });
+    let (store, service) = launched.await.unwrap();
+    (process, store, service)
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stockade_api::{
-    Caller, FileContent, MakeDirectory, MoveFile, RemoveFile, ReplaceText, Replaced, Result,
+    Bytes, Caller, FileContent, MakeDirectory, MoveFile, RemoveFile, ReplaceText, Replaced, Result,
     SetPermissions, WriteFile, Written,
 };
 use stockade_core::access::Level;
 use stockade_core::sandbox::User;
-use stockade_core::{Code, Operation, Problem, SandboxId};
+use stockade_core::{Code, Problem, SandboxId};
 use stockade_durable::{Context, Failure, StartOptions, Step};
-use stockade_runtime::{Content, ReadRange, Runtime, WriteOptions};
+use stockade_runtime::{Content, ReadRange, Runtime, SandboxPath, WriteOptions};
 use tokio::io::AsyncReadExt as _;
 
-use super::{allowed, as_path, used};
+use super::{allowed, as_bytes, as_path, reached, used};
 use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
@@ -51,32 +51,56 @@ impl Change {
         }
     }
 
-    /// Whether the sandbox's rules allow it.
-    fn check(&self, owned: &Owned) -> Result<()> {
+    /// What is changed, if the sandbox's rules allow it: a path, and for a move the other one.
+    async fn check(&self, runtime: &dyn Runtime, owned: &Owned) -> Result<Places> {
         let rules = &owned.rules;
+        let writes = async |path: &Bytes| {
+            let path = allowed(runtime, owned, Level::ReadWrite, path, true).await?;
+            Ok(Places { path, to: None })
+        };
         match self {
-            Self::Write(WriteFile { path, uid, gid, .. }) => {
+            Self::Write(WriteFile { path, uid, gid, .. })
+            | Self::SetPermissions(SetPermissions { path, uid, gid, .. }) => {
                 owner(*uid, *gid)?;
-                allowed(owned, Level::ReadWrite, path).map(drop)
+                writes(path).await
             }
-            Self::MakeDirectory(MakeDirectory { path, .. }) => {
-                allowed(owned, Level::ReadWrite, path).map(drop)
-            }
-            Self::SetPermissions(SetPermissions { path, uid, gid, .. }) => {
-                owner(*uid, *gid)?;
-                allowed(owned, Level::ReadWrite, path).map(drop)
-            }
+            Self::MakeDirectory(MakeDirectory { path, .. }) => writes(path).await,
             Self::Move(MoveFile { from, to, .. }) => {
-                as_path(from)?;
-                as_path(to)?;
-                rules.allows_move(&from.0, &to.0).map_err(|error| of_access(&error))
+                let (mut path, mut to) = (as_path(from)?, as_path(to)?);
+                let allows = |path: &SandboxPath, to: &SandboxPath| {
+                    let allowed = rules.allows_move(as_bytes(path), as_bytes(to));
+                    allowed.map_err(|error| of_access(&error))
+                };
+                allows(&path, &to)?;
+                if !rules.is_empty() {
+                    path = reached(runtime, owned, &path, false).await?;
+                    to = reached(runtime, owned, &to, false).await?;
+                    allows(&path, &to)?;
+                }
+                Ok(Places { path, to: Some(to) })
             }
             Self::Remove(RemoveFile { path, .. }) => {
-                as_path(path)?;
-                rules.allows_tree(Level::ReadWrite, &path.0).map_err(|error| of_access(&error))
+                let mut path = as_path(path)?;
+                let allows = |path: &SandboxPath| {
+                    let allowed = rules.allows_tree(Level::ReadWrite, as_bytes(path));
+                    allowed.map_err(|error| of_access(&error))
+                };
+                allows(&path)?;
+                if !rules.is_empty() {
+                    path = reached(runtime, owned, &path, false).await?;
+                    allows(&path)?;
+                }
+                Ok(Places { path, to: None })
             }
         }
     }
+}
+
+/// What a change is about, as it was found.
+struct Places {
+    path: SandboxPath,
+    /// The name that it gets.
+    to: Option<SandboxPath>,
 }
 
 /// Whose something becomes.
@@ -91,7 +115,7 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> Result<Option<User>> {
 /// Makes a change that needs no content.
 pub(crate) async fn change(service: &Service, caller: &Caller, change: Change) -> Result<u64> {
     let owned = used(service, caller, change.sandbox()).await?;
-    change.check(&owned)?;
+    change.check(&**service.inner.runtime(&owned.runtime)?, &owned).await?;
     operation::run(&service.engine, NAME, caller, &change).await
 }
 
@@ -104,13 +128,11 @@ pub(crate) async fn write(
 ) -> Result<Written> {
     let change = Change::Write(request);
     let owned = used(service, caller, change.sandbox()).await?;
-    change.check(&owned)?;
-    let id = operation::workflow_id(caller)?;
-    service.inner.pending.leave(&id, Handed { content: Some(content), ..Handed::default() });
-    let options = StartOptions { id: Some(id.clone()), ..StartOptions::default() };
-    let started = operation::start(&service.engine, NAME, caller, &change, options).await;
-    let handle = started.inspect_err(|_| drop(service.inner.pending.take(&id)))?;
-    let size_bytes = handle.get_result().await.map_err(of_store)?;
+    change.check(&**service.inner.runtime(&owned.runtime)?, &owned).await?;
+    let handed = Handed { content: Some(content), ..Handed::default() };
+    let options = StartOptions::default();
+    let started = operation::start_with(service, NAME, caller, &change, handed, options);
+    let size_bytes = started.await?.get_result().await.map_err(of_store)?;
     Ok(Written { size_bytes })
 }
 
@@ -128,7 +150,7 @@ pub(crate) async fn replace(
         if edit.old.0.is_empty() {
             return Err(invalid("a text that is replaced is not empty"));
         }
-        let path = allowed(&owned, Level::ReadWrite, &edit.path)?;
+        let path = allowed(&**runtime, &owned, Level::ReadWrite, &edit.path, true).await?;
         let info = runtime.stat(&owned.id, &path).await.map_err(failed)?;
         let range = ReadRange { offset: 0, length: Some(EDIT_BYTES + 1) };
         let mut before = Vec::new();
@@ -176,15 +198,14 @@ pub(crate) async fn perform(
     input: Input<Change>,
 ) -> std::result::Result<u64, Failure> {
     let change = &input.request;
-    let owned = inner.acl(&context, &input.owner, change.sandbox(), Operation::Use).await?;
-    let _in_use = inner.activity.begin(&owned.id);
     let content = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.content));
+    let owned = inner.using(&context, &input.owner, change.sandbox()).await?;
     let written = context
         .step_with("change", with_next(), async |_: Step| {
-            change.check(&owned).map_err(to_failure)?;
-            let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
+            let runtime = &**inner.runtime(&owned.runtime).map_err(to_failure)?;
+            let places = change.check(runtime, &owned).await.map_err(to_failure)?;
             let content = content.take().map(|FileContent(content)| content);
-            act(&**runtime, &owned, change, content).await.map_err(to_failure)
+            act(runtime, &owned, change, &places, content).await.map_err(to_failure)
         })
         .await?;
     context.finish_with(vec![owned.touch()]);
@@ -195,10 +216,11 @@ async fn act(
     runtime: &dyn Runtime,
     owned: &Owned,
     change: &Change,
+    places: &Places,
     content: Option<Content>,
 ) -> Result<u64> {
     let failed = |error| of_runtime(&error);
-    let id = &owned.id;
+    let (id, path) = (&owned.id, &places.path);
     match change {
         Change::Write(request) => {
             let content = content.ok_or_else(interrupted)?;
@@ -207,29 +229,26 @@ async fn act(
                 owner: owner(request.uid, request.gid)?,
                 make_parents: true,
             };
-            let path = as_path(&request.path)?;
-            runtime.write_file(id, &path, content, options).await.map_err(failed)
+            runtime.write_file(id, path, content, options).await.map_err(failed)
         }
         Change::MakeDirectory(request) => {
             let mode = request.mode.unwrap_or(0o755);
             let options = WriteOptions { mode, owner: None, make_parents: true };
-            let path = as_path(&request.path)?;
-            runtime.make_directory(id, &path, options).await.map_err(failed)?;
+            runtime.make_directory(id, path, options).await.map_err(failed)?;
             Ok(0)
         }
-        Change::Move(request) => {
-            let (from, to) = (as_path(&request.from)?, as_path(&request.to)?);
-            runtime.rename(id, &from, &to).await.map_err(failed)?;
+        Change::Move(_) => {
+            let to = places.to.as_ref().unwrap_or(path);
+            runtime.rename(id, path, to).await.map_err(failed)?;
             Ok(0)
         }
-        Change::Remove(request) => {
-            runtime.remove(id, &as_path(&request.path)?).await.map_err(failed)?;
+        Change::Remove(_) => {
+            runtime.remove(id, path).await.map_err(failed)?;
             Ok(0)
         }
         Change::SetPermissions(request) => {
-            let path = as_path(&request.path)?;
             let owner = owner(request.uid, request.gid)?;
-            runtime.set_attributes(id, &path, request.mode, owner).await.map_err(failed)?;
+            runtime.set_attributes(id, path, request.mode, owner).await.map_err(failed)?;
             Ok(0)
         }
     }

@@ -7,9 +7,9 @@ use stockade_api::{
 };
 use stockade_core::access::Level;
 use stockade_core::{Code, Problem};
-use stockade_runtime::{FileKind, ReadRange, Runtime};
+use stockade_runtime::{FileKind, ReadRange, Runtime, SandboxPath};
 
-use super::{allowed, as_path, entry, join, used};
+use super::{allowed, as_bytes, as_path, entry, join, used};
 use crate::failure::{invalid, of_runtime};
 use crate::guard::Owned;
 use crate::service::Service;
@@ -27,8 +27,9 @@ pub(crate) async fn stat(
     request: StatFile,
 ) -> Result<FileEntry> {
     let owned = used(service, caller, &request.sandbox_id).await?;
-    let path = allowed(&owned, Level::Read, &request.path)?;
-    let info = service.inner.runtime(&owned.runtime)?.stat(&owned.id, &path).await;
+    let runtime = &**service.inner.runtime(&owned.runtime)?;
+    let path = allowed(runtime, &owned, Level::Read, &request.path, false).await?;
+    let info = runtime.stat(&owned.id, &path).await;
     Ok(entry(&request.path.0, &info.map_err(|error| of_runtime(&error))?))
 }
 
@@ -39,9 +40,10 @@ pub(crate) async fn read(
     request: ReadFile,
 ) -> Result<FileContent> {
     let owned = used(service, caller, &request.sandbox_id).await?;
-    let path = allowed(&owned, Level::Read, &request.path)?;
+    let runtime = &**service.inner.runtime(&owned.runtime)?;
+    let path = allowed(runtime, &owned, Level::Read, &request.path, true).await?;
     let range = ReadRange { offset: request.offset, length: request.length };
-    let content = service.inner.runtime(&owned.runtime)?.read_file(&owned.id, &path, range).await;
+    let content = runtime.read_file(&owned.id, &path, range).await;
     content.map(FileContent).map_err(|error| of_runtime(&error))
 }
 
@@ -52,9 +54,10 @@ pub(crate) async fn list(
     request: ListDirectory,
 ) -> Result<Listing> {
     let owned = used(service, caller, &request.sandbox_id).await?;
-    allowed(&owned, Level::Read, &request.path)?;
+    let runtime = &**service.inner.runtime(&owned.runtime)?;
+    let root = allowed(runtime, &owned, Level::Read, &request.path, true).await?;
     let depth = request.depth.unwrap_or(1).clamp(1, DEPTH);
-    walk(service, &owned, &request.path, depth, |_| true).await
+    walk(runtime, &owned, &root, depth, |_| true).await
 }
 
 /// The files that a pattern matches.
@@ -64,11 +67,12 @@ pub(crate) async fn search(
     request: SearchFiles,
 ) -> Result<Listing> {
     let owned = used(service, caller, &request.sandbox_id).await?;
-    allowed(&owned, Level::Read, &request.path)?;
+    let runtime = &**service.inner.runtime(&owned.runtime)?;
+    let root = allowed(runtime, &owned, Level::Read, &request.path, true).await?;
     let glob = GlobBuilder::new(&request.pattern).literal_separator(true).build();
     let glob = glob.map_err(|error| invalid(error.to_string()))?.compile_matcher();
-    let found = |path: &[u8]| matches(&glob, &request.path.0, path);
-    walk(service, &owned, &request.path, DEPTH, found).await
+    let found = |path: &[u8]| matches(&glob, as_bytes(&root), path);
+    walk(runtime, &owned, &root, DEPTH, found).await
 }
 
 fn matches(glob: &GlobMatcher, base: &[u8], path: &[u8]) -> bool {
@@ -80,29 +84,28 @@ fn matches(glob: &GlobMatcher, base: &[u8], path: &[u8]) -> bool {
 
 /// Goes through a tree, a directory before what is in it, and follows no link.
 async fn walk(
-    service: &Service,
+    runtime: &dyn Runtime,
     owned: &Owned,
-    root: &Bytes,
+    root: &SandboxPath,
     depth: u32,
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Listing> {
-    let runtime: &dyn Runtime = &**service.inner.runtime(&owned.runtime)?;
     let mut listing = Listing::default();
-    let mut waiting = vec![(root.0.clone(), depth)];
+    let mut waiting = vec![(as_bytes(root).to_vec(), depth)];
     let mut seen = 0;
     while let Some((directory, depth)) = waiting.pop() {
         let path = as_path(&Bytes(directory.clone()))?;
         let names = match runtime.read_directory(&owned.id, &path).await {
             Ok(names) => names,
             // It went while the tree was gone through.
-            Err(_) if directory != root.0 => continue,
+            Err(_) if directory != as_bytes(root) => continue,
             Err(error) => return Err(of_runtime(&error)),
         };
         let mut below = Vec::new();
         for info in names {
             seen += 1;
             if seen > ENTRIES {
-                let message = format!("there are more than {ENTRIES} files below {}", root.lossy());
+                let message = format!("there are more than {ENTRIES} files below {root}");
                 return Err(Problem::new(Code::InvalidInput, message));
             }
             let path = join(&directory, &info.name);

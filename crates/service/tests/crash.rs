@@ -1,0 +1,375 @@
+//! The service is killed at every point of an operation, and another one goes on: nothing is lost,
+//! nothing is done twice, each event is told once.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod harness;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use harness::{Harness, Side, caller, program};
+use stockade_api::{
+    ById, CreateSandbox, Ending, Execute, Executed, Expiry, OperationId, OperationStatus,
+    OutputChunk, ReadOutput, Renew, Sandboxes as _, TakeSnapshot,
+};
+use stockade_core::event::Kind;
+use stockade_core::{Code, SandboxId, State};
+use stockade_durable::Filter;
+use stockade_runtime::{Ending as Ended, Stream};
+use tokio::sync::Semaphore;
+
+/// The places at which a call of a runtime can be cut off.
+const SIDES: [Side; 2] = [Side::Before, Side::Behind];
+
+fn id(text: &str) -> SandboxId {
+    SandboxId::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn during_create() {
+    for call in ["create", "renew"] {
+        for side in SIDES {
+            let mut harness = Harness::new().await;
+            harness.gate.hold(call, side);
+            let request = CreateSandbox { id: Some(id("sb1")), ..CreateSandbox::default() };
+            let asked = request.clone();
+            let cut = harness.spawn(|service| async move {
+                service.create(&caller("u1").once("k"), asked).await
+            });
+            harness.gate.holds(1).await;
+            harness.kill().await;
+            assert!(cut.await.is_err(), "the call went with its process");
+            let sandbox = harness.until(&id("sb1"), State::Running).await;
+            let again = harness.run(|service| async move {
+                service.create(&caller("u1").once("k"), request).await
+            });
+            assert_eq!(again.await.unwrap().id, sandbox.id, "the same name finds the same");
+            assert_eq!(harness.held().await, 1, "{call} {side:?}");
+            assert_eq!(harness.kinds().await, [Kind::SandboxCreated]);
+        }
+    }
+}
+
+/// A program that counts how often it is run, says something, and waits to be let go.
+fn counted(harness: &Harness) -> (Arc<AtomicUsize>, Arc<Semaphore>) {
+    let (runs, door) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (counter, waiting) = (runs.clone(), door.clone());
+    harness.fake.program("counted", move |process| {
+        let (counter, waiting) = (counter.clone(), waiting.clone());
+        async move {
+            counter.fetch_add(1, Ordering::SeqCst);
+            for word in ["one ", "two ", "three ", "four"] {
+                process.write(Stream::Output, word.as_bytes());
+                process.write(Stream::Error, b"!");
+                let Ok(pass) = waiting.acquire().await else { break };
+                pass.forget();
+            }
+            Ended::Exited(3)
+        }
+    });
+    (runs, door)
+}
+
+#[tokio::test]
+async fn during_execute() {
+    for side in SIDES {
+        let mut harness = Harness::new().await;
+        let (runs, door) = counted(&harness);
+        let sandbox = harness.sandbox().await;
+        harness.gate.hold("execute", side);
+        let execute = program(&sandbox, &["counted"]);
+        let asked = execute.clone();
+        let _cut = harness
+            .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
+        harness.gate.holds(1).await;
+        harness.kill().await;
+        door.add_permits(4);
+        assert_counted(&harness, execute, &runs).await;
+    }
+}
+
+#[tokio::test]
+async fn when_a_command_has_ended_and_nobody_recorded_it() {
+    let mut harness = Harness::new().await;
+    let (runs, door) = counted(&harness);
+    let sandbox = harness.sandbox().await;
+    let execute = program(&sandbox, &["counted"]);
+    let asked = execute.clone();
+    let _cut = harness
+        .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
+    harness.eventually(async || (runs.load(Ordering::SeqCst) == 1).then_some(())).await;
+    harness.end().await;
+    door.add_permits(4);
+    harness.begin().await;
+    assert_counted(&harness, execute, &runs).await;
+    // What is recorded is let go of in the runtime.
+    harness.eventually(async || (harness.fake.calls("acknowledge") == 1).then_some(())).await;
+}
+
+async fn assert_counted(harness: &Harness, execute: Execute, runs: &AtomicUsize) {
+    let executed: Executed = harness
+        .run(|service| async move { service.execute(&caller("u1").once("k"), execute).await })
+        .await
+        .unwrap();
+    assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(3)));
+    assert_eq!(
+        (&*executed.stdout.lossy(), &*executed.stderr.lossy()),
+        ("one two three four", "!!!!")
+    );
+    assert_eq!(runs.load(Ordering::SeqCst), 1, "never twice");
+    assert_eq!(harness.kinds().await, [Kind::SandboxCreated, Kind::CommandCompleted]);
+}
+
+#[tokio::test]
+async fn a_command_whose_input_is_gone_is_not_begun() {
+    let mut harness = Harness::new().await;
+    let sandbox = harness.sandbox().await;
+    harness.gate.hold("execute", Side::Before);
+    let mut execute = program(&sandbox, &["cat"]);
+    execute.stdin = Some(b"to-be-read".into());
+    let asked = execute.clone();
+    let _cut = harness
+        .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
+    harness.gate.holds(1).await;
+    harness.kill().await;
+    let filter = Filter { name: Some("sandbox.execute".to_owned()), ..Filter::default() };
+    harness
+        .eventually(async || {
+            let list = harness.service.engine().list(filter.clone()).await.unwrap();
+            list[0].status.is_terminal().then_some(())
+        })
+        .await;
+    let refused = harness
+        .run(|service| async move { service.execute(&caller("u1").once("k"), execute).await })
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, Code::Cancelled);
+    assert_eq!(harness.fake.calls("execute"), 0);
+}
+
+#[tokio::test]
+async fn during_each_step_of_a_life() {
+    type Ask = fn(SandboxId) -> (&'static str, &'static [&'static str], State);
+    let steps: [(Ask, &[Kind]); 5] = [
+        (|_| ("pause", &["pause"], State::Paused), &[Kind::SandboxPaused]),
+        (|_| ("resume", &["resume"], State::Running), &[Kind::SandboxPaused, Kind::SandboxResumed]),
+        (|_| ("stop", &["pause", "snapshot", "cleanup"], State::Stopped), &[Kind::SandboxPaused]),
+        (
+            |_| ("start", &["cleanup", "create", "renew"], State::Running),
+            &[Kind::SandboxPaused, Kind::SandboxResumed],
+        ),
+        (|_| ("kill", &["cleanup"], State::Terminated), &[Kind::SandboxKilled]),
+    ];
+    for (ask, kinds) in steps {
+        let (operation, calls, state) = ask(id("any"));
+        for call in calls {
+            for side in SIDES {
+                let mut harness = Harness::new().await;
+                let sandbox = harness.sandbox().await;
+                write(&harness, &sandbox, "kept").await;
+                match operation {
+                    "resume" => step(&harness, &sandbox, "pause").await,
+                    "start" => step(&harness, &sandbox, "stop").await,
+                    _ => {}
+                }
+                harness.gate.hold(call, side);
+                let by_id = ById { id: sandbox.clone() };
+                let _cut = harness
+                    .spawn(|service| async move { ask_for(&service, operation, by_id).await });
+                harness.gate.holds(1).await;
+                harness.kill().await;
+                harness.until(&sandbox, state).await;
+                harness.service.sweep().await;
+                let held = usize::from(matches!(state, State::Running | State::Paused));
+                assert_eq!(harness.held().await, held, "{operation}: {call} {side:?}");
+                let mut expected = vec![Kind::SandboxCreated];
+                expected.extend(kinds);
+                assert_eq!(harness.kinds().await, expected, "{operation}: {call} {side:?}");
+                if state == State::Stopped {
+                    step(&harness, &sandbox, "start").await;
+                }
+                if matches!(operation, "stop" | "start") {
+                    assert_eq!(
+                        read(&harness, &sandbox).await,
+                        "kept",
+                        "{operation}: {call} {side:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+async fn ask_for(
+    service: &stockade_service::Service,
+    operation: &str,
+    by_id: ById,
+) -> stockade_api::Result<stockade_api::Sandbox> {
+    let me = caller("u1");
+    match operation {
+        "pause" => service.pause(&me, by_id).await,
+        "resume" => service.resume(&me, by_id).await,
+        "stop" => service.stop(&me, by_id).await,
+        "start" => service.start(&me, by_id).await,
+        _ => service.kill(&me, by_id).await,
+    }
+}
+
+async fn step(harness: &Harness, sandbox: &SandboxId, operation: &'static str) {
+    let by_id = ById { id: sandbox.clone() };
+    harness
+        .run(move |service| async move { ask_for(&service, operation, by_id).await })
+        .await
+        .unwrap();
+}
+
+async fn write(harness: &Harness, sandbox: &SandboxId, text: &'static str) {
+    harness.write(sandbox, "/w/f", text).await.unwrap();
+}
+
+async fn read(harness: &Harness, sandbox: &SandboxId) -> String {
+    harness.read(sandbox, "/w/f").await.unwrap()
+}
+
+#[tokio::test]
+async fn during_renew_snapshot_and_the_writing_of_a_file() {
+    for side in SIDES {
+        let mut harness = Harness::new().await;
+        let sandbox = harness.sandbox().await;
+        let before = harness.status(&sandbox).await.expires_at.unwrap();
+        harness.gate.hold("renew", side);
+        let renew = Renew { id: sandbox.clone(), ttl_seconds: 7200.0, shorten: false };
+        let _cut =
+            harness.spawn(|service| async move { service.renew(&caller("u1"), renew).await });
+        harness.gate.holds(1).await;
+        harness.kill().await;
+        harness
+            .eventually(async || {
+                (harness.status(&sandbox).await.expires_at.unwrap() > before).then_some(())
+            })
+            .await;
+        assert_eq!(harness.kinds().await, [Kind::SandboxCreated, Kind::SandboxRenewed]);
+
+        harness.gate.hold("snapshot", side);
+        let request = TakeSnapshot { sandbox_id: sandbox.clone(), id: None };
+        let _cut =
+            harness.spawn(|service| async move { service.snapshot(&caller("u1"), request).await });
+        harness.gate.holds(1).await;
+        harness.kill().await;
+        let taken = harness
+            .eventually(async || {
+                let names = stockade_api::Names {};
+                harness.service.snapshots(&caller("u1"), names).await.unwrap().pop()
+            })
+            .await;
+        assert_eq!(taken.sandbox_id, sandbox);
+
+        harness.gate.hold("write_file", side);
+        let (gate, target) = (harness.gate.clone(), sandbox.clone());
+        let _cut = harness.spawn(|service| async move {
+            harness::write(&service, &target, "/f", "content").await
+        });
+        gate.holds(1).await;
+        harness.kill().await;
+        // Whole or not at all, and whoever asks for the record is told which.
+        let written = harness.read(&sandbox, "/f").await;
+        match side {
+            Side::Before => assert_eq!(written.unwrap_err().code, Code::FileNotFound),
+            Side::Behind => assert_eq!(written.unwrap(), "content"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_without_gap_or_double() {
+    let mut harness = Harness::new().await;
+    let (runs, door) = counted(&harness);
+    let sandbox = harness.sandbox().await;
+    let operation = harness.stream(program(&sandbox, &["counted"])).await;
+    for _ in 0..4 {
+        let before = output(&harness, &operation, false).await.0.len();
+        door.add_permits(1);
+        harness
+            .eventually(async || {
+                let now = output(&harness, &operation, false).await.0.len();
+                (now > before || now == "one two three four".len()).then_some(())
+            })
+            .await;
+        harness.kill().await;
+    }
+    let told = output(&harness, &operation, true).await;
+    assert_eq!(told, ("one two three four".to_owned(), "!!!!".to_owned(), 1));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(harness.ended(&operation).await.status, OperationStatus::Succeeded);
+    let commands = harness.kinds().await.into_iter().filter(|kind| *kind == Kind::CommandCompleted);
+    assert_eq!(commands.count(), 1);
+}
+
+/// What a stream holds: output, errors, and how often it ends. Its numbers have no gaps.
+async fn output(
+    harness: &Harness,
+    operation: &OperationId,
+    follow: bool,
+) -> (String, String, usize) {
+    let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow };
+    let read =
+        harness.run(|service| async move { service.read_output(&caller("u1"), request).await });
+    let mut items = read.await.unwrap();
+    let (mut stdout, mut stderr, mut ends, mut next) = (String::new(), String::new(), 0, 0);
+    while let Some(item) = items.next().await {
+        let item = item.unwrap();
+        assert_eq!(item.sequence, next);
+        next += 1;
+        match item.chunk {
+            OutputChunk::Stdout { data } => stdout.push_str(&data.lossy()),
+            OutputChunk::Stderr { data } => stderr.push_str(&data.lossy()),
+            OutputChunk::Truncated { .. } => panic!("nothing is left out"),
+            OutputChunk::Exit(_) => ends += 1,
+        }
+    }
+    (stdout, stderr, ends)
+}
+
+#[tokio::test]
+async fn a_command_in_a_sandbox_that_was_paused_is_not_lost() {
+    let mut harness = Harness::new().await;
+    let (runs, door) = counted(&harness);
+    let sandbox = harness.sandbox().await;
+    let operation = harness.stream(program(&sandbox, &["counted"])).await;
+    harness.eventually(async || (runs.load(Ordering::SeqCst) == 1).then_some(())).await;
+    step(&harness, &sandbox, "pause").await;
+    harness.kill().await;
+    step(&harness, &sandbox, "resume").await;
+    door.add_permits(4);
+    assert_eq!(output(&harness, &operation, true).await.2, 1);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_watcher_does_not_take_a_sandbox_for_lost_that_is_being_stopped() {
+    for _ in 0..5 {
+        let mut harness = Harness::watchful().await;
+        let sandbox = harness.sandbox().await;
+        write(&harness, &sandbox, "kept").await;
+        harness.gate.hold("cleanup", Side::Behind);
+        let by_id = ById { id: sandbox.clone() };
+        let _cut = harness.spawn(|service| async move { service.stop(&caller("u1"), by_id).await });
+        harness.gate.holds(1).await;
+        harness.kill().await;
+        harness.until(&sandbox, State::Stopped).await;
+        step(&harness, &sandbox, "start").await;
+        assert_eq!(read(&harness, &sandbox).await, "kept");
+    }
+}
+
+#[tokio::test]
+async fn a_life_that_ended_while_nobody_ran_ends_at_once() {
+    let mut harness = Harness::new().await;
+    let expiry = Expiry::Seconds(0.3);
+    let sandbox =
+        harness.create(CreateSandbox { expiry, ..CreateSandbox::default() }).await.unwrap();
+    harness.kill().await;
+    let ended = harness.until(&sandbox.id, State::Terminated).await;
+    assert_eq!(ended.reason.as_deref(), Some("expired"));
+    assert_eq!(harness.held().await, 0);
+}

@@ -1,0 +1,255 @@
+//! A runtime in memory with a gate before and behind each call, where a test can hold it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stockade_core::sandbox::User;
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_runtime::fake::Fake;
+use stockade_runtime::{
+    Capability, Command, Connection, Content, Exec, FileInfo, Offsets, ReadRange, Result, Runtime,
+    SandboxPath, SnapshotInfo, Status, Target, Unsupported, WindowSize, WriteOptions,
+};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Where a call is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Before it does anything.
+    Before,
+    /// When it is done, and nobody has heard of it.
+    Behind,
+}
+
+/// Holds the calls of one operation, until it is opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(watch::Sender<Held>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    place: Option<(&'static str, Side)>,
+    count: usize,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(watch::Sender::new(Held::default()))
+    }
+}
+
+impl Gate {
+    /// Holds the calls of an operation, by the name of its method, from now on.
+    pub(crate) fn hold(&self, operation: &'static str, side: Side) {
+        self.0.send_replace(Held { place: Some((operation, side)), count: 0 });
+    }
+
+    /// Waits until so many calls are held.
+    pub(crate) async fn holds(&self, count: usize) {
+        let mut held = self.0.subscribe();
+        let reached = held.wait_for(|held| held.count >= count);
+        tokio::time::timeout(super::PATIENCE, reached).await.unwrap().unwrap();
+    }
+
+    /// Lets all go on.
+    pub(crate) fn open(&self) {
+        self.0.send_replace(Held::default());
+    }
+
+    async fn pass(&self, operation: &'static str, side: Side) {
+        let is_held = |held: &Held| held.place == Some((operation, side));
+        if !is_held(&self.0.borrow()) {
+            return;
+        }
+        self.0.send_modify(|held| held.count += 1);
+        let _ = self.0.subscribe().wait_for(|held| !is_held(held)).await;
+    }
+}
+
+/// The runtime. What it runs lives where it was made, not where it is called.
+#[derive(Debug)]
+pub(crate) struct Gated {
+    fake: Fake,
+    gate: Gate,
+    home: Handle,
+}
+
+impl Gated {
+    /// A runtime whose commands live in the async runtime of the caller.
+    pub(crate) fn new(fake: Fake, gate: Gate) -> Self {
+        Self { fake, gate, home: Handle::current() }
+    }
+
+    async fn through<T>(&self, name: &'static str, call: impl Future<Output = T> + Send) -> T {
+        self.gate.pass(name, Side::Before).await;
+        let answer = AtHome { call: Box::pin(call), home: &self.home }.await;
+        self.gate.pass(name, Side::Behind).await;
+        answer
+    }
+}
+
+/// A call whose tasks are spawned elsewhere.
+struct AtHome<'a, F> {
+    call: Pin<Box<F>>,
+    home: &'a Handle,
+}
+
+impl<F: Future> Future for AtHome<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _home = self.home.enter();
+        self.call.as_mut().poll(context)
+    }
+}
+
+#[async_trait]
+impl Runtime for Gated {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {
+        self.fake.supports(capability).await
+    }
+
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
+        self.through("create", self.fake.create(id, spec)).await
+    }
+
+    async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()> {
+        self.through("ship", self.fake.ship(id, from, to)).await
+    }
+
+    async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {
+        self.through("execute", self.fake.execute(id, exec, command)).await
+    }
+
+    async fn collect(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        to: &Path,
+        limit_bytes: u64,
+    ) -> Result<()> {
+        self.through("collect", self.fake.collect(id, from, to, limit_bytes)).await
+    }
+
+    async fn cleanup(&self, id: &SandboxId) -> Result<()> {
+        self.through("cleanup", self.fake.cleanup(id)).await
+    }
+
+    async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
+        self.through("attach", self.fake.attach(id, exec, from)).await
+    }
+
+    async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
+        self.through("signal", self.fake.signal(id, exec, signal)).await
+    }
+
+    async fn kill(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        self.through("kill", self.fake.kill(id, exec)).await
+    }
+
+    async fn resize(&self, id: &SandboxId, exec: &ExecId, size: WindowSize) -> Result<()> {
+        self.through("resize", self.fake.resize(id, exec, size)).await
+    }
+
+    async fn acknowledge(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        self.through("acknowledge", self.fake.acknowledge(id, exec)).await
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Status> {
+        self.through("inspect", self.fake.inspect(id)).await
+    }
+
+    async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
+        self.through("list", self.fake.list(labels)).await
+    }
+
+    async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
+        self.through("renew", self.fake.renew(id, lease)).await
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<()> {
+        self.through("pause", self.fake.pause(id)).await
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<()> {
+        self.through("resume", self.fake.resume(id)).await
+    }
+
+    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
+        self.through("snapshot", self.fake.snapshot(id, snapshot)).await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {
+        self.through("remove_snapshot", self.fake.remove_snapshot(snapshot)).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        self.through("snapshots", self.fake.snapshots()).await
+    }
+
+    async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>> {
+        self.through("connect", self.fake.connect(id, target)).await
+    }
+
+    async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
+        self.through("stat", self.fake.stat(id, path)).await
+    }
+
+    async fn read_directory(&self, id: &SandboxId, path: &SandboxPath) -> Result<Vec<FileInfo>> {
+        self.through("read_directory", self.fake.read_directory(id, path)).await
+    }
+
+    async fn read_file(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        range: ReadRange,
+    ) -> Result<Content> {
+        self.through("read_file", self.fake.read_file(id, path, range)).await
+    }
+
+    async fn write_file(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        content: Content,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        self.through("write_file", self.fake.write_file(id, path, content, options)).await
+    }
+
+    async fn make_directory(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        options: WriteOptions,
+    ) -> Result<()> {
+        self.through("make_directory", self.fake.make_directory(id, path, options)).await
+    }
+
+    async fn set_attributes(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        self.through("set_attributes", self.fake.set_attributes(id, path, mode, owner)).await
+    }
+
+    async fn rename(&self, id: &SandboxId, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
+        self.through("rename", self.fake.rename(id, from, to)).await
+    }
+
+    async fn remove(&self, id: &SandboxId, path: &SandboxPath) -> Result<()> {
+        self.through("remove", self.fake.remove(id, path)).await
+    }
+}
