@@ -2,10 +2,11 @@
 //! answer with, as Rust types and as JSON.
 //!
 //! `service` implements it by doing, `client` by asking a server. Nothing here decides or does
-//! anything.
+//! anything of itself.
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`; `wire` says how they travel.
+//! `scoped` is another form of the same operations: one sandbox as an object.
 
 mod bytes;
 mod caller;
@@ -16,6 +17,7 @@ mod files;
 mod operation;
 mod sandbox;
 mod sandboxes;
+pub mod scoped;
 mod session;
 mod snapshot;
 mod stream;
