@@ -32,6 +32,7 @@ use tokio::time::timeout;
 
 use self::call::{Answered, Client, misunderstood};
 use self::input::Written;
+use self::snapshot::Prepared;
 use self::start::Starter;
 use self::stream::Followed;
 use super::directory::Directory;
@@ -138,24 +139,33 @@ impl Runtime for Native {
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
-        // Kept until the keeper has taken the layers over.
-        let prepared = match &spec.root {
-            Root::Snapshot(snapshot) => match self.inspect(id).await {
-                Err(Error::NoSandbox(_)) => Some(snapshot::prepare(&self.0, snapshot).await?),
+        let mut attempts = call::ATTEMPTS;
+        loop {
+            // Kept until the keeper has taken the layers over.
+            let prepared = match &spec.root {
+                Root::Snapshot(snapshot) => match self.inspect(id).await {
+                    Err(Error::NoSandbox(_)) => Some(snapshot::prepare(&self.0, snapshot).await?),
+                    _ => None,
+                },
                 _ => None,
-            },
-            _ => None,
-        };
-        let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
-        let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
-        let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
-        let lock: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
-        let answer = self.0.ask_with(&request, &[], &lock).await;
-        if prepared.is_some() {
-            // What no keeper has taken over is removed, which may take long.
-            tokio::task::spawn_blocking(move || drop(prepared));
+            };
+            let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
+            let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
+            let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
+            let lock: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
+            let answer = self.0.ask_with(&request, &[], &lock).await;
+            let is_taken = prepared.as_ref().is_some_and(Prepared::is_taken);
+            if prepared.is_some() {
+                // What no keeper has taken over is removed, which may take long.
+                tokio::task::spawn_blocking(move || drop(prepared));
+            }
+            attempts -= 1;
+            match answer {
+                // One that died had taken them, so that the next one was offered nothing.
+                Err(Error::Invalid(_)) if is_taken && attempts > 0 => {}
+                answer => return status(answer?.head),
+            }
         }
-        status(answer?.head)
     }
 
     async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()> {

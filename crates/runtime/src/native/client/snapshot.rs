@@ -52,7 +52,15 @@ pub(super) struct Prepared {
     pub(super) layers: Layers,
     /// What locks the range of ids that owns the layers.
     pub(super) lock: Option<OwnedFd>,
-    _staged: Staged,
+    staged: Staged,
+}
+
+impl Prepared {
+    /// Whether a keeper has taken the layers over.
+    pub(super) fn is_taken(&self) -> bool {
+        let upper = name(UPPER).map(|upper| self.staged.dir.open_dir(&upper));
+        upper.is_ok_and(|upper| upper.is_err_and(|error| error.errno() == Some(Errno::NOENT)))
+    }
 }
 
 /// A sandbox whose processes stand still until this is dropped.
@@ -158,7 +166,7 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
             root: record.root,
             range_start: range.map(|range| range.start),
         };
-        Ok(Prepared { layers, lock, _staged: staged })
+        Ok(Prepared { layers, lock, staged })
     })
     .await
 }

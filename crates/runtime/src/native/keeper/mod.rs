@@ -276,7 +276,8 @@ impl Keeper {
             if flock(entry.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok()
                 && let Ok(name) = String::from_utf8(name)
             {
-                self.desk.directory.discard(&staging, &name)?;
+                let thrown = self.desk.directory.discard(&staging, &name)?;
+                self.desk.has_trash |= thrown.is_some();
             }
         }
         Ok(())
@@ -433,6 +434,10 @@ impl Keeper {
                 // A keeper before this one may have had no time to write down what it made.
                 cgroup::sweep();
                 self.collect_skeletons();
+                // Clients die too, and leave what they have begun to prepare.
+                if let Err(error) = self.clear_staging() {
+                    self.desk.note(&format!("what clients have left stays: {error}"));
+                }
                 self.desk.timers.after(RENEWAL, Timer::RenewLeases);
             }
             Timer::Lease(key) => {

@@ -338,14 +338,8 @@ mod tests {
         change(&mut spec);
         let root = spec.root.clone();
         let user = User { user: 0, group: 0 };
-        let parts = Parts {
-            data: &data,
-            place: &data,
-            root: &root,
-            restored: false,
-            user,
-            descriptors: 0,
-        };
+        let parts =
+            Parts { data: &data, place: &data, root: &root, restored: false, user, descriptors: 0 };
         check(&spec, &parts)
     }
 
