@@ -11,7 +11,7 @@ use stockade_api::wire::Failed;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader, ReadBuf};
 use tokio::sync::mpsc;
 
-use crate::unreadable;
+use crate::{unreachable, unreadable};
 
 /// A body as bytes to read. One that breaks off is an error, not an end.
 pub(crate) struct Reader {
@@ -57,7 +57,7 @@ pub(crate) async fn lines<T: DeserializeOwned>(body: Incoming, to: mpsc::Sender<
                 Ok(failed) => Err(failed.error),
                 Err(_) => serde_json::from_slice(&line).map_err(unreadable),
             },
-            Err(error) => Err(unreadable(error)),
+            Err(error) => Err(unreachable(error)),
         };
         let last = item.is_err();
         if to.send(item).await.is_err() || last {
