@@ -109,7 +109,8 @@ impl Inner {
             .await
     }
 
-    async fn begin_use(&self, owner: &OwnerId, id: &SandboxId) -> Result<Used, Problem> {
+    /// The sandbox, if it is the owner's, whatever its state; it counts as used from here on.
+    pub(crate) async fn begin_use(&self, owner: &OwnerId, id: &SandboxId) -> Result<Used, Problem> {
         let owned = Owned::check(&*self.store, owner, id).await?;
         // The watcher decides under the sandbox's lock whether nobody uses it. From here on it
         // sees that somebody does; what it decided before is undone.

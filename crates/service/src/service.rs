@@ -12,8 +12,9 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
 use crate::failure::{of_runtime, of_store, to_failure};
-use crate::guard::Owned;
+use crate::guard::{Owned, Used};
 use crate::locks::Locks;
+use crate::operation;
 use crate::operations;
 use crate::options::Options;
 use crate::pending::Pending;
@@ -95,6 +96,8 @@ impl Service {
         let builder = Engine::builder(store)
             .executor_id(inner.options.executor_id.clone())
             .application_version(WORKFLOWS.to_owned())
+            // A watcher records nothing while it watches, however often the server is killed.
+            .max_recovery_attempts(u32::MAX)
             .queue(queue);
         let builder = operations::register(builder, &inner);
         let builder = watcher::register(builder, &inner);
@@ -160,7 +163,34 @@ impl Service {
         id: &SandboxId,
         operation: Operation,
     ) -> Result<Owned> {
-        Owned::check(&*self.inner.store, &caller.owner, id).await?.admitting(operation)
+        let owned = Owned::check(&*self.inner.store, &caller.owner, id).await?;
+        match owned.clone().admitting(operation) {
+            Err(_) if self.was_asked(caller).await => Ok(owned),
+            admitted => admitted,
+        }
+    }
+
+    /// The same for an operation that uses the sandbox, which counts as used meanwhile.
+    pub(crate) async fn used(&self, caller: &Caller, id: &SandboxId) -> Result<Used> {
+        match self.inner.used(&caller.owner, id).await {
+            Err(problem)
+                if matches!(problem.code, Code::InvalidState | Code::SandboxTerminated)
+                    && self.was_asked(caller).await =>
+            {
+                self.inner.begin_use(&caller.owner, id).await
+            }
+            used => used,
+        }
+    }
+
+    /// Whether the caller has asked under this name before: that is answered with what it did then,
+    /// whatever became of the sandbox since.
+    async fn was_asked(&self, caller: &Caller) -> bool {
+        if caller.idempotency_key.is_none() {
+            return false;
+        }
+        let Ok(id) = operation::workflow_id(caller) else { return false };
+        self.engine.info(&id).await.is_ok_and(|info| info.is_some())
     }
 }
 

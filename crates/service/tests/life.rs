@@ -105,3 +105,24 @@ async fn a_life_ends_when_its_time_is_over() {
     let get = GetSandbox { id: sandbox.id, metrics: false };
     assert_eq!(service.get_status(&me, get).await.unwrap().state, State::Terminated);
 }
+
+#[tokio::test]
+async fn what_was_done_is_told_again_whatever_became_of_the_sandbox_since() {
+    let harness = Harness::new().await;
+    let (service, me) = (&harness.service, caller("u1"));
+    let id = service.create(&me, CreateSandbox::default()).await.unwrap().id;
+    let by_id = ById { id: id.clone() };
+    let pausing = me.clone().once("pause");
+    let first = service.pause(&pausing, by_id.clone()).await.unwrap();
+    assert_eq!(service.pause(&pausing, by_id.clone()).await.unwrap(), first);
+    service.resume(&me, by_id.clone()).await.unwrap();
+    let running = me.clone().once("run");
+    let line = CommandLine::Program(vec!["echo".into(), "hello".into()]);
+    let execute = Execute::new(id.clone(), line);
+    let executed = service.execute(&running, execute.clone()).await.unwrap();
+    service.kill(&me, by_id.clone()).await.unwrap();
+    assert_eq!(service.execute(&running, execute.clone()).await.unwrap(), executed);
+    assert_eq!(service.pause(&pausing, by_id).await.unwrap(), first);
+    let refused = service.execute(&me.clone().once("another"), execute).await.unwrap_err();
+    assert_eq!(refused.code, Code::SandboxTerminated);
+}

@@ -39,7 +39,7 @@ pub(crate) async fn resolve(
     caller: &Caller,
     request: ResolveEndpoint,
 ) -> Result<Endpoint> {
-    let owned = service.inner.used(&caller.owner, &request.id).await?;
+    let owned = service.used(caller, &request.id).await?;
     let runtime = service.inner.runtime(&owned.runtime)?;
     let listening = match runtime.connect(&owned.id, &Target::Tcp(request.port)).await {
         Ok(_) => true,
@@ -55,7 +55,7 @@ pub(crate) async fn connect(
     caller: &Caller,
     request: Connect,
 ) -> Result<Box<dyn Duplex>> {
-    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let used = service.used(caller, &request.sandbox_id).await?;
     let runtime = service.inner.runtime(&used.runtime)?;
     let connected = runtime.connect(&used.id, &Target::Tcp(request.port)).await;
     let connection = connected.map_err(|error| of_runtime(&error))?;
@@ -77,7 +77,7 @@ pub(crate) async fn request(
     caller: &Caller,
     request: HttpRequest,
 ) -> Result<HttpAnswer> {
-    let _used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let _used = service.used(caller, &request.sandbox_id).await?;
     check(&request)?;
     let asked = Asked {
         sandbox_id: request.sandbox_id.clone(),

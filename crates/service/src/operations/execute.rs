@@ -43,7 +43,7 @@ pub(crate) async fn execute(
     caller: &Caller,
     request: Execute,
 ) -> Result<Executed> {
-    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let used = service.used(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
     if request.queued {
         return Err(invalid("a command that is waited for is not queued: use execute_stream"));

@@ -43,7 +43,7 @@ pub(crate) async fn start(
     caller: &Caller,
     request: Execute,
 ) -> Result<OperationInfo> {
-    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let used = service.used(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
     let handle = execute::begin(service, NAME, caller, request).await?;
     let id = OperationId(handle.workflow_id().as_str().to_owned());

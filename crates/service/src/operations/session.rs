@@ -33,7 +33,7 @@ pub(crate) async fn open(
     request: OpenSession,
 ) -> Result<Session> {
     let sandbox = &request.execute.sandbox_id;
-    let used = service.inner.used(&caller.owner, sandbox).await?;
+    let used = service.used(caller, sandbox).await?;
     command(&used, &request.execute)?;
     if request.execute.stdin.is_some() || request.execute.queued {
         return Err(invalid(

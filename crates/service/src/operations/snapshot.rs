@@ -36,7 +36,7 @@ pub(crate) async fn take(
     caller: &Caller,
     request: TakeSnapshot,
 ) -> Result<Snapshot> {
-    let _used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let _used = service.used(caller, &request.sandbox_id).await?;
     let workflow = operation::workflow_id(caller)?;
     let id = match request.id {
         Some(id) => id,

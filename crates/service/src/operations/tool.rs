@@ -35,7 +35,7 @@ pub(crate) async fn run(
         return Err(Problem::new(Code::InvalidState, message)
             .remedied_by(format!("stockade show {}", owned.id)));
     }
-    let _used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let _used = service.used(caller, &request.sandbox_id).await?;
     let handler = service.inner.tools.find(&request.tool)?;
     spec::duration(request.timeout_seconds.unwrap_or(TIMEOUT_SECONDS))?;
     if handler.is_recorded() {

@@ -23,7 +23,7 @@ use crate::service::Service;
 
 /// The sandbox, running and the caller's.
 async fn used(service: &Service, caller: &Caller, id: &SandboxId) -> Result<Used> {
-    service.inner.used(&caller.owner, id).await
+    service.used(caller, id).await
 }
 
 /// A path that may be used like that, by its name and by what the name leads to. A link at its end
