@@ -228,10 +228,8 @@ async fn refused(scene: &Scene) -> String {
 async fn pause(scene: &Scene) -> String {
     let id = scene.create("box", SandboxSpec::default()).await;
     let counting = "while :; do echo x; done";
-    let second = Some(Duration::from_secs(1));
     let mut counting = scene.start(&id, "counting", &["sh", "-c", counting]).await;
     let killed = scene.start(&id, "killed", &["probe", "spin"]).await;
-    let late = scene.start_for(&id, "late", &["probe", "spin"], second).await;
     scene.native.pause(&id).await.unwrap();
     let frozen = scene.groups(&id).into_iter().find(|group| {
         read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.contains("frozen 1"))
@@ -239,6 +237,10 @@ async fn pause(scene: &Scene) -> String {
     assert!(frozen.is_some(), "{:?}", scene.groups(&id));
     scene.native.kill(&id, &ExecId::new("killed").unwrap()).await.unwrap();
     assert_eq!(hear(killed).await.0, Ending::Killed);
+    scene.native.resume(&id).await.unwrap();
+    let second = Some(Duration::from_secs(1));
+    let late = scene.start_for(&id, "late", &["probe", "spin"], second).await;
+    scene.native.pause(&id).await.unwrap();
     assert_eq!(hear(late).await.0, Ending::TimedOut);
     assert_eq!(scene.native.inspect(&id).await.unwrap().state, State::Paused);
     let written = async || {
