@@ -116,9 +116,13 @@ fn no_cgroup_is_left(world: &World) {
             for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < 5 {
                     if entry.file_name().to_string_lossy().contains("stockade") {
-                        let tasks = std::fs::read_to_string(entry.path().join("cgroup.procs"));
-                        let own = tasks.unwrap_or_default();
-                        found.push((entry.path(), own.trim().is_empty()));
+                        // The processes of a held sandbox are in a group below its own.
+                        let is_empty =
+                            ["cgroup.procs", "commands/cgroup.procs"].iter().all(|file| {
+                                let tasks = std::fs::read_to_string(entry.path().join(file));
+                                tasks.unwrap_or_default().trim().is_empty()
+                            });
+                        found.push((entry.path(), is_empty));
                     }
                     pending.push((entry.path(), depth + 1));
                 }
