@@ -8,7 +8,8 @@ pub struct Caller {
     /// Whose sandboxes these are. A server decides it; a client does not send it.
     pub owner: OwnerId,
     /// A name that the caller made for this one operation: the same name again answers with what
-    /// the first one did, and does nothing.
+    /// the first one did, and does nothing. The same name with another request is refused; the
+    /// content of a file is not compared.
     pub idempotency_key: Option<String>,
     /// The execution that the operation is part of, recorded with what it makes.
     pub execution_id: Option<ExecutionId>,

@@ -19,7 +19,7 @@ use crate::operations;
 use crate::options::Options;
 use crate::pending::Pending;
 use crate::reaper;
-use crate::row::SandboxRow;
+use crate::row::{SERVICE_LABEL, SandboxRow};
 use crate::tools::Tools;
 use crate::watcher;
 
@@ -247,13 +247,31 @@ impl Inner {
     /// the reaper.
     pub(crate) async fn free(&self, row: &SandboxRow) -> std::result::Result<(), Problem> {
         let runtime = self.runtime(&row.runtime)?;
-        let cleaned = self.within(runtime.cleanup(&row.id)).await;
-        cleaned.map_err(|error| of_runtime(&error))?;
+        match self.clear(&**runtime, &row.id).await {
+            // What has the same id and is not ours is nothing of it.
+            Ok(()) | Err(Error::Conflict(_)) => {}
+            Err(error) => return Err(of_runtime(&error)),
+        }
         if let Some(files) = &row.files {
             let removed = self.within(runtime.remove_snapshot(files)).await;
             removed.map_err(|error| of_runtime(&error))?;
         }
         Ok(())
+    }
+
+    /// Removes what a runtime holds under an id, if it is ours.
+    pub(crate) async fn clear(
+        &self,
+        runtime: &dyn Runtime,
+        id: &SandboxId,
+    ) -> std::result::Result<(), Error> {
+        match self.within(runtime.inspect(id)).await {
+            Ok(status) if status.labels.get(SERVICE_LABEL) != Some(&self.id) => {
+                Err(Error::Conflict(format!("the sandbox {id}")))
+            }
+            Ok(_) | Err(Error::NoSandbox(_)) => self.within(runtime.cleanup(id)).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// The runtime of that name, also by the names that the seeds have for it.

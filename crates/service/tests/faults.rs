@@ -125,6 +125,12 @@ async fn what_nobody_knows_is_removed_and_what_is_foreign_stays() {
     harness.fake.create(&theirs, &SandboxSpec { labels, ..foreign }).await.unwrap();
     drop(others);
     assert_eq!(harness.held().await, 3);
+    // Nor is it taken for ours because somebody asks for its id.
+    let request = CreateSandbox { id: Some(name.clone()), ..CreateSandbox::default() };
+    assert_eq!(harness.create(request).await.unwrap_err().code, Code::Conflict);
+    ask(&harness, "start", json!({"id": name})).await.unwrap_err();
+    ask(&harness, "kill", json!({"id": name})).await.unwrap();
+    assert_eq!(harness.held().await, 3);
     // One that is being made has a row before it is in the runtime.
     harness.gate.hold("create", Side::Behind);
     let made = harness.spawn(|service| async move {

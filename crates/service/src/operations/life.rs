@@ -119,7 +119,7 @@ async fn change(
             // What was made of it is given back, and its files stay. What cannot be given back
             // now is found by the reaper.
             if let Ok(runtime) = inner.runtime(&row.runtime) {
-                let _ = inner.within(runtime.cleanup(id)).await;
+                let _ = inner.clear(&**runtime, id).await;
             }
             let reason = Some(failure.message.clone());
             context.finish_with_on_failure(vec![row.change(State::Error, reason)]);
@@ -183,7 +183,7 @@ async fn act(
         Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
         Operation::Start => {
             // What a start that failed or was cut off has left goes first.
-            inner.within(runtime.cleanup(&row.id)).await.map_err(failed)?;
+            inner.clear(&**runtime, &row.id).await.map_err(failed)?;
             let spec = spec::runtime(row, &inner.id).map_err(to_failure)?;
             let made = match &row.files {
                 Some(files) => inner.within(runtime.restore(files, &row.id, &spec)).await,
