@@ -30,7 +30,10 @@ pub use command::{
     CommandLine, Ending, Execute, Executed, OutputChunk, OutputEnd, OutputItem, ReadOutput,
     Terminal,
 };
-pub use endpoint::{Connect, Endpoint, HttpAnswer, HttpRequest, Method, ResolveEndpoint};
+pub use endpoint::{
+    Connect, Endpoint, HttpAnswer, HttpHead, HttpRequest, HttpStream, Method, OpenWebSocket,
+    ResolveEndpoint, WebSocket,
+};
 pub use event::{ReadEvents, RecordedEvent};
 pub use files::{
     EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing, MakeDirectory, MoveFile,

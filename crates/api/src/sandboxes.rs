@@ -12,7 +12,10 @@ use crate::ById;
 use crate::Result;
 use crate::caller::Caller;
 use crate::command::{Execute, Executed, OutputItem, ReadOutput};
-use crate::endpoint::{Connect, Endpoint, HttpAnswer, HttpRequest, ResolveEndpoint};
+use crate::endpoint::{
+    Connect, Endpoint, HttpAnswer, HttpRequest, HttpStream, OpenWebSocket, ResolveEndpoint,
+    WebSocket,
+};
 use crate::event::{ReadEvents, RecordedEvent};
 use crate::files::{
     FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile, ReadFile, RemoveFile,
@@ -193,6 +196,10 @@ operations! {
         write_file(caller, request: WriteFile, content: FileContent) -> Result<Written>;
         /// Connects to a port inside.
         connect(caller, request: Connect) -> Result<Box<dyn Duplex>>;
+        /// Sends a request to a port inside, and gives the answer's body as it comes.
+        http_stream(caller, request: HttpRequest) -> Result<HttpStream>;
+        /// Opens a WebSocket to a port inside.
+        web_socket(caller, request: WebSocket) -> Result<OpenWebSocket>;
     }
 }
 

@@ -20,6 +20,12 @@ pub const CALL: &str = "/v0/call/";
 pub const SESSION: &str = "/v0/session";
 /// Connects to a port; answered by `101`, then its bytes.
 pub const CONNECT: &str = "/v0/connect";
+/// Sends a request to a port; answered by the body as it comes, its beginning in
+/// [`ANSWER_HEADER`].
+pub const HTTP_STREAM: &str = "/v0/http-stream";
+/// Opens a WebSocket to a port; answered by `101`, the chosen protocol in [`ANSWER_HEADER`], then
+/// its bytes.
+pub const WEB_SOCKET: &str = "/v0/web-socket";
 /// Reads the output of an operation; answered by lines of JSON.
 pub const OUTPUT: &str = "/v0/output";
 /// Reads events; answered by lines of JSON.
@@ -37,6 +43,8 @@ pub const KEY_HEADER: &str = "idempotency-key";
 pub const EXECUTION_HEADER: &str = "stockade-execution-id";
 /// A request whose body is something else: its JSON in base64.
 pub const REQUEST_HEADER: &str = "stockade-request";
+/// An answer whose body is something else: its JSON in base64.
+pub const ANSWER_HEADER: &str = "stockade-answer";
 /// What a connection becomes.
 pub const PROTOCOL: &str = "stockade";
 

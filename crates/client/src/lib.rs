@@ -13,10 +13,13 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use stockade_api::wire::{CALL, CONNECT, EVENTS, HEALTH, OUTPUT, READ, SESSION, WRITE};
+use stockade_api::wire::{
+    CALL, CONNECT, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET, WRITE,
+};
 use stockade_api::{
-    Caller, Connect, Duplex, FileContent, Items, OpenSession, OutputItem, Problem, ReadEvents,
-    ReadFile, ReadOutput, RecordedEvent, Remote, Result, Session, Transport, WriteFile, Written,
+    Caller, Connect, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
+    OpenWebSocket, OutputItem, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Remote,
+    Result, Session, Transport, WebSocket, WriteFile, Written,
 };
 use stockade_core::Code;
 use tokio::sync::mpsc;
@@ -121,6 +124,22 @@ impl Transport for Client {
         let request = Request::post(CONNECT, caller).json(&request)?.upgrading();
         let (_, connection) = request::upgraded(request.send(&self.socket).await?).await?;
         Ok(Box::new(connection))
+    }
+
+    async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
+        let request = Request::post(HTTP_STREAM, caller).json(&request)?;
+        let answer = request.send(&self.socket).await?;
+        let head = answer.headers().clone();
+        let body = request::checked(answer).await?;
+        let body = FileContent(Box::pin(body::Reader::new(body)));
+        Ok(HttpStream { head: request::answer_beside(&head)?, body })
+    }
+
+    async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
+        let request = Request::post(WEB_SOCKET, caller).json(&request)?.upgrading();
+        let (head, connection) = request::upgraded(request.send(&self.socket).await?).await?;
+        let protocol = request::answer_beside(&head)?;
+        Ok(OpenWebSocket { protocol, connection: Box::new(connection) })
     }
 }
 

@@ -18,7 +18,9 @@ use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stockade_api::wire::{EXECUTION_HEADER, Failed, KEY_HEADER, PROTOCOL, REQUEST_HEADER};
+use stockade_api::wire::{
+    ANSWER_HEADER, EXECUTION_HEADER, Failed, KEY_HEADER, PROTOCOL, REQUEST_HEADER,
+};
 use stockade_api::{Caller, Problem, Result};
 use stockade_core::Code;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -155,6 +157,13 @@ pub(crate) async fn checked(answer: Response<Incoming>) -> Result<Incoming> {
 pub(crate) async fn json<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T> {
     let bytes = whole_of(checked(answer).await?).await?;
     serde_json::from_slice(&bytes).map_err(unreadable)
+}
+
+/// What an answer says beside its body.
+pub(crate) fn answer_beside<T: DeserializeOwned>(head: &HeaderMap) -> Result<T> {
+    let text = head.get(ANSWER_HEADER).ok_or_else(|| unreadable("a header is missing"))?;
+    let text = STANDARD.decode(text).map_err(unreadable)?;
+    serde_json::from_slice(&text).map_err(unreadable)
 }
 
 /// The connection that a request has taken over, and what was said before.

@@ -13,6 +13,7 @@ mod clock;
 mod events;
 mod failure;
 mod guard;
+mod handshake;
 mod held;
 mod locks;
 mod migrations;

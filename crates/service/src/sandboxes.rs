@@ -5,12 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     ById, Caller, Connect, CreateSandbox, Done, Duplex, Endpoint, Execute, Executed, FileContent,
-    FileEntry, GetSandbox, HttpAnswer, HttpRequest, Items, ListDirectory, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, Names, OpenSession, OperationId, OperationInfo, OutputItem,
-    ReadEvents, ReadFile, ReadOutput, RecordedEvent, RemoveFile, Renew, ReplaceText, Replaced,
-    ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles,
-    Session, SetPermissions, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WriteFile,
-    Written,
+    FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream, Items, ListDirectory,
+    ListSandboxes, Listing, MakeDirectory, MoveFile, Names, OpenSession, OpenWebSocket,
+    OperationId, OperationInfo, OutputItem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
+    RemoveFile, Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox,
+    SandboxList, Sandboxes, SearchFiles, Session, SetPermissions, Snapshot, StatFile, TakeSnapshot,
+    Tool, ToolResult, WebSocket, WriteFile, Written,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -19,7 +19,8 @@ use crate::failure::of_store;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    create, endpoint, events, execute, files, life, output, query, session, snapshot, tool,
+    create, endpoint, events, exchange, execute, files, life, output, query, session, snapshot,
+    tool,
 };
 use crate::service::Service;
 
@@ -192,5 +193,13 @@ impl Sandboxes for Service {
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
         endpoint::connect(self, caller, request).await
+    }
+
+    async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
+        exchange::stream(self, caller, request).await
+    }
+
+    async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
+        exchange::web_socket(self, caller, request).await
     }
 }

@@ -6,18 +6,19 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stockade_api::wire::{
-    CALL, CONNECT, EVENTS, EXECUTION_HEADER, HEALTH, KEY_HEADER, OUTPUT, READ, REQUEST_HEADER,
-    SESSION, WRITE,
+    ANSWER_HEADER, CALL, CONNECT, EVENTS, EXECUTION_HEADER, HEALTH, HTTP_STREAM, KEY_HEADER,
+    OUTPUT, READ, REQUEST_HEADER, SESSION, WEB_SOCKET, WRITE,
 };
-use stockade_api::{Caller, FileContent, Problem, Sandboxes, WriteFile, dispatch};
+use stockade_api::{Caller, FileContent, HttpStream, Problem, Sandboxes, WriteFile, dispatch};
 use stockade_core::{Code, ExecutionId, OwnerId};
 
 use super::answer::{Failure, content, lines};
@@ -45,6 +46,8 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, owner: OwnerId) -> Router {
         .route(WRITE, post(write))
         .route(SESSION, post(session::open))
         .route(CONNECT, post(session::connect))
+        .route(HTTP_STREAM, post(http_stream))
+        .route(WEB_SOCKET, post(session::web_socket))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
         .with_state(Shared { sandboxes, owner })
@@ -94,6 +97,17 @@ async fn read(
     Ok(content(shared.sandboxes.read_file(&caller.0, parse(&body)?).await?))
 }
 
+async fn http_stream(
+    State(shared): State<Shared>,
+    caller: Asking,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let HttpStream { head, body } = shared.sandboxes.http_stream(&caller.0, parse(&body)?).await?;
+    let mut answer = content(body);
+    answer.headers_mut().insert(ANSWER_HEADER, beside(&head)?);
+    Ok(answer)
+}
+
 async fn write(
     State(shared): State<Shared>,
     caller: Asking,
@@ -104,6 +118,15 @@ async fn write(
     let request: WriteFile = parse(&request.unwrap_or_default())?;
     let content = FileContent(Box::pin(Incoming::new(body)));
     Ok(axum::Json(shared.sandboxes.write_file(&caller.0, request, content).await?))
+}
+
+/// What is said beside a body.
+pub(super) fn beside(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
+    let unwritten = |error: &dyn std::fmt::Display| {
+        Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
+    };
+    let text = serde_json::to_vec(answer).map_err(|error| unwritten(&error))?;
+    HeaderValue::try_from(STANDARD.encode(text)).map_err(|error| unwritten(&error))
 }
 
 /// A request as JSON.

@@ -6,13 +6,13 @@ use axum::http::header::{CONNECTION, UPGRADE};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use stockade_api::wire::{PROTOCOL, read_input, write_event};
-use stockade_api::{Items, Problem, Session, SessionEvent};
+use stockade_api::wire::{ANSWER_HEADER, PROTOCOL, read_input, write_event};
+use stockade_api::{Items, OpenWebSocket, Problem, Session, SessionEvent};
 use stockade_core::Code;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 
 use super::answer::Failure;
-use super::routes::{Asking, Shared, TAKEN_OVER, parse};
+use super::routes::{Asking, Shared, TAKEN_OVER, beside, parse};
 
 /// The largest request.
 const REQUEST_BYTES: usize = 16 << 20;
@@ -49,6 +49,25 @@ pub(super) async fn connect(
         }
     });
     answer().body(Body::empty()).map_err(broken)
+}
+
+/// Opens a WebSocket to a port; its frames follow.
+pub(super) async fn web_socket(
+    State(shared): State<Shared>,
+    caller: Asking,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (upgrade, body) = taken(request).await?;
+    let opened = shared.sandboxes.web_socket(&caller.0, parse(&body)?).await?;
+    let OpenWebSocket { protocol, connection: mut inside } = opened;
+    let answer = answer().header(ANSWER_HEADER, beside(&protocol)?);
+    tokio::spawn(async move {
+        if let Ok(connection) = upgrade.await {
+            // Either end may go at any time.
+            let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
+        }
+    });
+    answer.body(Body::empty()).map_err(broken)
 }
 
 fn answer() -> axum::http::response::Builder {

@@ -1,22 +1,18 @@
 //! `resolve_endpoint`, `http_request`, `connect`: what listens on ports inside. No address of it
 //! is ever given out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes as Body;
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
 use serde::{Deserialize, Serialize};
 use stockade_api::{
     Caller, Connect, Duplex, Endpoint, HttpAnswer, HttpRequest, Method, ResolveEndpoint, Result,
 };
 use stockade_core::{Code, Problem};
 use stockade_durable::{Context, Failure, StartOptions, Step};
-use stockade_runtime::{Connection, Error, Target};
+use stockade_runtime::{Error, Target};
 
-use super::{AbortOnDrop, with_next};
+use super::{exchange, with_next};
 use crate::failure::{invalid, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
@@ -26,9 +22,6 @@ use crate::spec;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.http_request";
-
-/// How long a request may take that does not say.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much of an answer's body is given that does not say.
 const LIMIT_BYTES: u64 = 10 << 20;
@@ -95,7 +88,7 @@ pub(crate) async fn request(
     })
 }
 
-fn check(request: &HttpRequest) -> Result<()> {
+pub(super) fn check(request: &HttpRequest) -> Result<()> {
     if !request.path.starts_with('/') {
         return Err(invalid("the path of a request begins with `/`"));
     }
@@ -135,47 +128,23 @@ fn interrupted() -> Problem {
 }
 
 async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
-    let timeout = request.timeout_seconds.map(spec::duration).transpose()?.unwrap_or(TIMEOUT);
-    let exchanged = tokio::time::timeout(timeout, exchange(inner, owned, request)).await;
+    let timeout =
+        request.timeout_seconds.map(spec::duration).transpose()?.unwrap_or(exchange::TIMEOUT);
+    let exchanged = tokio::time::timeout(timeout, answer(inner, owned, request)).await;
     exchanged.unwrap_or_else(|_| {
         Err(Problem::new(Code::TimedOut, format!("no answer came within {timeout:?}")))
     })
 }
 
-async fn exchange(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| {
-        Problem::new(Code::Unreachable, format!("port {} {what}", request.port))
-            .because(error.to_string())
-    };
-    let runtime = inner.runtime(&owned.runtime)?;
-    let connection: Box<dyn Connection> = runtime
-        .connect(&owned.id, &Target::Tcp(request.port))
-        .await
-        .map_err(|error| of_runtime(&error))?;
-    let (mut sender, driver) = hyper::client::conn::http1::handshake(TokioIo::new(connection))
-        .await
-        .map_err(|error| failed("does not speak HTTP", &error))?;
-    let driver = tokio::spawn(driver);
-    let _ends_with_this = AbortOnDrop(driver);
-    let mut head = hyper::Request::builder()
-        .method(method(request.method))
-        .uri(&request.path)
-        .header(hyper::header::HOST, format!("localhost:{}", request.port));
-    for (name, value) in &request.headers {
-        if name.eq_ignore_ascii_case("host") {
-            head.headers_mut().map(|headers| headers.remove(hyper::header::HOST));
-        }
-        head = head.header(name, value);
-    }
-    let body = Full::new(Body::from(request.body.map(|body| body.0).unwrap_or_default()));
-    let sent = head.body(body).map_err(|error| invalid(format!("no such request: {error}")))?;
-    let answer =
-        sender.send_request(sent).await.map_err(|error| failed("did not answer", &error))?;
-    let (head, mut incoming) = answer.into_parts();
-    let limit = usize::try_from(request.limit_bytes.unwrap_or(LIMIT_BYTES)).unwrap_or(usize::MAX);
+async fn answer(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
+    let (port, limit) = (request.port, request.limit_bytes.unwrap_or(LIMIT_BYTES));
+    let markdown = request.markdown;
+    let mut answer = exchange::send(inner, owned, request).await?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut bytes, mut truncated) = (Vec::new(), false);
-    while let Some(frame) = incoming.frame().await {
-        let frame = frame.map_err(|error| failed("broke off its answer", &error))?;
+    while let Some(frame) = answer.body.frame().await {
+        let frame =
+            frame.map_err(|error| exchange::failed(port, "broke off its answer", &error))?;
         let Ok(data) = frame.into_data() else { continue };
         let room = limit.saturating_sub(bytes.len());
         bytes.extend_from_slice(&data[..data.len().min(room)]);
@@ -184,18 +153,11 @@ async fn exchange(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<
             break;
         }
     }
-    let mut headers = BTreeMap::<String, String>::new();
-    for (name, value) in &head.headers {
-        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        headers
-            .entry(name.as_str().to_owned())
-            .and_modify(|all| *all = format!("{all}, {value}"))
-            .or_insert(value);
-    }
+    let headers = exchange::headers(&answer.head);
     let html = headers.get("content-type").is_some_and(|kind| kind.starts_with("text/html"));
-    let markdown = request.markdown && html;
+    let markdown = markdown && html;
     let body = if markdown { to_markdown(&bytes)? } else { bytes };
-    let status = head.status.as_u16();
+    let status = answer.head.status.as_u16();
     Ok(HttpAnswer { status, headers, body: body.into(), truncated, markdown })
 }
 
@@ -209,7 +171,7 @@ fn to_markdown(html: &[u8]) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-const fn method(method: Method) -> hyper::Method {
+pub(super) const fn method(method: Method) -> hyper::Method {
     match method {
         Method::Get => hyper::Method::GET,
         Method::Head => hyper::Method::HEAD,

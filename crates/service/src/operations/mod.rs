@@ -6,6 +6,7 @@
 pub(crate) mod create;
 pub(crate) mod endpoint;
 pub(crate) mod events;
+pub(crate) mod exchange;
 pub(crate) mod execute;
 pub(crate) mod files;
 pub(crate) mod life;

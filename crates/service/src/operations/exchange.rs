@@ -1,0 +1,283 @@
+//! HTTP with what listens on ports inside: a request, and an answer whose body is read as it comes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use stockade_api::{
+    Caller, FileContent, HttpHead, HttpRequest, HttpStream, OpenWebSocket, Result, WebSocket,
+};
+use stockade_core::{Code, Problem};
+use stockade_runtime::{Connection, Target};
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
+
+use super::AbortOnDrop;
+use super::endpoint::check;
+use crate::failure::{invalid, of_runtime};
+use crate::guard::{Owned, Used};
+use crate::held::Held;
+use crate::service::{Inner, Service};
+use crate::{handshake as websocket, spec};
+
+/// How long an answer may be waited for that does not say.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An answer with what carries its body.
+pub(crate) struct Answer {
+    pub(crate) head: hyper::http::response::Parts,
+    pub(crate) body: Incoming,
+    connection: AbortOnDrop<()>,
+}
+
+/// What is wrong with a port.
+pub(crate) fn failed(port: u16, what: &str, error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(Code::Unreachable, format!("port {port} {what}")).because(error.to_string())
+}
+
+/// Speaks HTTP on a connection to a port.
+async fn open(
+    inner: &Inner,
+    owned: &Owned,
+    port: u16,
+) -> Result<(SendRequest<Full<Bytes>>, AbortOnDrop<()>)> {
+    let runtime = inner.runtime(&owned.runtime)?;
+    let connected = runtime.connect(&owned.id, &Target::Tcp(port)).await;
+    let connection: Box<dyn Connection> = connected.map_err(|error| of_runtime(&error))?;
+    let opened = handshake(TokioIo::new(connection)).await;
+    let (sender, driver) = opened.map_err(|error| failed(port, "does not speak HTTP", &error))?;
+    let driver = tokio::spawn(async move {
+        // What becomes of it is told by the answer.
+        let _ = driver.with_upgrades().await;
+    });
+    Ok((sender, AbortOnDrop(driver)))
+}
+
+/// The head of a request with the caller's headers.
+fn head(
+    method: hyper::Method,
+    port: u16,
+    path: &str,
+    headers: &BTreeMap<String, String>,
+) -> hyper::http::request::Builder {
+    let mut head = hyper::Request::builder().method(method).uri(path);
+    if !headers.keys().any(|name| name.eq_ignore_ascii_case("host")) {
+        head = head.header(hyper::header::HOST, format!("localhost:{port}"));
+    }
+    headers.iter().fold(head, |head, (name, value)| head.header(name, value))
+}
+
+/// Sends a request, and waits for the beginning of its answer.
+pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Answer> {
+    let port = request.port;
+    let (mut sender, connection) = open(inner, owned, port).await?;
+    let method = super::endpoint::method(request.method);
+    let head = head(method, port, &request.path, &request.headers);
+    let body = Full::new(Bytes::from(request.body.map(|body| body.0).unwrap_or_default()));
+    let sent = head.body(body).map_err(|error| invalid(format!("no such request: {error}")))?;
+    let answer = sender.send_request(sent).await;
+    let answer = answer.map_err(|error| failed(port, "did not answer", &error))?;
+    let (head, body) = answer.into_parts();
+    Ok(Answer { head, body, connection })
+}
+
+/// The headers of an answer; of one that came several times, the values joined by a comma.
+pub(crate) fn headers(head: &hyper::http::response::Parts) -> BTreeMap<String, String> {
+    let mut headers = BTreeMap::<String, String>::new();
+    for (name, value) in &head.headers {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        headers
+            .entry(name.as_str().to_owned())
+            .and_modify(|all| *all = format!("{all}, {value}"))
+            .or_insert(value);
+    }
+    headers
+}
+
+async fn in_time<T>(
+    timeout_seconds: Option<f64>,
+    answer: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let timeout = timeout_seconds.map(spec::duration).transpose()?.unwrap_or(TIMEOUT);
+    tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| {
+        Err(Problem::new(Code::TimedOut, format!("no answer came within {timeout:?}")))
+    })
+}
+
+/// Sends a request, and gives the answer's body as it comes. Nothing of it is recorded.
+pub(crate) async fn stream(
+    service: &Service,
+    caller: &Caller,
+    request: HttpRequest,
+) -> Result<HttpStream> {
+    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    check(&request)?;
+    if request.markdown {
+        return Err(invalid("a body that is given as it comes stays as it is"));
+    }
+    let limit = request.limit_bytes.unwrap_or(u64::MAX);
+    let answer = in_time(request.timeout_seconds, send(&service.inner, &used, request)).await?;
+    let head = HttpHead { status: answer.head.status.as_u16(), headers: headers(&answer.head) };
+    let body = Body {
+        incoming: answer.body,
+        rest: Bytes::new(),
+        _connection: answer.connection,
+        _used: used,
+    };
+    Ok(HttpStream { head, body: FileContent(Box::pin(body.take(limit))) })
+}
+
+/// A body as bytes to read; a use of its sandbox for as long as it lasts.
+struct Body {
+    incoming: Incoming,
+    rest: Bytes,
+    _connection: AbortOnDrop<()>,
+    _used: Used,
+}
+
+impl AsyncRead for Body {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.incoming).poll_frame(context)) {
+                None => return Poll::Ready(Ok(())),
+                Some(frame) => {
+                    let frame = frame.map_err(io::Error::other)?;
+                    self.rest = frame.into_data().unwrap_or_default();
+                }
+            }
+        }
+        let taken = self.rest.len().min(buffer.remaining());
+        buffer.put_slice(&self.rest.split_to(taken));
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Opens a WebSocket. Nothing of it is recorded.
+pub(crate) async fn web_socket(
+    service: &Service,
+    caller: &Caller,
+    request: WebSocket,
+) -> Result<OpenWebSocket> {
+    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    if !request.path.starts_with('/') {
+        return Err(invalid("the path of a WebSocket begins with `/`"));
+    }
+    let (protocol, connection) =
+        in_time(request.timeout_seconds, upgrade(&service.inner, &used, &request)).await?;
+    Ok(OpenWebSocket { protocol, connection: Box::new(Held::new(connection, used)) })
+}
+
+/// The opening handshake (RFC 6455, section 4).
+async fn upgrade(
+    inner: &Inner,
+    owned: &Owned,
+    request: &WebSocket,
+) -> Result<(Option<String>, Box<dyn Connection>)> {
+    let WebSocket { port, path, headers, protocols, .. } = request;
+    let refused = |what: &str, why: &dyn std::fmt::Display| failed(*port, what, why);
+    let (mut sender, driver) = open(inner, owned, *port).await?;
+    let own = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name == "connection" || name == "upgrade" || name.starts_with("sec-websocket-")
+    };
+    let headers = headers.iter().filter(|(name, _)| !own(name));
+    let headers = headers.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let key = websocket::key();
+    let mut head = head(hyper::Method::GET, *port, path, &headers)
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", &key);
+    if !protocols.is_empty() {
+        head = head.header("sec-websocket-protocol", protocols.join(", "));
+    }
+    let sent = head.body(Full::default());
+    let sent = sent.map_err(|error| invalid(format!("no such request: {error}")))?;
+    let answer = sender.send_request(sent).await;
+    let answer = answer.map_err(|error| refused("did not answer", &error))?;
+    let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+    if answer.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
+        return Err(refused("opens no WebSocket", &answer.status()));
+    }
+    if text("sec-websocket-accept") != Some(&websocket::accept(&key)) {
+        return Err(refused("opens no WebSocket", &"its answer is not to this request"));
+    }
+    let protocol = text("sec-websocket-protocol").map(str::to_owned);
+    if protocol.as_ref().is_some_and(|chosen| !protocols.contains(chosen)) {
+        return Err(refused("opens no WebSocket", &"it chose a protocol that was not offered"));
+    }
+    let upgraded = hyper::upgrade::on(answer).await;
+    let upgraded = upgraded.map_err(|error| refused("opens no WebSocket", &error))?;
+    // It has handed the connection over, and ends by itself.
+    drop(driver);
+    Ok((protocol, Box::new(TokioIo::new(upgraded))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stockade_api::{CreateSandbox, Sandboxes as _};
+    use stockade_core::OwnerId;
+    use stockade_durable::sqlite;
+    use stockade_runtime::fake::Fake;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_web_socket_is_opened_and_carries_bytes_both_ways() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, synchronous) = (directory.path().join("db"), sqlite::Synchronous::Normal);
+        let options = sqlite::Options { path, synchronous, migrations: crate::MIGRATIONS };
+        let store = Arc::new(sqlite::Sqlite::open(options).await.unwrap());
+        let fake = Fake::new();
+        let runtimes: Vec<Arc<dyn stockade_runtime::Runtime>> = vec![Arc::new(fake.clone())];
+        let service = Service::launch(store, runtimes, crate::Options::default()).await.unwrap();
+        let me = Caller::new(OwnerId::new("u1").unwrap());
+        let sandbox = service.create(&me, CreateSandbox::default()).await.unwrap();
+        let mut listener = fake.listen(&sandbox.id, Target::Tcp(80)).unwrap();
+        tokio::spawn(async move {
+            let mut connection = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(connection.read_u8().await.unwrap());
+            }
+            let request = String::from_utf8(request).unwrap();
+            let key = request.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
+            let accept = websocket::accept(key.unwrap());
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                 sec-websocket-protocol: chat\r\nsec-websocket-accept: {accept}\r\n\r\nhello"
+            );
+            connection.write_all(answer.as_bytes()).await.unwrap();
+            let (mut from, mut to) = tokio::io::split(connection);
+            tokio::io::copy(&mut from, &mut to).await.unwrap();
+        });
+        let request = WebSocket {
+            sandbox_id: sandbox.id,
+            port: 80,
+            path: "/ws".to_owned(),
+            headers: BTreeMap::new(),
+            protocols: vec!["chat".to_owned()],
+            timeout_seconds: None,
+        };
+        let mut opened = service.web_socket(&me, request).await.unwrap();
+        assert_eq!(opened.protocol.as_deref(), Some("chat"));
+        let mut heard = [0; 5];
+        opened.connection.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello");
+        opened.connection.write_all(b"again").await.unwrap();
+        opened.connection.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"again");
+    }
+}
