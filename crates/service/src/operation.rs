@@ -40,6 +40,15 @@ pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
     WorkflowId::new(text).map_err(of_store)
 }
 
+/// Whether an operation of the name that the caller gave was started before.
+pub(crate) async fn is_known(engine: &Engine, caller: &Caller) -> Result<bool, Problem> {
+    if caller.idempotency_key.is_none() {
+        return Ok(false);
+    }
+    let info = engine.info(&workflow_id(caller)?).await;
+    info.map(|info| info.is_some()).map_err(of_store)
+}
+
 /// Starts an operation, or finds the one of the same name.
 pub(crate) async fn start<T: Serialize + Sync>(
     engine: &Engine,
