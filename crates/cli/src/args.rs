@@ -76,6 +76,7 @@ pub(crate) enum Command {
     /// Run tools in a sandbox
     Tool(Tool),
     /// Serve this user's sandboxes until interrupted, instead of on demand
+    #[command(after_help = SERVE_HELP)]
     Serve,
     /// Tell which walls and limits this host can raise, proving each by trying it
     Doctor(Doctor),
@@ -83,6 +84,14 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Debug(Box<Debug>),
 }
+
+/// What a server takes from its environment, also one that is started on demand.
+const SERVE_HELP: &str = "\
+Environment, also of a server that is started on demand:
+  STOCKADE_SERVER_IDLE_SECONDS  how long a server that was started on demand and holds nothing
+                                waits for somebody [default: 60]
+  STOCKADE_MAX_SANDBOXES        how many sandboxes there may be at once [default: 1000]
+  STOCKADE_MAX_SNAPSHOTS        how many snapshots there may be [default: 1000]";
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -243,7 +252,7 @@ impl Command {
             | Self::Snapshots(Snapshots { json, .. })
             | Self::Kill(Kill { json, .. })
             | Self::Prune(Prune { json, .. })
-            | Self::Tool(Tool { what: ToolCommand::Ls { json } }) => *json,
+            | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Show(one)
             | Self::Start(one)
             | Self::Stop(one)

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Collected, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, UPGRADE};
@@ -179,5 +179,9 @@ pub(crate) async fn upgraded(answer: Response<Incoming>) -> Result<(HeaderMap, T
 
 async fn whole_of(body: Incoming) -> Result<Bytes> {
     let whole = Limited::new(body, ANSWER_BYTES).collect().await;
-    whole.map(Collected::to_bytes).map_err(unreadable)
+    whole.map(Collected::to_bytes).map_err(|error| match error.is::<LengthLimitError>() {
+        true => unreadable(error),
+        // Who ends in the middle of an answer has not answered.
+        false => unreachable(error),
+    })
 }

@@ -30,6 +30,14 @@ fn until(text: &str) -> Result<Until, String> {
     Ok(Until(Some(length)))
 }
 
+// Who does what is asked. (A doc comment here would become that of every command.)
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Way {
+    /// Do it in this process, without a server; refused while another process has the data
+    #[arg(long)]
+    pub(crate) in_process: bool,
+}
+
 /// One sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct One {
@@ -38,6 +46,9 @@ pub(crate) struct One {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -93,6 +104,9 @@ pub(crate) struct Create {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 /// A limit, by name.
@@ -132,6 +146,9 @@ pub(crate) struct Exec {
     /// Capture the command's output and print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
@@ -144,6 +161,9 @@ pub(crate) struct Shell {
     /// The user id that the shell runs as
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +180,9 @@ pub(crate) struct List {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +194,9 @@ pub(crate) struct Copy {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -183,6 +209,9 @@ pub(crate) struct Logs {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -198,6 +227,9 @@ pub(crate) struct Events {
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -213,6 +245,9 @@ pub(crate) struct Renew {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -223,6 +258,9 @@ pub(crate) struct Kill {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -235,6 +273,9 @@ pub(crate) struct Snapshot {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -245,6 +286,9 @@ pub(crate) struct Snapshots {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -264,6 +308,9 @@ pub(crate) struct Prune {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
 }
 
 #[derive(Debug, Args)]
@@ -280,6 +327,9 @@ pub(crate) enum ToolCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Who does it
+        #[command(flatten)]
+        way: Way,
     },
     /// Run a tool in a sandbox and print its answer as JSON
     Run {
@@ -293,5 +343,8 @@ pub(crate) enum ToolCommand {
         /// How long it may take [default: 30s]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
+        /// Who does it
+        #[command(flatten)]
+        way: Way,
     },
 }

@@ -1,7 +1,9 @@
 //! The way from a command to the operations: the local server of the data directory, started where
 //! there is none; or with `--in-process` the service in this very process.
 
+mod own;
 mod start;
+mod successive;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,20 +11,26 @@ use std::sync::Arc;
 use stockade_api::{Caller, Problem, Sandboxes};
 use stockade_core::Code;
 
+use crate::args::held::Way;
 use crate::problem::{Failure, caused};
 use crate::server;
+
+use self::own::Own;
+use self::successive::Successive;
 
 /// Operations, and in whose name.
 #[derive(Debug)]
 pub(crate) struct Remote {
     /// What operations are asked of.
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
-    /// The place of the server's socket, kept for as long as it is used.
-    _place: Option<server::Place>,
     caller: Caller,
 }
 
 impl Remote {
+    fn new(sandboxes: Arc<dyn Sandboxes>) -> Result<Self, Problem> {
+        Ok(Self { sandboxes, caller: Caller::new(server::owner()?.id) })
+    }
+
     /// The one who asks, for an operation that only looks.
     pub(crate) const fn caller(&self) -> &Caller {
         &self.caller
@@ -35,8 +43,8 @@ impl Remote {
     }
 }
 
-/// Does something with the server of the data directory.
-pub(crate) fn with<T, F, Fut>(act: F) -> Result<T, Failure>
+/// Does something with the operations on the data directory's sandboxes.
+pub(crate) fn with<T, F, Fut>(way: Way, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
@@ -45,16 +53,19 @@ where
         .enable_all()
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
-    let answer = tokio.block_on(async { act(connect().await?).await });
+    let answer = tokio.block_on(async {
+        let data = crate::run::data_path()?;
+        if way.in_process {
+            let own = Own::launch(&data).await?;
+            let answer = act(own.remote()?).await;
+            own.end().await;
+            answer
+        } else {
+            let successive = Successive::find_or_start(data).await?;
+            act(Remote::new(Arc::new(stockade_api::Remote(successive)))?).await
+        }
+    });
     // A thread may wait for standard input for ever.
     tokio.shutdown_background();
     answer
-}
-
-async fn connect() -> Result<Remote, Problem> {
-    let data = crate::run::data_path()?;
-    let owner = server::owner()?;
-    let (place, client) = start::find_or_start(&data).await?;
-    let sandboxes = Arc::new(stockade_api::Remote(client));
-    Ok(Remote { sandboxes, _place: Some(place), caller: Caller::new(owner.id) })
 }

@@ -24,19 +24,27 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 /// `DBOS_SANDBOX_…`.
 const ENVIRONMENT: [&str; 3] = ["HOME", "PATH", "RUST_BACKTRACE"];
 
-/// The way to the living server.
-pub(super) async fn find_or_start(data: &Path) -> Result<(Place, Client), Problem> {
-    let place = Place::open(data)?;
+/// Returns once a server listens there.
+pub(super) async fn find_or_start(data: &Path, place: &Place) -> Result<(), Problem> {
+    match UnixStream::connect(place.socket()).await {
+        Ok(_) => Ok(()),
+        Err(_) => replace(data, place).await,
+    }
+}
+
+/// Returns once a server answers there, when the one that listened a moment ago did not.
+pub(super) async fn replace(data: &Path, place: &Place) -> Result<(), Problem> {
     let client = Client::new(place.socket());
-    if lives(&place).await {
-        return Ok((place, client));
+    if client.health().await.is_ok() {
+        return Ok(());
     }
     let deadline = Instant::now() + START;
     let mut started: Option<Child> = None;
+    let mut is_held = false;
     let [mut pause, longest] = PAUSES;
     while Instant::now() < deadline {
         match &mut started {
-            None => started = Some(start(data, &place)?),
+            None => started = Some(start(data, place)?),
             Some(child) => {
                 if let Some(status) = child.try_wait().map_err(|error| caused(Code::Io, &error))? {
                     if let Some(problem) = words(child) {
@@ -46,22 +54,24 @@ pub(super) async fn find_or_start(data: &Path) -> Result<(Place, Client), Proble
                         return Err(dead(data, &status.to_string()));
                     }
                     // Another one has the lock. It may be on its way up or down.
+                    is_held = true;
                     started = None;
                     pause = longest;
                 }
             }
         }
-        if lives(&place).await {
-            return Ok((place, client));
+        if client.health().await.is_ok() {
+            return Ok(());
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);
     }
+    if is_held {
+        return Err(Problem::new(Code::Conflict, "another process has the data directory")
+            .because("a command with `--in-process` is at work, or a server does not answer")
+            .remedied_by("try again when that command has ended"));
+    }
     Err(dead(data, &format!("it did not answer within {} seconds", START.as_secs())))
-}
-
-async fn lives(place: &Place) -> bool {
-    UnixStream::connect(place.socket()).await.is_ok()
 }
 
 fn start(data: &Path, place: &Place) -> Result<Child, Problem> {

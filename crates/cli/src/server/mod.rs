@@ -2,6 +2,7 @@
 //! data directory; it alone opens the database, and it ends when it has nothing to hold.
 
 mod place;
+mod settings;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 pub(crate) use place::Place;
+pub(crate) use settings::Settings;
 
 use crate::problem::{Failure, caused};
 use crate::processes::{KEEPER, OURSELVES};
@@ -25,11 +27,8 @@ use crate::processes::{KEEPER, OURSELVES};
 /// The first argument of a server that was started on demand, before the data directory.
 pub(crate) const SERVER: &str = "__server";
 
-/// How long a server that holds nothing waits for somebody.
-const IDLE: Duration = Duration::from_secs(60);
-
 /// How long what runs has to end when the server is told to.
-const ENDING: Duration = Duration::from_secs(5);
+pub(crate) const ENDING: Duration = Duration::from_secs(5);
 
 /// How many never-used sandboxes are kept ready.
 const POOL: usize = 4;
@@ -71,6 +70,7 @@ pub(crate) fn run(data: PathBuf, started: Started) -> Result<(), Failure> {
 }
 
 async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
+    let settings = Settings::from_environment()?;
     let place = Place::open(&data)?;
     let Some(_lock) = place.lock()? else {
         if started == Started::OnDemand {
@@ -82,7 +82,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
             .into());
     };
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
-    let service = launch(&data).await?;
+    let service = launch(&data, &settings).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
@@ -97,7 +97,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
         tell(&data);
     }
     tokio::select! {
-        () = nothing_to_hold(&service, &connections), if started == Started::OnDemand => {}
+        () = nothing_to_hold(&service, &connections, settings.idle), if started == Started::OnDemand => {}
         _ = interrupted.recv() => {}
     }
     stop.send_replace(true);
@@ -109,19 +109,43 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
 }
 
 /// The service of a data directory.
-pub(crate) async fn launch(data: &std::path::Path) -> Result<Service, Failure> {
+pub(crate) async fn launch(
+    data: &std::path::Path,
+    settings: &Settings,
+) -> Result<Service, Problem> {
     let path = data.join("stockade.db");
     let store = sqlite::Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
-    let store = Sqlite::open(store).await.map_err(|error| database(data, &error))?;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let store: Arc<dyn Store> =
+        Arc::new(open(store).await.map_err(|error| database(data, &error))?);
     let keeper = vec![OURSELVES.into(), KEEPER.into()];
     let options = native::Options { data: data.to_owned(), keeper, pool: POOL };
     let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
-    let service = Service::launch(store, vec![Arc::new(native)], Options::default()).await;
-    Ok(service?)
+    let options = Options { quotas: settings.quotas, ..Options::default() };
+    Service::launch(store, vec![Arc::new(native)], options).await
+}
+
+/// Opens the database. A server that was killed a moment ago may still have it.
+async fn open(options: sqlite::Options) -> Result<Sqlite, stockade_durable::Error> {
+    let deadline = Instant::now() + ENDING;
+    loop {
+        match Sqlite::open(options.clone()).await {
+            Err(stockade_durable::Error::Locked { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 fn database(data: &std::path::Path, error: &stockade_durable::Error) -> Problem {
+    use stockade_durable::Error;
+    if !matches!(
+        error,
+        Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }
+    ) {
+        // A full disk, or a process that has it open: nothing is wrong with the database.
+        return caused(Code::Io, error);
+    }
     caused(Code::DatabaseInvalid, error).remedied_by(format!(
         "move {} away, or use the version of stockade that wrote it",
         data.join("stockade.db").display()
@@ -136,9 +160,9 @@ pub(crate) fn owner() -> Result<Owner, Problem> {
 }
 
 /// Waits until there is no sandbox, no operation and no client, for a while.
-async fn nothing_to_hold(service: &Service, connections: &Connections) {
+async fn nothing_to_hold(service: &Service, connections: &Connections, idle: Duration) {
     let mut since = Instant::now();
-    while since.elapsed() < IDLE {
+    while since.elapsed() < idle {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let holds = connections.count() > 0
             || service.engine().running() > 0

@@ -51,7 +51,7 @@ struct Copied {
 
 /// Copies.
 pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
-    let copied = remote::with(async |remote| {
+    let copied = remote::with(arguments.way, async |remote| {
         match (End::parse(&arguments.from), End::parse(&arguments.to)) {
             (End::Host(from), End::Inside(name, to)) => {
                 let id = find(&remote, &name).await?;
@@ -73,7 +73,9 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
     } else {
         say(&format!("{files} files, {bytes} bytes copied"));
         if left_out > 0 {
-            say(&format!("{left_out} links and special files were left out"));
+            say(&format!(
+                "{left_out} links, special files and files that may not be read were left out"
+            ));
         }
     }
     Ok(0)
@@ -155,7 +157,7 @@ impl<'a> Way<'a> {
         while let Some((from, kind, mode, to)) = waiting.pop() {
             match kind {
                 FileKind::Directory => {
-                    fs::create_dir_all(&to).map_err(|error| host(&to, &error))?;
+                    directory(&to).map_err(|error| host(&to, &error))?;
                     let request = ListDirectory {
                         sandbox_id: self.id.clone(),
                         path: from.into(),
@@ -163,6 +165,7 @@ impl<'a> Way<'a> {
                     };
                     let caller = self.remote.caller();
                     let listing = self.remote.sandboxes.list_directory(caller, request).await?;
+                    self.copied.left_out += listing.hidden;
                     for FileEntry { path, kind, mode, .. } in listing.entries {
                         let name = last_name(&path.0).ok_or_else(|| odd(&path))?;
                         waiting.push((path.0, kind, mode, to.join(name)));
@@ -226,6 +229,19 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path.push(b'/');
     path.extend_from_slice(name);
     path
+}
+
+/// Makes a directory of the host, unless there is one. A link to one leads elsewhere.
+fn directory(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            match fs::symlink_metadata(path)?.is_dir() {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
+        made => made,
+    }
 }
 
 /// The last name of a path; none that would lead elsewhere.

@@ -11,20 +11,22 @@ use crate::remote;
 
 /// Makes one.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
-    let json = arguments.json;
+    let (json, way) = (arguments.json, arguments.way);
     let request = request(arguments)?;
-    let made =
-        remote::with(async |remote| Ok(remote.sandboxes.create(&remote.once(), request).await?))?;
+    let made = remote::with(way, async |remote| {
+        Ok(remote.sandboxes.create(&remote.once(), request).await?)
+    })?;
     tell(&made, json)
 }
 
 /// Makes one from a snapshot.
 pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
-    let json = arguments.create.json;
+    let (json, way) = (arguments.create.json, arguments.create.way);
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
     let request = stockade_api::Restore { snapshot_id, sandbox: request(arguments.create)? };
-    let made =
-        remote::with(async |remote| Ok(remote.sandboxes.restore(&remote.once(), request).await?))?;
+    let made = remote::with(way, async |remote| {
+        Ok(remote.sandboxes.restore(&remote.once(), request).await?)
+    })?;
     tell(&made, json)
 }
 

@@ -1,6 +1,7 @@
 //! `stockade events`: what happened to sandboxes, one line each.
 
 use stockade_api::ReadEvents;
+use stockade_core::Code;
 
 use super::{find, print_line, print_text};
 use crate::args::held::Events;
@@ -9,15 +10,29 @@ use crate::remote;
 
 /// Prints them, and with `--follow` those that come.
 pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
-    remote::with(async |remote| {
+    remote::with(arguments.way, async |remote| {
         let sandbox_id = match &arguments.id {
             Some(name) => Some(find(&remote, name).await?),
             None => None,
         };
-        let request = ReadEvents { sandbox_id, after: arguments.after, follow: arguments.follow };
-        let mut events = remote.sandboxes.read_events(remote.caller(), request).await?;
+        let mut request =
+            ReadEvents { sandbox_id, after: arguments.after, follow: arguments.follow };
+        let mut events = remote.sandboxes.read_events(remote.caller(), request.clone()).await?;
+        let mut asked_again_at = None;
         while let Some(event) = events.next().await {
-            let event = event?;
+            let event = match event {
+                Ok(event) => event,
+                // The server has ended. The next one knows the rest.
+                Err(gone)
+                    if gone.code == Code::Unreachable && asked_again_at != Some(request.after) =>
+                {
+                    asked_again_at = Some(request.after);
+                    events = remote.sandboxes.read_events(remote.caller(), request.clone()).await?;
+                    continue;
+                }
+                Err(problem) => return Err(problem.into()),
+            };
+            request.after = event.seq;
             if arguments.json {
                 print_line(&event)?;
             } else {

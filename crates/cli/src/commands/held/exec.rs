@@ -18,7 +18,7 @@ use crate::terminal::{self, Raw};
 
 /// Runs a command; the exit code is the command's.
 pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
-    remote::with(async |remote| {
+    remote::with(arguments.way, async |remote| {
         let mut execute = Execute::new(
             find(&remote, &arguments.id).await?,
             CommandLine::Program(arguments.command),
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
 
 /// Opens a shell: bash where there is one.
 pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
-    remote::with(async |remote| {
+    remote::with(arguments.way, async |remote| {
         let line = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
         let id = find(&remote, &arguments.id).await?;
         let mut execute = Execute::new(id, CommandLine::Shell(line.to_owned()));

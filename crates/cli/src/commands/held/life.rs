@@ -3,7 +3,7 @@
 use stockade_api::{ById, ListSandboxes, Sandbox};
 use stockade_core::State;
 
-use super::{find, print, print_text, say, show};
+use super::{all, find, print, print_text, say, show};
 use crate::args::held::{Kill, One, Prune, Renew};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
@@ -32,7 +32,7 @@ fn change(
     arguments: One,
     act: impl AsyncFnOnce(&Remote, ById) -> Result<Sandbox, Failure>,
 ) -> Result<u8, Failure> {
-    let sandbox = remote::with(async |remote| {
+    let sandbox = remote::with(arguments.way, async |remote| {
         let id = find(&remote, &arguments.id).await?;
         act(&remote, ById { id }).await
     })?;
@@ -50,7 +50,7 @@ fn tell(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
 
 /// Lets one live longer.
 pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
-    let sandbox = remote::with(async |remote| {
+    let sandbox = remote::with(arguments.way, async |remote| {
         let id = find(&remote, &arguments.id).await?;
         let ttl_seconds = arguments.ttl.as_secs_f64();
         let request = stockade_api::Renew { id, ttl_seconds, shorten: arguments.shorten };
@@ -61,7 +61,7 @@ pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
 
 /// Ends some. What can be ended is, whatever becomes of the others; the first failure is told.
 pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
-    let (killed, failure) = remote::with(async |remote| {
+    let (killed, failure) = remote::with(arguments.way, async |remote| {
         let (mut killed, mut failure) = (Vec::new(), None);
         for name in &arguments.id {
             let ended = async {
@@ -81,15 +81,14 @@ pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
 
 /// Ends those that failed or are stopped, or all.
 pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
-    let killed = remote::with(async |remote| {
+    let killed = remote::with(arguments.way, async |remote| {
         let states = match arguments.all {
             true => Vec::new(),
             false => vec![State::Error, State::Stopped, State::New],
         };
         let request = ListSandboxes { states, ..ListSandboxes::default() };
-        let list = remote.sandboxes.list(remote.caller(), request).await?;
         let mut killed = Vec::new();
-        for sandbox in list.sandboxes {
+        for sandbox in all(&remote, request).await? {
             let by_id = ById { id: sandbox.id };
             killed.push(remote.sandboxes.kill(&remote.once(), by_id).await?);
         }

@@ -14,8 +14,9 @@ pub(crate) fn run(arguments: List) -> Result<u8, Failure> {
         metadata: arguments.label.into_iter().map(|Pair(name, value)| (name, value)).collect(),
         ..ListSandboxes::default()
     };
-    let list =
-        remote::with(async |remote| Ok(remote.sandboxes.list(remote.caller(), request).await?))?;
+    let list = remote::with(arguments.way, async |remote| {
+        Ok(remote.sandboxes.list(remote.caller(), request).await?)
+    })?;
     if arguments.json {
         print(&list)?;
     } else if arguments.quiet {

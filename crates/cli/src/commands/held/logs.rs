@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use stockade_api::{OperationId, OutputChunk, ReadOutput};
+use stockade_core::Code;
 
 use super::{exec, print_bytes, print_line, say};
 use crate::args::held::Logs;
@@ -11,13 +12,25 @@ use crate::remote;
 
 /// Prints it; with `--follow` the exit code is the command's.
 pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
-    remote::with(async |remote| {
+    remote::with(arguments.way, async |remote| {
         let workflow_id = OperationId(arguments.operation.clone());
-        let request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
-        let mut output = remote.sandboxes.read_output(remote.caller(), request).await?;
-        let mut code = 0;
+        let mut request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
+        let mut output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;
+        let (mut code, mut asked_again_at) = (0, None);
         while let Some(item) = output.next().await {
-            let item = item?;
+            let item = match item {
+                Ok(item) => item,
+                // The server has ended. The next one knows the rest.
+                Err(gone)
+                    if gone.code == Code::Unreachable && asked_again_at != Some(request.from) =>
+                {
+                    asked_again_at = Some(request.from);
+                    output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;
+                    continue;
+                }
+                Err(problem) => return Err(problem.into()),
+            };
+            request.from = item.sequence + 1;
             if let OutputChunk::Exit(end) = &item.chunk
                 && arguments.follow
             {

@@ -33,7 +33,23 @@ const STATES: [State; 7] = [
     State::Terminated,
 ];
 
-/// The sandbox that a person names: by its id, an unambiguous beginning of it, or `latest`.
+/// Every sandbox that a request asks for, the newest first, however many answers that takes.
+async fn all(remote: &Remote, request: ListSandboxes) -> Result<Vec<Sandbox>, Failure> {
+    let mut found: Vec<Sandbox> = Vec::new();
+    loop {
+        let after = found.last().map(|sandbox| sandbox.id.clone());
+        let request = ListSandboxes { after, ..request.clone() };
+        let list = remote.sandboxes.list(remote.caller(), request).await?;
+        let ends = !list.more || list.sandboxes.is_empty();
+        found.extend(list.sandboxes);
+        if ends {
+            return Ok(found);
+        }
+    }
+}
+
+/// The sandbox that a person names: by its id, an unambiguous beginning of it, or `latest`. One
+/// that lives comes before those that are terminated.
 async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
     // An id as it is made by itself needs no search.
     if name.len() == 12
@@ -42,26 +58,31 @@ async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
     {
         return Ok(id);
     }
-    let request = ListSandboxes { states: STATES.to_vec(), ..ListSandboxes::default() };
-    let all = remote.sandboxes.list(remote.caller(), request).await?.sandboxes;
-    let alive = |sandbox: &&Sandbox| sandbox.state != State::Terminated;
+    let alive = all(remote, ListSandboxes::default()).await?;
     if name == "latest" {
-        let latest = all.iter().find(alive).map(|sandbox| sandbox.id.clone());
+        let latest = alive.into_iter().next().map(|sandbox| sandbox.id);
         return latest.ok_or_else(|| missing("there is no sandbox").into());
     }
-    if let Some(exact) = all.iter().find(|sandbox| sandbox.id.as_str() == name) {
-        return Ok(exact.id.clone());
+    if let Some(id) = named(&alive, name)? {
+        return Ok(id);
     }
-    let begins = |sandbox: &&Sandbox| sandbox.id.as_str().starts_with(name);
-    let mut found: Vec<_> = all.iter().filter(begins).filter(alive).collect();
-    if found.is_empty() {
-        found = all.iter().filter(begins).collect();
+    let request = ListSandboxes { states: STATES.to_vec(), ..ListSandboxes::default() };
+    let found = named(&all(remote, request).await?, name)?;
+    found.ok_or_else(|| missing(&format!("there is no sandbox {name}")).into())
+}
+
+/// The one of some sandboxes that has a name or the only one that begins with it.
+fn named(sandboxes: &[Sandbox], name: &str) -> Result<Option<SandboxId>, Failure> {
+    let ids = || sandboxes.iter().map(|sandbox| &sandbox.id);
+    if let Some(exact) = ids().find(|id| id.as_str() == name) {
+        return Ok(Some(exact.clone()));
     }
+    let found: Vec<_> = ids().filter(|id| id.as_str().starts_with(name)).collect();
     match found.as_slice() {
-        [] => Err(missing(&format!("there is no sandbox {name}")).into()),
-        [one] => Ok(one.id.clone()),
+        [] => Ok(None),
+        [one] => Ok(Some((*one).clone())),
         several => {
-            let ids: Vec<_> = several.iter().map(|sandbox| sandbox.id.as_str()).collect();
+            let ids: Vec<_> = several.iter().map(|id| id.as_str()).collect();
             let message = format!("{name} is the beginning of several: {}", ids.join(", "));
             Err(Problem::new(Code::InvalidInput, message).remedied_by("stockade ls").into())
         }

@@ -10,7 +10,7 @@ use crate::remote;
 
 /// Tells it.
 pub(crate) fn run(arguments: One) -> Result<u8, Failure> {
-    let sandbox = remote::with(async |remote| {
+    let sandbox = remote::with(arguments.way, async |remote| {
         let id = find(&remote, &arguments.id).await?;
         let request = GetSandbox { id, metrics: true };
         Ok(remote.sandboxes.get_status(remote.caller(), request).await?)

@@ -12,7 +12,7 @@ use crate::remote;
 pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
     let id = arguments.name.map(SnapshotId::new).transpose();
     let id = id.map_err(|error| caused(Code::InvalidInput, &error))?;
-    let taken = remote::with(async |remote| {
+    let taken = remote::with(arguments.way, async |remote| {
         let sandbox_id = find(&remote, &arguments.id).await?;
         let request = TakeSnapshot { sandbox_id, id };
         Ok(remote.sandboxes.snapshot(&remote.once(), request).await?)
@@ -30,12 +30,12 @@ pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
 pub(crate) fn list(arguments: Snapshots) -> Result<u8, Failure> {
     if let Some(id) = arguments.remove {
         let id = SnapshotId::new(id).map_err(|error| caused(Code::InvalidInput, &error))?;
-        remote::with(async |remote| {
+        remote::with(arguments.way, async |remote| {
             Ok(remote.sandboxes.remove_snapshot(&remote.once(), id).await?)
         })?;
         return Ok(0);
     }
-    let all = remote::with(async |remote| {
+    let all = remote::with(arguments.way, async |remote| {
         Ok(remote.sandboxes.snapshots(remote.caller(), Names {}).await?)
     })?;
     if arguments.json {

@@ -12,8 +12,8 @@ use crate::remote;
 /// Lists tools, or runs one. The exit code is 1 when the tool says that it failed.
 pub(crate) fn run(arguments: Tool) -> Result<u8, Failure> {
     match arguments.what {
-        ToolCommand::Ls { json } => {
-            let tools = remote::with(async |remote| {
+        ToolCommand::Ls { json, way } => {
+            let tools = remote::with(way, async |remote| {
                 Ok(remote.sandboxes.tools(remote.caller(), Names {}).await?)
             })?;
             if json {
@@ -25,14 +25,14 @@ pub(crate) fn run(arguments: Tool) -> Result<u8, Failure> {
             }
             Ok(0)
         }
-        ToolCommand::Run { id, tool, arguments, timeout } => {
+        ToolCommand::Run { id, tool, arguments, timeout, way } => {
             let arguments: Map<String, Value> =
                 serde_json::from_str(&arguments).map_err(|error| {
                     Problem::new(Code::InvalidInput, "the arguments of a tool are a JSON object")
                         .because(error.to_string())
                         .remedied_by(r#"stockade tool run latest shell '{"command": "ls"}'"#)
                 })?;
-            let answer = remote::with(async |remote| {
+            let answer = remote::with(way, async |remote| {
                 let sandbox_id = find(&remote, &id).await?;
                 let timeout_seconds = timeout.map(|length| length.as_secs_f64());
                 let request = RunTool { sandbox_id, tool, arguments, timeout_seconds };

@@ -1,0 +1,89 @@
+//! The operations of whichever server the data directory has. Where one ends before it has
+//! answered, the next is asked the same under the same name: what was done already is not done
+//! again, only told.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use stockade_api::{
+    Caller, Connect, Duplex, FileContent, Items, OpenSession, OutputItem, ReadEvents, ReadFile,
+    ReadOutput, RecordedEvent, Result, Session, Transport, WriteFile, Written,
+};
+use stockade_client::Client;
+use stockade_core::{Code, Problem};
+
+use super::start;
+use crate::server::Place;
+
+/// The way to one server after the other.
+#[derive(Debug)]
+pub(super) struct Successive {
+    data: PathBuf,
+    place: Place,
+    client: Client,
+}
+
+impl Successive {
+    /// The way to the living server, or to a new one.
+    pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
+        let place = Place::open(&data)?;
+        start::find_or_start(&data, &place).await?;
+        Ok(Self { client: Client::new(place.socket()), data, place })
+    }
+
+    /// Asks, and asks the next server once where the first has gone.
+    async fn asked<T, Fut>(&self, ask: impl Fn() -> Fut + Send) -> Result<T>
+    where
+        Fut: Future<Output = Result<T>> + Send,
+    {
+        match ask().await {
+            Err(Problem { code: Code::Unreachable, .. }) => {
+                start::replace(&self.data, &self.place).await?;
+                ask().await
+            }
+            answer => answer,
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Successive {
+    async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
+        self.asked(|| self.client.call(caller, operation, request.clone())).await
+    }
+
+    async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
+        self.asked(|| self.client.open_session(caller, request.clone())).await
+    }
+
+    async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
+        self.asked(|| self.client.read_output(caller, request.clone())).await
+    }
+
+    async fn read_events(
+        &self,
+        caller: &Caller,
+        request: ReadEvents,
+    ) -> Result<Items<RecordedEvent>> {
+        self.asked(|| self.client.read_events(caller, request.clone())).await
+    }
+
+    async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
+        self.asked(|| self.client.read_file(caller, request.clone())).await
+    }
+
+    async fn write_file(
+        &self,
+        caller: &Caller,
+        request: WriteFile,
+        content: FileContent,
+    ) -> Result<Written> {
+        // The content may have been sent in part, and cannot be read twice.
+        self.client.write_file(caller, request, content).await
+    }
+
+    async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
+        self.asked(|| self.client.connect(caller, request.clone())).await
+    }
+}
