@@ -78,6 +78,10 @@ pub(crate) enum Command {
     /// Serve this user's sandboxes until interrupted, instead of on demand
     #[command(after_help = SERVE_HELP)]
     Serve,
+    /// Print a script that completes the arguments of this program in a shell
+    Completions(Completions),
+    /// Print the manual page of this program, or of one of its commands
+    Man(Man),
     /// Tell which walls and limits this host can raise, proving each by trying it
     Doctor(Doctor),
     /// Drive a part of Stockade by hand
@@ -92,6 +96,18 @@ Environment, also of a server that is started on demand:
                                 waits for somebody [default: 60]
   STOCKADE_MAX_SANDBOXES        how many sandboxes there may be at once [default: 1000]
   STOCKADE_MAX_SNAPSHOTS        how many snapshots there may be [default: 1000]";
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// One of the commands, such as `run`
+    pub(crate) command: Option<String>,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -259,7 +275,7 @@ impl Command {
             | Self::Pause(one)
             | Self::Resume(one) => one.json,
             Self::Tool(_) => true,
-            Self::Shell(_) | Self::Serve => false,
+            Self::Shell(_) | Self::Serve | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 }

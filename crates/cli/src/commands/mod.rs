@@ -6,6 +6,7 @@ mod debug;
 mod diff;
 mod doctor;
 mod held;
+mod manual;
 mod reject;
 mod run;
 
@@ -43,6 +44,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshots(arguments) => held::snapshot::list(arguments),
         Command::Tool(arguments) => held::tool::run(arguments),
         Command::Serve => serve(),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Man(arguments) => manual::page(&arguments),
     }
 }
 

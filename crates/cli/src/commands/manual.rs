@@ -1,0 +1,38 @@
+//! `stockade completions` and `stockade man`: what is known of the arguments, for shells and for
+//! `man`. Both are made from the definition of the arguments and cannot differ from it.
+
+use std::io::Write as _;
+
+use clap::CommandFactory as _;
+use stockade_core::{Code, Problem};
+
+use crate::args::{Arguments, Completions, Man};
+use crate::problem::{Failure, caused};
+
+/// Prints a shell's script.
+pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "stockade", &mut script);
+    print(&script)
+}
+
+/// Prints a manual page, to be read with `man -l -`.
+pub(crate) fn page(arguments: &Man) -> Result<u8, Failure> {
+    let mut command = Arguments::command();
+    command.build();
+    if let Some(name) = &arguments.command {
+        command = command.find_subcommand(name).cloned().ok_or_else(|| {
+            Problem::new(Code::InvalidInput, format!("there is no command {name}"))
+                .remedied_by("stockade --help")
+        })?;
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).map_err(|error| caused(Code::Io, &error))?;
+    print(&page)
+}
+
+fn print(text: &[u8]) -> Result<u8, Failure> {
+    let mut to = std::io::stdout();
+    let printed = to.write_all(text).and_then(|()| to.flush());
+    printed.map(|()| 0).map_err(|error| caused(Code::Io, &error).into())
+}
