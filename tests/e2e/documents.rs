@@ -10,6 +10,7 @@ use crate::harness::World;
 as_root_and_as_user! {
     the_first_minute_ends_with_a_diff_that_is_applied_or_rejected,
     the_commands_for_a_project_of_ones_own_do_what_readme_says,
+    sandboxes_live_on_as_readme_says,
 }
 
 fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) {
@@ -83,6 +84,21 @@ fn the_commands_for_a_project_of_ones_own_do_what_readme_says(world: &World) {
         }
     }
     assert_eq!(world.read("a.txt"), "alpha\nchanged\n");
+}
+
+fn sandboxes_live_on_as_readme_says(world: &World) {
+    let commands = commands_below("Sandboxes that live on");
+    assert!(commands.len() > 5, "{commands:?}");
+    for command in commands {
+        let outcome = documented(world, command);
+        outcome.succeeds();
+        if command.contains("ls /tmp/src") {
+            assert!(outcome.stdout.contains("main.rs"), "{outcome}");
+        }
+        if command.ends_with(" ls") {
+            assert!(outcome.stdout.contains("demo"), "{outcome}");
+        }
+    }
 }
 
 /// The commands in the `sh` blocks below a heading of README.

@@ -339,8 +339,16 @@ impl World {
 
 impl Drop for World {
     /// An ordinary user cannot remove what is in a directory that he may not enter, such as an
-    /// overlay's `work`; root can.
+    /// overlay's `work`; root can. What lives on in the data directory is ended first.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What the server has to say helps who reads why a test failed.
+            let log = fs::read_to_string(self.data().join("server/log")).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "the server's log:\n{log}");
+        }
+        let mut prune = self.plain(self.binary().as_os_str());
+        prune.args(["prune", "--all"]);
+        crate::servants::end_all(&self.data(), prune);
         let mut pending =
             if tests_run_as_root() { Vec::new() } else { vec![self.root.path().to_owned()] };
         while let Some(directory) = pending.pop() {

@@ -1,9 +1,10 @@
 //! The end-to-end tests: the built `stockade` binary, run as a person would run
 //! it, as root and as an ordinary user.
 //!
-//! `escape/` attacks from inside a sandbox with the `probe` program; the other
-//! files hold the promises of the command line. Nothing here calls into the
-//! product's crates: what is tested is what is shipped.
+//! `escape/` attacks from inside a sandbox with the `probe` program; `held/` is about
+//! sandboxes that live on and the server behind them; the other files hold the promises of
+//! the command line. Nothing here calls into the product's crates: what is tested is what
+//! is shipped.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,8 +21,10 @@ mod crash;
 mod doctor;
 mod documents;
 mod escape;
+mod held;
 mod host;
 mod limits;
 mod nested;
 mod run;
+mod servants;
 mod tty;

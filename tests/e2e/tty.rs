@@ -13,14 +13,14 @@ use crate::call::{Outcome, Running};
 use crate::harness::World;
 
 /// A pseudo-terminal of the test, whose other side `stockade` has as its controlling terminal.
-struct Terminal {
+pub(crate) struct Terminal {
     near: File,
     path: String,
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
-    fn open(world: &World) -> Self {
+    pub(crate) fn open(world: &World) -> Self {
         let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&near).unwrap();
         unlockpt(&near).unwrap();
@@ -46,24 +46,29 @@ impl Terminal {
         terminal
     }
 
-    fn resize(&self, rows: u16, columns: u16) {
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.near.as_fd(), size).unwrap();
     }
 
-    fn start(&self, world: &World, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, world: &World, arguments: &[&str]) -> Running {
         world.stockade_by(&["on-terminal", &self.path], arguments).start()
     }
 
-    fn run(&self, world: &World, arguments: &[&str]) -> Outcome {
+    /// The path of the side that a program has.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn run(&self, world: &World, arguments: &[&str]) -> Outcome {
         self.start(world, arguments).finish()
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    fn wait_for(&self, wanted: &str) {
+    pub(crate) fn wait_for(&self, wanted: &str) {
         let patience = Instant::now() + Duration::from_secs(20);
         while !self.text().contains(wanted) {
             assert!(Instant::now() < patience, "{wanted:?} never came: {:?}", self.text());
@@ -71,7 +76,7 @@ impl Terminal {
         }
     }
 
-    fn type_in(&self, bytes: &[u8]) {
+    pub(crate) fn type_in(&self, bytes: &[u8]) {
         (&self.near).write_all(bytes).unwrap();
     }
 

@@ -1,0 +1,185 @@
+//! `exec`, `shell` and `logs`: a command's exit code, streams, signals and terminal are those of
+//! the command that was typed.
+
+use std::fs::File;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{call, create, refused, sh};
+use crate::harness::World;
+use crate::servants::{kill_server, wait_until};
+use crate::tty::Terminal;
+
+fn the_exit_code_is_the_commands(world: &World) {
+    let id = create(world, &[]);
+    for (script, code) in [("true", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill $$", 143)] {
+        sh(world, &id, script).ends_with(code);
+    }
+    call(world, &["exec", &id, "--", "no-such-program"]).ends_with(127);
+    call(world, &["exec", &id, "--", "/etc/passwd"]).ends_with(126);
+    let late = call(world, &["exec", "--timeout", "300ms", &id, "--", "sleep", "100"]);
+    late.ends_with(124);
+    assert!(late.stderr.contains("its time was up"), "{late}");
+    let loud = call(world, &["exec", "--max-output", "1K", &id, "--", "yes"]);
+    loud.ends_with(137);
+    call(world, &["exec", "--unknown", &id, "--", "true"]).ends_with(125);
+    refused(&sh(world, "nobody", "true"), 125, "NOT_FOUND");
+}
+
+fn options_reach_the_command(world: &World) {
+    let id = create(world, &["--env", "A=1", "--cwd", "/usr"]);
+    let words = ["exec", "--env", "B=2 x", "--cwd", "/etc", &id, "--", "sh", "-c"];
+    let seen = call(world, &[&words[..], &["echo $A $B; pwd"]].concat());
+    assert_eq!(seen.stdout, "1 2 x\n/etc\n", "{seen}");
+    assert_eq!(sh(world, &id, "pwd").stdout, "/usr\n");
+    // What looks like an option after the command is the command's.
+    assert_eq!(call(world, &["exec", &id, "echo", "--json", "-x"]).stdout, "--json -x\n");
+}
+
+fn streams_are_kept_apart_and_whole(world: &World) {
+    let id = create(world, &[]);
+    let both = sh(world, &id, "echo out; echo err >&2");
+    assert_eq!((both.stdout.as_str(), both.stderr.as_str()), ("out\n", "err\n"));
+
+    let megabyte: Vec<u8> =
+        (0..1 << 20).map(|at: u32| (at.wrapping_mul(31) >> 7).to_le_bytes()[0]).collect();
+    let path = world.path("echoed");
+    let cat = world.stockade(&["exec", &id, "--", "cat"]).input(megabyte.clone());
+    cat.output_to(File::create(&path).unwrap()).finish().succeeds();
+    assert!(std::fs::read(path).unwrap() == megabyte, "what cat was given is not what it gave");
+    assert_eq!(sh(world, &id, "wc -c").stdout, "0\n", "nothing to read is an end");
+
+    let answer =
+        call(world, &["exec", "--json", &id, "--", "sh", "-c", "echo out; echo err >&2; exit 4"]);
+    answer.ends_with(4);
+    let json = answer.json();
+    assert_eq!(
+        (&json["stdout"], &json["stderr"], &json["exitCode"]),
+        (&Value::from("out\n"), &Value::from("err\n"), &Value::from(4))
+    );
+    assert!(answer.stderr.is_empty(), "{answer}");
+}
+
+fn signals_reach_the_command(world: &World) {
+    let id = create(world, &[]);
+    for (signal, name, code) in [(Signal::INT, "INT", 5), (Signal::TERM, "TERM", 6)] {
+        let script = format!(
+            "trap 'echo caught; exit {code}' {name}; echo ready; \
+            while :; do sleep 0.05; done"
+        );
+        let mut running = world.stockade(&["exec", &id, "--", "sh", "-c", &script]).start();
+        running.wait_for_output("ready");
+        running.signal(signal);
+        let outcome = running.finish();
+        outcome.ends_with(code);
+        assert!(outcome.stdout.contains("caught"), "{outcome}");
+    }
+    let mut running =
+        world.stockade(&["exec", &id, "--", "sh", "-c", "echo ready; exec sleep 100"]).start();
+    running.wait_for_output("ready");
+    running.signal(Signal::INT);
+    running.finish().ends_with(130);
+}
+
+fn a_terminal_is_one_inside_too(world: &World) {
+    let id = create(world, &[]);
+    let terminal = Terminal::open(world);
+    let script = "test -t 0 && test -t 1 && echo is one; stty size; \
+        trap 'echo caught; exit 5' INT; echo ready; read x; echo got $x; read y";
+    let running = terminal.start(world, &["exec", "--tty", &id, "--", "sh", "-c", script]);
+    terminal.wait_for("ready");
+    let text = terminal.text();
+    assert!(text.contains("is one") && text.contains("24 80"), "{text:?}");
+    terminal.type_in(b"hello\r");
+    terminal.wait_for("got hello");
+    terminal.type_in(&[3]);
+    running.finish().ends_with(5);
+    terminal.wait_for("caught");
+
+    let terminal = Terminal::open(world);
+    let running = terminal.start(world, &["shell", &id]);
+    terminal.type_in(b"echo $((6*7)); stty size\r");
+    terminal.wait_for("42\r\n24 80");
+    terminal.resize(33, 99);
+    terminal.type_in(b"stty size\r");
+    terminal.wait_for("33 99");
+    terminal.type_in(b"exit 7\r");
+    running.finish().ends_with(7);
+}
+
+fn a_detached_command_is_read_later_and_by_many(world: &World) {
+    let id = create(world, &[]);
+    let script =
+        "echo one; until test -e /tmp/go; do sleep 0.02; done; echo two; echo bad >&2; exit 9";
+    let started = call(world, &["exec", "--detach", &id, "--", "sh", "-c", script]);
+    started.succeeds();
+    let operation = started.stdout.trim_end();
+    assert!(started.stderr.contains(operation), "{started}");
+    let logs = ["logs", operation];
+    wait_until("the first line is recorded", || call(world, &logs).stdout == "one\n");
+    let mut early = world.stockade(&["logs", "-f", operation]).start();
+    early.wait_for_output("one");
+    sh(world, &id, "touch /tmp/go").succeeds();
+    let early = early.finish();
+    early.ends_with(9);
+    assert_eq!(early.stdout, "one\ntwo\n");
+    assert_eq!(early.stderr, "bad\n");
+    let late = call(world, &["logs", "-f", operation]);
+    late.ends_with(9);
+    assert_eq!(late.stdout, "one\ntwo\n");
+    call(world, &logs).succeeds();
+    let lines = call(world, &["logs", "--json", operation]);
+    let items: Vec<Value> =
+        lines.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(items.last().unwrap()["kind"], "exit", "{lines}");
+    assert_eq!(items.last().unwrap()["exitCode"], 9, "{lines}");
+    refused(&call(world, &["logs", "no-such-operation"]), 1, "NOT_FOUND");
+    let detached = call(world, &["exec", "--detach", "--json", &id, "--", "true"]);
+    assert!(detached.json()["workflowId"].is_string(), "{detached}");
+}
+
+/// Who reads along when the server is killed reads on, and misses and repeats nothing.
+fn logs_go_on_with_the_next_server(world: &World) {
+    let id = create(world, &[]);
+    let script = "for i in 1 2 3; do echo $i; done; until test -e /tmp/go; do sleep 0.02; done; \
+        for i in 4 5 6; do echo $i; done; exit 9";
+    let started = call(world, &["exec", "--detach", &id, "--", "sh", "-c", script]);
+    let operation = started.stdout.trim_end();
+    let mut reading = world.stockade(&["logs", "-f", operation]).start();
+    reading.wait_for_output("3\n");
+    kill_server(&world.data());
+    sh(world, &id, "touch /tmp/go").succeeds();
+    let read = reading.finish();
+    read.ends_with(9);
+    assert_eq!(read.stdout, "1\n2\n3\n4\n5\n6\n", "{read}");
+    assert_eq!(call(world, &["logs", "-f", operation]).stdout, read.stdout);
+}
+
+fn access_rules_bind_commands_and_copies(world: &World) {
+    let id =
+        create(world, &["--access", "allow:readwrite:/tmp/open", "--access", "allow:execute:/usr"]);
+    let file = world.path("file");
+    world.plant(&file, "content\n");
+    let to = format!("{id}:/etc/file");
+    refused(&call(world, &["cp", file.to_str().unwrap(), &to]), 1, "ACCESS_DENIED");
+    let from = format!("{id}:/etc/passwd");
+    let out = world.path("out");
+    refused(&call(world, &["cp", &from, out.to_str().unwrap()]), 1, "ACCESS_DENIED");
+    assert!(!out.exists());
+    call(world, &["exec", &id, "--", "/usr/bin/env", "true"]).succeeds();
+    refused(&call(world, &["exec", &id, "--", "/opt/program"]), 125, "ACCESS_DENIED");
+    let shown = call(world, &["show", &id]);
+    assert!(shown.stdout.contains("allow readwrite /tmp/open"), "{shown}");
+}
+
+as_root_and_as_user![
+    the_exit_code_is_the_commands,
+    options_reach_the_command,
+    streams_are_kept_apart_and_whole,
+    signals_reach_the_command,
+    a_terminal_is_one_inside_too,
+    a_detached_command_is_read_later_and_by_many,
+    logs_go_on_with_the_next_server,
+    access_rules_bind_commands_and_copies,
+];

@@ -1,0 +1,54 @@
+//! Sandboxes that live on: the commands on them, and the local server that does what they ask for.
+//!
+//! `life` follows a sandbox from its beginning to its end, `exec` runs commands in it, `copy` moves
+//! files, `server` kills, crowds and deceives the server, `aside` is about `--in-process`,
+//! completions and manual pages.
+
+mod aside;
+mod copy;
+mod exec;
+mod life;
+mod server;
+
+use serde_json::Value;
+
+use crate::call::Outcome;
+use crate::harness::World;
+
+/// `stockade WORDS`, to its end.
+fn call(world: &World, words: &[&str]) -> Outcome {
+    world.stockade(words).finish()
+}
+
+/// A new sandbox's id, which is all that is printed as data.
+fn create(world: &World, options: &[&str]) -> String {
+    let outcome = call(world, &[&["create"], options].concat());
+    outcome.succeeds();
+    let id = outcome.stdout.trim_end().to_owned();
+    assert_eq!(outcome.stdout, format!("{id}\n"), "{outcome}");
+    assert!(outcome.stderr.contains(&id), "nothing is said about it: {outcome}");
+    id
+}
+
+/// A shell script in a sandbox, to its end.
+fn sh(world: &World, id: &str, script: &str) -> Outcome {
+    call(world, &["exec", id, "--", "sh", "-c", script])
+}
+
+/// What is known of a sandbox.
+fn show(world: &World, id: &str) -> Value {
+    let outcome = call(world, &["show", id, "--json"]);
+    outcome.succeeds();
+    outcome.json()
+}
+
+fn state(world: &World, id: &str) -> String {
+    show(world, id)["state"].as_str().unwrap().to_owned()
+}
+
+/// Stockade refused, with this exit code and this code of an error.
+#[track_caller]
+fn refused(outcome: &Outcome, exit: i32, code: &str) {
+    outcome.ends_with(exit);
+    assert!(outcome.stderr.contains(&format!("[{code}]")), "not {code}: {outcome}");
+}
