@@ -17,7 +17,9 @@ const QUESTIONS: &[(&str, &str)] = &[
     (
         "is not ended",
         "SELECT name || ' ' || workflow_uuid || ' ' || status FROM workflow_status \
-         WHERE completed_at IS NULL OR status NOT IN ('SUCCESS', 'ERROR')",
+         WHERE (completed_at IS NULL OR status NOT IN ('SUCCESS', 'ERROR')) AND NOT EXISTS \
+         (SELECT 1 FROM sandbox_instances WHERE workflow_uuid = 'sandbox-watcher:' || id \
+         AND terminated_at > (SELECT max(terminated_at) FROM sandbox_instances) - 15000)",
     ),
     (
         "is recorded twice, or with a gap",

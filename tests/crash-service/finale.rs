@@ -14,14 +14,14 @@ use stockade_runtime::Runtime as _;
 
 use crate::turn::Turn;
 use crate::world::{Refused, World};
-use crate::{Failure, Kept, SERVER, open, victims};
+use crate::{Failure, Kept, open, servers, victims};
 
 /// How long what was begun may take to come to rest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks, and ends everything; what is wrong.
 pub(crate) fn look(world: &World, kept: Vec<Kept>) -> Result<Vec<String>, Failure> {
-    for server in victims::processes(&world.data, SERVER) {
+    for server in servers(&world.data) {
         victims::kill(server);
     }
     world.start_server()?;
@@ -174,7 +174,7 @@ fn is_a_life(life: &[Kind]) -> Result<(), &'static str> {
 fn end_server(world: &World) -> Result<(), Failure> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let servers = victims::processes(&world.data, SERVER);
+        let servers = servers(&world.data);
         if servers.is_empty() {
             return Ok(());
         }

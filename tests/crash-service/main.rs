@@ -46,8 +46,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const STALLED: Duration = Duration::from_secs(120);
 /// How many sandboxes each client leaves alive to the end.
 const KEPT: usize = 2;
-/// What the server is started as.
-const SERVER: &str = "__server";
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -100,8 +98,8 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
             std::thread::spawn(move || client(&world, number, seed))
         })
         .collect();
-    let mut inits = BTreeSet::new();
-    let killed = kill_at_random(&world, kills, &mut random, &mut inits);
+    let mut seen = Seen::default();
+    let killed = kill_at_random(&world, kills, &mut random, &mut seen);
     world.stop.store(true, Ordering::SeqCst);
     let mut kept = Vec::new();
     for client in clients {
@@ -110,20 +108,21 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     let killed = killed?;
     let mut faults = finale::look(&world, kept)?;
     faults.extend(database::look(&data)?);
-    let left = audit::after(program, &data, &before, inits)?;
+    let left = audit::after(program, &data, &before, (seen.inits, seen.keepers))?;
     let ledger = world.note(std::mem::take);
     faults.extend(ledger.faults);
     for line in faults.iter().chain(&left) {
         println!("FAULT {line}");
     }
     println!(
-        "crash service: {} kills (servers {}, keepers {}, inits {}), {} sandboxes, {} operations, \
+        "crash service: {} kills (servers {}, keepers {}, inits {}, helpers {}), {} sandboxes, {} operations, \
          {} commands, {} asked again, {} cut short by an init's death, {} faults, {} left behind, \
          seed {seed}",
         killed.iter().sum::<u64>(),
         killed[0],
         killed[1],
         killed[2],
+        killed[3],
         ledger.sandboxes,
         ledger.operations,
         ledger.commands,
@@ -138,24 +137,38 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     if faults.is_empty() && left.is_empty() { Ok(()) } else { Err("see above".into()) }
 }
 
-/// How many servers, keepers and inits were killed.
+/// The processes that there were.
+#[derive(Default)]
+struct Seen {
+    inits: BTreeSet<u32>,
+    keepers: BTreeSet<u32>,
+}
+
+/// The servers of a data directory.
+fn servers(data: &Path) -> Vec<u32> {
+    victims::called("__server", |argument| argument == data.to_string_lossy())
+}
+
+/// How many servers, keepers, inits and helpers were killed.
 fn kill_at_random(
     world: &World,
     kills: u64,
     random: &mut Random,
-    inits: &mut BTreeSet<u32>,
-) -> Result<[u64; 3], Failure> {
+    seen: &mut Seen,
+) -> Result<[u64; 4], Failure> {
     let data = &world.data;
-    let mut killed = [0_u64; 3];
+    let mut killed = [0_u64; 4];
     let mut last = Instant::now();
     while killed.iter().sum::<u64>() < kills {
         std::thread::sleep(Duration::from_millis(50 + random.below(700)));
-        inits.extend(victims::inits(data).iter().map(|init| init.process));
+        seen.inits.extend(victims::inits(data));
+        seen.keepers.extend(victims::keepers(data));
         // The server mostly: it is what remembers.
         let (kind, done) = match random.below(10) {
             0 | 1 => (1, victims::kill_keeper(data)),
             2 => (2, kill_init(world, random)),
-            _ => (0, victims::processes(data, SERVER).first().is_some_and(|it| victims::kill(*it))),
+            3 => (3, victims::kill_helper(data)),
+            _ => (0, servers(data).first().is_some_and(|it| victims::kill(*it))),
         };
         if done {
             killed[kind] += 1;
@@ -173,10 +186,10 @@ fn kill_at_random(
 }
 
 fn kill_init(world: &World, random: &mut Random) -> bool {
-    let Some(init) = victims::any_init(&world.data, random) else { return false };
-    // Before it is, so that whoever fails by it finds the reason.
-    world.note(|ledger| ledger.lost.extend(init.sandbox));
-    victims::kill(init.process)
+    // Written down before it is killed, so that whoever fails by it finds the reason.
+    victims::kill_init(&world.data, random, true, |sandbox| {
+        world.note(|ledger| ledger.lost.extend(sandbox));
+    })
 }
 
 /// A sandbox that is alive at the end, and what ran in it.

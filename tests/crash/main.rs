@@ -101,7 +101,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
                 workers[usize::try_from(at)?].kill()
             }
             1 => victims::kill_keeper(&data),
-            2 => victims::kill_init(&data, &mut random),
+            2 => victims::kill_init(&data, &mut random, false, drop),
             _ => victims::kill_helper(&data),
         };
         if done {

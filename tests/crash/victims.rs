@@ -23,7 +23,7 @@ pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
 }
 
 /// The processes that have this word and then one that is meant as arguments.
-fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
+pub(crate) fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes
         .flatten()
@@ -39,6 +39,11 @@ fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
 
 /// The inits that are written down in the records of a data directory.
 pub(crate) fn inits(data: &Path) -> Vec<u32> {
+    held(data).into_iter().map(|(init, _)| init).collect()
+}
+
+/// Those inits, and the sandbox that each holds; none where it waits for one.
+fn held(data: &Path) -> Vec<(u32, Option<String>)> {
     let sandboxes = data.join("runtime/1/sandboxes");
     let Ok(sandboxes) = std::fs::read_dir(sandboxes) else { return Vec::new() };
     sandboxes
@@ -50,7 +55,8 @@ pub(crate) fn inits(data: &Path) -> Vec<u32> {
             let init = u32::try_from(init).ok()?;
             // The number may have been given to somebody else.
             let name = std::fs::read_to_string(format!("/proc/{init}/comm")).ok()?;
-            (name.trim() == "stockade-init").then_some(init)
+            let sandbox = record["id"].as_str().map(str::to_owned);
+            (name.trim() == "stockade-init").then_some((init, sandbox))
         })
         .collect()
 }
@@ -66,14 +72,27 @@ pub(crate) fn kill_helper(data: &Path) -> bool {
     helpers(data, &inits).first().is_some_and(|helper| kill(*helper))
 }
 
-/// Kills an init; false when there is none.
-pub(crate) fn kill_init(data: &Path, random: &mut Random) -> bool {
-    let inits = inits(data);
+/// Kills an init, after it is told of which sandbox; false when there is none. Unless it must be of
+/// a sandbox, it may be one that waits for one, and gets it meanwhile.
+pub(crate) fn kill_init(
+    data: &Path,
+    random: &mut Random,
+    is_of_sandbox: bool,
+    tell: impl FnOnce(Option<String>),
+) -> bool {
+    let mut inits = held(data);
+    inits.retain(|(_, sandbox)| sandbox.is_some() || !is_of_sandbox);
     let at = usize::try_from(random.below(inits.len() as u64)).unwrap_or(0);
-    inits.get(at).is_some_and(|init| kill(*init))
+    if at >= inits.len() {
+        return false;
+    }
+    let (init, sandbox) = inits.swap_remove(at);
+    tell(sandbox);
+    kill(init)
 }
 
-fn kill(process: u32) -> bool {
+/// Kills a process as nothing else but power could.
+pub(crate) fn kill(process: u32) -> bool {
     let status = Command::new("kill").args(["-9", &process.to_string()]).status();
     status.is_ok_and(|status| status.success())
 }
