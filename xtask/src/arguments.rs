@@ -18,6 +18,8 @@ usage: cargo xtask COMMAND
                               what a held sandbox costs, beside a process of the host
   bench durable [--runs N] [--json FILE]
                               what a durable step costs, beside a commit of the same disk
+  bench service [--runs N] [--json FILE]
+                              what an operation of the product costs, beside its parts
   crash runtime [--kills N] [--seed N] [--user ID]
                               clients, keepers, helpers and inits are killed at random
   crash durable [--kills N] [--seed N]
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     BenchRuntime(BenchOptions),
     /// Measure what durable steps cost.
     BenchDurable(BenchOptions),
+    /// Measure what operations of the product cost.
+    BenchService(BenchOptions),
     /// Kill what holds sandboxes, and look at what is left.
     CrashRuntime(CrashOptions),
     /// Kill what executes workflows, and look at what is left.
@@ -124,6 +128,9 @@ impl Command {
                 // Its rounds are long ones.
                 let default = BenchOptions { rounds: 100, ..BenchOptions::default() };
                 Ok(Self::BenchDurable(bench(options, default)?))
+            }
+            ["bench", "service", options @ ..] => {
+                Ok(Self::BenchService(bench(options, BenchOptions::default())?))
             }
             ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
             ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(crash(options)?)),
@@ -226,6 +233,7 @@ mod tests {
         );
         assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
         assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
+        assert!(matches!(parse("bench service").unwrap(), Command::BenchService(_)));
         assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
         assert!(matches!(parse("crash service").unwrap(), Command::CrashService(_)));
         assert_eq!(

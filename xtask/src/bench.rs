@@ -4,6 +4,7 @@
 mod contenders;
 pub(crate) mod durable;
 pub(crate) mod runtime;
+pub(crate) mod service;
 mod statistics;
 
 use std::path::PathBuf;
