@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
     ("stockade-durable", &[]),
+    ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
     (
         "stockade-cli",

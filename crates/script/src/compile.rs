@@ -1,0 +1,202 @@
+//! From a file that the user wrote to a module that the engine runs: parsed, checked, inspected and
+//! freed of types. Deep nesting costs stack: compile on a thread, or in a process, that may fail.
+
+use std::path::Path;
+
+use oxc_allocator::Allocator;
+use oxc_ast::ast::{Program, Statement};
+use oxc_codegen::{Codegen, CodegenOptions, CommentOptions};
+use oxc_diagnostics::OxcDiagnostic;
+use oxc_parser::Parser;
+use oxc_semantic::{Scoping, SemanticBuilder};
+use oxc_span::SourceType;
+use oxc_transformer::{TransformOptions, Transformer};
+
+use crate::position::{Map, line_and_column};
+use crate::source::{Fault, SourceFile};
+
+/// What an inspector has against a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where, in bytes from the start of the file.
+    pub offset: u32,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Decides what a module may say. Findings of both looks are told in the order of their places.
+pub trait Inspector {
+    /// Looks at the file as it was written, with its types.
+    fn written(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>);
+
+    /// Looks at what will run: no type is left that could make a name look declared. Places are
+    /// still those of the file.
+    fn transformed(
+        &mut self,
+        program: &Program<'_>,
+        scoping: &Scoping,
+        findings: &mut Vec<Finding>,
+    );
+}
+
+/// A module that the engine can run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Module {
+    /// The name of the file that it was made from.
+    pub path: String,
+    /// JavaScript.
+    pub code: String,
+    /// What it imports, or exports from elsewhere, in order.
+    pub imports: Vec<Import>,
+    map: Map,
+}
+
+/// An import that is left when types are gone.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Import {
+    /// What is imported.
+    pub specifier: String,
+    /// The line of the import, from 1.
+    pub line: u32,
+    /// Its column, from 1.
+    pub column: u32,
+}
+
+impl Module {
+    /// The line and column that the user wrote, for those that the engine names; all from 1.
+    pub fn written(&self, line: u32, column: u32) -> (u32, u32) {
+        self.map.written(line, column)
+    }
+}
+
+/// Makes a module of a file: TypeScript unless its name ends in `.js`, `.mjs`, `.jsx` or `.tsx`.
+///
+/// # Errors
+/// Everything that is wrong with the file, at its places: syntax, early errors of the language, and
+/// what the inspector finds.
+pub fn compile(file: &SourceFile, inspector: &mut dyn Inspector) -> Result<Module, Vec<Fault>> {
+    let source = file.source.as_str();
+    let allocator = Allocator::default();
+    let parsed = Parser::new(&allocator, source, kind(&file.path)).parse();
+    faults(file, parsed.diagnostics)?;
+    let mut program = parsed.program;
+
+    // The transformer adds scopes and symbols of its own.
+    let semantic =
+        SemanticBuilder::new().with_excess_capacity(2.0).with_enum_eval(true).build(&program);
+    faults(file, semantic.diagnostics)?;
+    let mut findings = Vec::new();
+    inspector.written(&program, &mut findings);
+
+    let scoping = semantic.semantic.into_scoping();
+    let options = TransformOptions::default();
+    let transformed = Transformer::new(&allocator, Path::new(&file.path), &options)
+        .build_with_scoping(scoping, &mut program);
+    faults(file, transformed.diagnostics)?;
+
+    let scoping = SemanticBuilder::new().build(&program).semantic.into_scoping();
+    inspector.transformed(&program, &scoping, &mut findings);
+    if !findings.is_empty() {
+        findings.sort_by_key(|finding| finding.offset);
+        let fault = |Finding { offset, message }| fault(file, offset, message);
+        return Err(findings.into_iter().map(fault).collect());
+    }
+
+    let imports = imports(source, &program);
+    let options = CodegenOptions {
+        source_map_path: Some(Path::new(&file.path).to_owned()),
+        comments: CommentOptions::disabled(),
+        ..CodegenOptions::default()
+    };
+    let generated = Codegen::new().with_options(options).build(&program);
+    let map = Map::of(&generated);
+    Ok(Module { path: file.path.clone(), code: generated.code, imports, map })
+}
+
+fn kind(path: &str) -> SourceType {
+    let javascript = [".js", ".mjs", ".jsx", ".tsx"].iter().any(|ending| path.ends_with(ending));
+    let known = if javascript { SourceType::from_path(path).ok() } else { None };
+    known.unwrap_or_else(SourceType::ts).with_module(true)
+}
+
+fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
+    let import = |statement: &Statement<'_>| {
+        let (specifier, span) = match statement {
+            Statement::ImportDeclaration(import) => (&import.source, import.span),
+            Statement::ExportFromDeclaration(export) => (&export.source, export.span),
+            Statement::ExportAllDeclaration(export) => (&export.source, export.span),
+            _ => return None,
+        };
+        let (line, column) = line_and_column(source, span.start);
+        Some(Import { specifier: specifier.value.to_string(), line, column })
+    };
+    program.body.iter().filter_map(import).collect()
+}
+
+fn faults(
+    file: &SourceFile,
+    diagnostics: impl IntoIterator<Item = OxcDiagnostic>,
+) -> Result<(), Vec<Fault>> {
+    let fault = |diagnostic: OxcDiagnostic| {
+        let offset = diagnostic.labels.first().map_or(0, |label| label.offset());
+        fault(file, offset, diagnostic.message.to_string())
+    };
+    let faults: Vec<Fault> = diagnostics.into_iter().map(fault).collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+fn fault(file: &SourceFile, offset: u32, message: String) -> Fault {
+    let (line, column) = line_and_column(&file.source, offset);
+    Fault { path: file.path.clone(), line, column, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has nothing against anything.
+    struct Lenient;
+
+    impl Inspector for Lenient {
+        fn written(&mut self, _: &Program<'_>, _: &mut Vec<Finding>) {}
+        fn transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+    }
+
+    fn compiled(path: &str, source: &str) -> Result<Module, Vec<Fault>> {
+        compile(&SourceFile { path: path.to_owned(), source: source.to_owned() }, &mut Lenient)
+    }
+
+    #[test]
+    fn types_go_and_places_stay() {
+        let source = "import type { A } from \"./a.js\";\nimport { b } from \"./b.js\";\n\
+                      interface Wide { x: number }\n\n  const sum: number = b(1 as number);\n\
+                      export { sum };\nexport * from \"./c.js\";\n";
+        let module = compiled("src/main.ts", source).unwrap();
+        assert!(!module.code.contains("number"), "{}", module.code);
+        let imports: Vec<_> =
+            module.imports.iter().map(|i| (i.specifier.as_str(), i.line, i.column)).collect();
+        assert_eq!(imports, [("./b.js", 2, 1), ("./c.js", 7, 1)]);
+        let (line, text) =
+            module.code.lines().enumerate().find(|(_, text)| text.contains("b(1")).unwrap();
+        let column = text.find("b(1").unwrap() + 1;
+        let place =
+            module.written(u32::try_from(line + 1).unwrap(), u32::try_from(column).unwrap());
+        assert_eq!(place, (5, 23));
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_place() {
+        let fault = |path: &str, source: &str| compiled(path, source).unwrap_err()[0].to_string();
+        assert!(fault("a.ts", "let x = 1;\nlet = ;\n").starts_with("a.ts:2:"));
+        assert!(fault("a.ts", "let x = 1;\nlet x = 2;\n").starts_with("a.ts:"));
+        assert!(fault("a.js", "let x: number;").starts_with("a.js:1:6 — "));
+    }
+
+    #[test]
+    fn enums_and_tsx_are_javascript_afterwards() {
+        assert!(compiled("a.ts", "export enum E { A = 1, B }").unwrap().code.contains("\"B\""));
+        let tsx = compiled("a.tsx", "export const e = <p id=\"1\">x</p>;").unwrap();
+        assert_eq!(tsx.imports[0].specifier, "react/jsx-runtime");
+        assert!(compiled("a.jsx", "export const e = <p/>;").is_ok());
+    }
+}

@@ -1,0 +1,20 @@
+//! The JavaScript engine room: modules of TypeScript and JavaScript are read, checked, transformed,
+//! linked and run in a realm of their own. What a module may say is decided by whoever runs it.
+
+mod compile;
+mod graph;
+mod position;
+mod source;
+
+pub use compile::{Finding, Import, Inspector, Module, compile};
+pub use graph::{Unresolved, resolve};
+pub use source::{Fault, SourceFile};
+
+/// The syntax tree that an [`Inspector`] sees.
+pub mod syntax {
+    pub use oxc_ast as tree;
+    pub use oxc_ast_visit as visit;
+    pub use oxc_semantic::Scoping;
+    pub use oxc_span::{GetSpan, Span};
+    pub use oxc_syntax as kinds;
+}

@@ -1,0 +1,72 @@
+//! Places in a file: from byte offsets to lines and columns, and from what the engine runs back to
+//! what the user wrote.
+
+use oxc_codegen::CodegenReturn;
+
+/// The line and the column in UTF-16 units, both from 1, of a byte offset.
+pub(crate) fn line_and_column(text: &str, offset: u32) -> (u32, u32) {
+    let before = text.get(..offset as usize).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count();
+    let column = before[line_start..].encode_utf16().count();
+    (count(line), count(column))
+}
+
+/// From 0 to 1; payloads are far smaller than what would not fit.
+fn count(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX - 1) + 1
+}
+
+/// Where each piece of generated code comes from, in the order of the generated code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Map {
+    /// Line and column generated, line and column written; from 0.
+    pieces: Vec<[u32; 4]>,
+}
+
+impl Map {
+    pub(crate) fn of(generated: &CodegenReturn<'_>) -> Self {
+        let Some(map) = &generated.map else { return Self::default() };
+        let piece = |token: oxc_sourcemap::Token| {
+            [token.get_dst_line(), token.get_dst_col(), token.get_src_line(), token.get_src_col()]
+        };
+        Self { pieces: map.get_tokens().map(piece).collect() }
+    }
+
+    /// The place that the user wrote, for a place in the generated code; both count from 1. A place
+    /// before everything written is the first line.
+    pub(crate) fn written(&self, line: u32, column: u32) -> (u32, u32) {
+        let wanted = [line.saturating_sub(1), column.saturating_sub(1)];
+        let after = self.pieces.partition_point(|[line, column, ..]| [*line, *column] <= wanted);
+        match after.checked_sub(1).and_then(|at| self.pieces.get(at)) {
+            Some([.., line, column]) => (line + 1, column + 1),
+            None => (1, 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_utf_16() {
+        let text = "a\n\u{1F600}é b\r\nc";
+        let at = |needle: &str| {
+            line_and_column(text, u32::try_from(text.find(needle).unwrap()).unwrap())
+        };
+        assert_eq!(at("a"), (1, 1));
+        assert_eq!(at("b"), (2, 5));
+        assert_eq!(at("c"), (3, 1));
+        assert_eq!(line_and_column(text, 999), (3, 2));
+    }
+
+    #[test]
+    fn a_place_belongs_to_the_piece_before_it() {
+        let map = Map { pieces: vec![[0, 0, 4, 2], [0, 10, 4, 20], [1, 0, 6, 0]] };
+        assert_eq!(map.written(1, 1), (5, 3));
+        assert_eq!(map.written(1, 15), (5, 21));
+        assert_eq!(map.written(2, 4), (7, 1));
+        assert_eq!(Map::default().written(9, 9), (1, 1));
+    }
+}
