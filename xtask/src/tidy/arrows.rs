@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-bundle", &["stockade-core"]),
     ("stockade-durable", &[]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
+    ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
     (
         "stockade-cli",

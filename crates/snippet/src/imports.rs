@@ -1,0 +1,93 @@
+//! Which imports a snippet may have: files of its own, and packages of a library set.
+
+/// The packages of a library set, all of one scope.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Imports {
+    /// The scope, as `@directive-run`.
+    pub scope: String,
+    /// The packages that may be imported, with everything below them.
+    pub allowed: Vec<String>,
+    /// Packages that are refused with a reason of their own: tools that run on a developer's
+    /// machine and have no meaning in a snippet.
+    pub tools: Vec<String>,
+}
+
+impl Default for Imports {
+    /// The packages of the reference sandbox.
+    fn default() -> Self {
+        let names = |names: &str| names.split(' ').map(ToOwned::to_owned).collect();
+        Self {
+            scope: "@directive-run".to_owned(),
+            allowed: names(
+                "ai claude-plugin core el knowledge lint lit mutator optimistic query react \
+                 scaffold solid sources svelte timeline vue",
+            ),
+            tools: names("cli mcp sandbox vite-plugin-api-proxy"),
+        }
+    }
+}
+
+impl Imports {
+    /// Says what is wrong with an import, if anything.
+    pub(crate) fn refusal(&self, specifier: &str) -> Option<String> {
+        if is_relative(specifier) {
+            return None;
+        }
+        let Self { scope, allowed, tools } = self;
+        let below = specifier.strip_prefix(scope.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        let package = below.map(|rest| rest.split_once('/').map_or(rest, |(first, _)| first));
+        let is_one_of = |list: &[String]| package.is_some_and(|p| list.iter().any(|one| one == p));
+        if is_one_of(tools) {
+            let package = package.unwrap_or_default();
+            return Some(format!(
+                "import \"{specifier}\" is denied — {scope}/{package} is a build/CLI/sandbox tool, \
+                 not for use inside a sandboxed demo"
+            ));
+        }
+        if is_one_of(allowed) {
+            return None;
+        }
+        let mut sorted = allowed.clone();
+        sorted.sort();
+        let sorted = sorted.join(",");
+        Some(format!(
+            "import \"{specifier}\" is not allowed in the sandbox. Allowed: relative \"./X.js\" \
+             paths or any of {scope}/{{{sorted}}}."
+        ))
+    }
+}
+
+/// Whether an import means a file of the payload: `./X.js` or `../X.js`.
+fn is_relative(specifier: &str) -> bool {
+    let rest = specifier.strip_prefix("./").or_else(|| specifier.strip_prefix("../"));
+    rest.is_some_and(|rest| rest.len() > ".js".len() && rest.ends_with(".js"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_and_packages_of_the_set_are_imported() {
+        let imports = Imports::default();
+        for fine in ["./a.js", "../b/c.js", "@directive-run/core", "@directive-run/core/x"] {
+            assert_eq!(imports.refusal(fine), None, "{fine}");
+        }
+        for refused in [
+            "./a",
+            "./.js",
+            "/a.js",
+            "a.js",
+            "node:fs",
+            "@directive-run",
+            "@directive-run/",
+            "@directive-run/corex",
+            "@directive-runx/core",
+            "@directive-run/../core",
+            "https://example.com/a.js",
+        ] {
+            assert!(imports.refusal(refused).unwrap().contains("not allowed"), "{refused}");
+        }
+        assert!(imports.refusal("@directive-run/cli/x").unwrap().contains("is denied"));
+    }
+}

@@ -1,0 +1,47 @@
+//! The derivations that files declare: the names in `derive: { … }` and `derivations: { … }`.
+
+use stockade_script::syntax::Scoping;
+use stockade_script::syntax::tree::ast::{Expression, ObjectProperty, ObjectPropertyKind, Program};
+use stockade_script::syntax::visit::{Visit, walk};
+use stockade_script::{Finding, Inspector, SourceFile, compile};
+
+/// Their names, each once, in the order in which they are first declared. A file that does not
+/// parse declares none.
+pub fn derivation_keys(files: &[SourceFile]) -> Vec<String> {
+    let mut keys = Keys::default();
+    for file in files {
+        // What is wrong with a file is for the validator to say.
+        drop(compile(file, &mut keys));
+    }
+    keys.found
+}
+
+#[derive(Default)]
+struct Keys {
+    found: Vec<String>,
+}
+
+impl Inspector for Keys {
+    fn written(&mut self, program: &Program<'_>, _: &mut Vec<Finding>) {
+        self.visit_program(program);
+    }
+
+    fn transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+}
+
+impl<'a> Visit<'a> for Keys {
+    fn visit_object_property(&mut self, property: &ObjectProperty<'a>) {
+        let name = property.key.static_name();
+        if matches!(name.as_deref(), Some("derive" | "derivations"))
+            && let Expression::ObjectExpression(object) = property.value.get_inner_expression()
+        {
+            let properties = object.properties.iter().filter_map(ObjectPropertyKind::as_property);
+            for key in properties.filter_map(|property| property.key.static_name()) {
+                if !self.found.iter().any(|found| *found == key) {
+                    self.found.push(key.into_owned());
+                }
+            }
+        }
+        walk::walk_object_property(self, property);
+    }
+}

@@ -1,0 +1,15 @@
+//! Snippets: small programs of one or several files that are checked, run behind the walls of a
+//! realm, and answered with a transcript. What a snippet may say, its limits and every text come
+//! from the reference sandbox; the walls do not depend on any of them.
+
+mod imports;
+mod keys;
+mod payload;
+mod stack;
+mod validator;
+
+pub use imports::Imports;
+pub use keys::derivation_keys;
+pub use payload::{Input, InvalidInput, Payload};
+pub use stack::sanitize_stack;
+pub use validator::{check, check_file};

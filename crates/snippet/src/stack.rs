@@ -1,0 +1,88 @@
+//! Paths of a host taken out of error texts. What our own realm says names files of the payload
+//! only; texts of libraries, and what a snippet throws, may carry anything.
+
+/// Where paths of a host begin, and what stands for them. The first that fits is taken.
+const PATHS: &[(&str, &str)] = &[
+    ("file:///", "<sandbox>"),
+    ("/Users/", "/<home>"),
+    ("/home/", "/<home>"),
+    ("/private/var/", "<tmp>"),
+    ("/private/tmp/", "<tmp>"),
+    ("/var/folders/", "<tmp>"),
+    ("/tmp/", "<tmp>"),
+    ("/var/task/", "<task>"),
+    ("/opt/", "<opt>"),
+    ("/usr/local/", "<usr-local>"),
+    ("/app/", "<app>"),
+    ("/srv/", "<srv>"),
+    ("/workspace/", "<workspace>"),
+    ("/data/", "<data>"),
+    ("/etc/", "<etc>"),
+    ("/root/", "<root>"),
+];
+
+/// The text without paths of a host: each is replaced, up to the next blank or closing bracket, by
+/// a word for where it was. Nothing is an empty text.
+pub fn sanitize_stack(text: Option<&str>) -> String {
+    let text = text.unwrap_or_default();
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut before = None;
+    while let Some(character) = rest.chars().next() {
+        // In `src/app/x.ts` no path begins, for it goes on from a name.
+        let begins = !before.is_some_and(|c: char| c.is_alphanumeric() || "._-/\\".contains(c));
+        match host_path(rest).filter(|_| begins) {
+            Some((length, word)) => {
+                clean.push_str(word);
+                before = rest[..length].chars().next_back();
+                rest = &rest[length..];
+            }
+            None => {
+                clean.push(character);
+                before = Some(character);
+                rest = &rest[character.len_utf8()..];
+            }
+        }
+    }
+    clean
+}
+
+/// The length of the path that a text begins with, in bytes, and the word for it.
+fn host_path(text: &str) -> Option<(usize, &'static str)> {
+    let end = |c: char| c.is_whitespace() || c == ')';
+    let whole = text.find(end).unwrap_or(text.len());
+    if let Some((_, word)) = PATHS.iter().find(|(start, _)| text.starts_with(start)) {
+        return Some((whole, word));
+    }
+    if text.starts_with("\\\\") && whole > 2 {
+        return Some((whole, "<unc>"));
+    }
+    let [drive, b':', b'\\', ..] = text.as_bytes() else { return None };
+    if !drive.is_ascii_alphabetic() {
+        return None;
+    }
+    // A user's name goes, what is below it stays.
+    match text[..whole].get(3..).and_then(|path| path.strip_prefix("Users\\")) {
+        Some(below) => {
+            let name = below.find('\\').unwrap_or(below.len());
+            Some((whole - below.len() + name, "<home>"))
+        }
+        None => Some((whole, "<path>")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_a_host_go() {
+        let same = "Error: é\n    at run (src/app/main.ts:3:7)\n    at https://example.com/tmp/a";
+        assert_eq!(sanitize_stack(Some(same)), same);
+        assert_eq!(
+            sanitize_stack(Some("open '/etc/passwd' \\\\h\\s (/tmp/a b)")),
+            "open '<etc> <unc> (<tmp> b)"
+        );
+        assert_eq!(sanitize_stack(Some("C:\\Users\\é")), "<home>");
+    }
+}

@@ -1,0 +1,283 @@
+//! The validator: good messages, at exact places, for what a snippet has no use for. It is default
+//! deny: a name that is declared nowhere is refused unless a snippet may know it. It is no wall; the
+//! realm and its process are.
+//!
+//! Names are judged in what will run, after types are gone, so that no declaration that exists for
+//! the compiler only can hide one.
+
+mod fold;
+mod names;
+mod written;
+
+use std::collections::BTreeSet;
+
+use stockade_script::syntax::tree::ast::{
+    Argument, AssignmentTargetPropertyIdentifier, AssignmentTargetPropertyProperty,
+    BindingProperty, CallExpression, ComputedMemberExpression, Expression, IdentifierReference,
+    NewExpression, Program, PropertyKey, StaticMemberExpression,
+};
+use stockade_script::syntax::visit::{Visit, walk};
+use stockade_script::syntax::{GetSpan as _, Scoping, Span};
+use stockade_script::{Fault, Finding, Inspector, Module, SourceFile, compile};
+
+use crate::imports::Imports;
+use fold::Constants;
+
+/// Checks every file.
+///
+/// # Errors
+/// Everything that is wrong, file by file, in the order of the places.
+pub fn check(files: &[SourceFile], imports: &Imports) -> Result<Vec<Module>, Vec<Fault>> {
+    let mut modules = Vec::new();
+    let mut faults = Vec::new();
+    for file in files {
+        match check_file(file, imports) {
+            Ok(module) => modules.push(module),
+            Err(more) => faults.extend(more),
+        }
+    }
+    if faults.is_empty() { Ok(modules) } else { Err(faults) }
+}
+
+/// Checks one file, and makes of it what is run.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the places.
+pub fn check_file(file: &SourceFile, imports: &Imports) -> Result<Module, Vec<Fault>> {
+    compile(file, &mut Validator { imports })
+}
+
+struct Validator<'i> {
+    imports: &'i Imports,
+}
+
+impl Inspector for Validator<'_> {
+    fn written(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>) {
+        written::find(program, self.imports, findings);
+    }
+
+    fn transformed(
+        &mut self,
+        program: &Program<'_>,
+        scoping: &Scoping,
+        findings: &mut Vec<Finding>,
+    ) {
+        let constants = Constants::of(program, scoping);
+        let judged = BTreeSet::new();
+        Names { scoping, constants, judged, findings }.visit_program(program);
+    }
+}
+
+/// Looks at names: those that are free, and those by which a free one could be reached.
+struct Names<'p> {
+    scoping: &'p Scoping,
+    constants: Constants<'p>,
+    /// Where `globalThis` stands in an expression that has been judged as a whole.
+    judged: BTreeSet<u32>,
+    findings: &'p mut Vec<Finding>,
+}
+
+impl Names<'_> {
+    fn report(&mut self, span: Span, message: String) {
+        self.findings.push(Finding { offset: span.start, message });
+    }
+
+    /// The name of an expression that is a name declared nowhere.
+    fn free<'e>(&self, expression: &'e Expression<'_>) -> Option<&'e str> {
+        let Expression::Identifier(name) = expression.get_inner_expression() else { return None };
+        self.is_free(name).then(|| name.name.as_str())
+    }
+
+    fn is_free(&self, name: &IdentifierReference<'_>) -> bool {
+        let symbol = name.reference_id.get().map(|id| self.scoping.get_reference(id).symbol_id());
+        !matches!(symbol, Some(Some(_)))
+    }
+
+    fn is_global_object(&self, expression: &Expression<'_>) -> bool {
+        self.free(expression) == Some("globalThis")
+    }
+
+    /// Marks the `globalThis` of an expression that is dealt with as a whole.
+    fn judge(&mut self, expression: &Expression<'_>) {
+        self.judged.insert(expression.get_inner_expression().span().start);
+    }
+
+    /// Judges the key by which a pattern takes something out of a value.
+    fn pattern_key(&mut self, key: &PropertyKey<'_>) {
+        let name = match key.static_name() {
+            Some(name) => Some(name.into_owned()),
+            None => key.as_expression().and_then(|key| self.constants.fold(key)),
+        };
+        if let Some(name) = name {
+            self.taken(key.span(), &name);
+        }
+    }
+
+    fn taken(&mut self, span: Span, name: &str) {
+        if names::is_smuggled(name) {
+            self.report(
+                span,
+                format!(
+                    "destructuring `{name}` is denied in the sandbox (would reach a denied name)"
+                ),
+            );
+        }
+    }
+
+    /// Judges `Reflect.get(globalThis, "X")` and its like.
+    fn reflection(&mut self, call: &CallExpression<'_>) {
+        let Expression::StaticMemberExpression(callee) = call.callee.get_inner_expression() else {
+            return;
+        };
+        let Some(object) = self.free(&callee.object).filter(|o| matches!(*o, "Reflect" | "Object"))
+        else {
+            return;
+        };
+        let function = callee.property.name.as_str();
+        if !names::REFLECTION.contains(&function) {
+            return;
+        }
+        let mut arguments = call.arguments.iter().map(Argument::as_expression);
+        let (Some(Some(target)), Some(Some(key))) = (arguments.next(), arguments.next()) else {
+            return;
+        };
+        let Some(name) = self.constants.fold(key).filter(|name| names::is_smuggled(name)) else {
+            return;
+        };
+        if let Some(target_name) = self.free(target).filter(|name| names::is_allowed(name)) {
+            self.judge(target);
+            self.report(
+                call.span,
+                format!(
+                    "`{object}.{function}({target_name}, \"{name}\")` would reach a denied name"
+                ),
+            );
+        } else {
+            self.report(
+                call.span,
+                format!("`{object}.{function}(…, \"{name}\")` would reach a denied name"),
+            );
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Names<'_> {
+    fn visit_identifier_reference(&mut self, name: &IdentifierReference<'a>) {
+        if !self.is_free(name) {
+            return;
+        }
+        let text = name.name.as_str();
+        if names::is_denied(text) {
+            self.report(
+                name.span,
+                format!("identifier \"{text}\" is denied in the sandbox (FS/network/eval surface)"),
+            );
+        } else if text == "globalThis" && !self.judged.contains(&name.span.start) {
+            self.report(
+                name.span,
+                "`globalThis` is denied in the sandbox unless an allowed name follows it, as in \
+                 `globalThis.Math`"
+                    .to_owned(),
+            );
+        } else if !names::is_allowed(text) {
+            self.report(
+                name.span,
+                format!("identifier \"{text}\" is not available in the sandbox"),
+            );
+        }
+    }
+
+    fn visit_static_member_expression(&mut self, member: &StaticMemberExpression<'a>) {
+        let name = member.property.name.as_str();
+        let global = self.is_global_object(&member.object);
+        if global {
+            self.judge(&member.object);
+        }
+        if name == "constructor" {
+            self.report(
+                member.span,
+                "`.constructor` access is denied in the sandbox (Function-constructor smuggle \
+                 vector)"
+                    .to_owned(),
+            );
+        } else if names::is_denied(name) {
+            self.report(
+                member.span,
+                format!(
+                    "`.{name}` access is denied in the sandbox (FS/network/eval surface) — \
+                     accessing a denied global via property syntax was the property-access bypass \
+                     closed in v0.3.0"
+                ),
+            );
+        } else if global && (name == "globalThis" || !names::is_allowed(name)) {
+            self.report(
+                member.span,
+                format!("`globalThis.{name}` is not available in the sandbox"),
+            );
+        }
+        walk::walk_static_member_expression(self, member);
+    }
+
+    fn visit_computed_member_expression(&mut self, member: &ComputedMemberExpression<'a>) {
+        let name = self.constants.fold(&member.expression);
+        if self.is_global_object(&member.object) {
+            self.judge(&member.object);
+            let how = if name.is_some() { " with a string literal" } else { "" };
+            self.report(
+                member.span,
+                format!(
+                    "bracket-access on `globalThis`{how} is denied in the sandbox (use direct \
+                     identifier reference for allowlisted names)"
+                ),
+            );
+        } else if let Some(name) = name.filter(|name| names::is_smuggled(name)) {
+            self.report(
+                member.span,
+                format!(
+                    "bracket-access `[\"{name}\"]` is denied in the sandbox (would reach a denied \
+                     name)"
+                ),
+            );
+        }
+        walk::walk_computed_member_expression(self, member);
+    }
+
+    fn visit_call_expression(&mut self, call: &CallExpression<'a>) {
+        if self.free(&call.callee) == Some("Function") {
+            self.report(call.span, "`Function(...)` call is denied in the sandbox".to_owned());
+        }
+        self.reflection(call);
+        walk::walk_call_expression(self, call);
+    }
+
+    fn visit_new_expression(&mut self, new: &NewExpression<'a>) {
+        if self.free(&new.callee) == Some("Function") {
+            self.report(new.span, "new Function(...) is not allowed in the sandbox".to_owned());
+        }
+        walk::walk_new_expression(self, new);
+    }
+
+    fn visit_binding_property(&mut self, property: &BindingProperty<'a>) {
+        self.pattern_key(&property.key);
+        walk::walk_binding_property(self, property);
+    }
+
+    fn visit_assignment_target_property_identifier(
+        &mut self,
+        property: &AssignmentTargetPropertyIdentifier<'a>,
+    ) {
+        self.taken(property.span, property.binding.name.as_str());
+        walk::walk_assignment_target_property_identifier(self, property);
+    }
+
+    fn visit_assignment_target_property_property(
+        &mut self,
+        property: &AssignmentTargetPropertyProperty<'a>,
+    ) {
+        self.pattern_key(&property.name);
+        walk::walk_assignment_target_property_property(self, property);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! The cases of snippets: what is accepted, and what a run answers.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+
+mod support;
+
+use regex::Regex;
+use serde_json::{Value, json};
+use stockade_script::{Fault, SourceFile};
+use stockade_snippet::{Imports, check, derivation_keys, sanitize_stack};
+use support::{Case, drive, no_driver, same};
+
+#[test]
+fn validator() {
+    drive("tests/cases/snippet.rs::validator", "snippet_validator.json", |case| {
+        let faults = check(&files(case), &Imports::default()).err().unwrap_or_default();
+        // The exact places and texts, all of them, in their order.
+        same(&case.rest["reference_errors"], &json!(faults))?;
+        let rendered: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        errors(&case.expect, &rendered)
+    });
+}
+
+#[test]
+fn derivations() {
+    let file = "snippet_derivation_keys.json";
+    drive("tests/cases/snippet.rs::derivations", file, |case| {
+        same(&case.expect, &json!(derivation_keys(&files(case))))
+    });
+}
+
+#[test]
+fn stacks() {
+    drive("tests/cases/snippet.rs::stacks", "snippet_sanitize_stack.json", |case| {
+        let clean = sanitize_stack(case.rest["input"].as_str());
+        same(case.rest["reference"].as_str(), Some(clean.as_str()))?;
+        match &case.expect {
+            Value::Object(expect) if expect.contains_key("equals") => {
+                same(expect["equals"].as_str(), Some(clean.as_str()))
+            }
+            Value::Object(expect) => {
+                let holds = |text: &Value| clean.contains(text.as_str().unwrap());
+                let list = |key: &str| expect[key].as_array().unwrap().iter();
+                same(true, list("has").all(holds) && !list("not").any(holds))
+            }
+            _ => no_driver(),
+        }
+    });
+}
+
+/// Checks what is expected of errors as they are rendered.
+fn errors(expect: &Value, errors: &[String]) -> Result<(), String> {
+    for (key, expected) in expect.as_object().unwrap() {
+        let holds = match key.as_str() {
+            "errors" => *expected == json!(errors),
+            "min_errors" => errors.len() >= usize::try_from(expected.as_u64().unwrap()).unwrap(),
+            "first_error_matches" => {
+                let pattern = Regex::new(expected.as_str().unwrap()).unwrap();
+                errors.first().is_some_and(|first| pattern.is_match(first))
+            }
+            "any_error_contains" => {
+                errors.iter().any(|error| error.contains(expected.as_str().unwrap()))
+            }
+            _ => return no_driver(),
+        };
+        if !holds {
+            return Err(format!("{key}: got {errors:#?}"));
+        }
+    }
+    Ok(())
+}
+
+fn files(case: &Case) -> Vec<SourceFile> {
+    serde_json::from_value(case.rest["files"].clone()).unwrap()
+}
