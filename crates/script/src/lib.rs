@@ -6,6 +6,8 @@ mod graph;
 mod position;
 mod source;
 
+pub mod realm;
+
 pub use compile::{Finding, Import, Inspector, Module, compile};
 pub use graph::{Unresolved, resolve};
 pub use source::{Fault, SourceFile};

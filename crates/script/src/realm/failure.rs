@@ -1,0 +1,155 @@
+//! What a program threw, with places in the files that the user wrote. Every text is the program's
+//! own: bounded, and never trusted.
+
+use std::fmt;
+
+use rquickjs::{CaughtError, Coerced, Ctx, Object, Value};
+
+use super::Program;
+
+/// Names of our own scripts begin so; their frames are not shown.
+pub(super) const OWN: &str = "stockade:";
+
+/// The longest text that is taken from what was thrown.
+const MAX_BYTES: usize = 8 << 10;
+
+/// The most frames that are kept.
+const MAX_FRAMES: usize = 20;
+
+/// Something thrown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Failure {
+    /// The kind of error, as `TypeError`; `None` for a thrown value that is no error.
+    pub name: Option<String>,
+    /// The error's message, or the value as text.
+    pub message: String,
+    /// The error's `code`, where it has one.
+    pub code: Option<String>,
+    /// Where it was made, the innermost first: `at name (file:line:column)`.
+    pub frames: Vec<String>,
+    /// The error's cause.
+    pub cause: Option<Box<Self>>,
+}
+
+/// As the reference renders it: message, code, stack, cause and the cause's stack, each on lines of
+/// its own.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(code) = &self.code {
+            write!(f, "\n[code: {code}]")?;
+        }
+        self.stack(f)?;
+        if let Some(cause) = &self.cause {
+            write!(f, "\nCause: {}", cause.message)?;
+            cause.stack(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Failure {
+    fn stack(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(name) = &self.name else { return Ok(()) };
+        write!(f, "\n{name}: {}", self.message)?;
+        for frame in &self.frames {
+            write!(f, "\n    {frame}")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn of<'js>(ctx: &Ctx<'js>, error: CaughtError<'js>, program: &Program) -> Self {
+        match error {
+            CaughtError::Exception(exception) => {
+                Self::of_value(ctx, &exception.into_object().into_value(), program)
+            }
+            CaughtError::Value(value) => Self::of_value(ctx, &value, program),
+            CaughtError::Error(error) => {
+                Self { message: bounded(error.to_string()), ..Self::default() }
+            }
+        }
+    }
+
+    pub(super) fn of_value<'js>(ctx: &Ctx<'js>, value: &Value<'js>, program: &Program) -> Self {
+        Self::deep(ctx, value, program, 0)
+    }
+
+    fn deep<'js>(ctx: &Ctx<'js>, value: &Value<'js>, program: &Program, depth: usize) -> Self {
+        let Some(object) = value.as_object().filter(|_| value.is_error()) else {
+            return Self { message: text(ctx, value.clone()), ..Self::default() };
+        };
+        let frames = field(ctx, object, "stack").unwrap_or_default();
+        let frames = frames.lines().filter_map(|line| frame(line.trim(), program));
+        let cause = object.get::<_, Value<'js>>("cause").ok();
+        // Getters of the program may have thrown; nobody is told.
+        drop(ctx.catch());
+        let cause = cause.filter(|cause| !cause.is_undefined() && !cause.is_null() && depth == 0);
+        Self {
+            name: Some(field(ctx, object, "name").unwrap_or_else(|| "Error".to_owned())),
+            message: field(ctx, object, "message").unwrap_or_default(),
+            code: field(ctx, object, "code"),
+            frames: frames.take(MAX_FRAMES).collect(),
+            cause: cause.map(|cause| Box::new(Self::deep(ctx, &cause, program, depth + 1))),
+        }
+    }
+}
+
+/// A property as text, where there is one.
+fn field<'js>(ctx: &Ctx<'js>, object: &Object<'js>, name: &str) -> Option<String> {
+    match object.get::<_, Value<'js>>(name) {
+        Ok(value) if value.is_undefined() || value.is_null() => None,
+        Ok(value) => Some(text(ctx, value)),
+        Err(_) => {
+            drop(ctx.catch());
+            None
+        }
+    }
+}
+
+fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> String {
+    match value.get::<Coerced<String>>() {
+        Ok(text) => bounded(text.0),
+        Err(_) => {
+            drop(ctx.catch());
+            "[unprintable]".to_owned()
+        }
+    }
+}
+
+fn bounded(mut text: String) -> String {
+    if text.len() > MAX_BYTES {
+        let end = (0..=MAX_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// A frame of the engine with the place that the user wrote; `None` for our own scripts.
+fn frame(line: &str, program: &Program) -> Option<String> {
+    let rest = line.strip_prefix("at ")?;
+    let (name, place) = match rest.strip_suffix(')').and_then(|rest| rest.rsplit_once('(')) {
+        Some((name, place)) => (Some(name.trim_end()), place),
+        None => (None, rest),
+    };
+    if place.starts_with(OWN) {
+        return None;
+    }
+    let mut parts = place.rsplitn(3, ':');
+    let column = parts.next().and_then(|column| column.parse().ok());
+    let line = parts.next().and_then(|line| line.parse().ok());
+    let place = match (parts.next(), line, column) {
+        (Some(path), Some(line), Some(column)) => match program.modules.get(path) {
+            Some(module) => {
+                let (line, column) = module.written(line, column);
+                format!("{path}:{line}:{column}")
+            }
+            None => place.to_owned(),
+        },
+        _ => place.to_owned(),
+    };
+    Some(match name.filter(|name| *name != "<anonymous>") {
+        Some(name) => format!("at {name} ({place})"),
+        None => format!("at {place}"),
+    })
+}

@@ -1,0 +1,195 @@
+//! What programs can do in a realm, what they cannot, and how runs end.
+
+use super::*;
+use crate::SourceFile;
+use crate::compile::{Finding, Inspector, compile};
+use crate::syntax::Scoping;
+use crate::syntax::tree::ast::Program as Tree;
+
+struct Lenient;
+
+impl Inspector for Lenient {
+    fn written(&mut self, _: &Tree<'_>, _: &mut Vec<Finding>) {}
+    fn transformed(&mut self, _: &Tree<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+}
+
+fn run_with(files: &[(&str, &str)], limits: &Limits) -> (Outcome, Vec<String>) {
+    let mut program = Program::default();
+    for (path, source) in files {
+        let file = SourceFile { path: (*path).to_owned(), source: (*source).to_owned() };
+        let module = compile(&file, &mut Lenient).unwrap();
+        for import in &module.imports {
+            let name = crate::resolve(path, &import.specifier, |name| {
+                files.iter().any(|(path, _)| *path == name)
+            });
+            let link = ((*path).to_owned(), import.specifier.clone());
+            program.links.insert(link, name.unwrap_or_default());
+        }
+        program.modules.insert((*path).to_owned(), module);
+    }
+    let lines = Rc::new(RefCell::new(Vec::new()));
+    let kept = Rc::clone(&lines);
+    let sink: Sink =
+        Box::new(move |level, text| kept.borrow_mut().push(format!("{level}: {text}")));
+    let realm = Realm::new(program, limits, sink).unwrap();
+    let outcome = realm.run("main.ts");
+    drop(realm);
+    (outcome, lines.take())
+}
+
+fn run(source: &str) -> (Outcome, Vec<String>) {
+    run_with(&[("main.ts", source)], &Limits::default())
+}
+
+/// The lines of a program that ends well.
+fn lines(source: &str) -> Vec<String> {
+    let (outcome, lines) = run(source);
+    assert_eq!(outcome.ended, Ended::Settled, "{source}: {lines:?}");
+    lines
+}
+
+#[test]
+fn modules_import_each_other_and_nothing_else() {
+    let files = [
+        ("main.ts", "import { two } from \"./lib/two.js\"; console.log(two as number);"),
+        ("lib/two.ts", "import { one } from \"../one.js\"; export const two = one + one;"),
+        ("one.js", "export const one = await Promise.resolve(1);"),
+    ];
+    let (outcome, lines) = run_with(&files, &Limits::default());
+    assert_eq!((outcome.ended, lines), (Ended::Settled, vec!["log: 2".to_owned()]));
+    let outcome = run("import(\"std\").catch((e) => console.log(String(e)));").0;
+    assert_eq!(outcome.ended, Ended::Settled);
+}
+
+#[test]
+fn an_error_is_told_where_the_user_wrote_it() {
+    let source = "type A = {\n  a: number;\n};\nfunction inner(): never {\n  throw new TypeError(\
+                  \"boom\", { cause: new Error(\"why\") });\n}\ninner();\n";
+    let Ended::Threw(failure) = run(source).0.ended else { panic!("nothing was thrown") };
+    assert_eq!((failure.name.as_deref(), failure.message.as_str()), (Some("TypeError"), "boom"));
+    assert!(failure.frames[0].starts_with("at inner (main.ts:5:"), "{failure:?}");
+    assert!(failure.frames[1].contains("main.ts:7:"), "{failure:?}");
+    assert!(failure.to_string().contains("\nCause: why\nError: why\n    at "), "{failure}");
+    let Ended::Threw(failure) = run("throw \"plain\";").0.ended else { panic!("not thrown") };
+    assert_eq!(failure.to_string(), "plain");
+}
+
+#[test]
+fn a_run_ends_whatever_a_program_does() {
+    let limits = Limits { timeout: Duration::from_millis(50), ..Limits::default() };
+    for source in [
+        "console.log(\"before\"); for (;;) {}",
+        "console.log(\"before\"); const f = () => Promise.resolve().then(f); await f();",
+        "console.log(\"before\"); await new Promise((r) => setTimeout(r, 60_000));",
+        "console.log(\"before\"); setInterval(() => {}, 1); await new Promise(() => {});",
+        "console.log(\"before\"); try { for (;;) {} } finally { for (;;) {} }",
+        "console.log(\"before\"); /(a*)*$/.test(\"a\".repeat(40) + \"b\"); for (;;) {}",
+        "console.log(\"before\"); throw { toString() { for (;;) {} } };",
+    ] {
+        let (outcome, lines) = run_with(&[("main.ts", source)], &limits);
+        assert_eq!(outcome.ended, Ended::TimedOut, "{source}");
+        assert_eq!(lines, ["log: before"], "{source}");
+    }
+    let endless = Limits { timeout: Duration::from_secs(3_600), ..Limits::default() };
+    let (outcome, _) = run_with(&[("main.ts", "await new Promise(() => {});")], &endless);
+    assert_eq!(outcome.ended, Ended::NeverSettles);
+}
+
+#[test]
+fn memory_stack_and_output_are_bounded() {
+    for source in [
+        "const a = []; for (;;) a.push(new Array(1000).fill(1));",
+        "let s = \"x\"; for (;;) s += s;",
+        "new ArrayBuffer(1 << 30);",
+        "const f = () => f() + 1; f();",
+        "let a: any = []; for (let i = 0; i < 1e5; i++) a = [a]; JSON.stringify(a);",
+    ] {
+        assert!(matches!(run(source).0.ended, Ended::Threw(_)), "{source}");
+    }
+    let (outcome, lines) = run("for (let i = 0; i < 1e5; i++) console.log(\"x\".repeat(100));");
+    assert!(outcome.output_cut);
+    assert!(lines.len() < 3_000, "{}", lines.len());
+}
+
+#[test]
+fn no_code_is_made_of_text() {
+    for source in [
+        "(() => {}).constructor(\"return 1\")()",
+        "(async () => {}).constructor(\"return 1\")()",
+        "(function* () {}).constructor(\"yield 1\")()",
+        "(async function* () {}).constructor(\"yield 1\")()",
+        "new Function(\"return 1\")()",
+        "Reflect.construct(Object.getPrototypeOf(class {}).constructor, [\"return 1\"])",
+        "globalThis.eval(\"1\")",
+        "setTimeout(\"1\", 0)",
+    ] {
+        let source =
+            format!("let r; try {{ r = {source}; }} catch (e) {{ r = \"no\"; }} console.log(r);");
+        assert_eq!(lines(&source), ["log: no"], "{source}");
+    }
+    let gone = "console.log([typeof eval, typeof process, typeof require, typeof std, typeof os, \
+                typeof fetch, typeof Worker, typeof print].join());";
+    let expected = ["undefined"; 8].join(",");
+    assert_eq!(lines(gone), [format!("log: {expected}")]);
+}
+
+#[test]
+fn the_console_shows_values() {
+    assert_eq!(
+        lines(
+            "console.log(\"a\", 1, null, undefined, NaN, [1, { b: 2 }], 10n);\n\
+             console.warn({ $store: { toObject: () => ({ n: 1 }) } });\n\
+             console.error({ $snapshot: () => [2] }, new TypeError(\"x\"), \"\\ud800\");"
+        ),
+        [
+            "log: a 1 null undefined NaN [1,{\"b\":2}] 10",
+            "warn: {\"n\":1}",
+            "error: [2] TypeError: x \u{fffd}"
+        ]
+    );
+}
+
+#[test]
+fn the_web_is_there_as_far_as_it_reaches_nothing() {
+    assert_eq!(
+        lines(
+            "const u = new URL(\"../b?x=1&x=%C3%A9#h\", \"https://user@EXAMPLE.com:443/a/c\");\n\
+             u.searchParams.append(\"y\", \"a b\"); u.port = \"8080\";\n\
+             console.log(u.href, u.origin, u.searchParams.getAll(\"x\").join());\n\
+             console.log(URL.canParse(\"nope\"), new URLSearchParams({ a: \"1\" }).toString());\n\
+             const bytes = new TextEncoder().encode(\"é\");\n\
+             console.log(bytes.length, new TextDecoder().decode(bytes));\n\
+             try { new TextDecoder(\"utf8\", { fatal: true }).decode(new Uint8Array([255])); }\n\
+             catch (e) { console.log(e instanceof TypeError); }\n\
+             const copy = structuredClone({ d: new Date(0), m: new Map([[1, new Set([2])]]) });\n\
+             console.log(copy.d.toISOString(), copy.m.get(1).has(2));\n\
+             console.log(crypto.getRandomValues(new Uint32Array(4)).some((n) => n > 0));\n\
+             console.log(/^[0-9a-f]{8}-[0-9a-f]{4}-4/.test(crypto.randomUUID()));\n\
+             const c = new AbortController(); c.signal.onabort = () => console.log(\"aborted\");\n\
+             c.abort(); console.log(c.signal.aborted, (c.signal.reason as Error).name);\n\
+             await new Promise<void>((done) => { setTimeout(done, 1); queueMicrotask(() => {}); });\n\
+             console.log(\"timer\");"
+        ),
+        [
+            "log: https://user@example.com:8080/b?x=1&x=%C3%A9&y=a+b#h https://example.com:8080 1,é",
+            "log: false a=1",
+            "log: 2 é",
+            "log: true",
+            "log: 1970-01-01T00:00:00.000Z true",
+            "log: true",
+            "log: true",
+            "log: aborted",
+            "log: true AbortError",
+            "log: timer",
+        ]
+    );
+}
+
+#[test]
+fn a_rejection_that_nobody_looks_at_is_told() {
+    let (outcome, _) = run("Promise.reject(new Error(\"lost\")); const p = Promise.reject(1); \
+                            p.catch(() => {});");
+    assert_eq!(outcome.ended, Ended::Settled);
+    let messages: Vec<_> = outcome.unhandled.iter().map(|f| f.message.as_str()).collect();
+    assert_eq!(messages, ["lost"]);
+}
