@@ -10,7 +10,9 @@ mod support;
 use regex::Regex;
 use serde_json::{Value, json};
 use stockade_script::{Fault, SourceFile};
-use stockade_snippet::{Imports, check, derivation_keys, sanitize_stack};
+use stockade_snippet::{
+    Imports, Input, Library, Transcript, check, derivation_keys, execute, sanitize_stack,
+};
 use support::{Case, drive, no_driver, same};
 
 #[test]
@@ -49,6 +51,71 @@ fn stacks() {
             _ => no_driver(),
         }
     });
+}
+
+#[test]
+fn runs() {
+    drive("tests/cases/snippet.rs::runs", "snippet_run.json", |case| {
+        let transcript = run(&case.rest["input"]);
+        let reference = &case.rest["reference"];
+        same(&reference["logs"], &json!(transcript.logs))?;
+        same(&reference["facts"], &json!(transcript.facts))?;
+        same(&reference["derived"], &json!(transcript.derived))?;
+        expected(&case.expect, &transcript)
+    });
+    let beyond = "snippet_behaviour_beyond_reference.json";
+    drive("tests/cases/snippet.rs::runs", beyond, |case| {
+        let mut input = json!({ "files": case.rest["files"] });
+        if let Some(timeout) = case.rest.get("timeoutMs") {
+            input["timeoutMs"] = timeout.clone();
+        }
+        expected(&case.expect, &run(&input))
+    });
+}
+
+#[test]
+fn escapes() {
+    let file = "snippet_escapes_beyond_reference.json";
+    drive("tests/cases/snippet.rs::escapes", file, |case| {
+        let transcript = run(&json!({ "files": case.rest["files"] }));
+        let traces = case.expect["no_log_contains"].as_array().unwrap();
+        let found = traces.iter().find(|trace| {
+            transcript.logs.iter().any(|line| line.contains(trace.as_str().unwrap()))
+        });
+        match found {
+            Some(trace) => Err(format!("{trace} in {:?}", transcript.logs)),
+            None => Ok(()),
+        }
+    });
+}
+
+fn run(input: &Value) -> Transcript {
+    let mut input = input.clone();
+    for file in input["files"].as_array_mut().into_iter().flatten() {
+        let Some(repeat) = file.as_object_mut().unwrap().remove("repeat") else { continue };
+        let times = usize::try_from(repeat["times"].as_u64().unwrap()).unwrap();
+        file["source"] = json!(repeat["text"].as_str().unwrap().repeat(times));
+    }
+    let input: Input = serde_json::from_value(input).unwrap();
+    execute(input, &Imports::default(), &Library::built_in(), Box::new(|_| {}))
+}
+
+fn expected(expect: &Value, transcript: &Transcript) -> Result<(), String> {
+    let fields = serde_json::to_value(transcript).unwrap();
+    let mut of_errors = serde_json::Map::new();
+    for (key, expected) in expect.as_object().unwrap() {
+        match key.as_str() {
+            "facts" | "derived" | "logs" | "timedOut" | "durationMs" => {
+                same(expected, &fields[key])?;
+            }
+            "any_log_contains" => {
+                let wanted = expected.as_str().unwrap();
+                same(true, transcript.logs.iter().any(|line| line.contains(wanted)))?;
+            }
+            _ => drop(of_errors.insert(key.clone(), expected.clone())),
+        }
+    }
+    errors(&Value::Object(of_errors), &transcript.errors)
 }
 
 /// Checks what is expected of errors as they are rendered.

@@ -34,8 +34,11 @@ impl Map {
     }
 
     /// The place that the user wrote, for a place in the generated code; both count from 1. A place
-    /// before everything written is the first line.
+    /// before everything written is the first line; code that nothing was made from is its own.
     pub(crate) fn written(&self, line: u32, column: u32) -> (u32, u32) {
+        if self.pieces.is_empty() {
+            return (line, column);
+        }
         let wanted = [line.saturating_sub(1), column.saturating_sub(1)];
         let after = self.pieces.partition_point(|[line, column, ..]| [*line, *column] <= wanted);
         match after.checked_sub(1).and_then(|at| self.pieces.get(at)) {
@@ -67,6 +70,6 @@ mod tests {
         assert_eq!(map.written(1, 1), (5, 3));
         assert_eq!(map.written(1, 15), (5, 21));
         assert_eq!(map.written(2, 4), (7, 1));
-        assert_eq!(Map::default().written(9, 9), (1, 1));
+        assert_eq!(Map::default().written(9, 9), (9, 9));
     }
 }

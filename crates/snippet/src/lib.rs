@@ -4,12 +4,18 @@
 
 mod imports;
 mod keys;
+mod library;
 mod payload;
+mod run;
 mod stack;
+mod transcript;
 mod validator;
 
 pub use imports::Imports;
 pub use keys::derivation_keys;
+pub use library::Library;
 pub use payload::{Input, InvalidInput, Payload};
+pub use run::{Lines, execute};
 pub use stack::sanitize_stack;
+pub use transcript::{ErrorCode, Phase, Transcript};
 pub use validator::{check, check_file};

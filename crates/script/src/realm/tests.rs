@@ -76,7 +76,7 @@ fn an_error_is_told_where_the_user_wrote_it() {
 
 #[test]
 fn a_run_ends_whatever_a_program_does() {
-    let limits = Limits { timeout: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { timeout: Duration::from_millis(300), ..Limits::default() };
     for source in [
         "console.log(\"before\"); for (;;) {}",
         "console.log(\"before\"); const f = () => Promise.resolve().then(f); await f();",

@@ -1,0 +1,59 @@
+// Every system that a snippet makes, whatever it calls them, and what they hold in the end.
+const systems = [];
+
+export const register = (system, modules) => {
+  systems.push({ system, modules });
+};
+
+// Texts for what JSON has no form for; functions and undefined are left out as always.
+const plain = (key, value) => {
+  if (typeof value === "bigint") return String(value);
+  if (value instanceof Map) return Object.fromEntries(value);
+  if (value instanceof Set) return [...value];
+  return value;
+};
+
+const message = (error) => (error instanceof Error ? error.message : String(error));
+
+const one = ({ system, modules }, errors) => {
+  const taken = { facts: {}, derived: {} };
+  try {
+    taken.facts = JSON.parse(JSON.stringify(system.facts.$store.toObject(), plain));
+  } catch (error) {
+    errors.push(`facts snapshot failed: ${message(error)}`);
+  }
+  for (const { space, name, derivations } of modules) {
+    for (const key of derivations) {
+      try {
+        const value = (space ? system.derive[name] : system.derive)[key];
+        const text = JSON.stringify(value, plain);
+        if (text === undefined) continue;
+        const target = space ? (taken.derived[name] ??= {}) : taken.derived;
+        target[key] = JSON.parse(text);
+      } catch (error) {
+        errors.push(`derivation "${key}" snapshot failed: ${message(error)}`);
+      }
+    }
+  }
+  return taken;
+};
+
+// One system is told as it is; several, each under the names of its modules.
+export const snapshot = () => {
+  const errors = [];
+  const facts = {};
+  const derived = {};
+  for (const [index, entry] of systems.entries()) {
+    const taken = one(entry, errors);
+    let name = entry.modules.map((module) => module.name).join("+");
+    if (Object.hasOwn(facts, name)) name += `#${index + 1}`;
+    if (systems.length === 1) {
+      Object.assign(facts, taken.facts);
+      Object.assign(derived, taken.derived);
+    } else {
+      facts[name] = taken.facts;
+      derived[name] = taken.derived;
+    }
+  }
+  return JSON.stringify({ facts, derived, errors });
+};
