@@ -165,7 +165,8 @@ impl Service {
     ) -> Result<Owned> {
         let owned = Owned::check(&*self.inner.store, &caller.owner, id).await?;
         match owned.clone().admitting(operation) {
-            Err(_) if self.was_asked(caller).await => Ok(owned),
+            // What was done under this name before is told again, whatever became of it since.
+            Err(_) if operation::is_known(&self.engine, caller).await? => Ok(owned),
             admitted => admitted,
         }
     }
@@ -175,22 +176,12 @@ impl Service {
         match self.inner.used(&caller.owner, id).await {
             Err(problem)
                 if matches!(problem.code, Code::InvalidState | Code::SandboxTerminated)
-                    && self.was_asked(caller).await =>
+                    && operation::is_known(&self.engine, caller).await? =>
             {
                 self.inner.begin_use(&caller.owner, id).await
             }
             used => used,
         }
-    }
-
-    /// Whether the caller has asked under this name before: that is answered with what it did then,
-    /// whatever became of the sandbox since.
-    async fn was_asked(&self, caller: &Caller) -> bool {
-        if caller.idempotency_key.is_none() {
-            return false;
-        }
-        let Ok(id) = operation::workflow_id(caller) else { return false };
-        self.engine.info(&id).await.is_ok_and(|info| info.is_some())
     }
 }
 

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde_json::Value;
 use stockade_api::{
-    Caller, Connect, Duplex, FileContent, Items, OpenSession, OutputItem, ReadEvents, ReadFile,
-    ReadOutput, RecordedEvent, Result, Session, Transport, WriteFile, Written,
+    Caller, Connect, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
+    OpenWebSocket, OutputItem, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result, Session,
+    Transport, WebSocket, WriteFile, Written,
 };
 use stockade_client::Client;
 use stockade_core::{Code, Problem};
@@ -81,6 +82,15 @@ impl Transport for Successive {
     ) -> Result<Written> {
         // The content may have been sent in part, and cannot be read twice.
         self.client.write_file(caller, request, content).await
+    }
+
+    async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
+        // It may have been sent on, and is not sent twice.
+        self.client.http_stream(caller, request).await
+    }
+
+    async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
+        self.asked(|| self.client.web_socket(caller, request.clone())).await
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {

@@ -66,14 +66,9 @@ pub(crate) async fn step(
     request: ById,
     operation: Operation,
 ) -> Result<Sandbox> {
-    match service.owned(caller, &request.id, operation).await {
-        Ok(owned) if operation == Operation::Kill && owned.state.is_terminal() => {
-            return Ok(owned.to_sandbox(None));
-        }
-        // What was done already under this name is answered with its record, whatever has become
-        // of the sandbox since.
-        Err(refused) if !operation::is_known(&service.engine, caller).await? => return Err(refused),
-        Ok(_) | Err(_) => {}
+    let owned = service.owned(caller, &request.id, operation).await?;
+    if operation == Operation::Kill && owned.state.is_terminal() {
+        return Ok(owned.to_sandbox(None));
     }
     let name = match operation {
         Operation::Start => START,
