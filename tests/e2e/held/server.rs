@@ -44,7 +44,11 @@ fn forty_commands_at_once_find_one_server(world: &World) {
 
 fn a_killed_server_is_followed_by_one_that_finds_everything(world: &World) {
     let id = create(world, &[]);
-    let script = "echo begun; until test -e /tmp/go; do sleep 0.02; done; echo lived > /tmp/end";
+    let script = "(until test -e /tmp/go; do sleep 0.02; done; echo lived > /tmp/end) \
+        >/dev/null 2>&1 &";
+    sh(world, &id, script).succeeds();
+    let script =
+        "echo begun; trap 'exit 0' TERM; while :; do touch /tmp/attached; sleep 0.02; done";
     let mut running = world.stockade(&["exec", &id, "--", "sh", "-c", script]).start();
     running.wait_for_output("begun");
     let before = servers(&world.data());
@@ -54,9 +58,14 @@ fn a_killed_server_is_followed_by_one_that_finds_everything(world: &World) {
     assert_eq!(state(world, &id), "running");
     let after = servers(&world.data());
     assert!(after.len() == 1 && after != before, "{after:?}");
-    // The command has lived on.
+    // What ran by itself has lived on.
     sh(world, &id, "touch /tmp/go").succeeds();
-    wait_until("the command ends", || sh(world, &id, "cat /tmp/end").stdout == "lived\n");
+    wait_until("it ends", || sh(world, &id, "cat /tmp/end").stdout == "lived\n");
+    // A command whose streams nobody has any more is ended.
+    wait_until("the attached command is gone", || {
+        let look = "rm -f /tmp/attached; sleep 0.2; test -e /tmp/attached";
+        sh(world, &id, look).code() == 1
+    });
     call(world, &["kill", &id]).succeeds();
 }
 
