@@ -44,7 +44,10 @@ pub(crate) async fn create(
         }
         Err(problem) => return Err(problem),
     };
-    handle.get_result().await.map_err(of_store)
+    let made = handle.get_result().await.map_err(of_store);
+    // Its watcher looked while it was being made; only what runs can be idle.
+    service.inner.wake(&row.id);
+    made
 }
 
 /// What the workflow is asked.
