@@ -29,7 +29,7 @@ pub(crate) async fn create(
     let workflow = operation::workflow_id(caller)?;
     let row = plan(service, caller, &workflow, request.clone())?;
     if let Some(snapshot) = spec::snapshot(&row.request) {
-        super::snapshot::own(&*service.inner.store, &caller.owner, snapshot).await?;
+        super::snapshot::admit(service, caller, snapshot).await?;
     }
     let options = StartOptions {
         id: Some(workflow.clone()),
