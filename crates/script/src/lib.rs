@@ -7,6 +7,7 @@ mod position;
 mod source;
 
 pub mod realm;
+pub mod worker;
 
 pub use compile::{Finding, Import, Inspector, Module, compile};
 pub use graph::{Unresolved, resolve};

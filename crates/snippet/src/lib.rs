@@ -10,6 +10,7 @@ mod run;
 mod stack;
 mod transcript;
 mod validator;
+pub mod worker;
 
 pub use imports::Imports;
 pub use keys::derivation_keys;
