@@ -27,4 +27,5 @@ mod limits;
 mod nested;
 mod run;
 mod servants;
+mod snippet;
 mod tty;

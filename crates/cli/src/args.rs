@@ -2,6 +2,7 @@
 //! rooms understand.
 
 pub(crate) mod held;
+pub(crate) mod snippet;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Prune(Prune),
     /// Run tools in a sandbox
     Tool(Tool),
+    /// Check and run small TypeScript programs, and tell what they did
+    Snippet(snippet::Snippet),
     /// Serve this user's sandboxes until interrupted, instead of on demand
     #[command(after_help = SERVE_HELP)]
     Serve,
@@ -256,6 +259,7 @@ impl Command {
             | Self::Reject(Reject { json, .. })
             | Self::Doctor(Doctor { json }) => *json,
             Self::Debug(debug) => debug.wants_json(),
+            Self::Snippet(snippet) => snippet.wants_json(),
             Self::Create(create) => create.json,
             Self::Restore(restore) => restore.create.json,
             Self::Exec(exec) => exec.json,

@@ -9,6 +9,7 @@ mod held;
 mod manual;
 mod reject;
 mod run;
+mod snippet;
 
 pub(crate) use self::debug::Debug;
 use crate::args::Command;
@@ -43,6 +44,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshot(arguments) => held::snapshot::take(arguments),
         Command::Snapshots(arguments) => held::snapshot::list(arguments),
         Command::Tool(arguments) => held::tool::run(arguments),
+        Command::Snippet(arguments) => snippet::run(&arguments),
         Command::Serve => serve(),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::page(&arguments),

@@ -24,7 +24,7 @@ use stockade_jail::{Captured, Identity, Signals};
 
 pub(crate) use ending::{Conclusion, bundle_limits};
 pub(crate) use leftover::{Kept, discard, finish};
-pub(crate) use limits::{COMMAND, wall_remedy};
+pub(crate) use limits::{COMMAND, wall_refused, wall_remedy};
 pub(crate) use probe::{ProbeRefused, probe};
 pub(crate) use report::{Report, outcome};
 

@@ -1,0 +1,104 @@
+//! The files that are named on the command line, as a payload has them.
+
+use std::path::{Path, PathBuf};
+
+use stockade_core::{Code, Problem};
+use stockade_script::SourceFile;
+
+/// What is a program in a directory.
+const ENDINGS: &[&str] = &["ts", "tsx", "js", "jsx", "mts", "mjs"];
+/// More files than a payload may have are not read; nor are larger ones.
+const MAX_FILES: usize = 11;
+const MAX_BYTES: u64 = 200_001;
+/// How deep a directory is looked at.
+const MAX_DEPTH: usize = 8;
+
+/// Reads them as a payload. Their paths are those below the directory that they have in common;
+/// where that is the one with `main.ts` in it, they are put below `src`.
+pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
+    let found = find(paths)?;
+    let common = match paths {
+        [directory] if directory.is_dir() => directory.clone(),
+        _ => common(&found),
+    };
+    let mut files = Vec::new();
+    for path in &found {
+        let below = path.strip_prefix(&common).unwrap_or(path);
+        files.push(SourceFile { path: text(below)?, source: content(path)? });
+    }
+    if files.iter().any(|file| file.path == "main.ts") {
+        for file in &mut files {
+            file.path.insert_str(0, "src/");
+        }
+    }
+    Ok(files)
+}
+
+/// Reads them under the names by which the user knows them.
+pub(super) fn named(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
+    let file = |path: &PathBuf| Ok(SourceFile { path: text(path)?, source: content(path)? });
+    find(paths)?.iter().map(file).collect()
+}
+
+fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            look(path, MAX_DEPTH, &mut found)?;
+        } else {
+            found.push(path.clone());
+        }
+    }
+    found.sort();
+    found.dedup();
+    found.truncate(MAX_FILES);
+    Ok(found)
+}
+
+fn look(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Problem> {
+    let failed = |e: std::io::Error| cannot_read(directory, &e);
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (name, path) = (entry.file_name(), entry.path());
+        if name.as_encoded_bytes().starts_with(b".") || name == "node_modules" {
+            continue;
+        }
+        if entry.file_type().map_err(failed)?.is_dir() {
+            if depth > 0 {
+                look(&path, depth - 1, found)?;
+            }
+        } else if path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one)) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The directory that all files are in.
+fn common(files: &[PathBuf]) -> PathBuf {
+    let mut common = files.first().and_then(|file| file.parent()).unwrap_or(Path::new(""));
+    while !files.iter().all(|file| file.starts_with(common)) {
+        common = common.parent().unwrap_or(Path::new(""));
+    }
+    common.to_owned()
+}
+
+fn text(path: &Path) -> Result<String, Problem> {
+    path.to_str()
+        .map(ToOwned::to_owned)
+        .ok_or_else(|| Problem::new(Code::InvalidInput, format!("{} is not UTF-8", path.display())))
+}
+
+fn content(path: &Path) -> Result<String, Problem> {
+    use std::io::Read as _;
+    let mut source = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut source))
+        .map_err(|error| cannot_read(path, &error))?;
+    Ok(source)
+}
+
+fn cannot_read(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::new(Code::InvalidInput, format!("cannot read {}", path.display()))
+        .because(error.to_string())
+}
