@@ -76,9 +76,9 @@ fn look(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), 
 
 /// The directory that all files are in.
 fn common(files: &[PathBuf]) -> PathBuf {
-    let mut common = files.first().and_then(|file| file.parent()).unwrap_or(Path::new(""));
+    let mut common = files.first().and_then(|file| file.parent()).unwrap_or_else(|| Path::new(""));
     while !files.iter().all(|file| file.starts_with(common)) {
-        common = common.parent().unwrap_or(Path::new(""));
+        common = common.parent().unwrap_or_else(|| Path::new(""));
     }
     common.to_owned()
 }
