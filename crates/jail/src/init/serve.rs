@@ -354,8 +354,8 @@ impl Init {
                 self.lease_end = now.checked_add(lease).unwrap_or(self.lease_end);
             }
             Request::Stop { by_signal } => {
+                self.wait_for_starts();
                 if by_signal {
-                    self.wait_for_starts();
                     // As pid 1, -1 means every other process here.
                     let _ = raw::kill(-1, libc::SIGSTOP);
                 }
