@@ -12,7 +12,7 @@ use crate::native::wire::Failure;
 /// How long until memory is looked at again after a sandbox has used too much.
 pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the disk is looked at, at most.
-pub(super) const DISK_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const DISK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Who asks for limits, in remedies: the keeper lives in the control group that it was started in.
 pub(super) const STARTER: &str =
