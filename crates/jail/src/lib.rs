@@ -44,6 +44,15 @@ mod testing;
 mod walls;
 pub mod watch;
 
+/// Lets no program that is started from now on inherit a descriptor beyond the three standard
+/// streams, whoever opened it.
+///
+/// # Errors
+/// Why the kernel does not (`close_range(2)`).
+pub fn inherit_nothing() -> std::io::Result<()> {
+    sys::close_on_exec_from(3)
+}
+
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use launch::{Error, Held, Jail, Launching, begin, launch};

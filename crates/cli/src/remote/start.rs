@@ -83,6 +83,7 @@ fn start(data: &Path, place: &Place) -> Result<Child, Problem> {
             || name.starts_with("DBOS_SANDBOX_")
     };
     let environment = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(kept));
+    stockade_jail::inherit_nothing().map_err(failed)?;
     Command::new(OURSELVES)
         .arg(SERVER)
         .arg(data)

@@ -120,7 +120,8 @@ pub(crate) async fn launch(
     let keeper = vec![OURSELVES.into(), KEEPER.into()];
     let options = native::Options { data: data.to_owned(), keeper, pool: POOL };
     let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
-    let options = Options { quotas: settings.quotas, ..Options::default() };
+    let variable = |name: &str| std::env::var(name).ok();
+    let options = Options { quotas: settings.quotas, ..Options::from_environment(variable)? };
     Service::launch(store, vec![Arc::new(native)], options).await
 }
 
