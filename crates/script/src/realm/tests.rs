@@ -79,7 +79,7 @@ fn a_run_ends_whatever_a_program_does() {
     let limits = Limits { timeout: Duration::from_millis(300), ..Limits::default() };
     for source in [
         "console.log(\"before\"); for (;;) {}",
-        "console.log(\"before\"); const f = () => Promise.resolve().then(f); await f();",
+        "console.log(\"before\"); const f = () => { Promise.resolve().then(f); }; f(); await new Promise(() => {});",
         "console.log(\"before\"); await new Promise((r) => setTimeout(r, 60_000));",
         "console.log(\"before\"); setInterval(() => {}, 1); await new Promise(() => {});",
         "console.log(\"before\"); try { for (;;) {} } finally { for (;;) {} }",
