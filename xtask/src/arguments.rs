@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// What `cargo xtask help` prints.
 pub(crate) const USAGE: &str = "\
@@ -133,8 +133,8 @@ impl Command {
                 Ok(Self::BenchService(bench(options, BenchOptions::default())?))
             }
             ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
-            ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(crash(options)?)),
-            ["crash", "service", options @ ..] => Ok(Self::CrashService(crash(options)?)),
+            ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(as_oneself(options)?)),
+            ["crash", "service", options @ ..] => Ok(Self::CrashService(as_oneself(options)?)),
             ["fuzz", options @ ..] => {
                 let mut parsed = FuzzOptions::default();
                 for (name, value) in pairs(options)? {
@@ -195,6 +195,13 @@ fn crash(options: &[&str]) -> anyhow::Result<CrashOptions> {
     Ok(parsed)
 }
 
+/// Options of a `crash` that runs as whoever starts it.
+fn as_oneself(options: &[&str]) -> anyhow::Result<CrashOptions> {
+    let parsed = crash(options)?;
+    ensure!(parsed.user.is_none(), "only `crash runtime` has the option `--user`");
+    Ok(parsed)
+}
+
 fn bench(options: &[&str], mut parsed: BenchOptions) -> anyhow::Result<BenchOptions> {
     for (name, value) in pairs(options)? {
         match name {
@@ -235,6 +242,7 @@ mod tests {
         assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
         assert!(matches!(parse("bench service").unwrap(), Command::BenchService(_)));
         assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
+        assert!(parse("crash durable --user 1000").is_err());
         assert!(matches!(parse("crash service").unwrap(), Command::CrashService(_)));
         assert_eq!(
             parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
