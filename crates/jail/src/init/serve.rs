@@ -102,6 +102,9 @@ pub(crate) struct Init {
     commands: BTreeMap<u64, Command>,
     /// How every process was stopped, when they are.
     stopped: Option<Stopped>,
+    /// Everything is to be stopped by a signal once no command is on its way to become another
+    /// program any more.
+    stops_late: bool,
     /// Whether there may be processes that lost their subreaper.
     orphans: bool,
 }
@@ -144,6 +147,7 @@ impl Init {
             reports: VecDeque::new(),
             commands: BTreeMap::new(),
             stopped: None,
+            stops_late: false,
             orphans: false,
         }
     }
@@ -227,6 +231,7 @@ impl Init {
             .values()
             .filter_map(|command| command.next_deadline(self.stopped.is_some()))
             .chain(sweeping)
+            .chain(self.stops_late.then(|| Instant::now() + LOOKING))
             .chain([self.lease_end])
             .min()
             .unwrap_or(self.lease_end)
@@ -262,6 +267,7 @@ impl Init {
         if self.commands.values().any(is_up) {
             self.stop_by_signal();
         }
+        self.stop_late();
         for (number, command) in &mut self.commands {
             command.settle();
             if command.keep_deadlines(now, stopped).is_err() {
@@ -278,10 +284,23 @@ impl Init {
     /// ended, which it cannot be as long as the group holds it.
     fn stop_by_signal(&mut self) {
         if self.stopped == Some(Stopped::Group) {
-            // What is held gets the signal when it is let go, before anything else.
-            let _ = raw::kill(-1, libc::SIGSTOP);
+            self.stops_late = self.commands.values().any(Command::is_starting);
+            if !self.stops_late {
+                // What is held gets the signal when it is let go, before anything else.
+                let _ = raw::kill(-1, libc::SIGSTOP);
+            }
             self.stopped = Some(Stopped::Both);
             self.reports.push_back((Report::Thaw, Vec::new()));
+        }
+    }
+
+    /// Stops what was let go on so that commands could become other programs: stopped before that,
+    /// they could not be ended, for their subreapers wait for it.
+    fn stop_late(&mut self) {
+        if self.stops_late && !self.commands.values().any(Command::is_starting) {
+            self.stops_late = false;
+            let _ = raw::kill(-1, libc::SIGSTOP);
+            self.commands.values().for_each(Command::wake_to_end);
         }
     }
 
@@ -354,8 +373,8 @@ impl Init {
                 self.lease_end = now.checked_add(lease).unwrap_or(self.lease_end);
             }
             Request::Stop { by_signal } => {
-                self.wait_for_starts();
                 if by_signal {
+                    self.wait_for_starts();
                     // As pid 1, -1 means every other process here.
                     let _ = raw::kill(-1, libc::SIGSTOP);
                 }
@@ -367,6 +386,7 @@ impl Init {
                 }
             }
             Request::Continue => {
+                self.stops_late = false;
                 if matches!(self.stopped.take(), Some(Stopped::Signal | Stopped::Both)) {
                     let _ = raw::kill(-1, libc::SIGCONT);
                 }
