@@ -55,7 +55,9 @@ impl Transport for Successive {
     }
 
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
-        self.asked(|| self.client.open_session(caller, request.clone())).await
+        // A command whose streams were lost is not started again: it may have run.
+        self.asked(|| self.client.health()).await?;
+        self.client.open_session(caller, request).await
     }
 
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
