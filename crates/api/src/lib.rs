@@ -8,6 +8,7 @@
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`; `wire` says how they travel.
 //! `scoped` is another form of the same operations: one sandbox as an object.
 
+pub mod body;
 mod bytes;
 mod caller;
 mod command;

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use stockade_api::body::Received;
 use stockade_api::wire::{
     CALL, CONNECT, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET, WRITE,
 };
@@ -106,7 +107,7 @@ impl Transport for Client {
     async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
         let request = Request::post(READ, caller).json(&request)?;
         let answer = request::checked(request.send(&self.socket).await?).await?;
-        Ok(FileContent(Box::pin(body::Reader::new(answer))))
+        Ok(FileContent(Box::pin(Received::new(answer))))
     }
 
     async fn write_file(
@@ -116,7 +117,7 @@ impl Transport for Client {
         content: FileContent,
     ) -> Result<Written> {
         let request = Request::post(WRITE, caller).beside(&request)?;
-        let request = request.content(request::streamed(content.0));
+        let request = request.content(request::streamed(content));
         request::json(request.send(&self.socket).await?).await
     }
 
@@ -131,7 +132,7 @@ impl Transport for Client {
         let answer = request.send(&self.socket).await?;
         let head = answer.headers().clone();
         let body = request::checked(answer).await?;
-        let body = FileContent(Box::pin(body::Reader::new(body)));
+        let body = FileContent(Box::pin(Received::new(body)));
         Ok(HttpStream { head: request::answer_beside(&head)?, body })
     }
 

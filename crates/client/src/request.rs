@@ -2,14 +2,12 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Collected, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, UPGRADE};
 use hyper::http::request::Builder;
@@ -18,18 +16,15 @@ use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use stockade_api::body::Sent;
 use stockade_api::wire::{
     ANSWER_HEADER, EXECUTION_HEADER, Failed, KEY_HEADER, PROTOCOL, REQUEST_HEADER,
 };
-use stockade_api::{Caller, Problem, Result};
+use stockade_api::{Caller, FileContent, Problem, Result};
 use stockade_core::Code;
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::UnixStream;
 
 use crate::{unreachable, unreadable};
-
-/// How many bytes of a file are sent at a time.
-const PART: usize = 64 << 10;
 
 /// The largest answer of a plain operation.
 const ANSWER_BYTES: usize = 256 << 20;
@@ -43,27 +38,8 @@ pub(crate) fn whole(bytes: Vec<u8>) -> Content {
 }
 
 /// Content that is read while it is sent.
-pub(crate) fn streamed(from: Pin<Box<dyn AsyncRead + Send>>) -> Content {
-    Parts(from).boxed_unsync()
-}
-
-struct Parts(Pin<Box<dyn AsyncRead + Send>>);
-
-impl Body for Parts {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let mut part = vec![0; PART];
-        let mut buffer = ReadBuf::new(&mut part);
-        ready!(self.0.as_mut().poll_read(context, &mut buffer))?;
-        let read = buffer.filled().len();
-        part.truncate(read);
-        Poll::Ready((read > 0).then(|| Ok(Frame::data(Bytes::from(part)))))
-    }
+pub(crate) fn streamed(from: FileContent) -> Content {
+    Sent(from).boxed_unsync()
 }
 
 /// A request on its way.

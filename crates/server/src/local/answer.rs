@@ -4,10 +4,11 @@ use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use stockade_api::body::Sent;
 use stockade_api::wire::Failed;
 use stockade_api::{FileContent, Items, Problem};
 
-use crate::stream::{Content, Lines};
+use crate::stream::Lines;
 
 /// A failure on its way out.
 pub(crate) struct Failure(pub(crate) Problem);
@@ -35,5 +36,5 @@ pub(crate) fn lines<T: Serialize + Send + 'static>(items: Items<T>) -> Response 
 /// A file as it is.
 pub(crate) fn content(content: FileContent) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
-    (kind, Body::new(Content::new(content))).into_response()
+    (kind, Body::new(Sent(content))).into_response()
 }

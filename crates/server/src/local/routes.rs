@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use stockade_api::body::Received;
 use stockade_api::wire::{
     ANSWER_HEADER, CALL, CONNECT, EVENTS, EXECUTION_HEADER, HEALTH, HTTP_STREAM, KEY_HEADER,
     OUTPUT, READ, REQUEST_HEADER, SESSION, WEB_SOCKET, WRITE,
@@ -23,7 +24,6 @@ use stockade_core::{Code, ExecutionId, OwnerId};
 
 use super::answer::{Failure, content, lines};
 use super::session;
-use crate::stream::Incoming;
 
 /// The largest request of a plain operation.
 const REQUEST_BYTES: usize = 64 << 20;
@@ -116,7 +116,7 @@ async fn write(
 ) -> Result<axum::Json<stockade_api::Written>, Failure> {
     let request = headers.get(REQUEST_HEADER).and_then(|text| STANDARD.decode(text).ok());
     let request: WriteFile = parse(&request.unwrap_or_default())?;
-    let content = FileContent(Box::pin(Incoming::new(body)));
+    let content = FileContent(Box::pin(Received::new(body)));
     Ok(axum::Json(shared.sandboxes.write_file(&caller.0, request, content).await?))
 }
 

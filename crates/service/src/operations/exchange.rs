@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use stockade_api::body::Received;
 use stockade_api::{
     Caller, FileContent, HttpHead, HttpRequest, HttpStream, OpenWebSocket, Result, WebSocket,
 };
@@ -123,19 +124,14 @@ pub(crate) async fn stream(
     let limit = request.limit_bytes.unwrap_or(u64::MAX);
     let answer = in_time(request.timeout_seconds, send(&service.inner, &used, request)).await?;
     let head = HttpHead { status: answer.head.status.as_u16(), headers: headers(&answer.head) };
-    let body = Body {
-        incoming: answer.body,
-        rest: Bytes::new(),
-        _connection: answer.connection,
-        _used: used,
-    };
+    let body =
+        Body { received: Received::new(answer.body), _connection: answer.connection, _used: used };
     Ok(HttpStream { head, body: FileContent(Box::pin(body.take(limit))) })
 }
 
 /// A body as bytes to read; a use of its sandbox for as long as it lasts.
 struct Body {
-    incoming: Incoming,
-    rest: Bytes,
+    received: Received<Incoming>,
     _connection: AbortOnDrop<()>,
     _used: Used,
 }
@@ -146,18 +142,7 @@ impl AsyncRead for Body {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.rest.is_empty() {
-            match ready!(Pin::new(&mut self.incoming).poll_frame(context)) {
-                None => return Poll::Ready(Ok(())),
-                Some(frame) => {
-                    let frame = frame.map_err(io::Error::other)?;
-                    self.rest = frame.into_data().unwrap_or_default();
-                }
-            }
-        }
-        let taken = self.rest.len().min(buffer.remaining());
-        buffer.put_slice(&self.rest.split_to(taken));
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.received).poll_read(context, buffer)
     }
 }
 

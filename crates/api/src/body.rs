@@ -1,0 +1,118 @@
+//! Content on its way through HTTP: the body of a message as bytes to read, and bytes that are read
+//! while they are sent.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes as Part;
+use http_body::{Body, Frame};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::files::FileContent;
+
+/// How many bytes are sent at a time.
+const PART: usize = 64 << 10;
+
+/// A body as bytes to read. One that breaks off is an error, not an end.
+#[derive(Debug)]
+pub struct Received<B> {
+    body: B,
+    rest: Part,
+}
+
+impl<B> Received<B> {
+    /// The bytes of a body.
+    pub const fn new(body: B) -> Self {
+        Self { body, rest: Part::new() }
+    }
+}
+
+impl<B> AsyncRead for Received<B>
+where
+    B: Body<Data = Part> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                None => return Poll::Ready(Ok(())),
+                Some(frame) => {
+                    let frame = frame.map_err(io::Error::other)?;
+                    self.rest = frame.into_data().unwrap_or_default();
+                }
+            }
+        }
+        let taken = self.rest.len().min(buffer.remaining());
+        buffer.put_slice(&self.rest.split_to(taken));
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Bytes that are read while they are sent. What cannot be read breaks the body off, so that it is
+/// not taken for whole.
+#[derive(Debug)]
+pub struct Sent(pub FileContent);
+
+impl Body for Sent {
+    type Data = Part;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Part>>>> {
+        let mut part = vec![0; PART];
+        let mut buffer = ReadBuf::new(&mut part);
+        ready!(self.0.0.as_mut().poll_read(context, &mut buffer))?;
+        let read = buffer.filled().len();
+        part.truncate(read);
+        Poll::Ready((read > 0).then(|| Ok(Frame::data(Part::from(part)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_sent_is_received() {
+        let content = vec![7; 3 * PART + 1];
+        let sent = Sent(FileContent(Box::pin(io::Cursor::new(content.clone()))));
+        let mut received = Vec::new();
+        Received::new(sent).read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, content);
+    }
+
+    #[tokio::test]
+    async fn what_breaks_off_is_an_error() {
+        let broken = some_then_a_failure();
+        let sent = Sent(FileContent(Box::pin(broken)));
+        assert!(Received::new(sent).read_to_end(&mut Vec::new()).await.is_err());
+    }
+
+    /// Some bytes, then a failure.
+    fn some_then_a_failure() -> impl AsyncRead + Send {
+        struct Broken(bool);
+        impl AsyncRead for Broken {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                buffer: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                if std::mem::replace(&mut self.0, true) {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                buffer.put_slice(b"some");
+                Poll::Ready(Ok(()))
+            }
+        }
+        Broken(false)
+    }
+}
