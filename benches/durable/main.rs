@@ -4,8 +4,6 @@
 //! The contenders take turns, so that whatever else the machine does hits them alike.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
-mod statistics;
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,12 +13,13 @@ use rusqlite::Connection;
 use serde_json::json;
 use stockade_durable::sqlite::{Options, Sqlite, Synchronous};
 use stockade_durable::{Context, Engine, Handle, StartOptions};
-
-use statistics::Row;
+use stockade_measure::{Goal, Report, Series, Unit};
 
 /// What went wrong, for people.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// What ratios are taken to.
+const RAW: &str = "raw commits, FULL";
 /// Rounds that are run and not counted.
 const WARM_UP: u64 = 5;
 /// How many commits, steps or workflows a contender makes in a round, one after the other: few,
@@ -56,30 +55,24 @@ fn run(rounds: u64, file: Option<&Path>) -> Result<(), Failure> {
     let measured = runtime.block_on(measure(rounds, &place));
     // Left in the temporary directory, it harms nobody.
     let _ = std::fs::remove_dir_all(&place);
-    let rows = measured?;
-    println!("{}", statistics::table(&rows));
+    let series = measured?;
+    let report = Report { what: "durable steps", unit: Unit::PerSecond, base: RAW, series };
+    println!("{}", report.table());
     if let Some(file) = file {
-        let text = serde_json::to_string_pretty(&json!({
-            "benchmark": "durable",
-            "unit": "per second",
-            "rounds": rounds,
-            "rows": rows.iter().map(|row| row.as_json(&rows[0])).collect::<Vec<_>>(),
-        }))?;
-        std::fs::write(file, text + "\n")?;
+        report.write(file, "durable", &json!({ "rounds": rounds }))?;
     }
     Ok(())
 }
 
-async fn measure(rounds: u64, place: &Path) -> Result<Vec<Row>, Failure> {
+async fn measure(rounds: u64, place: &Path) -> Result<Vec<Series>, Failure> {
     let raw = raw(&place.join("raw.db"))?;
     let full = engine(place.join("full.db"), Synchronous::Full).await?;
     let mut synced = [
-        "raw commits, FULL",
-        "steps of one workflow, FULL",
-        "steps of 64 workflows, FULL",
-        "workflows of no step, FULL",
-    ]
-    .map(Row::new);
+        Series::new(RAW),
+        Series::new("steps of one workflow, FULL").with_goal(Goal::RatioAtLeast(0.6)),
+        Series::new("steps of 64 workflows, FULL").with_goal(Goal::MedianAtLeast(15_000.0)),
+        Series::new("workflows of no step, FULL"),
+    ];
     for round in 0..WARM_UP + rounds {
         let begun = Instant::now();
         commits(&raw)?;
@@ -93,7 +86,7 @@ async fn measure(rounds: u64, place: &Path) -> Result<Vec<Row>, Failure> {
     // Behind the others: what it leaves unsynced, the next sync of anybody must wait for.
     let normal = engine(place.join("normal.db"), Synchronous::Normal).await?;
     let mut unsynced =
-        ["steps of one workflow, NORMAL", "steps of 64 workflows, NORMAL"].map(Row::new);
+        ["steps of one workflow, NORMAL", "steps of 64 workflows, NORMAL"].map(Series::new);
     for round in 0..WARM_UP + rounds {
         let one = steps(&normal, 1, COUNT).await?;
         let many = steps(&normal, SIDE_BY_SIDE, STEPS_EACH).await?;
@@ -103,10 +96,10 @@ async fn measure(rounds: u64, place: &Path) -> Result<Vec<Row>, Failure> {
     Ok(synced.into_iter().chain(unsynced).collect())
 }
 
-fn add(rows: &mut [Row], round: u64, rates: &[f64]) {
-    for (row, rate) in rows.iter_mut().zip(rates) {
+fn add(all: &mut [Series], round: u64, rates: &[f64]) {
+    for (series, rate) in all.iter_mut().zip(rates) {
         if round >= WARM_UP {
-            row.add(*rate);
+            series.push(*rate);
         }
     }
 }

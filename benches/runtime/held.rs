@@ -16,6 +16,11 @@ const SANDBOXES: u32 = 300;
 /// How many are asked for at the same time.
 const AT_ONCE: usize = 8;
 
+/// How many should be made in a second.
+const CREATED_GOAL: f64 = 500.0;
+/// How much memory one that does nothing may take.
+const MEMORY_GOAL_KIB: u64 = 400;
+
 /// What was measured.
 pub(crate) struct Held {
     created: Duration,
@@ -26,12 +31,14 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn table(&self) -> String {
+        let judged = |reached| if reached { "reached" } else { "missed" };
+        let (created, kib) = (self.per_second(self.created), self.memory_bytes / 1024);
         format!(
-            "\n{SANDBOXES} held sandboxes: {:.0} created per second, {:.0} destroyed per second, \
-             {} KiB each",
-            self.per_second(self.created),
+            "{SANDBOXES} held sandboxes: {created:.0} created per second (goal {CREATED_GOAL:.0}: \
+             {}), {:.0} destroyed per second, {kib} KiB each (goal {MEMORY_GOAL_KIB}: {})",
+            judged(created >= CREATED_GOAL),
             self.per_second(self.destroyed),
-            self.memory_bytes / 1024,
+            judged(kib <= MEMORY_GOAL_KIB),
         )
     }
 

@@ -6,7 +6,6 @@
 
 mod docker;
 mod held;
-mod statistics;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
+use stockade_measure::{Goal, Report, Series, Unit};
 use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Ending, Event, Runtime as _};
 
 use docker::Docker;
-use statistics::Row;
 
 /// What went wrong, for people.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -32,6 +31,8 @@ const RARELY: usize = 10;
 const POOL: usize = 4;
 /// How long the pool may take to be filled.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What ratios are taken to.
+const FLOOR: &str = "fork, exec and exit on the host";
 /// What is run, inside and outside.
 const PROGRAM: &str = "/bin/true";
 
@@ -61,26 +62,20 @@ fn run(program: &Path, runs: usize, image: &str, file: Option<&Path>) -> Result<
         let mut bench = Bench::open(program, place.join("data"), image).await?;
         bench.rounds(runs).await?;
         let held = held::measure(program, &place.join("held")).await?;
-        Ok::<_, Failure>((bench.rows(), held, bench.skipped))
+        Ok::<_, Failure>((bench.series(), held, bench.skipped))
     });
     // Left in the temporary directory, it harms nobody.
     let _ = std::fs::remove_dir_all(&place);
-    let (rows, held, skipped) = measured?;
-    println!("{}", statistics::table(&rows));
+    let (series, held, skipped) = measured?;
+    let report = Report { what: "`true`", unit: Unit::Milliseconds, base: FLOOR, series };
+    println!("{}", report.table());
     println!("{}", held.table());
     for line in &skipped {
         println!("Skipped: {line}");
     }
     if let Some(file) = file {
-        let text = serde_json::to_string_pretty(&json!({
-            "benchmark": "runtime",
-            "unit": "milliseconds",
-            "rounds": runs,
-            "rows": rows.iter().map(Row::as_json).collect::<Vec<_>>(),
-            "held": held.as_json(),
-            "skipped": skipped,
-        }))?;
-        std::fs::write(file, text + "\n")?;
+        let more = json!({ "rounds": runs, "held": held.as_json(), "skipped": skipped });
+        report.write(file, "runtime", &more)?;
     }
     Ok(())
 }
@@ -96,10 +91,10 @@ struct Bench {
     live: SandboxId,
     docker: Option<Docker>,
     skipped: Vec<String>,
-    floor: Vec<Duration>,
-    exec: Vec<Duration>,
-    pooled: Vec<Duration>,
-    docker_exec: Vec<Duration>,
+    floor: Series,
+    exec: Series,
+    pooled: Series,
+    docker_exec: Series,
 }
 
 impl Bench {
@@ -116,10 +111,11 @@ impl Bench {
             live,
             docker,
             skipped,
-            floor: Vec::new(),
-            exec: Vec::new(),
-            pooled: Vec::new(),
-            docker_exec: Vec::new(),
+            floor: Series::new(FLOOR),
+            exec: Series::new("exec in a live sandbox").with_goal(Goal::RatioAtMost(1.2)),
+            pooled: Series::new("never-used sandbox from the pool, and exec")
+                .with_goal(Goal::RatioAtMost(1.6)),
+            docker_exec: Series::new("docker exec"),
         })
     }
 
@@ -128,25 +124,24 @@ impl Bench {
             if round == WARM_UP {
                 let all =
                     [&mut self.floor, &mut self.exec, &mut self.pooled, &mut self.docker_exec];
-                all.into_iter().for_each(Vec::clear);
+                all.into_iter().for_each(Series::clear);
             }
-            self.floor.push(floor()?);
+            self.floor.push_time(floor()?);
             let exec = ExecId::new(format!("e{round}"))?;
             let begun = Instant::now();
             execute(&self.native, &self.live, &exec).await?;
-            self.exec.push(begun.elapsed());
+            self.exec.push_time(begun.elapsed());
             self.native.acknowledge(&self.live, &exec).await?;
             self.pool_is_ready().await?;
             let id = SandboxId::new(format!("s{round}"))?;
             let begun = Instant::now();
             self.native.create(&id, &SandboxSpec::default()).await?;
             execute(&self.native, &id, &exec).await?;
-            self.pooled.push(begun.elapsed());
+            self.pooled.push_time(begun.elapsed());
             self.native.cleanup(&id).await?;
-            if let Some(docker) = &self.docker
-                && round % RARELY == 0
-            {
-                self.docker_exec.push(docker.exec()?);
+            match &self.docker {
+                Some(docker) if round % RARELY == 0 => self.docker_exec.push_time(docker.exec()?),
+                _ => self.docker_exec.pause(),
             }
         }
         self.native.cleanup(&self.live).await?;
@@ -167,17 +162,9 @@ impl Bench {
         }
     }
 
-    fn rows(&self) -> Vec<Row> {
-        [
-            ("fork, exec and exit on the host", &self.floor),
-            ("exec in a live sandbox", &self.exec),
-            ("never-used sandbox from the pool, and exec", &self.pooled),
-            ("docker exec", &self.docker_exec),
-        ]
-        .into_iter()
-        .filter(|(_, samples)| !samples.is_empty())
-        .map(|(name, samples)| Row::new(name, samples, &self.floor))
-        .collect()
+    fn series(&self) -> Vec<Series> {
+        let all = [&self.floor, &self.exec, &self.pooled, &self.docker_exec];
+        all.into_iter().filter(|series| series.count() > 0).cloned().collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use stockade_measure::Series;
 use tokio::task::JoinSet;
 
 use crate::scene::Scene;
@@ -14,9 +15,8 @@ const TIMES: usize = 5;
 /// How long it is quiet before they come.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long each of them took. One that fails fails the whole.
-pub(crate) async fn measure(scene: &Scene) -> Result<Vec<Duration>, Failure> {
-    let mut samples = Vec::new();
+/// Adds how long each of them took. One that fails fails the whole.
+pub(crate) async fn measure(scene: &Scene, series: &mut Series) -> Result<(), Failure> {
     for _ in 0..TIMES {
         tokio::time::sleep(QUIET).await;
         let mut clients = JoinSet::new();
@@ -31,12 +31,12 @@ pub(crate) async fn measure(scene: &Scene) -> Result<Vec<Duration>, Failure> {
         let mut made = Vec::new();
         while let Some(done) = clients.join_next().await {
             let (time, id) = done??;
-            samples.push(time);
+            series.push_time(time);
             made.push(id);
         }
         for id in made {
             scene.kill(id).await?;
         }
     }
-    Ok(samples)
+    Ok(())
 }

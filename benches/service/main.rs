@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 mod burst;
+mod samples;
 mod scene;
-mod statistics;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,8 +19,8 @@ use stockade_api::{Caller, CommandLine, CreateSandbox, Execute, Problem, Sandbox
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::{Command, Ending, Event, Runtime as _};
 
+use samples::Samples;
 use scene::Scene;
-use statistics::{Row, Samples};
 
 /// What went wrong, for people.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 
 fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (rows, idle, used) = runtime.block_on(async {
+    let (report, idle, used) = runtime.block_on(async {
         let mut scene = Scene::set(program).await?;
         let idle = scene.server_memory()?;
         scene.furnish().await?;
@@ -62,44 +62,37 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
             }
             measure(&scene, &mut samples, round).await?;
         }
-        samples.burst = burst::measure(&scene).await?;
+        burst::measure(&scene, &mut samples.burst).await?;
         let used = scene.server_memory()?;
         scene.leave().await?;
-        Ok::<_, Failure>((samples.rows(), idle, used))
+        Ok::<_, Failure>((samples.report(), idle, used))
     })?;
-    println!("{}", statistics::table(&rows));
+    println!("{}", report.table());
     println!(
-        "\nmemory of the idle server: {idle} KiB (goal: {IDLE_KIB}), after the load: {used} KiB"
+        "memory of the idle server: {idle} KiB (goal: {IDLE_KIB}), after the load: {used} KiB"
     );
     if let Some(file) = file {
-        let text = serde_json::to_string_pretty(&json!({
-            "benchmark": "service",
-            "unit": "milliseconds",
-            "rounds": runs,
-            "rows": rows.iter().map(Row::as_json).collect::<Vec<_>>(),
-            "idleServerKib": idle,
-            "usedServerKib": used,
-        }))?;
-        std::fs::write(file, text + "\n")?;
+        let more = json!({ "rounds": runs, "idleServerKib": idle, "usedServerKib": used });
+        report.write(file, "service", &more)?;
     }
     Ok(())
 }
 
 /// One turn of every contender.
 async fn measure(scene: &Scene, samples: &mut Samples, round: usize) -> Result<(), Failure> {
-    samples.floor.push(floor()?);
-    samples.commit.push(scene.commit(round)?);
+    samples.floor.push_time(floor()?);
+    samples.commit.push_time(scene.commit(round)?);
     let exec = ExecId::new(format!("e{round}"))?;
     let begun = Instant::now();
     at_runtime(scene, &exec).await?;
-    samples.runtime.push(begun.elapsed());
+    samples.runtime.push_time(begun.elapsed());
     scene.native.acknowledge(&scene.bare, &exec).await?;
     let (service, server) = (&scene.service, &scene.server);
-    samples.service.push(timed(execute(service, &scene.caller, &scene.own)).await?);
-    samples.socket.push(timed(execute(server, &scene.caller, &scene.remote)).await?);
+    samples.service.push_time(timed(execute(service, &scene.caller, &scene.own)).await?);
+    samples.socket.push_time(timed(execute(server, &scene.caller, &scene.remote)).await?);
     let begun = Instant::now();
     let id = create_and_execute(server, &scene.caller).await?;
-    samples.whole.push(begun.elapsed());
+    samples.whole.push_time(begun.elapsed());
     scene.kill(id).await
 }
 

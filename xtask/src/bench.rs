@@ -5,18 +5,17 @@ mod contenders;
 pub(crate) mod durable;
 pub(crate) mod runtime;
 pub(crate) mod service;
-mod statistics;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
+use stockade_measure::{Goal, Report, Series, Unit};
 
 use crate::arguments::BenchOptions;
 use crate::workspace::Workspace;
 use contenders::{Contender, Skipped};
-use statistics::Row;
 
 /// Rounds that are run and not counted.
 const WARM_UP_ROUNDS: usize = 10;
@@ -29,17 +28,19 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
     let stockade = build(workspace)?;
     let scene = contenders::Scene::set(&stockade)?;
     let (contenders, skipped) = scene.contenders(options);
-    let samples = measure(&contenders, options.rounds)?;
+    let series = measure(&contenders, options.rounds)?;
     scene.check_that_nothing_was_left()?;
 
-    let rows = statistics::rows(&contenders, &samples, BASE);
-    println!("{}", statistics::table(&rows, BASE));
+    let what = "start to exit of `true`";
+    let report = Report { what, unit: Unit::Milliseconds, base: BASE, series };
+    println!("{}", report.table());
     for Skipped { name, reason } in &skipped {
         println!("Skipped: {name}: {reason}");
     }
     if let Some(path) = &options.json {
-        let text = serde_json::to_string_pretty(&as_json(options.rounds, &rows, &skipped))?;
-        std::fs::write(path, text + "\n").with_context(|| format!("write {}", path.display()))?;
+        let more = more(options.rounds, &contenders, &skipped);
+        let written = report.write(path, "start", &more);
+        written.with_context(|| format!("write {}", path.display()))?;
     }
     Ok(true)
 }
@@ -51,20 +52,31 @@ fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(workspace.target_directory()?.join("release/stockade"))
 }
 
-/// Lets all contenders take turns; the times of each, in the order of rounds. A contender that
-/// is not in every round has `None` where it paused.
-fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Vec<Option<Duration>>>> {
-    let mut samples = vec![Vec::with_capacity(rounds); contenders.len()];
+/// Lets all contenders take turns. One that is not in every round pauses in the others.
+fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series>> {
+    let mut all: Vec<Series> = contenders.iter().map(series).collect();
     for round in 0..WARM_UP_ROUNDS + rounds {
-        for (contender, samples) in contenders.iter().zip(&mut samples) {
-            let time =
-                if round % contender.every == 0 { Some(time_once(contender)?) } else { None };
-            if round >= WARM_UP_ROUNDS {
-                samples.push(time);
+        for (contender, series) in contenders.iter().zip(&mut all) {
+            if round == WARM_UP_ROUNDS {
+                series.clear();
+            }
+            if round % contender.every == 0 {
+                series.push_time(time_once(contender)?);
+            } else {
+                series.pause();
             }
         }
     }
-    Ok(samples)
+    Ok(all)
+}
+
+fn series(contender: &Contender) -> Series {
+    let series = Series::new(contender.name);
+    if contender.name == contenders::RUN {
+        series.with_goal(Goal::RatioAtMost(0.7))
+    } else {
+        series
+    }
 }
 
 /// Starts the contender and waits for its end. One that fails is an error: the time in which a
@@ -78,23 +90,15 @@ fn time_once(contender: &Contender) -> anyhow::Result<Duration> {
     Ok(time)
 }
 
-fn as_json(rounds: usize, rows: &[Row], skipped: &[Skipped]) -> Value {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let rows: Vec<Value> = rows.iter().map(|row| row.as_json(BASE)).collect();
-    let skipped: Vec<Value> = skipped
+/// What the file tells besides the rows: how the contenders were started, and who was not.
+fn more(rounds: usize, contenders: &[Contender], skipped: &[Skipped]) -> Value {
+    let commands = contenders.iter().map(|contender| (contender.name, contender.line()));
+    let skipped = skipped
         .iter()
         .map(|skipped| json!({"name": skipped.name, "reason": skipped.reason}))
-        .collect();
-    json!({
-        "benchmark": "start",
-        "unit": "milliseconds",
-        "rounds": rounds,
-        "kernel": kernel.trim(),
-        "processors": processors,
-        "rows": rows,
-        "skipped": skipped,
-    })
+        .collect::<Vec<_>>();
+    let commands = commands.collect::<std::collections::BTreeMap<_, _>>();
+    json!({ "rounds": rounds, "commands": commands, "skipped": skipped })
 }
 
 #[cfg(test)]
@@ -104,17 +108,15 @@ mod tests {
     #[test]
     fn contenders_take_turns_and_are_all_measured() {
         let contenders = [Contender::new(BASE, &["true"], 1), Contender::new("rare", &["true"], 3)];
-        let samples = measure(&contenders, 5).unwrap();
-        assert!(samples[0].iter().all(Option::is_some));
+        let series = measure(&contenders, 5).unwrap();
+        assert_eq!(series[0].count(), 5);
         // Rounds 10 to 14 are counted: 12 is the one that three divides.
-        let measured: Vec<_> = samples[1].iter().map(Option::is_some).collect();
-        assert_eq!(measured, [false, false, true, false, false]);
+        assert_eq!(series[1].count(), 1);
 
-        let rows = statistics::rows(&contenders, &samples, BASE);
-        let json = as_json(5, &rows, &[Skipped { name: "docker", reason: "none".to_owned() }]);
-        assert_eq!(json["rows"][0]["samples"], 5);
-        assert_eq!(json["rows"][0]["ratioOfMedians"], 1.0);
-        assert_eq!(json["skipped"][0]["reason"], "none");
+        let skipped = [Skipped { name: "docker", reason: "none".to_owned() }];
+        let more = more(5, &contenders, &skipped);
+        assert_eq!(more["commands"]["rare"], "true");
+        assert_eq!(more["skipped"][0]["reason"], "none");
     }
 
     #[test]

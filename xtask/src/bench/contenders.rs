@@ -10,6 +10,9 @@ use anyhow::{Context as _, ensure};
 use crate::arguments::BenchOptions;
 use crate::workspace::{is_installed, output};
 
+/// The contender that has a goal: a run as a user starts it.
+pub(super) const RUN: &str = "stockade run";
+
 /// One command that is started again and again.
 #[derive(Debug)]
 pub(super) struct Contender {
@@ -76,10 +79,8 @@ impl Scene {
         std::fs::write(scene.project().join("README.md"), "A project.\n")?;
         output(Command::new("git").args(["init", "--quiet"]).arg(scene.project()))
             .context("a git project is needed")?;
-        output(
-            scene.stockade("stockade run", &["run", "--", "true"]).command().stderr(Stdio::piped()),
-        )
-        .context("stockade does not run here")?;
+        output(scene.stockade(RUN, &["run", "--", "true"]).command().stderr(Stdio::piped()))
+            .context("stockade does not run here")?;
         Ok(scene)
     }
 
@@ -105,7 +106,7 @@ impl Scene {
         let mut contenders = vec![
             Contender::new("floor", &["/bin/true"], 1),
             self.stockade("stockade run --discard", &["run", "--discard", "--", "true"]),
-            self.stockade("stockade run", &["run", "--", "true"]),
+            self.stockade(RUN, &["run", "--", "true"]),
         ];
         let mut skipped = Vec::new();
         for (name, peer) in [("bwrap", bwrap()), ("docker run", docker(&options.docker_image))] {

@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
-    ("stockade-durable", &[]),
+    ("stockade-durable", &["stockade-measure"]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-client",
             "stockade-durable",
             "stockade-jail",
+            "stockade-measure",
             "stockade-runtime",
             "stockade-script",
             "stockade-server",
@@ -37,7 +38,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-fuzz", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
-    ("xtask", &[]),
+    ("stockade-measure", &[]),
+    ("xtask", &["stockade-measure"]),
 ];
 
 /// Checks what `cargo metadata --no-deps` says of the workspace.
