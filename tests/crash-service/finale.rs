@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use stockade_api::{
-    ById, GetSandbox, ListSandboxes, Names, ReadEvents, RecordedEvent, Sandboxes as _,
+    ById, CommandLine, Execute, GetSandbox, ListSandboxes, Names, ReadEvents, RecordedEvent,
+    Sandboxes as _,
 };
 use stockade_core::event::Kind;
 use stockade_core::{SandboxId, State};
@@ -71,13 +72,23 @@ async fn abandoned(world: &World) -> Result<Vec<String>, Failure> {
                 break;
             }
             if Instant::now() > until {
-                faults.push(format!("{id} lost its init and is {state}: {reason}"));
+                if !runs(world, &id).await {
+                    faults.push(format!("{id} lost its init and is {state}: {reason}"));
+                }
                 break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
     Ok(faults)
+}
+
+/// Whether commands run in it: it was stopped just when its init was to be killed, and has another
+/// one since.
+async fn runs(world: &World, id: &SandboxId) -> bool {
+    let request = Execute::new(id.clone(), CommandLine::Shell("true".to_owned()));
+    let ask = world.ask(async |me| world.server.execute(me, request.clone()).await);
+    ask.await.is_ok_and(|done| done.end.exit_code == Some(0))
 }
 
 /// Each live row has a sandbox, and each sandbox a live row.

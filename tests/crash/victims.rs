@@ -93,6 +93,7 @@ pub(crate) fn kill_init(
 
 /// Kills a process as nothing else but power could.
 pub(crate) fn kill(process: u32) -> bool {
-    let status = Command::new("kill").args(["-9", &process.to_string()]).status();
-    status.is_ok_and(|status| status.success())
+    // One that is gone already is no news.
+    let kill = Command::new("kill").args(["-9", &process.to_string()]).output();
+    kill.is_ok_and(|kill| kill.status.success())
 }
