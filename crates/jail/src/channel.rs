@@ -136,8 +136,9 @@ impl Channel {
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                // Who closed the other end had not read all. That is told once, ahead of what they
+                // had sent.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 other => break other?,
             }
         };
@@ -268,6 +269,16 @@ mod tests {
         for message in [ToInit::Go, ToInit::Signal(15)] {
             assert_eq!(ToInit::decode(&message.encode()), Some(message));
         }
+    }
+
+    #[test]
+    fn the_last_words_of_who_did_not_listen_are_heard() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        ours.send(b"unread", &[]).unwrap();
+        theirs.send(b"last words", &[]).unwrap();
+        drop(theirs);
+        assert_eq!(ours.receive().unwrap().unwrap().0, b"last words");
+        assert!(ours.receive().unwrap().is_none());
     }
 
     #[test]

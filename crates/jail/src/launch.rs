@@ -299,7 +299,11 @@ fn starved(error: Error, cgroup: Option<&Group>) -> Error {
 fn hand_in(spec: &JailSpec, channel: &Channel, pid: libc::pid_t) -> Result<(), Error> {
     let go = |trees: &[OwnedFd]| {
         let descriptors: Vec<_> = trees.iter().map(|tree| tree.as_fd()).collect();
-        channel.send(&ToInit::Go.encode(), &descriptors).map_err(|_| Error::Lost)
+        match channel.send(&ToInit::Go.encode(), &descriptors) {
+            // It could not go on, and has said why: that is heard next.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            sent => sent.map_err(|_| Error::Lost),
+        }
     };
     if spec.identity.range().is_none() {
         return go(&[]);
