@@ -120,6 +120,9 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         Ok(probed) => {
             diagnosis.view = Some(probed.view);
             diagnosis.notes = probed.notes;
+            if probed.view == "copy" {
+                diagnosis.notes.push(HELD_NEED_OVERLAY.to_owned());
+            }
             let text = String::from_utf8_lossy(&probed.output.bytes).into_owned();
             let untouched = std::fs::read(place.0.join("canary")).is_ok_and(|now| now == CANARY);
             diagnosis.walls = Wall::ALL.iter().map(|wall| proof(*wall, &text, untouched)).collect();
@@ -152,6 +155,10 @@ pub(crate) fn supervision() -> Supervision {
 pub(crate) fn signals() -> Result<Signals, Problem> {
     Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))
 }
+
+/// What a view that is a copy means for sandboxes that live on.
+const HELD_NEED_OVERLAY: &str = "`stockade create` needs an overlay: set STOCKADE_DATA_DIR to a \
+    directory on ext4, xfs, btrfs or tmpfs";
 
 const CANARY: &[u8] = b"as the host wrote it";
 

@@ -27,6 +27,9 @@ use crate::native::directory;
 use crate::native::isolation::isolation;
 use crate::native::wire::{Answer, Failure, Layers};
 
+/// What to do where no overlay can be mounted over a sandbox's layers.
+const NO_OVERLAY: &str = "the data directory's file system may hold no overlay's changes: \
+    keep the data directory on ext4, xfs, btrfs or tmpfs";
 /// What to do where the owners of files cannot be mapped.
 const OTHER_OWNERS: &str = "its file system or this kernel cannot show files with other owners: \
     keep the data directory on ext4, xfs or btrfs, or on tmpfs from Linux 6.3 on";
@@ -384,6 +387,10 @@ fn launch_refused(error: &jail::Error) -> Failure {
     }
     let wall = |wall: Wall| Failure::Wall { wall: wall.to_string(), reason: reason.clone() };
     match error {
+        jail::Error::Wall { wall: Wall::View, .. } => Failure::Wall {
+            wall: Wall::View.to_string(),
+            reason: format!("{reason}; {NO_OVERLAY}"),
+        },
         jail::Error::Wall { wall: which, .. } => wall(*which),
         jail::Error::Namespaces(_) | jail::Error::MapIds { .. } => wall(Wall::User),
         jail::Error::MapOwners { .. } => Failure::Wall {
