@@ -5,10 +5,12 @@
 //! anything of itself.
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
-//! `session`, `files`, `endpoint`, `tool`, `event`, `operation`; `wire` says how they travel.
+//! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
+//! travel.
 //! `scoped` is another form of the same operations: one sandbox as an object.
 
 pub mod body;
+mod bundle;
 mod bytes;
 mod caller;
 mod command;
@@ -25,6 +27,11 @@ mod stream;
 mod tool;
 pub mod wire;
 
+pub use bundle::{
+    AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
+    BundleState, DiffBundle, KeptView, ListBundles, ListedBundle, PathDiff, RejectBundle,
+    RejectedBundle, ShowBundle, SkippedPath,
+};
 pub use bytes::Bytes;
 pub use caller::Caller;
 pub use command::{
@@ -46,7 +53,7 @@ pub use sandbox::{
     CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,
     SandboxList, SandboxUser,
 };
-pub use sandboxes::{Done, Names, Remote, Sandboxes, Transport, dispatch};
+pub use sandboxes::{Done, LONG, Names, PLAIN, Remote, Sandboxes, Transport, dispatch};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};

@@ -10,6 +10,10 @@ use stockade_core::{Code, Problem, SnapshotId};
 
 use crate::ById;
 use crate::Result;
+use crate::bundle::{
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, DiffBundle, ListBundles, PathDiff,
+    RejectBundle, RejectedBundle, ShowBundle,
+};
 use crate::caller::Caller;
 use crate::command::{Execute, Executed, OutputItem, ReadOutput};
 use crate::endpoint::{
@@ -46,8 +50,9 @@ macro_rules! operations {
             $long:ident(caller $(, $argument:ident: $kind:ty)*) -> $long_answer:ty;
         )* }
     ) => {
-        /// What can be done with sandboxes. Every operation checks first that the sandbox is the
-        /// caller's; one that is not, and one that does not exist, get the same answer.
+        /// What can be done with sandboxes, and with the bundles of changes that wait for a
+        /// decision. Every operation checks first that what it is about is the caller's; what is
+        /// not, and what does not exist, get the same answer.
         #[async_trait]
         pub trait Sandboxes: Debug + Send + Sync {
             $(
@@ -89,6 +94,12 @@ macro_rules! operations {
                 }
             )*
         }
+
+        /// The names of the plain operations, which [`dispatch`] knows.
+        pub const PLAIN: &[&str] = &[$( stringify!($name) ),*];
+
+        /// The names of the operations whose answers take their time.
+        pub const LONG: &[&str] = &[$( stringify!($long) ),*];
 
         /// Does a plain operation by its name, from JSON to JSON.
         ///
@@ -182,6 +193,14 @@ operations! {
         run_tool(RunTool) -> ToolResult;
         /// The tools that there are.
         tools(Names) -> Vec<Tool>;
+        /// The bundles that wait for a decision.
+        bundles(ListBundles) -> BundleList;
+        /// What a bundle would change.
+        show_bundle(ShowBundle) -> BundleDetail;
+        /// Makes a bundle's changes in its project, all of those that are chosen or none.
+        apply_bundle(ApplyBundle) -> AppliedBundle;
+        /// Throws a bundle away.
+        reject_bundle(RejectBundle) -> RejectedBundle;
     }
     long {
         /// Runs a command with its streams in the caller's hands.
@@ -200,6 +219,8 @@ operations! {
         http_stream(caller, request: HttpRequest) -> Result<HttpStream>;
         /// Opens a WebSocket to a port inside.
         web_socket(caller, request: WebSocket) -> Result<OpenWebSocket>;
+        /// The lines that a bundle would change, path by path.
+        diff_bundle(caller, request: DiffBundle) -> Result<Items<PathDiff>>;
     }
 }
 

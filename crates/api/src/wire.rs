@@ -30,6 +30,8 @@ pub const WEB_SOCKET: &str = "/v0/web-socket";
 pub const OUTPUT: &str = "/v0/output";
 /// Reads events; answered by lines of JSON.
 pub const EVENTS: &str = "/v0/events";
+/// Reads what a bundle would change; answered by lines of JSON.
+pub const DIFF: &str = "/v0/diff";
 /// Reads a file; answered by its bytes.
 pub const READ: &str = "/v0/read";
 /// Writes a file: the body is its content, the request is in [`REQUEST_HEADER`].

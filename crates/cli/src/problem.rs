@@ -1,10 +1,7 @@
 //! The edge: how a failure is shown, and with which exit code the process ends.
 
-mod bundle;
-
 use stockade_core::{Code, Problem};
-
-pub(crate) use bundle::{of_apply, of_scan, of_store, short};
+pub(crate) use stockade_service::bundles::problem::{of_apply, of_store, short};
 
 /// A failure on its way out.
 #[derive(Debug)]

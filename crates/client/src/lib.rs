@@ -15,11 +15,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stockade_api::body::Received;
 use stockade_api::wire::{
-    CALL, CONNECT, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET, WRITE,
+    CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
-    Caller, Connect, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
-    OpenWebSocket, OutputItem, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Remote,
+    Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
+    OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Remote,
     Result, Session, Transport, WebSocket, WriteFile, Written,
 };
 use stockade_core::Code;
@@ -102,6 +102,10 @@ impl Transport for Client {
         request: ReadEvents,
     ) -> Result<Items<RecordedEvent>> {
         self.lines(caller, EVENTS, &request).await
+    }
+
+    async fn diff_bundle(&self, caller: &Caller, request: DiffBundle) -> Result<Items<PathDiff>> {
+        self.lines(caller, DIFF, &request).await
     }
 
     async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {

@@ -129,7 +129,8 @@ pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
     ExecId::new(format!("x-{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
 }
 
-fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
+/// A problem with an error as its cause, down to the root of it.
+pub(crate) fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
     let mut causes = Vec::new();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -6,9 +6,11 @@
 //!
 //! Reading order: `row` (what is kept of a sandbox), `guard` (the owner check), `operation` (how
 //! an operation becomes a recorded workflow), then `operations`, one file each; `watcher` and
-//! `reaper` do what nobody asks for.
+//! `reaper` do what nobody asks for. `bundles` is apart: files of the host, also used without a
+//! service.
 
 mod activity;
+pub mod bundles;
 mod clock;
 mod events;
 mod failure;
@@ -33,6 +35,6 @@ mod tools;
 mod watcher;
 
 pub use migrations::MIGRATIONS;
-pub use options::{Options, Quotas};
+pub use options::{Home, Options, Quotas};
 pub use service::Service;
 pub use tools::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};

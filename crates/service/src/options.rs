@@ -1,8 +1,9 @@
 //! What a service is configured with.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use stockade_core::{Code, Problem};
+use stockade_core::{Code, OwnerId, Problem};
 
 /// The variable of [`Options::queue_concurrency`] (seed 002, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
@@ -20,6 +21,8 @@ pub struct Options {
     pub default_ttl: Option<Duration>,
     /// The most that one owner may have.
     pub quotas: Quotas,
+    /// Where bundles of changes wait for a decision; without it there are none.
+    pub home: Option<Home>,
     /// How often a sandbox is looked at (seed 002: every 10 s).
     pub watch_interval: Duration,
     /// How long a runtime may take for one change to a sandbox, and a change may wait for those
@@ -39,6 +42,7 @@ impl Default for Options {
             executor_id: "local".to_owned(),
             default_ttl: Some(Duration::from_secs(60 * 60)),
             quotas: Quotas::default(),
+            home: None,
             watch_interval: Duration::from_secs(10),
             deadline: Duration::from_secs(5 * 60),
             queue_concurrency: 30,
@@ -72,6 +76,15 @@ impl Options {
             ..default
         })
     }
+}
+
+/// A data directory on the host.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose it is, and so every bundle in it.
+    pub owner: OwnerId,
 }
 
 /// What one owner may have.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    ById, Caller, Connect, CreateSandbox, Done, Duplex, Endpoint, Execute, Executed, FileContent,
-    FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream, Items, ListDirectory,
-    ListSandboxes, Listing, MakeDirectory, MoveFile, Names, OpenSession, OpenWebSocket,
-    OperationId, OperationInfo, OutputItem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    RemoveFile, Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox,
-    SandboxList, Sandboxes, SearchFiles, Session, SetPermissions, Snapshot, StatFile, TakeSnapshot,
-    Tool, ToolResult, WebSocket, WriteFile, Written,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, Connect, CreateSandbox,
+    DiffBundle, Done, Duplex, Endpoint, Execute, Executed, FileContent, FileEntry, GetSandbox,
+    HttpAnswer, HttpRequest, HttpStream, Items, ListBundles, ListDirectory, ListSandboxes, Listing,
+    MakeDirectory, MoveFile, Names, OpenSession, OpenWebSocket, OperationId, OperationInfo,
+    OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle,
+    RejectedBundle, RemoveFile, Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result,
+    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle,
+    Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile, Written,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -19,8 +20,8 @@ use crate::failure::of_store;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    create, endpoint, events, exchange, execute, files, life, output, query, session, snapshot,
-    tool,
+    bundles, create, endpoint, events, exchange, execute, files, life, output, query, session,
+    snapshot, tool,
 };
 use crate::service::Service;
 
@@ -162,6 +163,26 @@ impl Sandboxes for Service {
         Ok(tool::list(self))
     }
 
+    async fn bundles(&self, caller: &Caller, request: ListBundles) -> Result<BundleList> {
+        bundles::list(self, caller, request).await
+    }
+
+    async fn show_bundle(&self, caller: &Caller, request: ShowBundle) -> Result<BundleDetail> {
+        bundles::show(self, caller, request).await
+    }
+
+    async fn apply_bundle(&self, caller: &Caller, request: ApplyBundle) -> Result<AppliedBundle> {
+        bundles::apply(self, caller, request).await
+    }
+
+    async fn reject_bundle(
+        &self,
+        caller: &Caller,
+        request: RejectBundle,
+    ) -> Result<RejectedBundle> {
+        bundles::reject(self, caller, request).await
+    }
+
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
         session::open(self, caller, request).await
     }
@@ -201,5 +222,9 @@ impl Sandboxes for Service {
 
     async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
         exchange::web_socket(self, caller, request).await
+    }
+
+    async fn diff_bundle(&self, caller: &Caller, request: DiffBundle) -> Result<Items<PathDiff>> {
+        bundles::diff(self, caller, request).await
     }
 }

@@ -12,7 +12,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-server", &["stockade-core", "stockade-api"]),
     (
         "stockade-service",
-        &["stockade-core", "stockade-api", "stockade-durable", "stockade-runtime"],
+        &[
+            "stockade-core",
+            "stockade-api",
+            "stockade-bundle",
+            "stockade-durable",
+            "stockade-runtime",
+        ],
     ),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),

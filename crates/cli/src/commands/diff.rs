@@ -4,22 +4,16 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stockade_bundle::patch::{self, Rendered, Sides};
-use stockade_bundle::store::{Bundle, State};
+use stockade_api::{BundleDetail, Bytes, DiffBundle, PathDiff, ShowBundle};
 use stockade_bundle::{Change, Entry, Node, RelativePath};
-use stockade_core::Problem;
+use stockade_core::{Code, Problem};
+use stockade_service::bundles;
 
 use crate::args::Diff;
-use crate::commands::bundles::described;
-use crate::problem::{of_apply, of_store};
 use crate::review::output::{self, Output, Style};
-use crate::review::{self, Review, words};
-
-/// How long the lines of one file are compared with all care.
-const CARE: Duration = Duration::from_millis(500);
+use crate::review::{Diffs, Review, changes, paths, words};
 
 /// How many names a list of what is left out shows.
 const LISTED: usize = 100;
@@ -27,19 +21,18 @@ const LISTED: usize = 100;
 /// Shows the bundle, or the named paths of it.
 pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     let review = Review::open()?;
-    let bundle = review.find(&arguments.id)?;
-    let paths = review::paths(&bundle.manifest, &arguments.paths)?;
-    let entries = named(&bundle, &paths)?;
+    let request = ShowBundle { id: arguments.id.clone(), paths: paths(&arguments.paths) };
+    let detail = review.show(request.clone())?;
     if arguments.json {
-        return print_json(&bundle, &entries);
+        return print_json(&review, &detail);
     }
-    let state = bundle.state().map_err(|e| of_store(&e))?;
+    let entries = changes(&detail)?;
     let shown = Shown {
-        bundle: &bundle,
-        state: &state,
+        review: &review,
+        id: &detail.bundle.id,
         entries: &entries,
-        by_name: !paths.is_empty(),
-        renamed: entries.iter().filter_map(|entry| entry.renamed_from.as_ref()).collect(),
+        by_name: !bundles::paths(&detail.bundle.project.0, &request.paths)?.is_empty(),
+        renamed: entries.iter().filter_map(|(entry, _)| entry.renamed_from.as_ref()).collect(),
     };
     let mut output = Output::for_reading();
     let result = match arguments.stat {
@@ -61,44 +54,23 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     Ok(0)
 }
 
-/// The entries at and below the given paths; all where there are none.
-fn named<'b>(bundle: &'b Bundle, paths: &[RelativePath]) -> Result<Vec<&'b Entry>, Problem> {
-    let is_named =
-        |entry: &&Entry| paths.is_empty() || paths.iter().any(|path| entry.path.is_within(path));
-    let entries: Vec<&Entry> = bundle.manifest.entries.iter().filter(is_named).collect();
-    let unknown: Vec<RelativePath> = paths
-        .iter()
-        .filter(|path| !entries.iter().any(|entry| entry.path.is_within(path)))
-        .cloned()
-        .collect();
-    if unknown.is_empty() {
-        return Ok(entries);
+/// The next diff, of which there is one for each path that was asked for.
+fn next(diffs: &mut Diffs<'_>) -> Result<PathDiff, Problem> {
+    diffs.next().unwrap_or_else(|| Err(Problem::new(Code::Io, "the diff ended too early")))
+}
+
+fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
+    let entries = changes(detail)?;
+    let paths = entries.iter().map(|(entry, _)| Bytes(entry.path.as_bytes().to_vec())).collect();
+    let mut diffs = review.differences(DiffBundle { id: detail.bundle.id.clone(), paths })?;
+    let mut answer = serde_json::to_value(detail).unwrap_or_default();
+    for entry in answer["entries"].as_array_mut().into_iter().flatten() {
+        let diff = next(&mut diffs)?;
+        entry["added"] = json!(diff.added);
+        entry["removed"] = json!(diff.removed);
+        entry["binary"] = json!(diff.binary);
+        entry["diff"] = Value::from(diff.diff.lossy());
     }
-    Err(of_apply(&stockade_bundle::apply::Error::NotInBundle(unknown), bundle.id()))
-}
-
-fn render(bundle: &Bundle, entry: &Entry) -> Result<Rendered, Problem> {
-    let sides = Sides::of(bundle, entry).map_err(|e| of_store(&e))?;
-    Ok(patch::render(entry, &sides, Some(Instant::now() + CARE)))
-}
-
-fn print_json(bundle: &Bundle, entries: &[&Entry]) -> Result<u8, Problem> {
-    let state = bundle.state().map_err(|e| of_store(&e))?;
-    let mut answer = described(bundle, &state);
-    let entries: Result<Vec<Value>, Problem> = entries
-        .iter()
-        .map(|entry| {
-            let rendered = render(bundle, entry)?;
-            let mut value = serde_json::to_value(entry).unwrap_or_default();
-            value["applied"] = json!(state.applied.contains(&entry.path));
-            value["added"] = json!(rendered.added);
-            value["removed"] = json!(rendered.removed);
-            value["binary"] = json!(rendered.binary);
-            value["diff"] = json!(String::from_utf8_lossy(&rendered.text));
-            Ok(value)
-        })
-        .collect();
-    answer["entries"] = Value::Array(entries?);
     output::print_json(&answer)?;
     Ok(0)
 }
@@ -165,33 +137,52 @@ impl Group {
 }
 
 struct Shown<'b> {
-    bundle: &'b Bundle,
-    state: &'b State,
-    entries: &'b [&'b Entry],
+    review: &'b Review,
+    /// The bundle's id.
+    id: &'b str,
+    /// The entries, each with whether it was applied already.
+    entries: &'b [(Entry, bool)],
     /// Whether paths were named.
     by_name: bool,
     /// Where the shown renames come from.
     renamed: HashSet<&'b RelativePath>,
 }
 
-impl Shown<'_> {
-    fn of(&self, group: Group) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().copied().filter(move |entry| {
+impl<'b> Shown<'b> {
+    fn of(&self, group: Group) -> Vec<&'b (Entry, bool)> {
+        let is_shown = |(entry, _): &&(Entry, bool)| {
             let is_half = entry.change.new_node().is_none() && self.renamed.contains(&entry.path);
             Group::of(entry) == group && !is_half
-        })
+        };
+        self.entries.iter().filter(is_shown).collect()
+    }
+
+    /// The diffs of these entries, in this order.
+    fn diffs<'e>(
+        &self,
+        entries: impl Iterator<Item = &'e (Entry, bool)>,
+    ) -> Result<Diffs<'b>, Problem> {
+        let paths = entries.map(|(entry, _)| Bytes(entry.path.as_bytes().to_vec())).collect();
+        self.review.differences(DiffBundle { id: self.id.to_owned(), paths })
     }
 
     fn diff(&self, output: &mut Output) -> Result<(), Stop> {
-        for entry in self.of(Group::Taken) {
-            self.entry(output, entry)?;
+        let taken = self.of(Group::Taken);
+        let apart = Group::APART.map(|group| {
+            let entries = self.of(group);
+            (group, group.is_shown() || self.by_name, entries)
+        });
+        let with_lines = apart.iter().filter(|(_, is_shown, _)| *is_shown);
+        let with_lines = with_lines.flat_map(|(_, _, entries)| entries);
+        let mut diffs = self.diffs(taken.iter().chain(with_lines).copied())?;
+        for _ in &taken {
+            lines(output, &next(&mut diffs)?)?;
         }
-        for group in Group::APART {
-            let entries: Vec<&Entry> = self.of(group).collect();
-            self.apart(output, group, &entries)?;
-            if group.is_shown() || self.by_name {
-                for entry in entries {
-                    self.entry(output, entry)?;
+        for (group, is_shown, entries) in &apart {
+            self.apart(output, *group, entries)?;
+            if *is_shown {
+                for _ in entries {
+                    lines(output, &next(&mut diffs)?)?;
                 }
             }
         }
@@ -200,20 +191,21 @@ impl Shown<'_> {
 
     fn stat(&self, output: &mut Output) -> Result<(), Stop> {
         let (mut count, mut added, mut removed) = (0_u64, 0, 0);
-        for group in [Group::Taken].into_iter().chain(Group::APART) {
-            let entries: Vec<&Entry> = self.of(group).collect();
+        let groups = [Group::Taken].into_iter().chain(Group::APART);
+        let groups: Vec<_> = groups.map(|group| (group, self.of(group))).collect();
+        let mut diffs = self.diffs(groups.iter().flat_map(|(_, entries)| entries).copied())?;
+        for (group, entries) in groups {
             if group != Group::Taken && !entries.is_empty() {
                 let heading = format!("# {}:", group.heading());
                 output.line(Style::Heading, heading.as_bytes())?;
             }
-            for entry in entries {
-                let rendered = render(self.bundle, entry)?;
-                let numbers = match rendered.binary {
+            for (entry, is_applied) in entries {
+                let diff = next(&mut diffs)?;
+                let numbers = match diff.binary {
                     true => "binary".to_owned(),
-                    false => format!("+{} -{}", rendered.added, rendered.removed),
+                    false => format!("+{} -{}", diff.added, diff.removed),
                 };
-                let applied =
-                    self.state.applied.contains(&entry.path).then(|| "applied".to_owned());
+                let applied = is_applied.then(|| "applied".to_owned());
                 let reason = applied.or_else(|| reason(entry));
                 let reason = reason.map(|text| format!("  ({text})")).unwrap_or_default();
                 let line = format!(
@@ -224,8 +216,8 @@ impl Shown<'_> {
                 );
                 output.line(Style::Plain, line.as_bytes())?;
                 count += 1;
-                added += rendered.added;
-                removed += rendered.removed;
+                added += diff.added;
+                removed += diff.removed;
             }
         }
         let paths = if count == 1 { "path" } else { "paths" };
@@ -234,13 +226,18 @@ impl Shown<'_> {
     }
 
     /// The heading of what is not simply applied, and each name with its reason.
-    fn apart(&self, output: &mut Output, group: Group, entries: &[&Entry]) -> Result<(), Stop> {
+    fn apart(
+        &self,
+        output: &mut Output,
+        group: Group,
+        entries: &[&(Entry, bool)],
+    ) -> Result<(), Stop> {
         if entries.is_empty() {
             return Ok(());
         }
         let heading = format!("# {} {}:", entries.len(), group.heading());
         output.line(Style::Heading, heading.as_bytes())?;
-        for entry in entries.iter().take(LISTED) {
+        for (entry, _) in entries.iter().take(LISTED) {
             let reason = reason(entry).map(|text| format!(": {text}")).unwrap_or_default();
             let line = format!("#   {} {}{reason}", words::letter(entry), words::path(entry));
             output.line(Style::Plain, line.as_bytes())?;
@@ -251,31 +248,32 @@ impl Shown<'_> {
         }
         Ok(())
     }
+}
 
-    fn entry(&self, output: &mut Output, entry: &Entry) -> Result<(), Stop> {
-        let rendered = render(self.bundle, entry)?;
-        // In a hunk each line begins with a sign, so that content is never taken for a header.
-        let mut in_hunks = false;
-        let text = rendered.text.strip_suffix(b"\n").unwrap_or(&rendered.text);
-        if text.is_empty() {
-            return Ok(());
-        }
-        for line in text.split(|byte| *byte == b'\n') {
-            if line.starts_with(b"diff --git ") {
-                in_hunks = false;
-            }
-            let style = match line.first() {
-                Some(b'@') => Style::Hunk,
-                Some(b'+') if in_hunks => Style::Added,
-                Some(b'-') if in_hunks => Style::Removed,
-                _ if in_hunks => Style::Plain,
-                _ => Style::Heading,
-            };
-            in_hunks |= style == Style::Hunk;
-            output.line(style, line)?;
-        }
-        Ok(())
+/// Writes the lines of a diff, each in its style.
+fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), Stop> {
+    // In a hunk each line begins with a sign, so that content is never taken for a header.
+    let mut in_hunks = false;
+    let text = diff.diff.0.as_slice();
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    if text.is_empty() {
+        return Ok(());
     }
+    for line in text.split(|byte| *byte == b'\n') {
+        if line.starts_with(b"diff --git ") {
+            in_hunks = false;
+        }
+        let style = match line.first() {
+            Some(b'@') => Style::Hunk,
+            Some(b'+') if in_hunks => Style::Added,
+            Some(b'-') if in_hunks => Style::Removed,
+            _ if in_hunks => Style::Plain,
+            _ => Style::Heading,
+        };
+        in_hunks |= style == Style::Hunk;
+        output.line(style, line)?;
+    }
+    Ok(())
 }
 
 /// Why an entry is not simply applied.

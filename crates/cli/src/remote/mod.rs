@@ -2,6 +2,7 @@
 //! there is none; or with `--in-process` the service in this very process.
 
 mod own;
+mod standing;
 mod start;
 mod successive;
 
@@ -16,6 +17,7 @@ use crate::problem::{Failure, caused};
 use crate::server;
 
 use self::own::Own;
+pub(crate) use self::standing::Standing;
 use self::successive::Successive;
 
 /// Operations, and in whose name.

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde_json::Value;
 use stockade_api::{
-    Caller, Connect, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
-    OpenWebSocket, OutputItem, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result, Session,
-    Transport, WebSocket, WriteFile, Written,
+    Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
+    OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result,
+    Session, Transport, WebSocket, WriteFile, Written,
 };
 use stockade_client::Client;
 use stockade_core::{Code, Problem};
@@ -30,7 +30,12 @@ impl Successive {
     pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
         let place = Place::open(&data)?;
         start::find_or_start(&data, &place).await?;
-        Ok(Self { client: Client::new(place.socket()), data, place })
+        Ok(Self::of(data, place))
+    }
+
+    /// The way to a server that is known to run.
+    pub(super) fn of(data: PathBuf, place: Place) -> Self {
+        Self { client: Client::new(place.socket()), data, place }
     }
 
     /// Asks, and asks the next server once where the first has gone.
@@ -70,6 +75,10 @@ impl Transport for Successive {
         request: ReadEvents,
     ) -> Result<Items<RecordedEvent>> {
         self.asked(|| self.client.read_events(caller, request.clone())).await
+    }
+
+    async fn diff_bundle(&self, caller: &Caller, request: DiffBundle) -> Result<Items<PathDiff>> {
+        self.asked(|| self.client.diff_bundle(caller, request.clone())).await
     }
 
     async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {

@@ -1,56 +1,146 @@
-//! What the commands that decide about bundles share: finding a bundle, ending
-//! what a killed command began, and saying what a bundle holds.
+//! What the commands that decide about bundles share: the way to the bundles, which is the data
+//! directory's server where one runs, else its files, and ending what a killed command began.
 
 pub(crate) mod output;
 pub(crate) mod words;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
+use stockade_api::{
+    AppliedBundle, ApplyBundle, BundleDetail, BundleEntry, BundleList, Bytes, DiffBundle, Items,
+    ListBundles, PathDiff, RejectBundle, RejectedBundle, ShowBundle,
+};
+use stockade_bundle::Entry;
 use stockade_bundle::apply::{self, Outcome};
-use stockade_bundle::beneath::Dir;
 use stockade_bundle::data::DataDir;
-use stockade_bundle::store::{Bundle, Store};
-use stockade_bundle::{Entry, Manifest, RelativePath};
-use stockade_core::{BundleLimits, Code, Problem};
+use stockade_core::{Code, Problem};
+use stockade_service::bundles::{Bundles, Differences};
 
-use crate::problem::{caused, of_store};
+use crate::problem::caused;
+use crate::remote::Standing;
 
-/// The limits of reading: `--max-bundle` may have raised that of the content.
-pub(crate) const READING: BundleLimits =
-    BundleLimits { total_bytes: u64::MAX, ..BundleLimits::RUN };
-
-/// The bundles of the data directory.
+/// The way to the bundles of the data directory. What its owner may do with them is the same both
+/// ways; a server records it besides.
 #[derive(Debug)]
-pub(crate) struct Review {
-    pub(crate) data: DataDir,
-    pub(crate) store: Store,
+pub(crate) enum Review {
+    /// Through the server that runs.
+    Server(Box<Standing>),
+    /// By this very process.
+    Files(Box<Bundles>),
 }
 
 impl Review {
     /// Opens the data directory, and ends what killed commands began.
     pub(crate) fn open() -> Result<Self, Problem> {
-        let data = DataDir::open(&crate::run::data_path()?).map_err(|error| {
-            let problem = caused(Code::Io, &error);
-            match error.hint() {
-                Some(hint) => problem.remedied_by(hint),
-                None => problem,
+        let files = Bundles::open(&crate::run::data_path()?)?;
+        recover(files.data())?;
+        Ok(match Standing::find()? {
+            Some(server) => Self::Server(Box::new(server)),
+            None => Self::Files(Box::new(files)),
+        })
+    }
+
+    /// The bundles that wait.
+    pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
+        match self {
+            Self::Files(files) => files.list(&request),
+            Self::Server(server) => {
+                server.ask(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)
             }
+        }
+    }
+
+    /// A bundle and its changes.
+    pub(crate) fn show(&self, request: ShowBundle) -> Result<BundleDetail, Problem> {
+        match self {
+            Self::Files(files) => files.show(&request),
+            Self::Server(server) => server
+                .ask(async |remote| remote.sandboxes.show_bundle(remote.caller(), request).await),
+        }
+    }
+
+    /// The lines that differ in just these paths.
+    pub(crate) fn differences(&self, request: DiffBundle) -> Result<Diffs<'_>, Problem> {
+        if request.paths.is_empty() {
+            return Ok(Diffs::None);
+        }
+        Ok(match self {
+            Self::Files(files) => Diffs::Files(files.differences(&request)?),
+            Self::Server(server) => {
+                let items = server.ask(async |remote| {
+                    remote.sandboxes.diff_bundle(remote.caller(), request).await
+                });
+                Diffs::Server(server, items?)
+            }
+        })
+    }
+
+    /// Applies a bundle.
+    pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
+        match self {
+            Self::Files(files) => {
+                let outcome = files.apply(&request, false)?;
+                if outcome.is_done() {
+                    files.settle(outcome.id())?;
+                }
+                outcome.told()
+            }
+            Self::Server(server) => server
+                .ask(async |remote| remote.sandboxes.apply_bundle(&remote.once(), request).await),
+        }
+    }
+
+    /// Throws a bundle away.
+    pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
+        match self {
+            Self::Files(files) => {
+                let found = files.reject_what(&request.id)?;
+                files.reject(&found)?;
+                Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
+            }
+            Self::Server(server) => server
+                .ask(async |remote| remote.sandboxes.reject_bundle(&remote.once(), request).await),
+        }
+    }
+}
+
+/// Diffs, one after another; each is made or fetched when its turn comes.
+#[derive(Debug)]
+pub(crate) enum Diffs<'r> {
+    /// No path was asked for.
+    None,
+    Files(Differences),
+    Server(&'r Standing, Items<PathDiff>),
+}
+
+impl Iterator for Diffs<'_> {
+    type Item = Result<PathDiff, Problem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::None => None,
+            Self::Files(differences) => differences.next(),
+            Self::Server(server, items) => server.ask(async |_| items.next().await),
+        }
+    }
+}
+
+/// The entries of a bundle, each with whether it was applied already.
+pub(crate) fn changes(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>, Problem> {
+    let entry = |told: &BundleEntry| {
+        let change = serde_json::Value::Object(told.change.clone());
+        let entry = serde_json::from_value(change).map_err(|error| {
+            Problem::new(Code::BundleInvalid, "an entry cannot be read").because(error.to_string())
         })?;
-        recover(&data)?;
-        let store = Store::open(&data).map_err(|e| of_store(&e))?;
-        Ok(Self { data, store })
-    }
+        Ok((entry, told.applied))
+    };
+    detail.entries.iter().map(entry).collect()
+}
 
-    /// The bundle that a name stands for.
-    pub(crate) fn find(&self, name: &str) -> Result<Bundle, Problem> {
-        self.store.find(name, &READING).map_err(|e| of_store(&e))
-    }
-
-    pub(crate) fn journals(&self) -> Result<Dir, Problem> {
-        self.data.journals().map_err(|e| caused(Code::Io, &e))
-    }
+/// Paths as they are written in arguments.
+pub(crate) fn paths(given: &[OsString]) -> Vec<Bytes> {
+    given.iter().map(|path| Bytes(path.as_bytes().to_vec())).collect()
 }
 
 /// Ends applications that were killed, and tells on stderr what became of each.
@@ -87,68 +177,4 @@ pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-/// The paths of a project that arguments name: below its root, or absolute ones in it. Empty
-/// when they name the root itself.
-pub(crate) fn paths(manifest: &Manifest, given: &[OsString]) -> Result<Vec<RelativePath>, Problem> {
-    let project = Path::new(std::ffi::OsStr::from_bytes(&manifest.project));
-    let mut paths = Vec::new();
-    for given in given {
-        let below = Path::new(given).strip_prefix(project).unwrap_or_else(|_| Path::new(given));
-        // `components` drops what does not matter: `./`, doubled and trailing slashes.
-        let plain: std::path::PathBuf =
-            below.components().filter(|part| *part != std::path::Component::CurDir).collect();
-        if plain.as_os_str().is_empty() && !given.is_empty() {
-            return Ok(Vec::new());
-        }
-        let path = RelativePath::new(plain.as_os_str().as_bytes()).map_err(|error| {
-            Problem::new(
-                Code::InvalidInput,
-                format!("`{}` is no path in the project", given.to_string_lossy()),
-            )
-            .because(error.to_string())
-            .remedied_by("name paths as `stockade diff --stat` does, below the project's root")
-        })?;
-        paths.push(path);
-    }
-    Ok(paths)
-}
-
-/// The entries that could still be applied.
-pub(crate) fn pending(bundle: &Bundle) -> Result<Vec<&Entry>, Problem> {
-    let state = bundle.state().map_err(|e| of_store(&e))?;
-    Ok(bundle
-        .manifest
-        .entries
-        .iter()
-        .filter(|entry| entry.refused.is_none() && !state.applied.contains(&entry.path))
-        .collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_below_the_project() {
-        let manifest: Manifest = serde_json::from_value(serde_json::json!({
-            "version": 1, "project": "/home/me/project", "createdAtMs": 0, "command": [],
-            "exitCode": 0, "view": "overlay", "entries": []
-        }))
-        .unwrap();
-        let named = |text: &str| {
-            let paths = paths(&manifest, &[OsString::from(text)]).ok()?;
-            Some(paths.iter().map(RelativePath::quoted).collect::<Vec<_>>().join(" "))
-        };
-        for same in ["a/b", "./a/b", "a//b/", "/home/me/project/a/b"] {
-            assert_eq!(named(same).as_deref(), Some("a/b"), "{same}");
-        }
-        for all in [".", "./", "/home/me/project", "/home/me/project/"] {
-            assert_eq!(named(all).as_deref(), Some(""), "{all}");
-        }
-        for outside in ["", "..", "../x", "a/../../x", "/etc", "/home/me/project/../x"] {
-            assert_eq!(named(outside), None, "{outside}");
-        }
-    }
 }

@@ -107,6 +107,14 @@ pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Problem> {
     print(&crate::json::text(value))
 }
 
+/// Prints an answer to standard output as JSON.
+pub(crate) fn print_answer(answer: &impl serde::Serialize) -> Result<(), Problem> {
+    let value = serde_json::to_value(answer).map_err(|error| {
+        Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
+    })?;
+    print_json(&value)
+}
+
 /// Starts the pager; none where the user wants none or has none.
 fn start_pager() -> Option<Child> {
     let program = match std::env::var_os("PAGER") {

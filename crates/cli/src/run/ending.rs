@@ -1,19 +1,18 @@
 //! What becomes of a run's changes, and which exit code its ending is.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use stockade_bundle::apply::{self, Selection};
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
-use stockade_bundle::scan;
-use stockade_bundle::store::{Bundle, Draft, Store};
+use stockade_bundle::store::Bundle;
 use stockade_bundle::view::View;
-use stockade_core::{BundleLimits, Code, Problem};
+use stockade_core::{Code, Problem};
 use stockade_jail::Ending;
+use stockade_service::bundles;
 
 use crate::args::Run;
-use crate::problem::{caused, of_apply, of_scan, of_store};
+use crate::problem::{caused, of_apply, of_store};
 
 /// What became of the changes.
 #[derive(Debug)]
@@ -44,14 +43,6 @@ pub(super) fn exit_code(ending: Ending) -> u8 {
     }
 }
 
-/// The limits of a run's bundle.
-pub(crate) fn bundle_limits(total_bytes: Option<u64>) -> BundleLimits {
-    BundleLimits {
-        total_bytes: total_bytes.unwrap_or(BundleLimits::RUN.total_bytes),
-        ..BundleLimits::RUN
-    }
-}
-
 /// Makes a bundle of what changed, and applies it where that was asked for and the command
 /// succeeded.
 pub(super) fn conclude(
@@ -67,8 +58,9 @@ pub(super) fn conclude(
         return Ok((Conclusion::Nothing, notes));
     }
     let place = data.path().join("views").join(view.id());
-    let limits = bundle_limits(arguments.max_bundle);
-    let bundle = match bundle(data, project, &view, exit_code(ending), &limits, &mut notes) {
+    let limits = bundles::limits(arguments.max_bundle);
+    let made = bundles::of_view(data, project, &view, exit_code(ending), &limits, &mut notes);
+    let bundle = match made {
         Ok(bundle) => bundle,
         // The view has what the command wrote; it stays for whoever wants to look.
         Err(problem) => return Ok((Conclusion::ViewKept(place, problem), notes)),
@@ -83,7 +75,7 @@ pub(super) fn conclude(
     let conclusion = match apply_all(data, project, &bundle) {
         Ok(applied) => {
             let id = bundle.id().to_owned();
-            let left = !crate::review::pending(&bundle)?.is_empty();
+            let left = !bundles::pending(&bundle)?.is_empty();
             if !left {
                 bundle.remove().map_err(|e| of_store(&e))?;
             }
@@ -92,33 +84,6 @@ pub(super) fn conclude(
         Err(problem) => Conclusion::NotApplied(bundle, problem),
     };
     Ok((conclusion, notes))
-}
-
-/// The bundle of what changed in a view; none where nothing did. `notes` takes what could not be
-/// taken into account, in words.
-pub(crate) fn bundle(
-    data: &DataDir,
-    project: &Project,
-    view: &View,
-    exit_code: u8,
-    limits: &BundleLimits,
-    notes: &mut Vec<String>,
-) -> Result<Option<Bundle>, Problem> {
-    let changes = scan::scan(view, project, limits).map_err(|e| of_scan(&e))?;
-    notes.extend(changes.notes);
-    if changes.entries.is_empty() {
-        return Ok(None);
-    }
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let draft = Draft {
-        view,
-        project,
-        entries: changes.entries,
-        exit_code,
-        created_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
-    };
-    let store = Store::open(data).map_err(|e| of_store(&e))?;
-    store.create(draft, limits).map_err(|e| of_store(&e))
 }
 
 fn apply_all(

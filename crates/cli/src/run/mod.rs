@@ -6,7 +6,6 @@ mod ending;
 mod environment;
 mod image;
 mod launch;
-mod leftover;
 mod limits;
 mod mounts;
 mod plan;
@@ -22,8 +21,7 @@ use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_jail::{Captured, Identity, Signals};
 
-pub(crate) use ending::{Conclusion, bundle_limits};
-pub(crate) use leftover::{Kept, discard, finish};
+pub(crate) use ending::Conclusion;
 pub(crate) use limits::{COMMAND, wall_refused, wall_remedy};
 pub(crate) use probe::{ProbeRefused, probe};
 pub(crate) use report::{Report, outcome};

@@ -14,7 +14,7 @@ use stockade_durable::Store;
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_runtime::native::{self, Native};
 use stockade_server::local::{self, Connections, Owner};
-use stockade_service::{MIGRATIONS, Options, Service};
+use stockade_service::{Home, MIGRATIONS, Options, Service};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -121,7 +121,8 @@ pub(crate) async fn launch(
     let options = native::Options { data: data.to_owned(), keeper, pool: POOL };
     let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
     let variable = |name: &str| std::env::var(name).ok();
-    let options = Options { quotas: settings.quotas, ..Options::from_environment(variable)? };
+    let home = Some(Home { path: data.to_owned(), owner: owner()?.id });
+    let options = Options { quotas: settings.quotas, home, ..Options::from_environment(variable)? };
     Service::launch(store, vec![Arc::new(native)], options).await
 }
 

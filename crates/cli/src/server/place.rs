@@ -24,13 +24,24 @@ impl Place {
     /// The place below a data directory; both are made where they are missing.
     pub(crate) fn open(data: &Path) -> Result<Self, Problem> {
         let path = data.join("server");
-        let failed = |error: io::Error| {
-            let problem = caused(Code::Io, &error);
-            Problem { message: format!("cannot use {}: {error}", path.display()), ..problem }
-        };
         let mut maker = fs::DirBuilder::new();
-        maker.recursive(true).mode(0o700).create(&path).map_err(failed)?;
-        let found = path.metadata().map_err(failed)?;
+        let made = maker.recursive(true).mode(0o700).create(&path);
+        made.and_then(|()| path.metadata())
+            .map_err(|error| unusable(&path, &error))
+            .and_then(|found| Self::checked(path.clone(), &found))
+    }
+
+    /// The place below a data directory, if there was ever a server.
+    pub(crate) fn find(data: &Path) -> Result<Option<Self>, Problem> {
+        let path = data.join("server");
+        match path.metadata() {
+            Ok(found) => Self::checked(path, &found).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unusable(&path, &error)),
+        }
+    }
+
+    fn checked(path: PathBuf, found: &fs::Metadata) -> Result<Self, Problem> {
         if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
             let message =
                 format!("{} belongs to somebody else, or others can enter it", path.display());
@@ -39,7 +50,8 @@ impl Place {
         }
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         let directory = rustix::fs::open(&path, flags, Mode::empty());
-        Ok(Self { directory: directory.map_err(|error| failed(error.into()))?, path })
+        let directory = directory.map_err(|error| unusable(&path, &error.into()))?;
+        Ok(Self { directory, path })
     }
 
     /// The lock of the living server; `None` while another process has it.
@@ -76,4 +88,9 @@ impl Place {
     pub(crate) fn log(&self) -> io::Result<File> {
         OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join("log"))
     }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Problem {
+    let problem = caused(Code::Io, error);
+    Problem { message: format!("cannot use {}: {error}", path.display()), ..problem }
 }

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stockade_api::body::Received;
 use stockade_api::wire::{
-    ANSWER_HEADER, CALL, CONNECT, EVENTS, EXECUTION_HEADER, HEALTH, HTTP_STREAM, KEY_HEADER,
+    ANSWER_HEADER, CALL, CONNECT, DIFF, EVENTS, EXECUTION_HEADER, HEALTH, HTTP_STREAM, KEY_HEADER,
     OUTPUT, READ, REQUEST_HEADER, SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{Caller, FileContent, HttpStream, Problem, Sandboxes, WriteFile, dispatch};
@@ -42,6 +42,7 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, owner: OwnerId) -> Router {
         .route(&format!("{CALL}{{operation}}"), post(call))
         .route(OUTPUT, post(output))
         .route(EVENTS, post(events))
+        .route(DIFF, post(diff))
         .route(READ, post(read))
         .route(WRITE, post(write))
         .route(SESSION, post(session::open))
@@ -87,6 +88,14 @@ async fn events(
     body: Bytes,
 ) -> Result<Response, Failure> {
     Ok(lines(shared.sandboxes.read_events(&caller.0, parse(&body)?).await?))
+}
+
+async fn diff(
+    State(shared): State<Shared>,
+    caller: Asking,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    Ok(lines(shared.sandboxes.diff_bundle(&caller.0, parse(&body)?).await?))
 }
 
 async fn read(

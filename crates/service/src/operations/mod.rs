@@ -3,6 +3,7 @@
 //!
 //! The input of a workflow is its owner and the request, without the content of any file.
 
+pub(crate) mod bundles;
 pub(crate) mod create;
 pub(crate) mod endpoint;
 pub(crate) mod events;
@@ -38,7 +39,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(endpoint::NAME, with(inner, endpoint::perform))
         .workflow(tool::NAME, with(inner, tool::perform))
         .workflow(files::NAME, with(inner, files::perform));
-    life::register(builder, inner)
+    bundles::register(life::register(builder, inner), inner)
 }
 
 /// How a step is recorded that may run again: together with what comes next, which saves a commit.

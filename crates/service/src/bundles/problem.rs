@@ -4,19 +4,19 @@ use stockade_bundle::apply;
 use stockade_bundle::{scan, store};
 use stockade_core::{Code, Problem};
 
-use super::caused;
-use crate::review::words;
+use super::words;
+use crate::failure::caused;
 
 /// How many paths a message names.
 const NAMED: usize = 20;
 
 /// How much of an id is shown: enough to tell bundles apart, and to be given back.
-pub(crate) fn short(id: &str) -> &str {
+pub fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
 /// A view whose changes could not be told, or are too large.
-pub(crate) fn of_scan(error: &scan::Error) -> Problem {
+pub fn of_scan(error: &scan::Error) -> Problem {
     match error {
         scan::Error::Limit(_) => caused(Code::BundleTooLarge, error),
         scan::Error::Read { .. } => caused(Code::Io, error),
@@ -24,7 +24,7 @@ pub(crate) fn of_scan(error: &scan::Error) -> Problem {
 }
 
 /// A bundle that could not be made, found or read.
-pub(crate) fn of_store(error: &store::Error) -> Problem {
+pub fn of_store(error: &store::Error) -> Problem {
     let code = match error {
         store::Error::NotFound(_) | store::Error::None | store::Error::Ambiguous { .. } => {
             Code::BundleNotFound
@@ -47,8 +47,16 @@ pub(crate) fn of_store(error: &store::Error) -> Problem {
     }
 }
 
+/// A bundle that is not there, or not the caller's.
+pub(crate) fn unknown(name: &str) -> Problem {
+    of_store(&match name {
+        "latest" => store::Error::None,
+        name => store::Error::NotFound(name.to_owned()),
+    })
+}
+
 /// Changes that could not be applied. `id` is the bundle's.
-pub(crate) fn of_apply(error: &apply::Error, id: &str) -> Problem {
+pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
     use apply::Error;
     let id = short(id);
     match error {

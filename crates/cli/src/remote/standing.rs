@@ -1,0 +1,44 @@
+//! A server that runs already, for commands that can do without one and so start none.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use stockade_core::{Code, Problem};
+
+use super::Remote;
+use super::successive::Successive;
+use crate::problem::caused;
+use crate::server::Place;
+
+/// The way to it.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    tokio: tokio::runtime::Runtime,
+    remote: Remote,
+}
+
+impl Standing {
+    /// The server of the data directory, if one listens.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the place of servers is not its owner's alone.
+    pub(crate) fn find() -> Result<Option<Self>, Problem> {
+        let data = crate::run::data_path()?;
+        let Some(place) = Place::find(&data)? else { return Ok(None) };
+        if UnixStream::connect(place.socket()).is_err() {
+            return Ok(None);
+        }
+        let tokio = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| caused(Code::Io, &error))?;
+        let successive = Successive::of(data, place);
+        let remote = Remote::new(Arc::new(stockade_api::Remote(successive)))?;
+        Ok(Some(Self { tokio, remote }))
+    }
+
+    /// Does something with its operations.
+    pub(crate) fn ask<T>(&self, act: impl AsyncFnOnce(&Remote) -> T) -> T {
+        self.tokio.block_on(act(&self.remote))
+    }
+}

@@ -1,0 +1,294 @@
+//! The decisions about a bundle: it is applied, in whole or in part, or thrown away.
+//!
+//! Each is taken in steps that may be taken again after a crash: what was done is found done.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stockade_api::{AppliedBundle, ApplyBundle, Bytes, Result, SkippedPath};
+use stockade_bundle::RelativePath;
+use stockade_bundle::apply::{self, Applied, Error, Recovered, Request, Selection, Skip};
+use stockade_bundle::store::{self, Bundle};
+use stockade_core::{Code, Problem};
+
+use super::problem::{of_apply, of_store, short};
+use super::{Bundles, READING, paths, pending, told, words};
+use crate::failure::caused;
+
+/// How long a bundle may be held still by a process that was told to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is there to be decided about under a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Found {
+    /// A bundle, by its id.
+    Bundle(String),
+    /// One that cannot be read, by its id.
+    Damaged(String),
+    /// What a killed run left, by the view's id.
+    View(String),
+}
+
+impl Found {
+    /// Its id.
+    pub fn id(&self) -> &str {
+        let (Self::Bundle(id) | Self::Damaged(id) | Self::View(id)) = self;
+        id
+    }
+}
+
+/// What became of an application.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    answer: AppliedBundle,
+    /// Why nothing was changed, where nothing was.
+    nothing: Option<Problem>,
+}
+
+impl Outcome {
+    /// The bundle's id.
+    pub fn id(&self) -> &str {
+        &self.answer.id
+    }
+
+    /// Whether nothing of the bundle is left to decide.
+    pub const fn is_done(&self) -> bool {
+        self.answer.done
+    }
+
+    /// The answer, or why there is none.
+    ///
+    /// # Errors
+    /// When there was nothing to change, or nothing that may be.
+    pub fn told(self) -> Result<AppliedBundle> {
+        match self.nothing {
+            Some(problem) => Err(problem),
+            None => Ok(self.answer),
+        }
+    }
+}
+
+impl Bundles {
+    /// Ends applications that were killed: each is finished, or undone.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the journals cannot be read.
+    pub fn recover(&self) -> Result<Vec<Recovered>> {
+        let journals = self.data.journals().map_err(|error| caused(Code::Io, &error))?;
+        apply::recover(&journals).map_err(|error| caused(Code::Io, &error))
+    }
+
+    /// The id of the bundle that a name stands for.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`].
+    pub fn id(&self, name: &str) -> Result<String> {
+        Ok(self.find(name)?.id().to_owned())
+    }
+
+    /// Makes the chosen changes, all or none, and records in the bundle which they were. The bundle
+    /// stays, until [`Bundles::settle`].
+    ///
+    /// Where `again` says that the same may have been done before, what the project has already
+    /// counts as changed.
+    ///
+    /// # Errors
+    /// The project is then as it was, unless the problem says otherwise.
+    pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<Outcome> {
+        let bundle = self.find(&request.id)?;
+        hold(&bundle, again)?;
+        let selection = Selection {
+            paths: paths(&bundle.manifest.project, &request.paths)?,
+            include_ignored: request.include_ignored,
+            allow_executed: request.allow_executed,
+        };
+        let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
+        let asked = Request {
+            manifest: &bundle.manifest,
+            blobs: &bundle.blobs().map_err(|error| of_store(&error))?,
+            project,
+            journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
+            selection: &selection,
+        };
+        let mut applied = apply::apply(&asked).map_err(|error| {
+            with_remedy(of_apply(&error, bundle.id()), &error, request, &bundle)
+        })?;
+        let done: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();
+        if !done.is_empty() {
+            bundle.mark_applied(&done).map_err(|error| of_store(&error))?;
+        }
+        if again && applied.changed.is_empty() {
+            applied.changed = std::mem::take(&mut applied.already);
+        }
+        let is_done = pending(&bundle)?.is_empty();
+        let nothing = applied.changed.is_empty().then(|| nothing(&bundle, &applied, is_done));
+        Ok(Outcome { answer: answer(&bundle, &applied, is_done), nothing })
+    }
+
+    /// Removes a bundle of which nothing is left to decide. One that is gone, or that somebody is
+    /// deciding about, is left to them.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it cannot be removed.
+    pub fn settle(&self, id: &str) -> Result<()> {
+        let settled = self.store.find(id, &READING).and_then(|bundle| {
+            bundle.hold()?;
+            match pending(&bundle).is_ok_and(|left| left.is_empty()) {
+                true => bundle.remove(),
+                false => Ok(()),
+            }
+        });
+        match settled {
+            Ok(()) | Err(store::Error::NotFound(_) | store::Error::Busy(_)) => Ok(()),
+            Err(error) => Err(of_store(&error)),
+        }
+    }
+
+    /// What a name stands for that is to be thrown away.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`].
+    pub fn reject_what(&self, name: &str) -> Result<Found> {
+        match self.store.find(name, &READING) {
+            Ok(bundle) => Ok(Found::Bundle(bundle.id().to_owned())),
+            Err(error @ (store::Error::Altered(_) | store::Error::Invalid(_))) => {
+                self.damaged(name).ok_or_else(|| of_store(&error))
+            }
+            Err(error @ store::Error::NotFound(_)) => match super::views::is_kept(&self.data, name)
+            {
+                Ok(true) => Ok(Found::View(name.to_owned())),
+                Ok(false) => Err(of_store(&error)),
+                Err(problem) => Err(problem),
+            },
+            Err(error) => Err(of_store(&error)),
+        }
+    }
+
+    /// Throws away what was found. What is gone already is no failure.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it cannot be removed, or somebody is deciding about it.
+    pub fn reject(&self, found: &Found) -> Result<()> {
+        match found {
+            Found::Bundle(id) => {
+                let removed = self.store.find(id, &READING).and_then(|bundle| {
+                    bundle.hold()?;
+                    bundle.remove()
+                });
+                match removed {
+                    Ok(()) | Err(store::Error::NotFound(_)) => Ok(()),
+                    Err(error) => Err(of_store(&error)),
+                }
+            }
+            Found::Damaged(id) => {
+                let bundles = self.data.bundles().map_err(|error| caused(Code::Io, &error))?;
+                let path = RelativePath::new(id.as_str()).map_err(|error| {
+                    Problem::new(Code::Io, format!("cannot remove {id}")).because(error.to_string())
+                })?;
+                bundles.remove_tree(&path).map_err(|error| caused(Code::Io, &error))
+            }
+            Found::View(id) => super::views::discard(&self.data, id),
+        }
+    }
+
+    /// The one bundle that a name stands for and that cannot be read.
+    fn damaged(&self, name: &str) -> Option<Found> {
+        let mut listed = self.store.list(&READING).ok()?;
+        listed.retain(|listed| {
+            listed.bundle.is_err() && (name == "latest" || listed.id.starts_with(name))
+        });
+        match listed.as_slice() {
+            [one] => Some(Found::Damaged(one.id.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// Keeps others from deciding about a bundle. Who began the same before may have it for a moment
+/// still.
+fn hold(bundle: &Bundle, again: bool) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match bundle.hold() {
+            Err(store::Error::Busy(_)) if again && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            held => return held.map_err(|error| of_store(&error)),
+        }
+    }
+}
+
+fn answer(bundle: &Bundle, applied: &Applied, done: bool) -> AppliedBundle {
+    let all = |paths: &[RelativePath]| paths.iter().map(told).collect();
+    let skipped = applied
+        .skipped
+        .iter()
+        .map(|skip| SkippedPath { path: told(&skip.path), reason: words::skip(&skip.reason) });
+    AppliedBundle {
+        id: bundle.id().to_owned(),
+        applied: all(&applied.changed),
+        already: all(&applied.already),
+        skipped: skipped.collect(),
+        done,
+    }
+}
+
+/// Nothing was changed: either the project has it all already, or nothing may be applied as
+/// asked.
+fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
+    let id = short(bundle.id());
+    if applied.skipped.is_empty() {
+        let problem = Problem::new(Code::BundleConflict, "the project has these changes already");
+        return match is_done {
+            true => problem.because("nothing of the bundle is left to decide: it was removed"),
+            false => problem.remedied_by(format!("stockade diff {id}")),
+        };
+    }
+    let reasons: Vec<_> = applied
+        .skipped
+        .iter()
+        .take(20)
+        .map(|skip| format!("{} {}", skip.path, words::skip(&skip.reason)))
+        .collect();
+    let remedy = match applied.skipped.iter().any(|skip| skip.reason == Skip::Ignored) {
+        true => format!("stockade apply {id} --include-ignored"),
+        false => format!("stockade diff {id}"),
+    };
+    Problem::new(Code::PathRefused, "nothing of this can be applied as asked")
+        .because(reasons.join("; "))
+        .remedied_by(remedy)
+}
+
+/// The remedy that needs to know what was asked for.
+fn with_remedy(problem: Problem, error: &Error, asked: &ApplyBundle, bundle: &Bundle) -> Problem {
+    let id = short(bundle.id());
+    match error {
+        Error::Executed(_) => {
+            let word = |path: &Bytes| format!(" {}", words::shell(&path.0));
+            let paths: String = asked.paths.iter().map(word).collect();
+            let ignored = if asked.include_ignored { " --include-ignored" } else { "" };
+            problem.remedied_by(format!("stockade apply {id} --allow-executed{ignored}{paths}"))
+        }
+        Error::NotWritable(paths) => {
+            let mut directories: Vec<String> = paths
+                .iter()
+                .map(|path| {
+                    let mut directory = bundle.manifest.project.clone();
+                    if let Some(parent) = path.parent() {
+                        directory.push(b'/');
+                        directory.extend_from_slice(parent.as_bytes());
+                    }
+                    words::shell(&directory)
+                })
+                .collect();
+            directories.sort();
+            directories.dedup();
+            problem.remedied_by(format!("chmod u+wx {}", directories.join(" ")))
+        }
+        Error::Busy => problem.remedied_by(format!("stockade apply {id}")),
+        _ => problem,
+    }
+}

@@ -1,0 +1,162 @@
+//! What bundles hold: the list of them, one with its changes, and the lines that differ.
+
+use std::time::{Duration, Instant};
+
+use stockade_api::{
+    BundleChanges, BundleDetail, BundleEntry, BundleList, BundleState, Bytes, DiffBundle,
+    ListBundles, ListedBundle, PathDiff, Result, ShowBundle,
+};
+use stockade_bundle::patch::{self, Sides};
+use stockade_bundle::store::{Bundle, Listed, State, Status};
+use stockade_bundle::{Entry, RelativePath, apply};
+use stockade_core::{Code, Problem};
+
+use super::problem::{of_apply, of_store};
+use super::{Bundles, READING, limits, paths, pending, told};
+
+/// How long the lines of one file are compared with all care.
+const CARE: Duration = Duration::from_millis(500);
+
+impl Bundles {
+    /// The bundles that wait for a decision, the newest first. What killed runs left becomes
+    /// bundles before.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the data directory cannot be read.
+    pub fn list(&self, request: &ListBundles) -> Result<BundleList> {
+        let views = super::views::finish(&self.data, &limits(request.limit_bytes))?;
+        let listed = self.store.list(&READING).map_err(|error| of_store(&error))?;
+        let waiting = listed.into_iter().filter(|listed| !is_done(listed));
+        let bundles = waiting.map(|Listed { id, bundle }| {
+            let bundle = bundle.and_then(|bundle| Ok(described(&bundle, &bundle.state()?)));
+            match bundle {
+                Ok(bundle) => ListedBundle::Bundle(bundle),
+                Err(error) => ListedBundle::Unreadable { id, error: of_store(&error) },
+            }
+        });
+        Ok(BundleList { bundles: bundles.collect(), views })
+    }
+
+    /// A bundle with its changes, or with those at and below the given paths.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
+    pub fn show(&self, request: &ShowBundle) -> Result<BundleDetail> {
+        let bundle = self.find(&request.id)?;
+        let paths = paths(&bundle.manifest.project, &request.paths)?;
+        let entries = named(&bundle, &paths)?;
+        let state = bundle.state().map_err(|error| of_store(&error))?;
+        let entry = |entry: &&Entry| {
+            let applied = state.applied.contains(&entry.path);
+            match serde_json::to_value(entry) {
+                Ok(serde_json::Value::Object(change)) => Ok(BundleEntry { applied, change }),
+                _ => Err(Problem::new(Code::BundleInvalid, "an entry cannot be written")),
+            }
+        };
+        let entries = entries.iter().map(entry).collect::<Result<_>>()?;
+        Ok(BundleDetail { bundle: described(&bundle, &state), entries })
+    }
+
+    /// The lines that differ, path by path as they are asked for.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
+    pub fn differences(&self, request: &DiffBundle) -> Result<Differences> {
+        let bundle = self.find(&request.id)?;
+        let entries = &bundle.manifest.entries;
+        let mut wanted = Vec::new();
+        for Bytes(path) in &request.paths {
+            let found = entries.binary_search_by(|entry| entry.path.as_bytes().cmp(path));
+            wanted.push(found.map_err(|_| {
+                let path = String::from_utf8_lossy(path);
+                Problem::new(Code::PathRefused, format!("the bundle does not change {path}"))
+                    .remedied_by(format!(
+                        "stockade diff {} --stat",
+                        super::problem::short(bundle.id())
+                    ))
+            })?);
+        }
+        if request.paths.is_empty() {
+            wanted.extend(0..entries.len());
+        }
+        Ok(Differences { bundle, wanted: wanted.into_iter() })
+    }
+}
+
+/// The lines that differ in paths of a bundle. Each is compared when its turn comes.
+#[derive(Debug)]
+pub struct Differences {
+    bundle: Bundle,
+    wanted: std::vec::IntoIter<usize>,
+}
+
+impl Iterator for Differences {
+    type Item = Result<PathDiff>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.bundle.manifest.entries.get(self.wanted.next()?)?;
+        let sides = match Sides::of(&self.bundle, entry) {
+            Ok(sides) => sides,
+            Err(error) => return Some(Err(of_store(&error))),
+        };
+        let rendered = patch::render(entry, &sides, Some(Instant::now() + CARE));
+        Some(Ok(PathDiff {
+            path: told(&entry.path),
+            added: rendered.added,
+            removed: rendered.removed,
+            binary: rendered.binary,
+            diff: rendered.text.into(),
+        }))
+    }
+}
+
+/// Whether nothing of it is left to decide.
+fn is_done(listed: &Listed) -> bool {
+    let Ok(bundle) = &listed.bundle else { return false };
+    pending(bundle).is_ok_and(|left| left.is_empty())
+        && bundle.state().is_ok_and(|state| !state.applied.is_empty())
+}
+
+/// What is told of a bundle without its changes.
+fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
+    let manifest = &bundle.manifest;
+    let count =
+        |wanted: fn(&Entry) -> bool| manifest.entries.iter().filter(|entry| wanted(entry)).count();
+    stockade_api::Bundle {
+        id: bundle.id().to_owned(),
+        project: Bytes(manifest.project.clone()),
+        created_at_ms: manifest.created_at_ms,
+        command: manifest.command.clone(),
+        exit_code: manifest.exit_code,
+        base_ref: manifest.base_ref.clone(),
+        state: match state.status {
+            Status::Open => BundleState::Open,
+            Status::Partial => BundleState::Partial,
+            Status::Applied => BundleState::Applied,
+        },
+        changes: BundleChanges {
+            total: manifest.entries.len(),
+            applied: state.applied.len(),
+            refused: count(|entry| entry.refused.is_some()),
+            ignored: count(|entry| entry.ignored),
+            executed: count(|entry| entry.executed_by.is_some()),
+            conflicting: count(|entry| entry.conflict),
+        },
+    }
+}
+
+/// The entries at and below the given paths; all where there are none.
+fn named<'b>(bundle: &'b Bundle, paths: &[RelativePath]) -> Result<Vec<&'b Entry>> {
+    let is_named =
+        |entry: &&Entry| paths.is_empty() || paths.iter().any(|path| entry.path.is_within(path));
+    let entries: Vec<&Entry> = bundle.manifest.entries.iter().filter(is_named).collect();
+    let unknown: Vec<RelativePath> = paths
+        .iter()
+        .filter(|path| !entries.iter().any(|entry| entry.path.is_within(path)))
+        .cloned()
+        .collect();
+    if unknown.is_empty() {
+        return Ok(entries);
+    }
+    Err(of_apply(&apply::Error::NotInBundle(unknown), bundle.id()))
+}

@@ -1,0 +1,97 @@
+//! Views that become bundles: of a run that has ended, and of those that were killed, so that
+//! nothing that a command wrote is lost with the process that watched over it.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stockade_api::{Bytes, KeptView, Result};
+use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
+use stockade_bundle::scan;
+use stockade_bundle::store::{Bundle, Draft, Store};
+use stockade_bundle::view::{Error, View};
+use stockade_core::{BundleLimits, Code};
+
+use super::problem::{of_scan, of_store};
+use crate::failure::caused;
+
+/// The exit code that stands for a run whose own end nobody saw: that of a kill.
+const UNSEEN_EXIT_CODE: u8 = 137;
+
+/// The bundle of what changed in a view; none where nothing did. `notes` takes what could not be
+/// taken into account, in words.
+///
+/// # Errors
+/// [`Code::BundleTooLarge`], or [`Code::Io`]; the view is then as it was.
+pub fn of_view(
+    data: &DataDir,
+    project: &Project,
+    view: &View,
+    exit_code: u8,
+    limits: &BundleLimits,
+    notes: &mut Vec<String>,
+) -> Result<Option<Bundle>> {
+    let changes = scan::scan(view, project, limits).map_err(|error| of_scan(&error))?;
+    notes.extend(changes.notes);
+    if changes.entries.is_empty() {
+        return Ok(None);
+    }
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let draft = Draft {
+        view,
+        project,
+        entries: changes.entries,
+        exit_code,
+        created_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
+    };
+    let store = Store::open(data).map_err(|error| of_store(&error))?;
+    store.create(draft, limits).map_err(|error| of_store(&error))
+}
+
+/// Makes a bundle of every view that no run holds any more. What cannot become one stays.
+pub(super) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptView>> {
+    let io = |error: Error| caused(Code::Io, &error);
+    View::sweep(data).map_err(io)?;
+    let mut kept = Vec::new();
+    for summary in View::list(data).map_err(io)? {
+        if summary.live {
+            continue;
+        }
+        let finished = match View::open(data, &summary.id) {
+            Ok(view) => finish_one(data, view, limits),
+            // Another command has just taken it.
+            Err(Error::InUse(_) | Error::NotFound(_)) => continue,
+            Err(error) => Err(io(error)),
+        };
+        if let Err(error) = finished {
+            let path = data.path().join("views").join(&summary.id);
+            let path = Bytes(path.as_os_str().as_bytes().to_vec());
+            kept.push(KeptView { id: summary.id, path, error });
+        }
+    }
+    Ok(kept)
+}
+
+fn finish_one(data: &DataDir, view: View, limits: &BundleLimits) -> Result<()> {
+    let project = Project::open(view.record().project(), None)
+        .map_err(|error| caused(Code::ProjectRefused, &error))?;
+    of_view(data, &project, &view, UNSEEN_EXIT_CODE, limits, &mut Vec::new())?;
+    view.remove().map_err(|error| caused(Code::Io, &error))
+}
+
+/// Whether there is a view of this name that no run holds.
+pub(super) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
+    match View::open(data, id) {
+        Ok(_) => Ok(true),
+        Err(Error::NotFound(_)) => Ok(false),
+        Err(error) => Err(caused(Code::Io, &error)),
+    }
+}
+
+/// Throws a kept view away. One that is gone is no failure.
+pub(super) fn discard(data: &DataDir, id: &str) -> Result<()> {
+    match View::open(data, id).and_then(View::remove) {
+        Ok(()) | Err(Error::NotFound(_)) => Ok(()),
+        Err(error) => Err(caused(Code::Io, &error)),
+    }
+}

@@ -1,0 +1,106 @@
+//! Why a path of a bundle is treated as it is, in words for people, and paths as words for a shell.
+
+use stockade_bundle::RelativePath;
+use stockade_bundle::apply::{Left, Skip};
+use stockade_bundle::manifest::{ExecutedBy, Refusal};
+
+/// Why an entry is never applied.
+pub fn refusal(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::GitDirectory => "is or lies in a `.git`",
+        Refusal::BareRepository => "makes or alters a bare git repository",
+        Refusal::LinkLeaves => "is a link that leaves the project",
+        Refusal::SpecialFile => "is a socket, pipe or device",
+        Refusal::PathTooLong => "has a path that is too long",
+    }
+}
+
+/// Who executes a file without being asked.
+pub fn executed(by: ExecutedBy) -> &'static str {
+    match by {
+        ExecutedBy::Hooks => "run by git or a hook manager",
+        ExecutedBy::Shell => "run by the shell on entering the directory",
+        ExecutedBy::Editor => "run by an editor or agent on opening the directory",
+        ExecutedBy::Ci => "run by continuous integration",
+        ExecutedBy::Build => "run by a build tool or package manager",
+    }
+}
+
+/// Why an entry was left out.
+pub fn skip(skip: &Skip) -> String {
+    match skip {
+        Skip::Refused(refused) => refusal(*refused).to_owned(),
+        Skip::Reserved => "has a name that Stockade itself uses".to_owned(),
+        Skip::Ignored => "is ignored by git".to_owned(),
+        Skip::Needs(path) => format!("needs {path}, which is left out"),
+        Skip::NotEmpty => "is a directory that holds other files".to_owned(),
+    }
+}
+
+/// What an undo could not put back.
+pub fn left(left: &Left) -> String {
+    let path = &left.path;
+    match &left.kept {
+        Some(kept) => {
+            format!("{path} was changed since and is left so; what it was before is in {kept}")
+        }
+        None => format!("{path} was changed since and is left so"),
+    }
+}
+
+/// A word for a shell, so that it means just these bytes.
+pub fn shell(bytes: &[u8]) -> String {
+    let is_plain =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=".contains(byte) || *byte >= 0x80;
+    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control));
+    match text {
+        Some(text) if !text.is_empty() && bytes.iter().all(is_plain) => text.to_owned(),
+        Some(text) => format!("'{}'", text.replace('\'', "'\\''")),
+        None => {
+            let escaped: String = bytes
+                .iter()
+                .map(|byte| match byte {
+                    b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+                    0x20..0x7f => char::from(*byte).to_string(),
+                    byte => format!("\\x{byte:02x}"),
+                })
+                .collect();
+            format!("$'{escaped}'")
+        }
+    }
+}
+
+/// Paths as arguments for a shell, at most so many.
+pub fn arguments<'a>(paths: impl Iterator<Item = &'a RelativePath>, at_most: usize) -> String {
+    let argument = |path: &RelativePath| match path.as_bytes() {
+        // A path that begins with a dash is no option.
+        bytes @ [b'-', ..] => shell(&[b"./", bytes].concat()),
+        bytes => shell(bytes),
+    };
+    paths.take(at_most).map(argument).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_back_what_was_written() {
+        for bytes in [
+            &b"plain/path.rs"[..],
+            b"with space",
+            b"it's",
+            b"$(rm -rf x)`y`",
+            b"new\nline",
+            b"\xff\xfe'\\\"",
+            b"a*?[b]",
+            "grün".as_bytes(),
+        ] {
+            let script = format!("printf %s {}", shell(bytes));
+            let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+            assert_eq!(output.stdout, bytes, "{script}");
+        }
+        let odd = RelativePath::new("-r f").unwrap();
+        assert_eq!(arguments([&odd, &odd].into_iter(), 1), "'./-r f'");
+    }
+}

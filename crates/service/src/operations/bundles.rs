@@ -1,0 +1,186 @@
+//! `bundles`, `show_bundle`, `diff_bundle`, `apply_bundle`, `reject_bundle`: changes to projects of
+//! the host, for whoever owns the data directory that they wait in. To others there are none.
+
+use std::sync::Arc;
+
+use stockade_api::{
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Caller, DiffBundle, Items, ListBundles,
+    PathDiff, RejectBundle, RejectedBundle, Result, ShowBundle,
+};
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_durable::{Builder, Context, Failure, Step};
+use tokio::sync::mpsc;
+
+use super::{with, with_next};
+use crate::bundles::problem::unknown;
+use crate::bundles::{Bundles, Found, Outcome};
+use crate::failure::to_failure;
+use crate::operation::{self, Input};
+use crate::options::Home;
+use crate::service::{Inner, Service};
+
+const APPLY: &str = "bundle.apply";
+const REJECT: &str = "bundle.reject";
+
+/// How many diffs are made ahead of a reader.
+const AHEAD: usize = 4;
+
+pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
+    builder
+        .workflow(APPLY, with(inner, perform_application))
+        .workflow(REJECT, with(inner, perform_rejection))
+}
+
+impl Inner {
+    /// The first of three phases: where the bundles are, if they are the caller's.
+    fn home(&self, owner: &OwnerId) -> Option<&Home> {
+        self.options.home.as_ref().filter(|home| home.owner == *owner)
+    }
+
+    /// The same for one bundle. Of somebody else's nothing is told, not that it is there either.
+    fn home_of(&self, owner: &OwnerId, bundle: &str) -> Result<&Home> {
+        self.home(owner).ok_or_else(|| unknown(bundle))
+    }
+}
+
+/// Works on files, on a thread that may wait for them.
+async fn on_files<T: Send + 'static>(
+    home: &Home,
+    work: impl FnOnce(&Bundles) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let path = home.path.clone();
+    let worked = tokio::task::spawn_blocking(move || work(&Bundles::open(&path)?)).await;
+    worked.unwrap_or_else(|error| {
+        Err(Problem::new(Code::Io, "the bundles could not be worked on").because(error.to_string()))
+    })
+}
+
+/// The bundles that wait for a decision.
+pub(crate) async fn list(
+    service: &Service,
+    caller: &Caller,
+    request: ListBundles,
+) -> Result<BundleList> {
+    match service.inner.home(&caller.owner) {
+        None => Ok(BundleList::default()),
+        Some(home) => on_files(home, move |bundles| bundles.list(&request)).await,
+    }
+}
+
+/// What a bundle would change.
+pub(crate) async fn show(
+    service: &Service,
+    caller: &Caller,
+    request: ShowBundle,
+) -> Result<BundleDetail> {
+    let home = service.inner.home_of(&caller.owner, &request.id)?;
+    on_files(home, move |bundles| bundles.show(&request)).await
+}
+
+/// The lines that a bundle would change. They are compared while they are read.
+pub(crate) async fn diff(
+    service: &Service,
+    caller: &Caller,
+    request: DiffBundle,
+) -> Result<Items<PathDiff>> {
+    let home = service.inner.home_of(&caller.owner, &request.id)?;
+    let differences = on_files(home, move |bundles| bundles.differences(&request)).await?;
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        for difference in differences {
+            let is_last = difference.is_err();
+            if sender.blocking_send(difference).is_err() || is_last {
+                break;
+            }
+        }
+    });
+    Ok(Items::new(receiver))
+}
+
+/// Makes a bundle's changes in its project.
+pub(crate) async fn apply(
+    service: &Service,
+    caller: &Caller,
+    request: ApplyBundle,
+) -> Result<AppliedBundle> {
+    service.inner.home_of(&caller.owner, &request.id)?;
+    operation::run(&service.engine, APPLY, caller, &request).await
+}
+
+/// Throws a bundle away.
+pub(crate) async fn reject(
+    service: &Service,
+    caller: &Caller,
+    request: RejectBundle,
+) -> Result<RejectedBundle> {
+    service.inner.home_of(&caller.owner, &request.id)?;
+    operation::run(&service.engine, REJECT, caller, &request).await
+}
+
+/// The owner check inside a workflow: made again each time it runs.
+async fn acl<'i>(
+    inner: &'i Inner,
+    context: &Context,
+    owner: &OwnerId,
+    bundle: &str,
+) -> std::result::Result<&'i Home, Failure> {
+    let check = async |_| inner.home_of(owner, bundle).map_err(to_failure);
+    context.volatile("acl", check).await
+}
+
+/// The workflow that applies. Its changes are made all or not at all whenever it is killed: what a
+/// killed one began is finished or undone before, and found done where it was.
+async fn perform_application(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<ApplyBundle>,
+) -> std::result::Result<AppliedBundle, Failure> {
+    let request = &input.request;
+    let home = acl(&inner, &context, &input.owner, &request.id).await?;
+    // Recorded before anything is done, so that `latest` is the same bundle ever after.
+    let find = async |_: Step| {
+        let name = request.id.clone();
+        on_files(home, move |bundles| bundles.id(&name)).await.map_err(to_failure)
+    };
+    let id: String = context.step("find", find).await?;
+    let again = context.run_number() > 1;
+    let act = async |_: Step| {
+        let asked = ApplyBundle { id: id.clone(), ..request.clone() };
+        let applied = on_files(home, move |bundles| {
+            bundles.recover()?;
+            bundles.apply(&asked, again)
+        });
+        applied.await.map_err(to_failure)
+    };
+    // Recorded before the bundle goes: it is what a second run would be told by.
+    let outcome: Outcome = context.step("apply", act).await?;
+    if outcome.is_done() {
+        let settle = async |_: Step| {
+            let id = id.clone();
+            on_files(home, move |bundles| bundles.settle(&id)).await.map_err(to_failure)
+        };
+        context.step_with("settle", with_next(), settle).await?;
+    }
+    outcome.told().map_err(to_failure)
+}
+
+/// The workflow that throws away.
+async fn perform_rejection(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<RejectBundle>,
+) -> std::result::Result<RejectedBundle, Failure> {
+    let name = &input.request.id;
+    let home = acl(&inner, &context, &input.owner, name).await?;
+    let find = async |_: Step| {
+        let name = name.clone();
+        on_files(home, move |bundles| bundles.reject_what(&name)).await.map_err(to_failure)
+    };
+    let found: Found = context.step("find", find).await?;
+    let reject = async |_: Step| {
+        let found = found.clone();
+        on_files(home, move |bundles| bundles.reject(&found)).await.map_err(to_failure)
+    };
+    context.step_with("reject", with_next(), reject).await?;
+    Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
+}

@@ -1,0 +1,189 @@
+//! Bundles as operations: whose they are, told again under their names, and applied once whatever
+//! becomes of the service.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod harness;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use harness::{Harness, caller};
+use serde_json::{Value, json};
+use stockade_api::{OperationId, Problem, dispatch};
+use stockade_bundle::beneath::Timestamp;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::manifest::ViewKind;
+use stockade_bundle::project::Project;
+use stockade_bundle::view::View;
+use stockade_core::Code;
+use stockade_service::bundles::{self, Bundles};
+use stockade_service::{Home, Options};
+use tempfile::TempDir;
+
+/// A service on a data directory of `u1`, and a project.
+struct Scene {
+    harness: Harness,
+    data: PathBuf,
+    project: PathBuf,
+    _place: TempDir,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let (data, project) = (place.path().join("data"), place.path().join("project"));
+        std::fs::create_dir_all(project.join(".git")).unwrap();
+        std::fs::write(project.join("old"), "old\n").unwrap();
+        let home = Home { path: data.clone(), owner: caller("u1").owner };
+        let harness = Harness::with(Options { home: Some(home), ..Options::default() }).await;
+        Self { harness, data, project, _place: place }
+    }
+
+    /// A bundle that makes some files; its id.
+    fn bundle(&self, files: &[&str]) -> String {
+        let data = DataDir::open(&self.data).unwrap();
+        let project = Project::open(&self.project, None).unwrap();
+        let now = jiff::Timestamp::now();
+        let started = Timestamp { seconds: now.as_second(), nanoseconds: 0 };
+        let kind = ViewKind::Copy;
+        let view = View::create(&data, &project, kind, None, &["make".into()], started).unwrap();
+        let place = self.data.join("views").join(view.id()).join("copy");
+        for name in files {
+            std::fs::write(place.join(name), format!("{name}\n")).unwrap();
+            let mode = std::fs::Permissions::from_mode(0o644);
+            std::fs::set_permissions(place.join(name), mode).unwrap();
+        }
+        let limits = bundles::limits(None);
+        let made = bundles::of_view(&data, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
+        view.remove().unwrap();
+        made.unwrap().id().to_owned()
+    }
+
+    async fn ask(
+        &self,
+        owner: &'static str,
+        key: &'static str,
+        operation: &'static str,
+        request: Value,
+    ) -> Result<Value, Problem> {
+        let request = serde_json::to_vec(&request).unwrap();
+        let caller = match key {
+            "" => caller(owner),
+            key => caller(owner).once(key),
+        };
+        let asked = self.harness.run(move |service| async move {
+            dispatch(&service, &caller, operation, &request).await
+        });
+        asked.await
+    }
+
+    async fn waiting(&self) -> Vec<String> {
+        let list = self.ask("u1", "", "bundles", json!({})).await.unwrap();
+        let bundles = list["bundles"].as_array().unwrap();
+        bundles.iter().map(|bundle| bundle["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.project.join(name).exists()
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_bundle_is_its_owners_and_nobody_elses() {
+    let scene = Scene::set().await;
+    let id = scene.bundle(&["new"]);
+    let list = scene.ask("u2", "", "bundles", json!({})).await.unwrap();
+    assert_eq!(list, json!({"bundles": [], "views": []}));
+    for operation in ["show_bundle", "apply_bundle", "reject_bundle"] {
+        let strange = scene.ask("u2", "", operation, json!({"id": id})).await.unwrap_err();
+        let absent = "0".repeat(64);
+        let unknown = scene.ask("u1", "", operation, json!({"id": absent})).await.unwrap_err();
+        assert_eq!(strange.code, Code::BundleNotFound);
+        let told = unknown.message.replace(&absent, &id);
+        assert_eq!((strange.message, strange.remediation), (told, unknown.remediation));
+    }
+    assert_eq!((scene.waiting().await, scene.has("new")), (vec![id.clone()], false));
+    let shown = scene.ask("u1", "", "show_bundle", json!({"id": "latest"})).await.unwrap();
+    assert_eq!((&shown["id"], &shown["entries"][0]["path"]), (&json!(id), &json!("new")));
+}
+
+#[tokio::test]
+async fn what_was_decided_is_told_again_under_its_name() {
+    let scene = Scene::set().await;
+    let first = scene.bundle(&["one"]);
+    scene.bundle(&["two"]);
+    let latest = json!({"id": "latest"});
+    let applied = scene.ask("u1", "k", "apply_bundle", latest.clone()).await.unwrap();
+    assert_eq!(applied["applied"], json!(["two"]));
+    // The latest is another one by now.
+    assert_eq!(scene.ask("u1", "k", "apply_bundle", latest.clone()).await.unwrap(), applied);
+    assert_eq!((scene.has("one"), scene.waiting().await), (false, vec![first.clone()]));
+    let rejected = scene.ask("u1", "r", "reject_bundle", latest.clone()).await.unwrap();
+    assert_eq!(rejected, json!({"id": first, "rejected": true}));
+    assert_eq!(scene.ask("u1", "r", "reject_bundle", latest.clone()).await.unwrap(), rejected);
+    let refused = scene.ask("u1", "r", "apply_bundle", latest.clone()).await.unwrap_err();
+    assert_eq!(refused.code, Code::Conflict);
+    let none = scene.ask("u1", "", "apply_bundle", latest).await.unwrap_err();
+    assert_eq!(none.code, Code::BundleNotFound);
+}
+
+/// The changes of a killed service are in the project, and its record does not know.
+#[tokio::test]
+async fn what_a_killed_service_had_applied_is_found_applied() {
+    let mut scene = Scene::set().await;
+    let id = scene.bundle(&["one", "two"]);
+    let request = json!({"id": id, "paths": ["one"]});
+    let applied = scene.ask("u1", "k", "apply_bundle", request.clone()).await.unwrap();
+    assert_eq!((&applied["applied"], &applied["done"]), (&json!(["one"]), &json!(false)));
+    let workflow = "(SELECT workflow_uuid FROM workflow_status WHERE name = 'bundle.apply')";
+    for sql in [
+        format!(
+            "DELETE FROM operation_outputs WHERE function_id > 1 AND workflow_uuid = {workflow}"
+        ),
+        format!(
+            "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
+            completed_at = NULL WHERE workflow_uuid = {workflow}"
+        ),
+    ] {
+        scene.harness.tamper(sql.leak()).await;
+    }
+    scene.harness.kill().await;
+    let again = scene.ask("u1", "k", "apply_bundle", request).await.unwrap();
+    assert_eq!(again, applied);
+    assert_eq!(read(&scene.project.join("one")), "one\n");
+    assert_eq!((scene.has("two"), scene.waiting().await), (false, vec![id]));
+}
+
+/// A service that is killed between the record of its changes and the end leaves nothing.
+#[tokio::test]
+async fn a_bundle_that_is_done_goes_also_after_a_crash() {
+    let scene = Scene::set().await;
+    let id = scene.bundle(&["one"]);
+    let files = Bundles::open(&scene.data).unwrap();
+    let request = serde_json::from_value(json!({"id": id})).unwrap();
+    assert!(files.apply(&request, false).unwrap().is_done());
+    let again = files.apply(&request, true).unwrap();
+    assert!(again.is_done());
+    assert_eq!(again.told().unwrap().applied, ["one".into()]);
+    assert!(scene.data.join("bundles").join(&id).exists());
+    files.settle(&id).unwrap();
+    files.settle(&id).unwrap();
+    assert!(!scene.data.join("bundles").join(&id).exists());
+}
+
+#[tokio::test]
+async fn a_decision_is_an_operation_with_a_record() {
+    let scene = Scene::set().await;
+    scene.bundle(&["one"]);
+    scene.ask("u1", "k", "apply_bundle", json!({"id": "latest"})).await.unwrap();
+    let hash = blake3::Hasher::new().update(b"u1\0k").finalize().to_hex();
+    let id = OperationId(format!("key-{}", &hash[..40]));
+    let told = scene.ask("u1", "", "operation", json!(id)).await.unwrap();
+    assert_eq!((&told["name"], &told["status"]), (&json!("bundle.apply"), &json!("succeeded")));
+    let strange = scene.ask("u2", "", "operation", json!(id)).await.unwrap_err();
+    assert_eq!(strange.code, Code::NotFound);
+}
