@@ -10,8 +10,9 @@ mod support;
 use regex::Regex;
 use serde_json::{Value, json};
 use stockade_script::{Fault, SourceFile};
+use stockade_snippet::library::built_in;
 use stockade_snippet::{
-    Imports, Input, Library, Transcript, check, derivation_keys, execute, sanitize_stack,
+    Imports, Input, Transcript, check, derivation_keys, execute, sanitize_stack,
 };
 use support::{Case, drive, no_driver, same};
 
@@ -97,7 +98,7 @@ fn run(input: &Value) -> Transcript {
         file["source"] = json!(repeat["text"].as_str().unwrap().repeat(times));
     }
     let input: Input = serde_json::from_value(input).unwrap();
-    execute(input, &Imports::default(), &Library::built_in(), Box::new(|_| {}))
+    execute(input, &Imports::default(), &built_in(), Box::new(|_| {}))
 }
 
 fn expected(expect: &Value, transcript: &Transcript) -> Result<(), String> {

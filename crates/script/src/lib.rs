@@ -3,6 +3,7 @@
 
 mod compile;
 mod graph;
+mod library;
 mod position;
 mod source;
 
@@ -11,6 +12,7 @@ pub mod worker;
 
 pub use compile::{Finding, Import, Inspector, Module, compile};
 pub use graph::{Unresolved, resolve};
+pub use library::{LibraryModule, LibrarySet};
 pub use source::{Fault, SourceFile};
 
 /// The syntax tree that an [`Inspector`] sees.

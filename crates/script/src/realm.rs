@@ -23,6 +23,7 @@ use rquickjs::{
 };
 
 use crate::compile::Module;
+use crate::library::{LibraryModule, LibrarySet};
 pub use failure::Failure;
 
 /// What a program may use.
@@ -57,6 +58,22 @@ pub struct Program {
     /// The module that an import means, by the importing module and the text of the import. What is
     /// not here cannot be imported.
     pub links: BTreeMap<(String, String), String>,
+}
+
+impl Program {
+    /// The modules of a library set alone.
+    pub fn of(library: &LibrarySet) -> Self {
+        let mut program = Self::default();
+        for LibraryModule { specifier, source, imports, .. } in &library.modules {
+            let module = Module::plain(specifier, source.clone());
+            program.modules.insert(specifier.clone(), module);
+            let link = |(text, meant): (&String, &String)| {
+                ((specifier.clone(), text.clone()), meant.clone())
+            };
+            program.links.extend(imports.iter().map(link));
+        }
+        program
+    }
 }
 
 /// How a run ended.

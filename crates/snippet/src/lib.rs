@@ -4,7 +4,7 @@
 
 mod imports;
 mod keys;
-mod library;
+pub mod library;
 mod payload;
 mod run;
 mod stack;
@@ -14,7 +14,6 @@ pub mod worker;
 
 pub use imports::Imports;
 pub use keys::derivation_keys;
-pub use library::Library;
 pub use payload::{Input, InvalidInput, Payload};
 pub use run::{Lines, execute};
 pub use stack::sanitize_stack;

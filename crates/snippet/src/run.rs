@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use stockade_script::realm::{Ended, Failure, Limits, Program, Realm, Sink};
-use stockade_script::{Fault, Module, resolve};
+use stockade_script::{Fault, LibrarySet, Module, resolve};
 
 use crate::imports::Imports;
-use crate::library::{Library, SYSTEMS};
+use crate::library::SYSTEMS;
 use crate::payload::{ENTRY, Input, Payload};
 use crate::stack::sanitize_stack;
 use crate::transcript::{ErrorCode, Phase, Transcript};
@@ -27,7 +27,7 @@ const MAX_SNAPSHOT_BYTES: usize = 1 << 20;
 pub type Lines = Box<dyn FnMut(&str)>;
 
 /// Runs a snippet in this process and this thread, to its end.
-pub fn execute(input: Input, imports: &Imports, library: &Library, lines: Lines) -> Transcript {
+pub fn execute(input: Input, imports: &Imports, library: &LibrarySet, lines: Lines) -> Transcript {
     let payload = match Payload::new(input) {
         Ok(payload) => payload,
         Err(error) => {
@@ -55,8 +55,8 @@ pub fn execute(input: Input, imports: &Imports, library: &Library, lines: Lines)
 }
 
 /// Finds what each import means, and everything of the library.
-fn link(modules: Vec<Module>, library: &Library) -> Result<Program, Vec<String>> {
-    let mut program = Program { modules: library.modules.clone(), links: library.links.clone() };
+fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<String>> {
+    let mut program = Program::of(library);
     let mut errors = Vec::new();
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     for module in modules {
@@ -65,10 +65,10 @@ fn link(modules: Vec<Module>, library: &Library) -> Result<Program, Vec<String>>
             let meant = if specifier.starts_with('.') {
                 resolve(&module.path, specifier, |name| paths.iter().any(|path| path == name))
                     .map_err(|error| error.to_string())
-            } else if library.has(specifier) {
+            } else if library.exports(specifier) {
                 Ok(specifier.clone())
             } else {
-                let names = library.names().collect::<Vec<_>>().join(", ");
+                let names = library.exported().collect::<Vec<_>>().join(", ");
                 Err(format!(
                     "cannot resolve \"{specifier}\" from \"{}\" — the library set has only {names}",
                     module.path
@@ -86,9 +86,10 @@ fn link(modules: Vec<Module>, library: &Library) -> Result<Program, Vec<String>>
     if errors.is_empty() { Ok(program) } else { Err(errors) }
 }
 
-fn run(program: Program, timeout: Duration, library: &Library, mut lines: Lines) -> Transcript {
+fn run(program: Program, timeout: Duration, library: &LibrarySet, mut lines: Lines) -> Transcript {
     let uses_library = program.links.iter().any(|((importer, _), name)| {
-        library.modules.contains_key(name) && !library.modules.contains_key(importer)
+        let is_ours = library.modules.iter().any(|module| module.specifier == *importer);
+        library.exports(name) && !is_ours
     });
     let logs = Rc::new(RefCell::new(Vec::new()));
     let kept = Rc::clone(&logs);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use stockade_script::worker::{Answer, Error, Request, call};
 
 use crate::imports::Imports;
-use crate::library::Library;
+use crate::library::built_in;
 use crate::payload::{Input, Payload};
 use crate::run::execute;
 use crate::transcript::{ErrorCode, Phase, Transcript};
@@ -80,7 +80,7 @@ fn serve() -> u8 {
     let Ok(input) = serde_json::from_slice::<Input>(&request) else { return 2 };
     let run = move || {
         let lines = Box::new(|line: &str| send(&serde_json::json!({ "line": line })));
-        let transcript = execute(input, &Imports::default(), &Library::built_in(), lines);
+        let transcript = execute(input, &Imports::default(), &built_in(), lines);
         if let Ok(transcript) = serde_json::to_value(Message::Transcript(Box::new(transcript))) {
             send(&transcript);
         }
