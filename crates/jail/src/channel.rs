@@ -83,6 +83,16 @@ impl Channel {
         Ok((Self(a), Self(b)))
     }
 
+    /// The end of a socket that [`Channel::pair`] made, received from somebody.
+    pub(crate) const fn of_descriptor(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// This end, to be given to somebody.
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
+        self.0
+    }
+
     /// Connects to a listener that is bound to `name` in a directory; never blocks, and fails with
     /// `WouldBlock` where too many wait for a listener that takes nobody.
     pub(crate) fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {

@@ -1,5 +1,6 @@
-//! Pid 1 of a jail, in its two kinds. Neither has a capability that reaches beyond the jail, nor
+//! Pid 1 of a jail, in its three kinds. None has a capability that reaches beyond the jail, nor
 //! anything of the host but its socket and the locks that are to be held as long as it lives.
 
+pub(crate) mod fork;
 pub(crate) mod once;
 pub(crate) mod serve;

@@ -24,7 +24,7 @@ use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
 use crate::walls::Wall;
-use crate::{areas, argv, capabilities, landlock, seccomp, sys};
+use crate::{areas, argv, capabilities, landlock, seccomp, sys, zygote};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -54,6 +54,7 @@ pub(crate) fn run(spec: JailSpec, channel: Channel, streams: InnerStreams) -> ! 
 enum Init {
     Once(libc::pid_t),
     Serve(Box<init::serve::Init>),
+    Fork(Box<init::fork::Zygote>),
 }
 
 impl Init {
@@ -64,6 +65,10 @@ impl Init {
                 // Whoever launched it has heard that the walls stand, and connects from now on.
                 drop(channel);
                 init.run()
+            }
+            Self::Fork(zygote) => {
+                drop(channel);
+                zygote.run()
             }
         }
     }
@@ -116,14 +121,18 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     };
     // Commands of one jail may signal each other, as users expect, and share abstract sockets.
     let scope = match spec.task {
-        Task::Once { .. } => Scope::Own,
+        Task::Once { .. } | Task::Fork(_) => Scope::Own,
         Task::Serve { .. } => Scope::Namespaces,
     };
-    let ruleset = if landlock > 0 { Some(rules(&places, scope)?) } else { None };
+    let ruleset = match spec.task {
+        Task::Fork(_) => Some(zygote::nothing()?.0),
+        _ if landlock > 0 => Some(rules(&places, scope)?),
+        _ => None,
+    };
 
     let (streams, master) = open_streams(&spec.task, streams)?;
     let root = match spec.task {
-        Task::Once { .. } => None,
+        Task::Once { .. } | Task::Fork(_) => None,
         Task::Serve { .. } => Some(open_root().at(Wall::Root, words("open the root"))?),
     };
     if !by_range {
@@ -149,7 +158,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     drop(helper);
 
     let serving = match &spec.task {
-        Task::Serve { .. } => {
+        Task::Serve { .. } | Task::Fork(_) => {
             Some(init::serve::Descriptors::open().at(Wall::Inheritance, words("open init's own"))?)
         }
         Task::Once { .. } => None,
@@ -163,6 +172,15 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     // The locks live as long as init, and nothing here drops them.
     std::mem::forget(kept);
     let init = match (task, streams, serving, root) {
+        (Task::Fork(work), ..) => {
+            let ruleset = ruleset.ok_or(Errno::INVAL);
+            let ruleset = ruleset.at(Wall::Landlock, words("make the rules of Landlock"))?;
+            rlimits.apply().at(Wall::ResourceLimits, words("set the limits"))?;
+            ruleset.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
+            let landlock = landlock.unsigned_abs();
+            let raised = zygote::Raised { namespaces: true, landlock };
+            Init::Fork(Box::new(init::fork::Zygote::new(work, ruleset, raised)))
+        }
         (Task::Once { command, .. }, Some(streams), _, _) => {
             Init::Once(start_once(channel, &command, rlimits, &streams, ruleset.as_ref())?)
         }
@@ -269,6 +287,11 @@ fn give_up(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failure> {
                 .at(Wall::User, words("take on the command's ids"))?;
             capabilities::drop_all()
         }
+        (Task::Fork(_), Some(range)) => {
+            sys::become_ids(range.init(), range.init(), false)
+                .at(Wall::User, words("take on the zygote's ids"))?;
+            capabilities::drop_all()
+        }
         (Task::Serve { .. }, Some(range)) => {
             sys::become_ids(range.init(), range.init(), false)
                 .at(Wall::User, words("take on init's ids"))?;
@@ -291,11 +314,12 @@ fn give_up(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failure> {
 /// Closes every descriptor but those that init and its commands go on with.
 fn close_others(spec: &JailSpec, own: Vec<BorrowedFd<'_>>) -> Result<(), Failure> {
     let kept: Vec<RawFd> = spec.kept.iter().map(AsRawFd::as_raw_fd).collect();
-    let listener = match &spec.task {
+    let asked = match &spec.task {
         Task::Serve { listener, .. } => Some(listener.as_raw_fd()),
+        Task::Fork(work) => Some(work.requests.as_raw_fd()),
         Task::Once { .. } => None,
     };
-    let own = own.iter().map(AsRawFd::as_raw_fd).chain(kept).chain(listener);
+    let own = own.iter().map(AsRawFd::as_raw_fd).chain(kept).chain(asked);
     sys::close_all_but(own.collect()).at(Wall::Inheritance, || "close the descriptors".to_owned())
 }
 

@@ -195,6 +195,17 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     })
 }
 
+/// Builds a jail whose pid 1 forks workers ([`Task::Fork`]), and gives its descriptor, which is to be
+/// waited for. The caller must have a single thread.
+pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
+    let cgroup = spec.cgroup.take();
+    let Forked { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
+    // The range of ids stays locked as long as this process waits for the jail's end.
+    std::mem::forget(spec.identity);
+    init.keep().ok_or(Error::Lost)
+}
+
 /// Begins to build a jail that is to be held ([`Task::Serve`]), and does not wait for it.
 ///
 /// The caller must have a single thread, as the jail is forked from it; with more the launch is

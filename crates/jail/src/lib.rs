@@ -8,7 +8,8 @@
 //! Reading order: `spec` (what is asked), `launch` (the outer half), `inside`
 //! (the inner half), `init` (pid 1, of one command or of many), `command` (up to
 //! the exec). Around a jail of one command, `supervise` relays, waits and ends;
-//! a jail that is held is spoken to through `control`.
+//! a jail that is held is spoken to through `control`, one that forks workers
+//! through `zygote`.
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
@@ -43,6 +44,7 @@ pub mod system;
 mod testing;
 mod walls;
 pub mod watch;
+pub mod zygote;
 
 /// Lets no program that is started from now on inherit a descriptor beyond the three standard
 /// streams, whoever opened it.

@@ -27,6 +27,8 @@ pub struct ResourceLimits {
     /// Bytes of address space. Seldom useful: garbage-collected languages reserve far more than
     /// they use.
     pub address_space_bytes: Option<u64>,
+    /// Bytes of memory that a process may have for itself and write, counted when it is asked for.
+    pub data_bytes: Option<u64>,
     /// Bytes of the stack.
     pub stack_bytes: Option<u64>,
     /// Seconds of processor time.
@@ -51,6 +53,7 @@ impl Default for ResourceLimits {
             processes: None,
             file_bytes: None,
             address_space_bytes: None,
+            data_bytes: None,
             stack_bytes: None,
             cpu_seconds: None,
             locked_bytes: Some(8 << 20),
@@ -76,13 +79,14 @@ impl ResourceLimits {
         Ok(())
     }
 
-    const fn each(&self) -> [(Resource, Option<u64>); 12] {
+    const fn each(&self) -> [(Resource, Option<u64>); 13] {
         [
             (Resource::Core, self.core_bytes),
             (Resource::Nofile, self.open_files),
             (Resource::Nproc, self.processes),
             (Resource::Fsize, self.file_bytes),
             (Resource::As, self.address_space_bytes),
+            (Resource::Data, self.data_bytes),
             (Resource::Stack, self.stack_bytes),
             (Resource::Cpu, self.cpu_seconds),
             (Resource::Memlock, self.locked_bytes),

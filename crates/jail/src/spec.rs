@@ -107,6 +107,8 @@ pub enum Task {
         /// How long the jail lives unless it is told to live on.
         lease: std::time::Duration,
     },
+    /// To prepare something once, and to fork a worker for each call ([`crate::zygote`]).
+    Fork(crate::zygote::Work),
 }
 
 /// Where the content of a mount or of the root comes from.

@@ -90,6 +90,30 @@ pub(crate) unsafe fn clone_process(
     }
 }
 
+/// `clone(2)` as `fork(2)`, with a descriptor of the child: what to use behind the filter, which
+/// refuses `clone3(2)`.
+///
+/// # Safety
+/// No other thread of the calling process may hold a lock, for the child goes on with a copy of the
+/// calling one only.
+pub(crate) unsafe fn fork() -> io::Result<Side> {
+    let mut pidfd: RawFd = -1;
+    let flags = libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: no stack is given and no memory is shared, so that the child goes on as after
+    // fork(2); the kernel writes only `pidfd`, which is the third argument (`clone(2)`).
+    let result =
+        unsafe { libc::syscall(libc::SYS_clone, flags, 0, std::ptr::from_mut(&mut pidfd), 0, 0) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Side::Child),
+        pid => {
+            let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+            // SAFETY: the kernel has just opened this descriptor for us.
+            Ok(Side::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+        }
+    }
+}
+
 /// Starts a child that shares this process's memory and runs `child`, and waits until the child
 /// has become another program or ended (`vfork(2)`): nothing is copied for it. Its descriptors,
 /// ids, signals, limits and directory are its own.
@@ -232,6 +256,16 @@ pub(crate) fn reset_signals() {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Whether this thread can gain no privilege by an exec and has a system call filter: what is so is
+/// confined by somebody else already.
+pub(crate) fn is_confined() -> bool {
+    // SAFETY: both take no pointers and change nothing.
+    unsafe {
+        libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
+            && libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == 2
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod rules;
 mod tree;
+mod worker;
 
 #[cfg(test)]
 mod interpreter;
@@ -15,7 +16,8 @@ use std::io;
 
 use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
 
-use tree::Block;
+use rules::KNOWN;
+use tree::{Block, Verdict};
 
 /// `AUDIT_ARCH_X86_64` of linux/audit.h: machine 62, 64-bit, little-endian.
 const ARCHITECTURE_X86_64: u32 = 0xc000_003e;
@@ -41,17 +43,24 @@ pub enum SetIdBits {
 /// - Numbers above the highest known one, x32 calls (bit 30) among them, answer ENOSYS: a call
 ///   that did not exist when the rules were written was never judged.
 pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
-    static ALLOWED: Block = build(SetIdBits::Allowed);
-    static REFUSED: Block = build(SetIdBits::Refused);
+    static ALLOWED: Block = build(&rules::verdicts(SetIdBits::Allowed));
+    static REFUSED: Block = build(&rules::verdicts(SetIdBits::Refused));
     match set_id_bits {
         SetIdBits::Allowed => ALLOWED.program(),
         SetIdBits::Refused => REFUSED.program(),
     }
 }
 
-const fn build(set_id_bits: SetIdBits) -> Block {
+/// The filter for a worker of a zygote, which comes on top of that of the zygote: only what is named
+/// in `worker` is allowed, and all else fails with EPERM or, above the highest known number, ENOSYS.
+pub const fn worker_program() -> &'static [sock_filter] {
+    static WORKER: Block = build(&worker::verdicts());
+    WORKER.program()
+}
+
+const fn build(verdicts: &[Verdict; KNOWN]) -> Block {
     let foreign = tree::answer(libc::SECCOMP_RET_KILL_PROCESS);
-    let native = tree::load(tree::NUMBER).then(&tree::search(&rules::verdicts(set_id_bits)));
+    let native = tree::load(tree::NUMBER).then(&tree::search(verdicts));
     let judge = tree::when(tree::Is::Equal, ARCHITECTURE_X86_64, &native, &foreign);
     tree::share_answers(&tree::load(tree::ARCHITECTURE).then(&judge))
 }

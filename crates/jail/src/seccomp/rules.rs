@@ -305,7 +305,8 @@ pub(super) const fn verdicts(set_id_bits: SetIdBits) -> [Verdict; KNOWN] {
     verdicts
 }
 
-const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_long, Block)]) {
+/// Puts the verdicts on these calls in their places.
+pub(super) const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_long, Block)]) {
     let mut index = 0;
     while index < calls.len() {
         let (number, block) = &calls[index];
@@ -315,7 +316,7 @@ const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_long, Block)
 }
 
 /// A number that is not one of a call does not compile.
-const fn place(number: c_long) -> usize {
+pub(super) const fn place(number: c_long) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "a larger number is out of bounds")]
     (number.unsigned_abs() as usize)
 }

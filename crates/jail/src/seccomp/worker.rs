@@ -1,0 +1,71 @@
+//! The few system calls that a worker may make: it computes, and it speaks through one socket that
+//! is open already. All else is refused, also what did not exist when this was written.
+//!
+//! So it reaches no other process, although those of its siblings and of what it was forked from
+//! are in its namespaces: no signal, no trace, no limit or priority can be set from outside, and no
+//! owner of its socket, to whom the kernel would send signals for it. It opens nothing, starts
+//! nothing, and makes no memory executable.
+
+use libc::{EPERM, PROT_EXEC, c_long};
+
+use super::rules::{KNOWN, judge, place};
+use super::tree::{Block, Is, Verdict, allow, load, low_half_of_argument, refuse, when};
+
+/// Calls that are allowed whatever their arguments are.
+const ALLOWED: &[c_long] = &[
+    // The socket. Nothing is named by a path or an address: sends that have one fail on it.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_close,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    // Time and waiting.
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_restart_syscall,
+    libc::SYS_sched_yield,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    // Its own end.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// Calls that are judged by an argument.
+const JUDGED: &[(c_long, Block)] =
+    &[(libc::SYS_mmap, not_executable(2)), (libc::SYS_mprotect, not_executable(2))];
+
+const fn not_executable(access_argument: u32) -> Block {
+    load(low_half_of_argument(access_argument)).then(&when(
+        Is::AnyBitOf,
+        PROT_EXEC.cast_unsigned(),
+        &refuse(EPERM),
+        &allow(),
+    ))
+}
+
+/// The verdicts on every known number.
+pub(super) const fn verdicts() -> [Verdict; KNOWN] {
+    let mut verdicts = [Verdict::Refused(EPERM); KNOWN];
+    let mut index = 0;
+    while index < ALLOWED.len() {
+        verdicts[place(ALLOWED[index])] = Verdict::Allowed;
+        index += 1;
+    }
+    judge(&mut verdicts, JUDGED);
+    verdicts
+}

@@ -1,0 +1,316 @@
+//! A zygote: a process behind all walls that prepares something costly once, and forks a worker for
+//! each call, which starts with everything prepared and is gone after it.
+//!
+//! Whoever wants workers has the outer end of a socket ([`Requests`]). The inner end goes to a
+//! process that was just executed and holds nothing of the caller ([`run`]): it raises a jail whose
+//! pid 1 is the zygote, and waits for its end. With each request travel two descriptors: the
+//! worker's *wire*, over which the caller speaks to it, and its *leash*, on which the zygote tells
+//! its end. Whoever drops the other end of the leash ends the worker.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::channel::{Channel, FromInit};
+use crate::init::fork::Zygote;
+use crate::landlock::{Ruleset, Scope};
+use crate::launch::{self, Error};
+use crate::mounts::{At as _, Failure};
+use crate::rlimits::ResourceLimits;
+use crate::seccomp::SetIdBits;
+use crate::spec::{JailSpec, Task};
+use crate::walls::Wall;
+use crate::{capabilities, seccomp, sys};
+
+/// Serves one call in a worker: speaks over the wire, and gives the exit code.
+pub type Serve = Box<dyn Fn(OwnedFd) -> u8>;
+
+/// The longest text that a zygote tells.
+const TEXT_BYTES: usize = 4 << 10;
+/// The bytes of what is told on a leash.
+pub(crate) const ENDED_BYTES: usize = 2;
+
+/// What a zygote does.
+#[derive(Debug)]
+pub struct Work {
+    /// Where it is asked: what [`Requests::pair`] gave.
+    pub requests: OwnedFd,
+    /// Runs once, with what the caller sent to be prepared.
+    pub prepare: fn(OwnedFd) -> Result<Serve, String>,
+    /// The stack of `prepare` and of each worker.
+    pub stack_bytes: usize,
+    /// Limits of each worker, below those of the jail.
+    pub worker: ResourceLimits,
+}
+
+/// What stands around a zygote and its workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raised {
+    /// Whether it has namespaces of its own. Without, the filter and Landlock are all there is.
+    pub namespaces: bool,
+    /// Landlock's version.
+    pub landlock: u32,
+}
+
+/// How a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerEnded {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal.
+    Signaled(u8),
+}
+
+/// Why a zygote does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReady {
+    /// Its jail could not be raised.
+    #[error(transparent)]
+    Jail(Error),
+    /// What it was to prepare was refused, in its own words.
+    #[error("prepare the workers: {0}")]
+    Unprepared(String),
+    /// It took too long.
+    #[error("the workers were not prepared after {0:?}")]
+    Deadline(Duration),
+    /// It ended before, or could not be spoken to.
+    #[error("speak to what forks the workers")]
+    Lost(#[source] io::Error),
+}
+
+/// The caller's end of a zygote's socket. Dropping it ends the zygote and its workers.
+#[derive(Debug)]
+pub struct Requests(Channel);
+
+/// What the caller says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ToZygote {
+    /// Prepare what this descriptor holds.
+    Prepare,
+    /// Fork a worker with these two, a wire and a leash.
+    Fork,
+}
+
+/// What the zygote says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FromZygote {
+    /// It serves from now on.
+    Ready(Raised),
+    /// What was to be prepared was refused.
+    Unprepared(String),
+    /// Its walls could not be raised.
+    NoWalls(Box<FromInit>),
+    /// There is no jail, for a reason that is no wall's.
+    NoJail(String),
+}
+
+impl Requests {
+    /// A connected pair: the caller's end, and the one for [`run`].
+    ///
+    /// # Errors
+    /// What socketpair(2) said.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = Channel::pair()?;
+        Ok((Self(ours), theirs.into_descriptor()))
+    }
+
+    /// Has the zygote prepare what a descriptor holds, and waits until it serves.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn prepare(&self, input: BorrowedFd<'_>, patience: Duration) -> Result<Raised, NotReady> {
+        self.0.send(&ToZygote::Prepare.encode(), &[input]).map_err(NotReady::Lost)?;
+        let timeout = Timespec::try_from(patience).map_err(|_| NotReady::Deadline(patience))?;
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(NotReady::Deadline(patience)),
+            Ok(_) => {}
+            Err(error) => return Err(NotReady::Lost(error.into())),
+        }
+        let told = self.0.receive().map_err(NotReady::Lost)?;
+        let (bytes, _) = told.ok_or_else(|| NotReady::Lost(io::ErrorKind::UnexpectedEof.into()))?;
+        match FromZygote::decode(&bytes) {
+            Some(FromZygote::Ready(raised)) => Ok(raised),
+            Some(FromZygote::Unprepared(why)) => Err(NotReady::Unprepared(why)),
+            Some(FromZygote::NoWalls(failed)) => match *failed {
+                FromInit::Failed { wall, errno, step } => {
+                    Err(NotReady::Jail(launch::failed(wall, step, errno)))
+                }
+                _ => Err(NotReady::Lost(io::ErrorKind::InvalidData.into())),
+            },
+            Some(FromZygote::NoJail(why)) => Err(NotReady::Lost(io::Error::other(why))),
+            None => Err(NotReady::Lost(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Has a worker forked that speaks over this wire. The caller drops its own copy of the wire's
+    /// inner end.
+    ///
+    /// # Errors
+    /// When the zygote is gone.
+    pub fn fork(&self, wire: BorrowedFd<'_>) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.0.send(&ToZygote::Fork.encode(), &[wire, theirs.as_fd()])?;
+        Ok(ours)
+    }
+}
+
+impl AsFd for Requests {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a leash has told: nothing but these bytes and the end. `None` when the worker was lost, with
+/// its zygote or before it began.
+pub fn ended(told: &[u8]) -> Option<WorkerEnded> {
+    match told {
+        [b'E', code] => Some(WorkerEnded::Exited(*code)),
+        [b'S', signal] => Some(WorkerEnded::Signaled(*signal)),
+        _ => None,
+    }
+}
+
+pub(crate) const fn encode_ended(ended: WorkerEnded) -> [u8; ENDED_BYTES] {
+    match ended {
+        WorkerEnded::Exited(code) => [b'E', code],
+        WorkerEnded::Signaled(signal) => [b'S', signal],
+    }
+}
+
+/// Raises a jail whose pid 1 is a zygote, and waits for its end. What goes wrong is told to the
+/// caller over the socket. The calling process must have a single thread and nothing in memory that
+/// a worker may not know.
+///
+/// Where no namespace can be made because this process is confined by somebody else already, it
+/// becomes the zygote itself, with the filter and Landlock alone, and says so. Everywhere else it
+/// fails closed.
+pub fn run(spec: JailSpec) -> u8 {
+    let Task::Fork(Work { requests, prepare, stack_bytes, worker }) = &spec.task else { return 2 };
+    let (prepare, stack_bytes, worker) = (*prepare, *stack_bytes, *worker);
+    let Ok(again) = requests.try_clone() else { return 1 };
+    let error = match launch::launch_zygote(spec) {
+        Ok(init) => {
+            // The zygote's end is told by the end of the socket, which is open nowhere else.
+            drop(again);
+            launch::wait(&init);
+            return 0;
+        }
+        Err(error) => error,
+    };
+    if !(matches!(error, Error::Namespaces(_)) && sys::is_confined()) {
+        tell(&Channel::of_descriptor(again), &error);
+        return 1;
+    }
+    match confine_self() {
+        Ok((nothing, landlock)) => {
+            let work = Work { requests: again, prepare, stack_bytes, worker };
+            let raised = Raised { namespaces: false, landlock };
+            u8::try_from(Zygote::new(work, nothing, raised).run()).unwrap_or(1)
+        }
+        Err(Failure { wall, step, errno }) => {
+            tell(&Channel::of_descriptor(again), &launch::failed(wall, step, errno));
+            1
+        }
+    }
+}
+
+/// Raises what walls can be raised without namespaces around this process: a ruleset that allows
+/// nothing, which is in force, and Landlock's version.
+fn confine_self() -> Result<(Ruleset, u32), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
+    ResourceLimits::default().apply().at(Wall::ResourceLimits, words("set the limits"))?;
+    capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
+    let (nothing, landlock) = nothing()?;
+    nothing.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
+    seccomp::install(seccomp::program(SetIdBits::Refused))
+        .at(Wall::Seccomp, words("install the filter"))?;
+    Ok((nothing, landlock))
+}
+
+/// A ruleset that allows nothing, and Landlock's version.
+pub(crate) fn nothing() -> Result<(Ruleset, u32), Failure> {
+    let ruleset = Ruleset::new(&[], Scope::Own)
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())?;
+    let version = crate::landlock::abi()
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "ask for Landlock's version".to_owned())?;
+    Ok((ruleset, version))
+}
+
+/// Tells the caller why there is no zygote.
+fn tell(requests: &Channel, error: &Error) {
+    let told = match error {
+        Error::Wall { wall, step, source } => {
+            let errno = source.raw_os_error().unwrap_or(libc::EIO);
+            let failed = FromInit::Failed { wall: *wall, errno, step: step.clone() };
+            FromZygote::NoWalls(Box::new(failed))
+        }
+        error => {
+            let cause = std::error::Error::source(error);
+            let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+            FromZygote::NoJail(format!("{error}{cause}"))
+        }
+    };
+    // The end of the socket is told without it.
+    let _ = requests.send(&told.encode(), &[]);
+}
+
+impl ToZygote {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Prepare => vec![b'P'],
+            Self::Fork => vec![b'F'],
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [b'P'] => Some(Self::Prepare),
+            [b'F'] => Some(Self::Fork),
+            _ => None,
+        }
+    }
+}
+
+impl FromZygote {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let text = |kind: u8, text: &str| [&[kind], bounded(text).as_bytes()].concat();
+        match self {
+            Self::Ready(Raised { namespaces, landlock }) => {
+                [&[b'R', u8::from(*namespaces)][..], &landlock.to_le_bytes()].concat()
+            }
+            Self::Unprepared(why) => text(b'U', why),
+            Self::NoWalls(failed) => [&b"W"[..], &failed.encode()].concat(),
+            Self::NoJail(why) => text(b'J', why),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match bytes.split_first()? {
+            (b'R', [namespaces @ 0..=1, version @ ..]) => {
+                let landlock = u32::from_le_bytes(version.try_into().ok()?);
+                Some(Self::Ready(Raised { namespaces: *namespaces == 1, landlock }))
+            }
+            (b'U', why) => Some(Self::Unprepared(text(why))),
+            (b'W', failed) => Some(Self::NoWalls(Box::new(FromInit::decode(failed)?))),
+            (b'J', why) => Some(Self::NoJail(text(why))),
+            _ => None,
+        }
+    }
+}
+
+fn bounded(text: &str) -> &str {
+    let end = (0..=TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or_default()]
+}
+
+#[cfg(test)]
+mod live_tests;

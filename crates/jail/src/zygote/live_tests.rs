@@ -1,0 +1,259 @@
+//! Zygotes in the kernel: what workers can do, and how they end.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::*;
+use crate::identity::Identity;
+use crate::spec::Source;
+use crate::testing::{Ended, errno_of, fork_child, wait_for};
+
+/// A zygote in a child of the test, which must end by itself.
+struct Fixture {
+    requests: Option<Requests>,
+    raised: Raised,
+    process: libc::pid_t,
+}
+
+fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotReady> {
+    let (requests, inner) = Requests::pair().unwrap();
+    let outer = requests.0.as_fd().try_clone_to_owned().unwrap();
+    let process = fork_child(move || {
+        // The test's end is open here, too.
+        drop(outer);
+        sys::close_all_but(vec![0, 1, 2, std::os::fd::AsRawFd::as_raw_fd(&inner)]).unwrap();
+        let worker = ResourceLimits { file_bytes: Some(0), ..ResourceLimits::default() };
+        let work = Work { requests: inner, prepare, stack_bytes: 1 << 20, worker };
+        let spec = JailSpec {
+            identity: Identity::of_caller().unwrap(),
+            root: Source::Empty,
+            root_writable: false,
+            mounts: Vec::new(),
+            hostname: "zygote".to_owned(),
+            task: Task::Fork(work),
+            rlimits: ResourceLimits::default(),
+            cgroup: None,
+            kept: Vec::new(),
+            areas: None,
+            landlock_optional: false,
+        };
+        run(spec).into()
+    });
+    let mut input = File::from(memfd_create("input", MemfdFlags::CLOEXEC).unwrap());
+    input.write_all(b"prepared").unwrap();
+    let raised = requests.prepare(input.as_fd(), Duration::from_secs(30));
+    match raised {
+        Ok(raised) => Ok(Fixture { requests: Some(requests), raised, process }),
+        Err(error) => {
+            drop(requests);
+            wait_for(process);
+            Err(error)
+        }
+    }
+}
+
+impl Fixture {
+    fn call(&self) -> (UnixStream, UnixStream) {
+        let (wire, inner) = UnixStream::pair().unwrap();
+        let leash = self.requests.as_ref().unwrap().fork(inner.as_fd()).unwrap();
+        (wire, leash)
+    }
+
+    /// What a worker answers, and how it ends.
+    fn ask(&self, question: &[u8]) -> (Vec<u8>, Option<WorkerEnded>) {
+        let (mut wire, leash) = self.call();
+        wire.write_all(question).unwrap();
+        let mut answer = Vec::new();
+        wire.read_to_end(&mut answer).unwrap();
+        (answer, told(leash))
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.requests = None;
+        assert_eq!(wait_for(self.process), Ended::Exited(0));
+    }
+}
+
+fn told(mut leash: UnixStream) -> Option<WorkerEnded> {
+    let mut bytes = Vec::new();
+    leash.read_to_end(&mut bytes).unwrap();
+    ended(&bytes)
+}
+
+/// Answers one byte: what it was prepared with, an errno, or nothing but its end.
+fn prepare(input: OwnedFd) -> Result<Serve, String> {
+    use std::io::Seek as _;
+    let mut input = File::from(input);
+    let mut prepared = Vec::new();
+    input.rewind().and_then(|()| input.read_to_end(&mut prepared)).map_err(|e| e.to_string())?;
+    Ok(Box::new(move |wire| {
+        let mut wire = File::from(wire);
+        let mut question = [0];
+        wire.read_exact(&mut question).unwrap();
+        let answer = match question[0] {
+            b'p' => prepared.clone(),
+            b'a' => attempts().iter().map(|errno| u8::try_from(*errno).unwrap()).collect(),
+            b'x' => return 7,
+            b'!' => panic!("as asked"),
+            b'0' => {
+                sys::exit_now(i32::from(deep(10_000_000) == 0));
+            }
+            _ => loop {
+                std::thread::sleep(Duration::from_millis(50));
+            },
+        };
+        wire.write_all(&answer).unwrap();
+        0
+    }))
+}
+
+fn deep(left: u64) -> u64 {
+    std::hint::black_box(if left == 0 { 0 } else { deep(std::hint::black_box(left) - 1) + 1 })
+}
+
+/// The errnos of what a worker may not do.
+fn attempts() -> Vec<i32> {
+    let path = CString::new("/").unwrap();
+    let path = path.as_ptr() as usize;
+    let signed = crate::raw::signed;
+    vec![
+        // The zygote and everybody else.
+        errno_of(libc::SYS_kill, [1, 9, 0, 0, 0, 0]),
+        errno_of(libc::SYS_kill, [signed(-1), 9, 0, 0, 0, 0]),
+        errno_of(libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]),
+        errno_of(libc::SYS_pidfd_open, [1, 0, 0, 0, 0, 0]),
+        errno_of(libc::SYS_rt_sigqueueinfo, [1, 9, 0, 0, 0, 0]),
+        errno_of(libc::SYS_ptrace, [16, 1, 0, 0, 0, 0]),
+        errno_of(libc::SYS_process_vm_writev, [1, 0, 0, 0, 0, 0]),
+        errno_of(libc::SYS_prlimit64, [1, 7, 0, 0, 0, 0]),
+        errno_of(libc::SYS_setpriority, [0, 1, 19, 0, 0, 0]),
+        errno_of(libc::SYS_sched_setaffinity, [1, 8, path, 0, 0, 0]),
+        // F_SETOWN, by which the kernel sends signals for a process.
+        errno_of(libc::SYS_fcntl, [0, 8, 1, 0, 0, 0]),
+        errno_of(libc::SYS_ioctl, [0, 0x8901, path, 0, 0, 0]),
+        // Files, networks, processes, code.
+        errno_of(libc::SYS_openat, [signed(libc::AT_FDCWD), path, 0, 0, 0, 0]),
+        errno_of(libc::SYS_memfd_create, [path, 0, 0, 0, 0, 0]),
+        errno_of(libc::SYS_socket, [1, 1, 0, 0, 0, 0]),
+        errno_of(libc::SYS_sendto, [0, path, 1, 0, 0, 0]),
+        errno_of(libc::SYS_sendmsg, [0, path, 0, 0, 0, 0]),
+        errno_of(libc::SYS_clone, [17, 0, 0, 0, 0, 0]),
+        errno_of(libc::SYS_execve, [path, 0, 0, 0, 0, 0]),
+        errno_of(libc::SYS_mmap, [0, 4096, 7, 0x22, signed(-1), 0]),
+        errno_of(libc::SYS_prctl, [4, 1, 0, 0, 0, 0]),
+        errno_of(libc::SYS_seccomp, [0, 0, 0, 0, 0, 0]),
+    ]
+}
+
+#[test]
+fn workers_have_what_was_prepared_and_reach_nothing() {
+    let zygote = start(prepare).unwrap();
+    assert!(zygote.raised.namespaces && zygote.raised.landlock > 0);
+    assert_eq!(zygote.ask(b"p"), (b"prepared".to_vec(), Some(WorkerEnded::Exited(0))));
+    let (errnos, ended) = zygote.ask(b"a");
+    assert_eq!(ended, Some(WorkerEnded::Exited(0)));
+    assert!(!errnos.is_empty());
+    for (index, errno) in errnos.iter().enumerate() {
+        assert_eq!(i32::from(*errno), libc::EPERM, "attempt {index}");
+    }
+}
+
+#[test]
+fn the_end_of_a_worker_costs_one_worker() {
+    let zygote = start(prepare).unwrap();
+    let waiting = zygote.call();
+    assert_eq!(zygote.ask(b"x"), (Vec::new(), Some(WorkerEnded::Exited(7))));
+    assert_eq!(zygote.ask(b"!").1, Some(WorkerEnded::Exited(101)));
+    // Beyond its stack.
+    assert_eq!(zygote.ask(b"0").1, Some(WorkerEnded::Signaled(11)));
+    let (mut wire, leash) = waiting;
+    wire.write_all(b"p").unwrap();
+    assert_eq!(told(leash), Some(WorkerEnded::Exited(0)));
+}
+
+#[test]
+fn a_worker_that_nobody_wants_is_killed() {
+    let zygote = start(prepare).unwrap();
+    let calls: Vec<_> = (0..5).map(|_| zygote.call()).collect();
+    for (mut wire, leash) in calls {
+        wire.write_all(b"w").unwrap();
+        drop(leash);
+        // The wire ends when the worker does, which may not have read the question.
+        match wire.read(&mut [0]) {
+            Ok(length) => assert_eq!(length, 0),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset),
+        }
+    }
+    let (mut wire, leash) = zygote.call();
+    wire.write_all(b"w").unwrap();
+    drop(zygote);
+    assert_eq!(told(leash), None);
+}
+
+#[test]
+fn what_cannot_be_prepared_is_told() {
+    let error = start(|_| Err("not this".to_owned())).err().unwrap();
+    assert!(matches!(&error, NotReady::Unprepared(why) if why == "not this"), "{error:?}");
+    let error = start(|_| panic!("not this")).err().unwrap();
+    assert!(matches!(&error, NotReady::Lost(_)), "{error:?}");
+}
+
+/// As inside a sandbox: somebody else's filter, and no namespaces to be had.
+#[test]
+fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
+    fn in_filter(confined: bool) -> Ended {
+        crate::testing::in_child(|| {
+            crate::testing::become_other_user();
+            if confined {
+                crate::testing::set_no_new_privs();
+                seccomp::install(seccomp::program(SetIdBits::Refused)).unwrap();
+            } else {
+                // No namespace of users for whoever has the most of them already.
+                crate::testing::enter_user_namespace();
+                std::fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
+            }
+            match start(prepare) {
+                Ok(zygote) => {
+                    assert!(!zygote.raised.namespaces);
+                    assert_eq!(zygote.ask(b"p").0, b"prepared");
+                    let (errnos, _) = zygote.ask(b"a");
+                    assert!(errnos.iter().all(|errno| i32::from(*errno) == libc::EPERM));
+                    drop(zygote);
+                    10
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("speak to"), "{error}");
+                    20
+                }
+            }
+        })
+    }
+    assert_eq!(in_filter(true), Ended::Exited(10));
+    assert_eq!(in_filter(false), Ended::Exited(20));
+}
+
+#[test]
+fn each_message_survives_the_way() {
+    let failed = FromInit::Failed { wall: Wall::Landlock, errno: 1, step: "x".to_owned() };
+    for message in [
+        FromZygote::Ready(Raised { namespaces: true, landlock: 7 }),
+        FromZygote::Unprepared("why".to_owned()),
+        FromZygote::NoWalls(Box::new(failed)),
+        FromZygote::NoJail("why".to_owned()),
+    ] {
+        assert_eq!(FromZygote::decode(&message.encode()), Some(message));
+    }
+    for message in [ToZygote::Prepare, ToZygote::Fork] {
+        assert_eq!(ToZygote::decode(&message.encode()), Some(message));
+    }
+    assert_eq!(bounded(&"é".repeat(TEXT_BYTES)).len(), TEXT_BYTES);
+    for worker in [WorkerEnded::Exited(9), WorkerEnded::Signaled(9)] {
+        assert_eq!(ended(&encode_ended(worker)), Some(worker));
+    }
+    assert_eq!(ended(b"E"), None);
+}
