@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(serde_json::to_value(&read).unwrap(), list);
 
         let entry = json!({"path": "a", "operation": "delete", "applied": false});
-        let mut detail = bundle.clone();
+        let mut detail = bundle;
         detail["entries"] = json!([entry]);
         let read: BundleDetail = serde_json::from_value(detail.clone()).unwrap();
         assert!(!read.entries[0].change.contains_key("applied"));
