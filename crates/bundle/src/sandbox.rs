@@ -7,6 +7,7 @@
 
 mod manifest;
 mod tree;
+mod write;
 
 use std::io::Read as _;
 
@@ -16,6 +17,7 @@ use crate::beneath::{self, Dir};
 use crate::path::RelativePath;
 
 pub use manifest::{DiffBundle, DiffPatch, Operation, SandboxManifest, Status};
+pub use write::{Request, StructuredResult, write_request, write_result};
 
 /// A result bundle that passed validation.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +113,12 @@ pub enum Error {
     /// Reading the open manifest failed.
     #[error("cannot read README.md")]
     ReadManifest(#[source] std::io::Error),
+    /// A place in the bundle could not be made.
+    #[error("cannot write the sandbox bundle")]
+    Write(#[source] beneath::Error),
+    /// Writing an open file failed.
+    #[error("cannot write a file of the sandbox bundle")]
+    WriteFile(#[source] std::io::Error),
 }
 
 impl Error {
@@ -122,7 +130,9 @@ impl Error {
             | Self::NoManifest
             | Self::Manifest { .. }
             | Self::NoSuchPatch { .. } => "INVALID_INPUT",
-            Self::Read(_) | Self::ReadManifest(_) => "SANDBOX_EXECUTION_FAILED",
+            Self::Read(_) | Self::ReadManifest(_) | Self::Write(_) | Self::WriteFile(_) => {
+                "SANDBOX_EXECUTION_FAILED"
+            }
         }
     }
 

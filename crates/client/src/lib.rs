@@ -19,8 +19,8 @@ use stockade_api::wire::{
 };
 use stockade_api::{
     Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
-    OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Remote,
-    Result, Session, Transport, WebSocket, WriteFile, Written,
+    OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
+    Remote, Result, Session, Transport, WebSocket, WriteFile, Written,
 };
 use stockade_core::Code;
 use tokio::sync::mpsc;

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod address;
+pub mod egress;
 mod error;
 pub mod event;
 pub mod id;

@@ -1,0 +1,101 @@
+//! The contract of seed 001's example, and what is none.
+
+use serde_json::json;
+
+use super::*;
+
+fn example() -> Value {
+    json!({
+        "env": {"ANTHROPIC_API_KEY": "sk-proxy-anthropic"},
+        "httpsProxy": "http://127.0.0.1:8080",
+        "httpProxy": "http://127.0.0.1:8081",
+        "noProxy": ["127.0.0.1", "localhost"],
+        "caCertPem": "-----BEGIN CERTIFICATE-----",
+        "secretBindings": {"sk-proxy-anthropic": "anthropic"},
+        "vendor": {"token": "hidden"},
+    })
+}
+
+#[test]
+fn the_example_becomes_uniform_and_an_environment() {
+    let contract = Contract::read(&example()).unwrap();
+    let mut uniform = example();
+    uniform["noProxy"] = json!("127.0.0.1,localhost");
+    uniform.as_object_mut().unwrap().remove("vendor");
+    assert_eq!(serde_json::to_value(&contract).unwrap(), uniform);
+    let environment = contract.environment();
+    let expected = [
+        ("ANTHROPIC_API_KEY", "sk-proxy-anthropic"),
+        ("HTTPS_PROXY", "http://127.0.0.1:8080"),
+        ("HTTP_PROXY", "http://127.0.0.1:8081"),
+        ("NODE_EXTRA_CA_CERTS", "/workspace/.smithers/egress/ca.crt"),
+        ("NO_PROXY", "127.0.0.1,localhost"),
+    ];
+    let found = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn an_authority_that_is_inside_is_named_by_its_path() {
+    let contract = Contract::read(&json!({"caCertPath": "/etc/ca.pem"})).unwrap();
+    assert_eq!(contract.environment()["NODE_EXTRA_CA_CERTS"], "/etc/ca.pem");
+    let both = json!({"caCertPath": "/etc/ca.pem", "caCertPem": "x"});
+    assert_eq!(Contract::read(&both), Err(Error::TwoAuthorities));
+}
+
+#[test]
+fn what_is_absent_is_nothing() {
+    let nothing = json!({"env": null, "httpProxy": null, "noProxy": null, "secretBindings": null});
+    assert_eq!(Contract::read(&nothing).unwrap(), Contract::default());
+    assert!(Contract::default().environment().is_empty());
+}
+
+#[test]
+fn what_is_no_contract_is_refused_by_its_field() {
+    let long = "x".repeat(VALUE_BYTES + 1);
+    for (raw, field) in [
+        (json!({"env": []}), "env"),
+        (json!({"env": {"A": 1}}), "env (one of it)"),
+        (json!({"env": {"1A": "x"}}), "env (one of it)"),
+        (json!({"env": {"A=B": "x"}}), "env (one of it)"),
+        (json!({"env": {"": "x"}}), "env (one of it)"),
+        (json!({"env": {"A": "x\0"}}), "env (one of it)"),
+        (json!({"env": {"A": long}}), "env (one of it)"),
+        (json!({"env": {"A".repeat(513): "x"}}), "env (one of it)"),
+        (json!({"httpProxy": 1}), "httpProxy"),
+        (json!({"httpsProxy": "a\0"}), "httpsProxy"),
+        (json!({"noProxy": [1]}), "noProxy"),
+        (json!({"noProxy": ["a,b"]}), "noProxy"),
+        (json!({"noProxy": {}}), "noProxy"),
+        (json!({"caCertPem": long}), "caCertPem"),
+        (json!({"secretBindings": {"": "x"}}), "secretBindings (one of it)"),
+        (json!({"secretBindings": {"x": null}}), "secretBindings (one of it)"),
+    ] {
+        match Contract::read(&raw) {
+            Err(Error::Field { field: found, .. }) => assert_eq!(found, field),
+            other => panic!("{field}: {other:?}"),
+        }
+    }
+    assert_eq!(Contract::read(&json!("x")), Err(Error::NotAnObject));
+}
+
+#[test]
+fn nothing_secret_is_stored() {
+    let stored = redacted(&example());
+    assert_eq!(
+        stored,
+        json!({
+            "env": {"ANTHROPIC_API_KEY": REDACTED},
+            "httpsProxy": REDACTED,
+            "httpProxy": REDACTED,
+            "noProxy": REDACTED,
+            "caCertPem": REDACTED,
+            "secretBindings": {"binding_1": REDACTED},
+            "vendor": REDACTED,
+        })
+    );
+    assert_eq!(redacted(&json!("sk-secret")), json!(REDACTED));
+    assert_eq!(redacted(&json!({"env": "sk-secret"})), json!({"env": REDACTED}));
+    let path = json!({"caCertPath": "/etc/ca.pem"});
+    assert_eq!(redacted(&path), path);
+}
