@@ -24,6 +24,7 @@ pub mod patch;
 pub mod path;
 pub mod policy;
 pub mod project;
+pub mod propose;
 pub mod sandbox;
 pub mod scan;
 pub mod store;

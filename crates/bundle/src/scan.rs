@@ -53,7 +53,15 @@ pub enum Error {
 /// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is no
 /// error but an entry that is refused.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
-    let mut entries = walk::walk(view, project, limits)?;
+    finish(walk::walk(view, project, limits)?, view, project)
+}
+
+/// Sorts and marks entries whose new contents are in `view`, and pairs renames.
+pub(crate) fn finish(
+    mut entries: Vec<Entry>,
+    view: &View,
+    project: &Project,
+) -> Result<Changes, Error> {
     if entries.is_empty() {
         return Ok(Changes::default());
     }

@@ -1,0 +1,396 @@
+//! The changes that a result bundle proposes, as entries of a bundle for review: each patch is
+//! applied to what the project has, in memory, and its new content put into a view's layer, as if a
+//! command had written it there.
+//!
+//! A patch fits exactly, or is refused: at its very lines, with the operation and the path that it
+//! was announced with, and each path once. Nothing here changes the project.
+
+mod hunks;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{Read as _, Write as _};
+
+use stockade_core::BundleLimits;
+
+use crate::beneath::{self, Dir, FileKind};
+use crate::manifest::{Change, ContentHash, Entry, Node};
+use crate::patch::{self, FilePatch};
+use crate::path::RelativePath;
+use crate::project::Project;
+use crate::sandbox::{DiffBundle, DiffPatch, Operation};
+use crate::scan::{self, Changes};
+use crate::view::View;
+
+/// What of a mode says that it is a symbolic link's.
+const LINK: u32 = 0o120_000;
+/// The permission bits of what is new and has none of its own.
+const NEW_FILE: u32 = 0o644;
+const NEW_DIRECTORY: u32 = 0o755;
+
+/// Why proposed changes are refused; none of them is taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// They were made against another commit than the one that the sandbox began with.
+    #[error("the changes were made against {found}, and the sandbox began with {expected}")]
+    BaseRef {
+        /// What they name.
+        found: String,
+        /// The commit that was recorded.
+        expected: String,
+    },
+    /// A diff cannot be read.
+    #[error("the diff of {path} cannot be read")]
+    Diff {
+        /// The path that it was announced with, printable.
+        path: String,
+        /// Why.
+        #[source]
+        source: patch::Error,
+    },
+    /// A diff does something else than it was announced with.
+    #[error("the diff of {path} {found}")]
+    Differs {
+        /// The path that it was announced with, printable.
+        path: String,
+        /// What it does instead.
+        found: &'static str,
+    },
+    /// A path is changed twice.
+    #[error("{path} is changed twice")]
+    Twice {
+        /// The path, printable.
+        path: String,
+    },
+    /// A patch does not fit what the project has.
+    #[error("the diff of {path} does not fit: {reason}")]
+    DoesNotFit {
+        /// The path, printable.
+        path: String,
+        /// What does not.
+        reason: &'static str,
+    },
+    /// A path leads through a symbolic link of the project.
+    #[error("{path} leads through a symbolic link")]
+    ThroughLink {
+        /// The path, printable.
+        path: String,
+    },
+    /// There is more than a bundle may hold.
+    #[error(transparent)]
+    Limit(#[from] crate::validate::Exceeded),
+    /// The project could not be read.
+    #[error("cannot read {path} in the project")]
+    Read {
+        /// The path, printable.
+        path: String,
+        /// Why.
+        #[source]
+        source: beneath::Error,
+    },
+    /// The new content could not be put into the view.
+    #[error("cannot put {path} into the view")]
+    Write {
+        /// The path, printable.
+        path: String,
+        /// Why.
+        #[source]
+        source: beneath::Error,
+    },
+    /// The entries could not be completed.
+    #[error(transparent)]
+    Scan(#[from] scan::Error),
+}
+
+impl Error {
+    /// The code that Smithers gives this refusal.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::BaseRef { .. }
+            | Self::Diff { .. }
+            | Self::Differs { .. }
+            | Self::Twice { .. }
+            | Self::Limit(_) => "INVALID_INPUT",
+            Self::ThroughLink { .. } => "TOOL_PATH_ESCAPE",
+            Self::DoesNotFit { .. } => "TOOL_PATCH_FAILED",
+            Self::Read { .. } | Self::Write { .. } | Self::Scan(_) => "SANDBOX_EXECUTION_FAILED",
+        }
+    }
+}
+
+/// Turns proposed changes into entries, and puts their contents into `view`, which was made of
+/// `project` when the sandbox began and has not been written to. [`Store::create`] makes a bundle
+/// of both.
+///
+/// # Errors
+/// [`Error`] when any of the patches is refused.
+///
+/// [`Store::create`]: crate::store::Store::create
+pub fn propose(
+    view: &View,
+    project: &Project,
+    diff: &DiffBundle,
+    limits: &BundleLimits,
+) -> Result<Changes, Error> {
+    check_base(&diff.base_ref, view.record().base_ref.as_deref())?;
+    let mut proposal = Proposal {
+        view,
+        project: &project.dir,
+        limits,
+        entries: BTreeMap::new(),
+        seen: HashSet::new(),
+        bytes: 0,
+    };
+    for patch in &diff.patches {
+        proposal.take(patch)?;
+    }
+    let entries = proposal.entries.into_values().collect();
+    Ok(scan::finish(entries, view, project)?)
+}
+
+/// `HEAD` is whatever the sandbox began with; anything else is the beginning of that commit's id.
+fn check_base(found: &str, recorded: Option<&str>) -> Result<(), Error> {
+    let is_beginning = |commit: &str| found.len() >= 7 && commit.starts_with(found);
+    if found == "HEAD" || recorded.is_some_and(is_beginning) {
+        return Ok(());
+    }
+    let expected = recorded.unwrap_or("no commit").to_owned();
+    Err(Error::BaseRef { found: found.escape_debug().to_string(), expected })
+}
+
+struct Proposal<'a> {
+    view: &'a View,
+    project: &'a Dir,
+    limits: &'a BundleLimits,
+    entries: BTreeMap<RelativePath, Entry>,
+    /// The paths that were changed.
+    seen: HashSet<RelativePath>,
+    bytes: u64,
+}
+
+/// What the project has at a path.
+struct Base {
+    node: Node,
+    /// A file's content, or a link's target.
+    content: Vec<u8>,
+    /// Whether the host changed it since the view was made.
+    conflict: bool,
+}
+
+impl Proposal<'_> {
+    fn take(&mut self, proposed: &DiffPatch) -> Result<(), Error> {
+        let path = &proposed.path;
+        if self.seen.contains(path) {
+            return Err(Error::Twice { path: path.quoted() });
+        }
+        let files = patch::parse(proposed.diff.as_bytes(), self.limits)
+            .map_err(|source| Error::Diff { path: path.quoted(), source })?;
+        let differs = |found| Error::Differs { path: path.quoted(), found };
+        let file = match files.as_slice() {
+            [file] => Some(file),
+            // All that a binary content needs is a path.
+            [] if proposed.binary_content.is_some() || proposed.operation == Operation::Delete => {
+                None
+            }
+            [] => return Err(differs("changes nothing")),
+            _ => return Err(differs("changes more than this file")),
+        };
+        if let Some(file) = file {
+            check_announced(file, proposed).map_err(differs)?;
+        }
+        let moved_from = file.filter(|file| file.operation == patch::Operation::Rename);
+        let source = match file.map(|file| file.operation) {
+            Some(patch::Operation::Rename | patch::Operation::Copy) => {
+                file.and_then(|file| file.old_path.as_ref()).unwrap_or(path)
+            }
+            _ => path,
+        };
+        let here = self.base(path)?;
+        let base = if source == path { None } else { self.base(source)? };
+        let from = if source == path { here.as_ref() } else { base.as_ref() };
+        let lacks = |reason| Error::DoesNotFit { path: path.quoted(), reason };
+        let is_new = proposed.operation == Operation::Add || source != path;
+        match (&here, from) {
+            (Some(_), _) if is_new => return Err(lacks("there is something already")),
+            (_, None) if !is_new || source != path => return Err(lacks("there is no such file")),
+            _ => {}
+        }
+        let change = if proposed.operation == Operation::Delete {
+            let old = here.as_ref().map(|base| base.node.clone()).ok_or_else(|| lacks("gone"))?;
+            if let Some(file) = file
+                && !file.binary
+                && !self.content(file, proposed, from)?.is_empty()
+            {
+                return Err(lacks("something would be left of it"));
+            }
+            Change::Delete { old }
+        } else {
+            let content = match file {
+                Some(file) => self.content(file, proposed, from)?,
+                None => proposed.binary_content.clone().unwrap_or_default(),
+            };
+            let new = self.put(path, content, mode(file, from))?;
+            match here.as_ref().map(|base| base.node.clone()) {
+                None => Change::Add { new },
+                Some(old) => Change::Modify { old, new },
+            }
+        };
+        if let (Some(_), Some(base)) = (moved_from, &base) {
+            let change = Change::Delete { old: base.node.clone() };
+            self.add(source.clone(), change, base.conflict)?;
+        }
+        let conflict = here.is_some_and(|base| base.conflict);
+        self.add(path.clone(), change, conflict)
+    }
+
+    /// The content after a patch.
+    fn content(
+        &self,
+        file: &FilePatch<'_>,
+        proposed: &DiffPatch,
+        base: Option<&Base>,
+    ) -> Result<Vec<u8>, Error> {
+        let fits_not = |reason| Error::DoesNotFit { path: proposed.path.quoted(), reason };
+        match &proposed.binary_content {
+            Some(content) => Ok(content.clone()),
+            None if file.binary => Err(fits_not("it is binary, and has no binaryContent")),
+            None => {
+                let base = base.map(|base| base.content.as_slice()).unwrap_or_default();
+                hunks::apply(base, &file.hunks).map_err(fits_not)
+            }
+        }
+    }
+
+    /// What the project has; `None` where nothing is.
+    fn base(&mut self, path: &RelativePath) -> Result<Option<Base>, Error> {
+        let failing = |source| match source {
+            beneath::Error::ThroughLink { .. } => Error::ThroughLink { path: path.quoted() },
+            source => Error::Read { path: path.quoted(), source },
+        };
+        let Some(stat) = self.project.stat(path).map_err(failing)? else { return Ok(None) };
+        let mode = stat.mode & 0o777;
+        let (node, content) = match stat.kind {
+            FileKind::File => {
+                self.count(stat.size)?;
+                let file = self.project.open_file(path).map_err(failing)?;
+                let mut content = Vec::new();
+                let read = file.take(self.limits.total_bytes + 1).read_to_end(&mut content);
+                read.map_err(|source| failing(io("read", path, source)))?;
+                let (hash, size) = (ContentHash::of(&content), content.len() as u64);
+                (Node::File { hash, size, mode }, content)
+            }
+            FileKind::Symlink => {
+                let target = self.project.read_link(path).map_err(failing)?;
+                (Node::Symlink { target: target.clone() }, target)
+            }
+            FileKind::Directory | FileKind::CharacterDevice | FileKind::Other => {
+                let reason = "there is something else than a file";
+                return Err(Error::DoesNotFit { path: path.quoted(), reason });
+            }
+        };
+        Ok(Some(Base { node, content, conflict: stat.changed > self.view.record().started }))
+    }
+
+    /// Puts new content into the view.
+    fn put(&mut self, path: &RelativePath, content: Vec<u8>, mode: u32) -> Result<Node, Error> {
+        if mode & LINK == LINK {
+            return Ok(Node::Symlink { target: content });
+        }
+        self.count(content.len() as u64)?;
+        self.make_parents(path)?;
+        let failing = |source| Error::Write { path: path.quoted(), source };
+        let mut file = self.view.changed().create_file(path, 0o600).map_err(failing)?;
+        file.write_all(&content).map_err(|source| failing(io("write", path, source)))?;
+        let (hash, size) = (ContentHash::of(&content), content.len() as u64);
+        Ok(Node::File { hash, size, mode: mode & 0o777 })
+    }
+
+    /// Makes the directories above a path in the view; those that the project lacks are changes.
+    fn make_parents(&mut self, path: &RelativePath) -> Result<(), Error> {
+        let parents: Vec<_> = std::iter::successors(path.parent(), RelativePath::parent).collect();
+        for parent in parents.into_iter().rev() {
+            let made = self.view.changed().mkdir(&parent, 0o700);
+            if made.as_ref().is_err_and(|e| e.kind() == Some(std::io::ErrorKind::AlreadyExists)) {
+                continue;
+            }
+            made.map_err(|source| Error::Write { path: parent.quoted(), source })?;
+            let there = self.project.stat(&parent);
+            match there.map_err(|source| Error::Read { path: parent.quoted(), source })? {
+                Some(stat) if stat.kind == FileKind::Directory => {}
+                Some(_) => {
+                    let reason = "what should be a directory is none";
+                    return Err(Error::DoesNotFit { path: path.quoted(), reason });
+                }
+                None => {
+                    let new = Node::Directory { mode: NEW_DIRECTORY };
+                    self.add(parent, Change::Add { new }, false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: RelativePath, change: Change, conflict: bool) -> Result<(), Error> {
+        if !self.seen.insert(path.clone()) {
+            return Err(Error::Twice { path: path.quoted() });
+        }
+        let entry = Entry {
+            path: path.clone(),
+            change,
+            renamed_from: None,
+            ignored: false,
+            refused: None,
+            executed_by: None,
+            conflict,
+        };
+        self.entries.insert(path, entry);
+        Ok(())
+    }
+
+    fn count(&mut self, size: u64) -> Result<(), Error> {
+        self.bytes = self.bytes.saturating_add(size);
+        let total = crate::validate::within;
+        Ok(total(self.bytes, "total_bytes", self.limits.total_bytes, self.limits)?)
+    }
+}
+
+/// Whether a diff is what it was announced as; what it does instead.
+fn check_announced(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'static str> {
+    let own = file.new_path.as_ref().or(file.old_path.as_ref());
+    if own != Some(&proposed.path) {
+        return Err("changes another path");
+    }
+    let fits = match file.operation {
+        patch::Operation::Add | patch::Operation::Copy => proposed.operation == Operation::Add,
+        patch::Operation::Delete => proposed.operation == Operation::Delete,
+        patch::Operation::Modify => proposed.operation == Operation::Modify,
+        // `git diff` tells a move as one diff; it both adds and modifies.
+        patch::Operation::Rename => proposed.operation != Operation::Delete,
+    };
+    if fits { Ok(()) } else { Err("does another operation") }
+}
+
+/// The mode afterwards: the patch's own, else the one before.
+fn mode(file: Option<&FilePatch<'_>>, base: Option<&Base>) -> u32 {
+    let before = base.map(|base| match base.node {
+        Node::File { mode, .. } => mode,
+        Node::Symlink { .. } | Node::Directory { .. } => LINK,
+    });
+    match (file.and_then(|file| file.new_mode), before) {
+        (Some(new), _) if new & LINK == LINK => LINK,
+        // Git knows only whether a file can be executed; the rest is as it was.
+        (Some(new), Some(before)) if before & LINK != LINK && new & 0o111 != 0 => {
+            before | (before & 0o444) >> 2
+        }
+        (Some(_), Some(before)) if before & LINK != LINK => before & !0o111,
+        (Some(new), _) => new & 0o777,
+        (None, Some(before)) => before,
+        (None, None) => NEW_FILE,
+    }
+}
+
+fn io(operation: &'static str, path: &RelativePath, source: std::io::Error) -> beneath::Error {
+    beneath::Error::Io { operation, path: path.quoted(), source }
+}
+
+#[cfg(test)]
+mod tests;
