@@ -98,7 +98,7 @@ fn run(input: &Value) -> Transcript {
         file["source"] = json!(repeat["text"].as_str().unwrap().repeat(times));
     }
     let input: Input = serde_json::from_value(input).unwrap();
-    execute(input, &Imports::default(), &built_in(), Box::new(|_| {}))
+    execute(input, &Imports::default(), &built_in())
 }
 
 fn expected(expect: &Value, transcript: &Transcript) -> Result<(), String> {

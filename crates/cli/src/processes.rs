@@ -1,5 +1,6 @@
-//! The processes that Stockade starts from itself: the local server, the keeper and its helpers. Nobody types their
-//! arguments, and what they say goes into the keeper's log.
+//! The processes that Stockade starts from itself: the local server, the keeper and its helpers, and
+//! what workers of snippets are forked from. Nobody types their arguments, and what they say goes
+//! into the keeper's log.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -7,11 +8,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use stockade_runtime::native::keeper::{self, Options, helpers};
+use stockade_script::worker::Program;
 
 use crate::server;
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
+/// The only argument of what workers of snippets are forked from.
+const SNIPPETS: &str = "__snippets";
 /// This very program, also where it was replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
@@ -25,7 +29,15 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
         let [data] = rest else { return Some(ExitCode::from(2)) };
         return Some(server::process(PathBuf::from(data)));
     }
+    if first == SNIPPETS {
+        return Some(ExitCode::from(stockade_snippet::worker::process()));
+    }
     (first == KEEPER).then(|| keeper(rest))
+}
+
+/// The program that workers of snippets are forked from.
+pub(crate) fn snippets() -> Program {
+    Program { path: OURSELVES.into(), arguments: vec![SNIPPETS.into()] }
 }
 
 fn keeper(arguments: &[OsString]) -> ExitCode {

@@ -7,6 +7,8 @@ mod library;
 mod position;
 mod source;
 
+pub mod fetch;
+pub mod outside;
 pub mod realm;
 pub mod worker;
 

@@ -9,7 +9,7 @@ mod services;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use rquickjs::{
 
 use crate::compile::Module;
 use crate::library::{LibraryModule, LibrarySet};
+use crate::outside::Outside;
 pub use failure::Failure;
 
 /// What a program may use.
@@ -33,10 +34,10 @@ pub struct Limits {
     pub heap_bytes: usize,
     /// Stack of the thread that the engine may use: deeper recursion is a `RangeError`.
     pub stack_bytes: usize,
+    /// Source of all modules together, those of the library set among them.
+    pub code_bytes: usize,
     /// All that it may write to its console.
     pub output_bytes: usize,
-    /// From the start to the end of a run, waiting included.
-    pub timeout: Duration,
 }
 
 impl Default for Limits {
@@ -44,8 +45,8 @@ impl Default for Limits {
         Self {
             heap_bytes: 32 << 20,
             stack_bytes: 512 << 10,
+            code_bytes: 16 << 20,
             output_bytes: 256 << 10,
-            timeout: Duration::from_secs(5),
         }
     }
 }
@@ -62,7 +63,7 @@ pub struct Program {
 
 impl Program {
     /// The modules of a library set alone.
-    pub fn of(library: &LibrarySet) -> Self {
+    fn of(library: &LibrarySet) -> Self {
         let mut program = Self::default();
         for LibraryModule { specifier, source, imports, .. } in &library.modules {
             let module = Module::plain(specifier, source.clone());
@@ -73,6 +74,10 @@ impl Program {
             program.links.extend(imports.iter().map(link));
         }
         program
+    }
+
+    fn code_bytes(&self) -> usize {
+        self.modules.values().map(|module| module.code.len()).sum()
     }
 }
 
@@ -87,6 +92,18 @@ pub enum Ended {
     TimedOut,
     /// The entry waits for something that nothing can bring about any more.
     NeverSettles,
+    /// It was not run, for there is more code than the limit.
+    TooMuchCode(CodeTooLarge),
+}
+
+/// More code than a realm takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the code is {bytes} bytes (max {limit_bytes})")]
+pub struct CodeTooLarge {
+    /// All modules together.
+    pub bytes: usize,
+    /// The limit.
+    pub limit_bytes: usize,
 }
 
 /// What came of a run.
@@ -102,15 +119,26 @@ pub struct Outcome {
 
 /// Why a realm could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the engine could not be started: {0}")]
-pub struct Error(String);
+pub enum Error {
+    /// The engine has not enough memory for its own objects.
+    #[error("the engine could not be started: {0}")]
+    Engine(String),
+    /// A module of the library set cannot be compiled.
+    #[error("the module \"{specifier}\" cannot be compiled: {why}")]
+    Library {
+        /// Which.
+        specifier: String,
+        /// What the engine says.
+        why: String,
+    },
+    /// The library set alone is too large.
+    #[error("the library set cannot be used: {0}")]
+    Code(CodeTooLarge),
+}
 
-/// Takes each line of the console: its level (`log`, `warn`, `error`) and its text.
-pub type Sink = Box<dyn FnMut(&str, &str)>;
-
-/// An engine that holds a program. See the [module](self).
+/// An engine, which runs one program. See the [module](self).
 pub struct Realm {
-    timers: Option<Timers>,
+    drives: Option<Drives>,
     // After what refers to it, so that it is freed last.
     context: Context,
     runtime: Runtime,
@@ -123,22 +151,28 @@ impl std::fmt::Debug for Realm {
     }
 }
 
-/// The two functions by which the realm's timers are driven.
-struct Timers {
+/// The functions by which the realm's timers and fetches are driven.
+struct Drives {
     due: Persistent<Function<'static>>,
     fire: Persistent<Function<'static>>,
+    settle: Persistent<Function<'static>>,
 }
 
 /// What the engine's callbacks share.
 struct State {
-    program: Program,
-    timeout: Duration,
+    code_limit_bytes: usize,
+    program: RefCell<Program>,
     started: Instant,
-    deadline: Cell<Instant>,
+    deadline: Cell<Option<Instant>>,
     expired: Cell<bool>,
     output_left: Cell<usize>,
     output_cut: Cell<bool>,
-    sink: RefCell<Sink>,
+    outside: RefCell<Option<Box<dyn Outside>>>,
+    /// Fetches that are not answered.
+    fetches: RefCell<BTreeSet<u32>>,
+    last_fetch: Cell<u32>,
+    /// Random bytes that were not used yet.
+    random: RefCell<Vec<u8>>,
     /// Unhandled rejections, by the hash of their promise.
     rejections: RefCell<Vec<(u64, Failure)>>,
 }
@@ -146,32 +180,41 @@ struct State {
 impl State {
     /// Whether the time is over; remembers it.
     fn is_over(&self) -> bool {
-        if Instant::now() >= self.deadline.get() {
+        if self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline) {
             self.expired.set(true);
         }
         self.expired.get()
     }
+
+    fn check_code(&self) -> Result<(), CodeTooLarge> {
+        let (bytes, limit_bytes) = (self.program.borrow().code_bytes(), self.code_limit_bytes);
+        if bytes > limit_bytes { Err(CodeTooLarge { bytes, limit_bytes }) } else { Ok(()) }
+    }
 }
 
 impl Realm {
-    /// Makes a realm for a program. Nothing of the program runs yet.
+    /// Makes a realm with a library set, whose modules are compiled from their source, and not run
+    /// before a program imports them.
     ///
     /// # Errors
-    /// When the engine has not enough memory for its own objects.
-    pub fn new(program: Program, limits: &Limits, sink: Sink) -> Result<Self, Error> {
-        let started = Instant::now();
+    /// When the set cannot be used, or the engine not be started.
+    pub fn new(library: &LibrarySet, limits: &Limits) -> Result<Self, Error> {
         let state = Rc::new(State {
-            program,
-            timeout: limits.timeout,
-            started,
-            deadline: Cell::new(started + limits.timeout),
+            code_limit_bytes: limits.code_bytes,
+            program: RefCell::new(Program::of(library)),
+            started: Instant::now(),
+            deadline: Cell::new(None),
             expired: Cell::new(false),
             output_left: Cell::new(limits.output_bytes),
             output_cut: Cell::new(false),
-            sink: RefCell::new(sink),
+            outside: RefCell::new(None),
+            fetches: RefCell::new(BTreeSet::new()),
+            last_fetch: Cell::new(0),
+            random: RefCell::new(Vec::new()),
             rejections: RefCell::new(Vec::new()),
         });
-        let failed = |error: rquickjs::Error| Error(error.to_string());
+        state.check_code().map_err(Error::Code)?;
+        let failed = |error: rquickjs::Error| Error::Engine(error.to_string());
         let runtime = Runtime::new().map_err(failed)?;
         runtime.set_memory_limit(limits.heap_bytes);
         runtime.set_max_stack_size(limits.stack_bytes);
@@ -185,14 +228,52 @@ impl Realm {
             },
         )));
         let context = Context::full(&runtime).map_err(failed)?;
-        let timers = context.with(|ctx| furnish(&ctx, &state).map_err(failed))?;
-        Ok(Self { timers: Some(timers), context, runtime, state })
+        let drives = context.with(|ctx| {
+            let drives = furnish(&ctx, &state).catch(&ctx);
+            drives.map_err(|error| Error::Engine(error.to_string()))
+        })?;
+        let realm = Self { drives: Some(drives), context, runtime, state };
+        for module in &library.modules {
+            realm.declare(module)?;
+        }
+        // What is garbage now would be copied by every process that is forked from here.
+        realm.runtime.run_gc();
+        Ok(realm)
     }
 
-    /// Runs a module to its end, with all that it waits for.
-    pub fn run(&self, entry: &str) -> Outcome {
-        self.state.deadline.set(Instant::now() + self.state.timeout);
-        let (ended, entry) = self.evaluate(entry);
+    /// Compiles a module of the library set.
+    fn declare(&self, module: &LibraryModule) -> Result<(), Error> {
+        let LibraryModule { specifier, source, .. } = module;
+        self.context.with(|ctx| {
+            let declared =
+                rquickjs::Module::declare(ctx.clone(), specifier.as_str(), source.as_str());
+            declared.catch(&ctx).map(drop).map_err(|error| Error::Library {
+                specifier: specifier.clone(),
+                why: self.failure(&ctx, error).to_string(),
+            })
+        })
+    }
+
+    /// Runs a program beside the library set, to the end of its entry with all that it waits for.
+    pub fn run(
+        &self,
+        program: Program,
+        entry: &str,
+        timeout: Duration,
+        outside: Box<dyn Outside>,
+    ) -> Outcome {
+        let mut all = self.state.program.borrow_mut();
+        all.modules.extend(program.modules);
+        all.links.extend(program.links);
+        drop(all);
+        // What was drawn before a fork would be drawn by every copy.
+        self.state.random.borrow_mut().clear();
+        self.state.outside.replace(Some(outside));
+        self.state.deadline.set(Some(Instant::now() + timeout));
+        let (ended, entry) = match self.state.check_code() {
+            Ok(()) => self.evaluate(entry),
+            Err(too_large) => (Ended::TooMuchCode(too_large), None),
+        };
         let rejections = self.state.rejections.take();
         let unhandled = rejections.into_iter().filter(|(promise, _)| Some(*promise) != entry);
         Outcome {
@@ -209,7 +290,7 @@ impl Realm {
     /// What it throws, or that its time was over.
     pub fn ask(&self, module: &str, function: &str, grace: Duration) -> Result<String, Failure> {
         self.state.expired.set(false);
-        self.state.deadline.set(Instant::now() + grace);
+        self.state.deadline.set(Some(Instant::now() + grace));
         self.context.with(|ctx| {
             let answer = rquickjs::Module::import(&ctx, module)
                 .and_then(|promise| promise.finish::<Object<'_>>())
@@ -242,7 +323,7 @@ impl Realm {
             let step = self.context.with(|ctx| self.step(&ctx, &promise));
             match step {
                 Step::Ended(ended, hash) => return (ended, hash),
-                Step::Wait(wait) => std::thread::sleep(wait.min(self.time_left())),
+                Step::Wait(wait) => self.wait(wait.min(self.time_left())),
             }
             if let Some(Err(failure)) = self.fire() {
                 return (Ended::Threw(failure), None);
@@ -267,6 +348,9 @@ impl Realm {
             },
             PromiseState::Pending => match self.due(ctx) {
                 Some(wait) => return Step::Wait(wait),
+                None if !self.state.fetches.borrow().is_empty() => {
+                    return Step::Wait(Duration::MAX);
+                }
                 None => Ended::NeverSettles,
             },
         };
@@ -274,18 +358,37 @@ impl Realm {
         Step::Ended(ended, Some(hash))
     }
 
+    /// Waits for the outside, and lets the program have what comes.
+    fn wait(&self, timeout: Duration) {
+        let mut outside = self.state.outside.borrow_mut();
+        let Some(answer) = outside.as_mut().and_then(|outside| outside.wait(timeout)) else {
+            return;
+        };
+        drop(outside);
+        if !self.state.fetches.borrow_mut().remove(&answer.id) {
+            return;
+        }
+        self.context.with(|ctx| {
+            let settle = self.drives.as_ref().map(|drives| drives.settle.clone().restore(&ctx));
+            if let Some(Ok(settle)) = settle {
+                // Out of memory, the program waits for its end.
+                drop(services::settle(&ctx, &settle, answer).catch(&ctx));
+            }
+        });
+    }
+
     /// How long until the next timer, if there is one.
     fn due(&self, ctx: &Ctx<'_>) -> Option<Duration> {
-        let due = self.timers.as_ref()?.due.clone().restore(ctx).ok()?;
+        let due = self.drives.as_ref()?.due.clone().restore(ctx).ok()?;
         let milliseconds = due.call::<_, f64>(()).ok()?;
         Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()
     }
 
     /// Calls the next timer when it is due; what it throws ends the run.
     fn fire(&self) -> Option<Result<(), Failure>> {
-        let timers = self.timers.as_ref()?;
+        let drives = self.drives.as_ref()?;
         self.context.with(|ctx| {
-            let fire = timers.fire.clone().restore(&ctx).ok()?;
+            let fire = drives.fire.clone().restore(&ctx).ok()?;
             let fired = fire.call::<_, ()>(()).catch(&ctx);
             let over = self.state.is_over();
             (!over).then(|| fired.map_err(|error| self.failure(&ctx, error)))
@@ -293,18 +396,19 @@ impl Realm {
     }
 
     fn time_left(&self) -> Duration {
-        self.state.deadline.get().saturating_duration_since(Instant::now())
+        let deadline = self.state.deadline.get();
+        deadline.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()))
     }
 
     fn failure<'js>(&self, ctx: &Ctx<'js>, error: rquickjs::CaughtError<'js>) -> Failure {
-        Failure::of(ctx, error, &self.state.program)
+        Failure::of(ctx, error, &self.state.program.borrow())
     }
 }
 
 impl Drop for Realm {
     /// What refers to the engine's values goes before the engine.
     fn drop(&mut self) {
-        self.timers = None;
+        self.drives = None;
     }
 }
 
@@ -314,15 +418,21 @@ enum Step {
 }
 
 /// Gives a realm what it has besides the language, and takes away what makes code of text.
-fn furnish<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Timers> {
+fn furnish<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Drives> {
     let host = services::host(ctx, state)?;
     let drives: Object<'_> =
         part(ctx, "prelude", include_str!("realm/prelude.js"))?.call((host.clone(),))?;
-    part(ctx, "web", include_str!("realm/web.js"))?.call::<_, ()>((host,))?;
+    part(ctx, "web", include_str!("realm/web.js"))?.call::<_, ()>((host.clone(),))?;
+    let fetches: Object<'_> = part(ctx, "fetch", include_str!("realm/fetch.js"))?.call((host,))?;
     part(ctx, "lock", include_str!("realm/lock.js"))?.call::<_, ()>(())?;
-    let due: Function<'_> = drives.get("due")?;
-    let fire: Function<'_> = drives.get("fire")?;
-    Ok(Timers { due: Persistent::save(ctx, due), fire: Persistent::save(ctx, fire) })
+    let save = |from: &Object<'js>, name: &str| {
+        from.get::<_, Function<'js>>(name).map(|function| Persistent::save(ctx, function))
+    };
+    Ok(Drives {
+        due: save(&drives, "due")?,
+        fire: save(&drives, "fire")?,
+        settle: save(&fetches, "settle")?,
+    })
 }
 
 /// One of our own scripts: an expression that is a function.
@@ -344,7 +454,7 @@ fn track<'js>(
         state.rejections.borrow_mut().retain(|(rejected, _)| *rejected != promise);
         return;
     }
-    let failure = Failure::of_value(ctx, reason, &state.program);
+    let failure = Failure::of_value(ctx, reason, &state.program.borrow());
     let mut rejections = state.rejections.borrow_mut();
     // A program that rejects without end is told of once.
     if rejections.len() < MAX_REJECTIONS {
@@ -372,7 +482,8 @@ impl Resolver for Modules {
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<String> {
-        let Program { modules, links } = &self.0.program;
+        let program = self.0.program.borrow();
+        let Program { modules, links } = &*program;
         if let Some(found) = links.get(&(base.to_owned(), name.to_owned())) {
             return Ok(found.clone());
         }
@@ -391,8 +502,9 @@ impl Loader for Modules {
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<rquickjs::Module<'js, Declared>> {
-        let module = self.0.program.modules.get(name);
-        let module = module.ok_or_else(|| rquickjs::Error::new_loading(name))?;
-        rquickjs::Module::declare(ctx.clone(), name, module.code.as_str())
+        // The engine may ask for the next module while it has this one.
+        let code = self.0.program.borrow().modules.get(name).map(|module| module.code.clone());
+        let code = code.ok_or_else(|| rquickjs::Error::new_loading(name))?;
+        rquickjs::Module::declare(ctx.clone(), name, code)
     }
 }

@@ -1,107 +1,168 @@
-//! A worker: a process of its own behind all walls of a jail, with no network, no file and no
-//! variable, that serves one request and is gone. It is forked, not executed: what the calling
-//! process holds in memory it could read, so the caller has nothing in memory that it may not know.
+//! Workers: processes of their own behind all walls of a jail, with no network, no file and no
+//! variable, each of which serves one call and is gone. They are forked from a zygote, which has
+//! prepared what they all need; it runs in a jail of its own, and nothing of the caller's memory is
+//! in it, for it comes from a program that was just executed.
+//!
+//! The caller speaks to each worker over one stream ([`wire`]). Every word of a worker is checked,
+//! and what it wants from the outside is done by the caller, who may refuse.
 
-use std::ffi::CString;
-use std::io::{self, Seek as _, Write as _};
+mod call;
+mod inside;
+pub mod wire;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stockade_jail::rlimits::ResourceLimits;
-use stockade_jail::{
-    self as jail, Command, Identity, JailSpec, Payload, Signals, Sink, Source, Streams,
-    Supervision, Task, identity,
-};
+use stockade_jail::zygote::{self, NotReady, Requests, Work};
+use stockade_jail::{Identity, JailSpec, Source, Task};
 
-pub use stockade_jail::{Captured, Ending, Error as JailError};
+pub use call::{Call, Ended, Told};
+pub use inside::Wire;
+pub use stockade_jail::Error as JailError;
+pub use stockade_jail::zygote::{NotReady as NoZygote, Raised, Serve};
 
-/// Who a worker is inside when it has a range of ids.
-const USER: u32 = 1_000;
-/// The engine, and threads for it.
-const PROCESSES: u64 = 16;
-/// All of its memory; the engine's heap has a limit of its own, far below.
-const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
-/// How much of what it says when it fails is kept.
-const ERROR_BYTES: usize = 4 << 10;
-/// How long it may take to end when it was asked to.
-const GRACE: Duration = Duration::from_secs(1);
+/// The stack on which files are read: deep nesting takes its share of it.
+const STACK_BYTES: usize = 64 << 20;
+/// All memory that a worker may have for itself: its stack, the engine's heap, which has a limit of
+/// its own far below, and what reading files takes.
+const DATA_BYTES: u64 = 256 << 20;
+/// Workers, and the zygote's own threads.
+const PROCESSES: u64 = 300;
+/// Processor time of a worker: more than any call may last.
+const CPU_SECONDS: u64 = 20;
+/// How long preparing may take, on a machine under heavy load.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a zygote may take to end once nobody asks it any more.
+const GRACE: Duration = Duration::from_secs(2);
 
-/// What is asked of a worker.
-#[derive(Debug)]
-pub struct Request<'a> {
-    /// Runs in the worker: reads the input from its standard input, answers on its standard output,
-    /// and gives the exit code.
-    pub serve: fn() -> u8,
-    /// What it reads.
-    pub input: &'a [u8],
-    /// The time after which it is killed.
-    pub timeout: Duration,
-    /// The most that it may answer; what is more is lost.
-    pub answer_bytes: usize,
+/// The program that becomes a zygote, when its first action is to call [`process`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
 }
 
-/// What a worker left. Every byte is what the worker wanted it to be.
+/// A zygote that has prepared its workers. Dropping it ends them all.
 #[derive(Debug)]
-pub struct Answer {
-    /// What it wrote to its standard output.
-    pub output: Captured,
-    /// What it wrote to its standard error.
-    pub error: Captured,
-    /// How it ended.
-    pub ending: Ending,
+pub struct Zygote {
+    requests: Option<Requests>,
+    raised: Raised,
+    process: Child,
 }
 
 /// Why there was no worker.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No ids could be had for it.
-    #[error("find ids for a worker")]
-    Identity(#[source] identity::Error),
-    /// Its input could not be laid down.
-    #[error("hand a worker its input")]
+    /// What was to be prepared could not be handed over.
+    #[error("hand a zygote what it is to prepare")]
     Input(#[source] io::Error),
-    /// Signals could not be held back.
-    #[error("hold signals back")]
-    Signals(#[source] io::Error),
-    /// The jail could not be raised, or failed.
-    #[error("jail a worker")]
-    Jail(#[source] jail::Error),
+    /// The program could not be started.
+    #[error("start the program that becomes a zygote")]
+    Start(#[source] io::Error),
+    /// It does not serve.
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
+    /// It is gone.
+    #[error("fork a worker")]
+    Fork(#[source] io::Error),
+    /// The stream to a worker failed here.
+    #[error("speak to a worker")]
+    Wire(#[source] io::Error),
 }
 
-/// Has a request served by a new worker, and waits for its end. The calling process must have a
-/// single thread.
-///
-/// # Errors
-/// When a wall cannot be raised: nothing has been served then.
-pub fn call(request: &Request<'_>) -> Result<Answer, Error> {
-    let signals = Signals::hold().map_err(Error::Signals)?;
-    let identity = Identity::of_caller().map_err(Error::Identity)?;
-    let (user, group) = match &identity {
-        Identity::Own { user, group } => (*user, *group),
-        Identity::Range(_) => (USER, USER),
-    };
-    let mut input = std::fs::File::from(
-        memfd_create("request", MemfdFlags::CLOEXEC).map_err(|e| Error::Input(e.into()))?,
-    );
-    input.write_all(request.input).and_then(|()| input.rewind()).map_err(Error::Input)?;
-    let command = Command {
-        payload: Payload::Function(request.serve),
-        environment: Vec::new(),
-        working_directory: CString::from(c"/"),
-        user,
-        group,
-        not_before: None,
-    };
-    let spec = JailSpec {
+impl Zygote {
+    /// Starts a zygote, and waits until it has prepared its workers.
+    ///
+    /// # Errors
+    /// Why it does not serve.
+    pub fn start(program: &Program, prepared: &[u8]) -> Result<Self, Error> {
+        let input = memfd_create("prepared", MemfdFlags::CLOEXEC);
+        let mut input = File::from(input.map_err(|error| Error::Input(error.into()))?);
+        input.write_all(prepared).map_err(Error::Input)?;
+        let (requests, theirs) = Requests::pair().map_err(Error::Start)?;
+        let process = Command::new(&program.path)
+            .args(&program.arguments)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(Error::Start)?;
+        // Ends the process from here on, whatever happens.
+        let mut zygote =
+            Self { requests: None, raised: Raised { namespaces: false, landlock: 0 }, process };
+        zygote.raised = requests.prepare(input.as_fd(), PATIENCE)?;
+        zygote.requests = Some(requests);
+        Ok(zygote)
+    }
+
+    /// What stands around its workers.
+    pub const fn raised(&self) -> Raised {
+        self.raised
+    }
+}
+
+impl Zygote {
+    /// Waits for the end of the process, a while.
+    fn ends_by_itself(&self) -> bool {
+        let Ok(process) = pidfd_open(Pid::from_child(&self.process), PidfdFlags::empty()) else {
+            return false;
+        };
+        let timeout = Timespec::try_from(GRACE).ok();
+        matches!(poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()), Ok(1..))
+    }
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        // It ends when nobody can ask it any more.
+        self.requests = None;
+        if !self.ends_by_itself() {
+            // Fails only when it is gone.
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+    }
+}
+
+/// Is the process of a zygote, from its first action to its end: standard input is the socket on
+/// which workers are asked for. The exit code.
+pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
+    let Ok((requests, identity)) = stand_alone() else { return 1 };
+    zygote::run(JailSpec {
         identity,
         root: Source::Empty,
         root_writable: false,
         mounts: Vec::new(),
         hostname: "worker".to_owned(),
-        task: Task::Once { command, streams: Streams::Pipes },
+        task: Task::Fork(Work {
+            requests,
+            prepare,
+            stack_bytes: STACK_BYTES,
+            worker: ResourceLimits {
+                open_files: Some(64),
+                file_bytes: Some(0),
+                data_bytes: Some(DATA_BYTES),
+                cpu_seconds: Some(CPU_SECONDS),
+                locked_bytes: Some(0),
+                message_queue_bytes: Some(0),
+                ..ResourceLimits::default()
+            },
+        }),
         rlimits: ResourceLimits {
             processes: Some(PROCESSES),
-            address_space_bytes: Some(ADDRESS_SPACE_BYTES),
             file_bytes: Some(0),
             ..ResourceLimits::default()
         },
@@ -109,18 +170,13 @@ pub fn call(request: &Request<'_>) -> Result<Answer, Error> {
         kept: Vec::new(),
         areas: None,
         landlock_optional: false,
-    };
-    let jail = jail::launch(spec).map_err(Error::Jail)?;
-    let supervision = Supervision {
-        input: Some(input.into()),
-        output: Sink::Capture(request.answer_bytes),
-        error: Sink::Capture(ERROR_BYTES),
-        timeout: Some(request.timeout),
-        output_limit_bytes: None,
-        grace: GRACE,
-        terminal: None,
-        watches: Vec::new(),
-    };
-    let outcome = jail::supervise(jail, supervision, signals).map_err(Error::Jail)?;
-    Ok(Answer { output: outcome.output, error: outcome.error, ending: outcome.ending })
+    })
+}
+
+/// Takes the socket from standard input, which it leaves empty.
+fn stand_alone() -> io::Result<(OwnedFd, Identity)> {
+    let requests = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok((requests, Identity::of_caller().map_err(io::Error::other)?))
 }

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use stockade_script::realm::{Ended, Failure, Limits, Program, Realm, Sink};
+use stockade_script::outside::{Console, Outside};
+use stockade_script::realm::{Ended, Failure, Limits, Program, Realm};
 use stockade_script::{Fault, LibrarySet, Module, resolve};
 
 use crate::imports::Imports;
@@ -23,40 +24,74 @@ const GRACE: Duration = Duration::from_millis(250);
 /// The most that facts and derivations may be, as JSON.
 const MAX_SNAPSHOT_BYTES: usize = 1 << 20;
 
-/// Takes each line of the console as it is written.
-pub type Lines = Box<dyn FnMut(&str)>;
+/// A snippet that was checked and linked.
+pub(crate) struct Ready {
+    program: Program,
+    timeout: Duration,
+    remark: Option<String>,
+}
 
-/// Runs a snippet in this process and this thread, to its end.
-pub fn execute(input: Input, imports: &Imports, library: &LibrarySet, lines: Lines) -> Transcript {
+/// Runs a snippet in this process and this thread, to its end, without a network.
+pub fn execute(input: Input, imports: &Imports, library: &LibrarySet) -> Transcript {
+    let ready = match read(input, imports, library) {
+        Ok(ready) => ready,
+        Err(refused) => return *refused,
+    };
+    let realm = match Realm::new(library, &Limits::default()) {
+        Ok(realm) => realm,
+        Err(error) => return Transcript::failed(error.to_string()),
+    };
+    let logs = Rc::new(RefCell::new(Vec::new()));
+    let kept = Rc::clone(&logs);
+    let console =
+        move |level: &str, text: &str| kept.borrow_mut().push(format!("[{level}] {text}"));
+    let transcript = run(ready, &realm, Box::new(Console(console)));
+    drop(realm);
+    Transcript { logs: logs.take(), ..transcript }
+}
+
+/// Checks and links the files of a snippet; else the transcript of the refusal.
+pub(crate) fn read(
+    input: Input,
+    imports: &Imports,
+    library: &LibrarySet,
+) -> Result<Ready, Box<Transcript>> {
+    let refused = |phase, code, errors| Err(Box::new(Transcript::refused(phase, code, errors)));
     let payload = match Payload::new(input) {
         Ok(payload) => payload,
         Err(error) => {
-            let errors = vec![error.to_string()];
-            return Transcript::refused(Phase::Input, ErrorCode::InputInvalid, errors);
+            return refused(Phase::Input, ErrorCode::InputInvalid, vec![error.to_string()]);
         }
     };
     let modules = match check(payload.files(), imports) {
         Ok(modules) => modules,
         Err(faults) => {
             let errors = faults.iter().map(Fault::to_string).collect();
-            return Transcript::refused(Phase::Validate, ErrorCode::ValidationFailed, errors);
+            return refused(Phase::Validate, ErrorCode::ValidationFailed, errors);
         }
     };
-    let program = match link(modules, library) {
-        Ok(program) => program,
+    let uses_library = modules
+        .iter()
+        .flat_map(|module| &module.imports)
+        .any(|import| library.exports(&import.specifier));
+    match link(modules, library) {
+        Ok(program) => Ok(Ready {
+            program,
+            timeout: payload.timeout(),
+            remark: library.remark.clone().filter(|_| uses_library),
+        }),
         Err(errors) => {
             let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
             let errors = errors.join("\n");
             let error = format!("bundle failed: Build failed with {count} error{s}:\n{errors}");
-            return Transcript::refused(Phase::Bundle, ErrorCode::BundleFailed, vec![error]);
+            refused(Phase::Bundle, ErrorCode::BundleFailed, vec![error])
         }
-    };
-    run(program, payload.timeout(), library, lines)
+    }
 }
 
-/// Finds what each import means, and everything of the library.
+/// Finds what each import means.
 fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<String>> {
-    let mut program = Program::of(library);
+    let mut program = Program::default();
     let mut errors = Vec::new();
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     for module in modules {
@@ -86,28 +121,12 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
     if errors.is_empty() { Ok(program) } else { Err(errors) }
 }
 
-fn run(program: Program, timeout: Duration, library: &LibrarySet, mut lines: Lines) -> Transcript {
-    let uses_library = program.links.iter().any(|((importer, _), name)| {
-        let is_ours = library.modules.iter().any(|module| module.specifier == *importer);
-        library.exports(name) && !is_ours
-    });
-    let logs = Rc::new(RefCell::new(Vec::new()));
-    let kept = Rc::clone(&logs);
-    let sink: Sink = Box::new(move |level, text| {
-        let line = format!("[{level}] {text}");
-        lines(&line);
-        kept.borrow_mut().push(line);
-    });
+/// Runs a snippet in a realm that holds its library set. The lines of its console are the
+/// outside's to keep: the transcript has none.
+pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Transcript {
+    let Ready { program, timeout, remark } = ready;
     let started = Instant::now();
-    let limits = Limits { timeout, ..Limits::default() };
-    let realm = match Realm::new(program, &limits, sink) {
-        Ok(realm) => realm,
-        Err(error) => {
-            let errors = vec![error.to_string()];
-            return Transcript::refused(Phase::Run, ErrorCode::WorkerError, errors);
-        }
-    };
-    let outcome = realm.run(ENTRY);
+    let outcome = realm.run(program, ENTRY, timeout, outside);
     let mut errors = Vec::new();
     let mut code = None;
     match outcome.ended {
@@ -128,20 +147,24 @@ fn run(program: Program, timeout: Duration, library: &LibrarySet, mut lines: Lin
                     .to_owned(),
             );
         }
+        Ended::TooMuchCode(too_large) => {
+            code = Some(ErrorCode::CodeTooLarge);
+            errors.push(too_large.to_string());
+        }
     }
     for failure in &outcome.unhandled {
         code = code.or(Some(ErrorCode::RuntimeError));
         errors.push(format!("unhandled rejection: {}", rendered(failure)));
     }
-    let held = snapshot(&realm, &mut errors);
-    drop(realm);
+    let held = snapshot(realm, &mut errors);
     let mut warnings = Vec::new();
     if outcome.output_cut {
-        warnings.push(format!("output after the first {} bytes is lost", limits.output_bytes));
+        let kept = Limits::default().output_bytes;
+        warnings.push(format!("output after the first {kept} bytes is lost"));
     }
-    warnings.extend(library.remark.clone().filter(|_| uses_library));
+    warnings.extend(remark);
     Transcript {
-        logs: logs.take(),
+        logs: Vec::new(),
         facts: held.facts,
         derived: held.derived,
         error_code: code.or_else(|| (!errors.is_empty()).then_some(ErrorCode::RuntimeError)),

@@ -54,6 +54,8 @@ pub enum ErrorCode {
     RuntimeError,
     /// The snippet waits for something that cannot happen.
     NeverSettles,
+    /// Its code, with that of the library set, is more than a realm takes.
+    CodeTooLarge,
     /// Its time was over.
     Timeout,
     /// Whoever asked has taken it back.
@@ -76,6 +78,11 @@ impl Transcript {
             error_code: Some(code),
             warnings: Vec::new(),
         }
+    }
+
+    /// The transcript of a run that what runs snippets has failed.
+    pub(crate) fn failed(error: String) -> Self {
+        Self::refused(Phase::Run, ErrorCode::WorkerError, vec![error])
     }
 
     /// Whether everything went well.

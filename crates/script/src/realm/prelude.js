@@ -5,6 +5,15 @@
   const define = (name, value) =>
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 
+  // Bytes as a text with one character for each, which is how the host takes them.
+  host.narrow = (bytes) => {
+    const pieces = [];
+    for (let at = 0; at < bytes.length; at += 8192) {
+      pieces.push(String.fromCharCode(...bytes.subarray(at, at + 8192)));
+    }
+    return pieces.join("");
+  };
+
   // Texts stay as they are; stores and snapshots are shown by what they hold.
   const shown = (value) => {
     if (typeof value !== "object" || value === null) return String(value);
@@ -107,6 +116,7 @@
   };
   define("structuredClone", (value) => clone(value, new Map()));
 
+  Math.random = () => host.draw();
   define("crypto", {
     getRandomValues(array) {
       const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
@@ -144,7 +154,7 @@
       const bytes = ArrayBuffer.isView(view)
         ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength)
         : new Uint8Array(view);
-      const text = host.decode(Array.from(bytes), this.#fatal);
+      const text = host.decode(host.narrow(bytes), this.#fatal);
       if (text === undefined) throw new TypeError("the bytes are not valid UTF-8");
       return text;
     }

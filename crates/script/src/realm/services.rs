@@ -1,13 +1,15 @@
-//! What the realm's own scripts ask of the host: output, the clock, randomness, texts and URLs.
-//! Nothing here opens or reaches anything.
+//! What the realm's own scripts ask of the host: output, the clock, randomness, texts, URLs and
+//! fetches. Nothing here opens or reaches anything: fetches are handed to the outside.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use rquickjs::function::Opt;
-use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray};
+use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Undefined};
 use url::{Url, form_urlencoded, quirks};
 
 use super::State;
+use crate::outside::{Answer, Redirect, Request, Response};
 
 /// The parts of a URL that can be read and set.
 const URL_PARTS: &[&str] = &[
@@ -17,6 +19,9 @@ const URL_PARTS: &[&str] = &[
 
 /// The most random bytes that are given at once.
 const MAX_RANDOM_BYTES: usize = 65_536;
+
+/// How many are drawn at once for `Math.random()`.
+const DRAWN_BYTES: usize = 1_024;
 
 /// The object that our scripts are called with.
 pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>> {
@@ -28,6 +33,9 @@ pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>
     let now = move || clock.started.elapsed().as_secs_f64() * 1_000.0;
     host.set("now", Function::new(ctx.clone(), now)?)?;
     host.set("random", Function::new(ctx.clone(), random)?)?;
+    let draws = Rc::clone(state);
+    let draw = move |ctx: Ctx<'_>| draws.draw(&ctx);
+    host.set("draw", Function::new(ctx.clone(), draw)?)?;
     host.set("encode", Function::new(ctx.clone(), encode)?)?;
     host.set("decode", Function::new(ctx.clone(), decode)?)?;
     host.set("urlParts", URL_PARTS.to_vec())?;
@@ -36,7 +44,33 @@ pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>
     host.set("setUrlPart", Function::new(ctx.clone(), set_url_part)?)?;
     host.set("parseQuery", Function::new(ctx.clone(), parse_query)?)?;
     host.set("writeQuery", Function::new(ctx.clone(), write_query)?)?;
+    let fetches = Rc::clone(state);
+    let fetch = move |ctx: Ctx<'js>, method, url, headers, body, redirect| {
+        fetches.fetch(&ctx, (method, url), headers, body, redirect)
+    };
+    host.set("fetch", Function::new(ctx.clone(), fetch)?)?;
+    let aborts = Rc::clone(state);
+    let abort = move |id: u32| aborts.abort(id);
+    host.set("abort", Function::new(ctx.clone(), abort)?)?;
     Ok(host)
+}
+
+/// Lets a program have the answer to a fetch of its own.
+pub(super) fn settle<'js>(ctx: &Ctx<'js>, settle: &Function<'js>, answer: Answer) -> Result<()> {
+    let Response { status, status_text, url, redirected, headers, body } = match answer.result {
+        Ok(response) => response,
+        Err(why) => return settle.call((answer.id, why)),
+    };
+    let head = Object::new(ctx.clone())?;
+    head.set("status", status)?;
+    head.set("statusText", status_text)?;
+    head.set("url", url)?;
+    head.set("redirected", redirected)?;
+    let headers = headers.into_iter().map(|(name, value)| vec![name, value]);
+    head.set("headers", headers.collect::<Vec<_>>())?;
+    // Copied into the engine's heap, which has a limit.
+    head.set("body", TypedArray::<u8>::new_copy(ctx.clone(), body)?)?;
+    settle.call((answer.id, Undefined, head))
 }
 
 impl State {
@@ -49,29 +83,110 @@ impl State {
             return;
         };
         self.output_left.set(left);
-        if let Ok(mut sink) = self.sink.try_borrow_mut() {
-            sink(level, text);
+        if let Ok(mut outside) = self.outside.try_borrow_mut()
+            && let Some(outside) = outside.as_mut()
+        {
+            outside.write(level, text);
+        }
+    }
+
+    /// A number from 0 to 1, as `Math.random()` gives. The engine's own would be the same in every
+    /// process that is forked from one.
+    fn draw(&self, ctx: &Ctx<'_>) -> Result<f64> {
+        let mut left = self.random.borrow_mut();
+        if left.len() < size_of::<u32>() {
+            left.resize(DRAWN_BYTES, 0);
+            if !fill(&mut left) {
+                left.clear();
+                return Err(no_randomness(ctx));
+            }
+        }
+        let (rest, bytes) = left.split_last_chunk().ok_or_else(|| no_randomness(ctx))?;
+        let number = f64::from(u32::from_le_bytes(*bytes)) / (f64::from(u32::MAX) + 1.0);
+        let rest = rest.len();
+        left.truncate(rest);
+        Ok(number)
+    }
+
+    fn fetch(
+        &self,
+        ctx: &Ctx<'_>,
+        (method, url): (String, String),
+        headers: Vec<Vec<String>>,
+        body: Option<String>,
+        redirect: u8,
+    ) -> Result<u32> {
+        let pair = |pair: Vec<String>| <[String; 2]>::try_from(pair).ok();
+        let headers = headers.into_iter().filter_map(pair).map(|[name, value]| (name, value));
+        let request = Request {
+            method,
+            url,
+            headers: headers.collect(),
+            body: body.as_deref().map(bytes),
+            redirect: match redirect {
+                1 => Redirect::Error,
+                2 => Redirect::Manual,
+                _ => Redirect::Follow,
+            },
+        };
+        let id = self.last_fetch.get().wrapping_add(1);
+        self.last_fetch.set(id);
+        let begun = match self.outside.borrow_mut().as_mut() {
+            Some(outside) => outside.fetch(id, request),
+            None => Err("nothing can be fetched yet".to_owned()),
+        };
+        begun.map_err(|why| Exception::throw_type(ctx, &why))?;
+        self.fetches.borrow_mut().insert(id);
+        Ok(id)
+    }
+
+    fn abort(&self, id: u32) {
+        if self.fetches.borrow_mut().remove(&id)
+            && let Some(outside) = self.outside.borrow_mut().as_mut()
+        {
+            outside.abort(id);
         }
     }
 }
 
+/// Fills a buffer with random bytes by the kernel's call alone, which is all that a worker may make.
+fn fill(mut bytes: &mut [u8]) -> bool {
+    while !bytes.is_empty() {
+        match rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty()) {
+            Ok(filled) => bytes = bytes.split_at_mut(filled).1,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+fn no_randomness(ctx: &Ctx<'_>) -> rquickjs::Error {
+    Exception::throw_message(ctx, "no randomness can be had")
+}
+
 fn random<'js>(ctx: Ctx<'js>, count: usize) -> Result<TypedArray<'js, u8>> {
     let mut bytes = vec![0; count.min(MAX_RANDOM_BYTES)];
-    if getrandom::fill(&mut bytes).is_err() {
-        return Err(Exception::throw_message(&ctx, "no randomness can be had"));
+    if !fill(&mut bytes) {
+        return Err(no_randomness(&ctx));
     }
-    TypedArray::new(ctx, bytes)
+    TypedArray::new_copy(ctx, bytes)
 }
 
 fn encode<'js>(ctx: Ctx<'js>, text: String) -> Result<TypedArray<'js, u8>> {
-    TypedArray::new(ctx, text.into_bytes())
+    TypedArray::new_copy(ctx, text.into_bytes())
 }
 
-fn decode(bytes: Vec<u8>, fatal: bool) -> Option<String> {
-    match String::from_utf8(bytes) {
-        Ok(text) => Some(text),
-        Err(_) if fatal => None,
-        Err(error) => Some(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+/// The bytes of a text that has one character for each: how bytes come out of the engine, whose
+/// memory is not looked at.
+fn bytes(text: &str) -> Vec<u8> {
+    text.chars().map(|character| u8::try_from(character).unwrap_or_default()).collect()
+}
+
+fn decode(text: String, fatal: bool) -> Option<String> {
+    match String::from_utf8_lossy(&bytes(&text)) {
+        Cow::Owned(_) if fatal => None,
+        text => Some(text.into_owned()),
     }
 }
 

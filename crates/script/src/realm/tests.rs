@@ -3,6 +3,7 @@
 use super::*;
 use crate::SourceFile;
 use crate::compile::{Finding, Inspector, compile};
+use crate::outside::{Answer, Console, Request, Response};
 use crate::syntax::Scoping;
 use crate::syntax::tree::ast::Program as Tree;
 
@@ -13,7 +14,9 @@ impl Inspector for Lenient {
     fn transformed(&mut self, _: &Tree<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
 }
 
-fn run_with(files: &[(&str, &str)], limits: &Limits) -> (Outcome, Vec<String>) {
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+fn run_with(files: &[(&str, &str)], timeout: Duration) -> (Outcome, Vec<String>) {
     let mut program = Program::default();
     for (path, source) in files {
         let file = SourceFile { path: (*path).to_owned(), source: (*source).to_owned() };
@@ -29,16 +32,17 @@ fn run_with(files: &[(&str, &str)], limits: &Limits) -> (Outcome, Vec<String>) {
     }
     let lines = Rc::new(RefCell::new(Vec::new()));
     let kept = Rc::clone(&lines);
-    let sink: Sink =
-        Box::new(move |level, text| kept.borrow_mut().push(format!("{level}: {text}")));
-    let realm = Realm::new(program, limits, sink).unwrap();
-    let outcome = realm.run("main.ts");
+    let console = move |level: &str, text: &str| {
+        kept.borrow_mut().push(format!("{level}: {text}"));
+    };
+    let realm = Realm::new(&LibrarySet::default(), &Limits::default()).unwrap();
+    let outcome = realm.run(program, "main.ts", timeout, Box::new(Console(console)));
     drop(realm);
     (outcome, lines.take())
 }
 
 fn run(source: &str) -> (Outcome, Vec<String>) {
-    run_with(&[("main.ts", source)], &Limits::default())
+    run_with(&[("main.ts", source)], TIMEOUT)
 }
 
 /// The lines of a program that ends well.
@@ -55,7 +59,7 @@ fn modules_import_each_other_and_nothing_else() {
         ("lib/two.ts", "import { one } from \"../one.js\"; export const two = one + one;"),
         ("one.js", "export const one = await Promise.resolve(1);"),
     ];
-    let (outcome, lines) = run_with(&files, &Limits::default());
+    let (outcome, lines) = run_with(&files, TIMEOUT);
     assert_eq!((outcome.ended, lines), (Ended::Settled, vec!["log: 2".to_owned()]));
     let outcome = run("import(\"std\").catch((e) => console.log(String(e)));").0;
     assert_eq!(outcome.ended, Ended::Settled);
@@ -76,7 +80,7 @@ fn an_error_is_told_where_the_user_wrote_it() {
 
 #[test]
 fn a_run_ends_whatever_a_program_does() {
-    let limits = Limits { timeout: Duration::from_millis(300), ..Limits::default() };
+    let short = Duration::from_millis(300);
     for source in [
         "console.log(\"before\"); for (;;) {}",
         "console.log(\"before\"); const f = () => { Promise.resolve().then(f); }; f(); await new Promise(() => {});",
@@ -86,12 +90,12 @@ fn a_run_ends_whatever_a_program_does() {
         "console.log(\"before\"); /(a*)*$/.test(\"a\".repeat(40) + \"b\"); for (;;) {}",
         "console.log(\"before\"); throw { toString() { for (;;) {} } };",
     ] {
-        let (outcome, lines) = run_with(&[("main.ts", source)], &limits);
+        let (outcome, lines) = run_with(&[("main.ts", source)], short);
         assert_eq!(outcome.ended, Ended::TimedOut, "{source}");
         assert_eq!(lines, ["log: before"], "{source}");
     }
-    let endless = Limits { timeout: Duration::from_secs(3_600), ..Limits::default() };
-    let (outcome, _) = run_with(&[("main.ts", "await new Promise(() => {});")], &endless);
+    let endless = Duration::from_secs(3_600);
+    let (outcome, _) = run_with(&[("main.ts", "await new Promise(() => {});")], endless);
     assert_eq!(outcome.ended, Ended::NeverSettles);
 }
 
@@ -128,8 +132,8 @@ fn no_code_is_made_of_text() {
         assert_eq!(lines(&source), ["log: no"], "{source}");
     }
     let gone = "console.log([typeof eval, typeof process, typeof require, typeof std, typeof os, \
-                typeof fetch, typeof Worker, typeof print].join());";
-    let expected = ["undefined"; 8].join(",");
+                typeof Worker, typeof print].join());";
+    let expected = ["undefined"; 7].join(",");
     assert_eq!(lines(gone), [format!("log: {expected}")]);
 }
 
@@ -192,4 +196,133 @@ fn a_rejection_that_nobody_looks_at_is_told() {
     assert_eq!(outcome.ended, Ended::Settled);
     let messages: Vec<_> = outcome.unhandled.iter().map(|f| f.message.as_str()).collect();
     assert_eq!(messages, ["lost"]);
+}
+
+/// Answers what it is asked for, the last first.
+#[derive(Default)]
+struct Echo {
+    lines: Rc<RefCell<Vec<String>>>,
+    asked: Vec<(u32, Request)>,
+}
+
+impl Outside for Echo {
+    fn write(&mut self, _: &str, text: &str) {
+        self.lines.borrow_mut().push(text.to_owned());
+    }
+
+    fn fetch(&mut self, id: u32, request: Request) -> Result<(), String> {
+        if request.url.contains("never") {
+            return Err("not this".to_owned());
+        }
+        self.asked.push((id, request));
+        Ok(())
+    }
+
+    fn abort(&mut self, id: u32) {
+        self.lines.borrow_mut().push(format!("aborted {id}"));
+    }
+
+    fn wait(&mut self, _: Duration) -> Option<Answer> {
+        let (id, Request { method, url, headers, body, .. }) = self.asked.pop()?;
+        if url.ends_with("/fails") {
+            return Some(Answer { id, result: Err("fetch failed: as asked".to_owned()) });
+        }
+        let text = format!("{method} {url} {headers:?} ");
+        let body = [text.into_bytes(), body.unwrap_or_default()].concat();
+        let headers = [("a", "1"), ("b", "2"), ("a", "3")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let response = Response { status: 201, url, headers, body, ..Response::default() };
+        Some(Answer { id, result: Ok(response) })
+    }
+}
+
+fn fetched(source: &str) -> (Ended, Vec<String>) {
+    let file = SourceFile { path: "main.ts".to_owned(), source: source.to_owned() };
+    let module = compile(&file, &mut Lenient).unwrap();
+    let modules = [("main.ts".to_owned(), module)].into();
+    let program = Program { modules, ..Program::default() };
+    let lines = Rc::new(RefCell::new(Vec::new()));
+    let echo = Echo { lines: Rc::clone(&lines), ..Echo::default() };
+    let realm = Realm::new(&LibrarySet::default(), &Limits::default()).unwrap();
+    let ended = realm.run(program, "main.ts", TIMEOUT, Box::new(echo)).ended;
+    drop(realm);
+    (ended, lines.take())
+}
+
+#[test]
+fn what_is_fetched_is_answered_by_the_outside() {
+    let (ended, lines) = fetched(
+        "const a = fetch(\"https://a.example/x\", { method: \"POST\", body: \"é\", headers: { \"X-A\": 1 } });\n\
+         const b = fetch(new URL(\"https://b.example/\"));\n\
+         const response = await a;\n\
+         console.log(response.status, response.ok, response.url, response.headers.get(\"A\"));\n\
+         const copy = response.clone();\n\
+         console.log(await response.text());\n\
+         console.log(response.bodyUsed, (await copy.arrayBuffer()).byteLength > 10);\n\
+         try { await response.json(); } catch (e) { console.log(String(e)); }\n\
+         console.log([...(await b).headers].join(\" \"));\n\
+         console.log(await new Response('{\"n\":[1]}').json().then((v: any) => v.n[0]));",
+    );
+    assert_eq!(ended, Ended::Settled);
+    assert_eq!(
+        lines,
+        [
+            "201 true https://a.example/x 1, 3",
+            "POST https://a.example/x [(\"content-type\", \"text/plain;charset=UTF-8\"), \
+             (\"x-a\", \"1\")] é",
+            "true true",
+            "TypeError: the body was read already",
+            "a,1, 3 b,2",
+            "1",
+        ]
+    );
+}
+
+#[test]
+fn fetches_fail_and_are_given_up() {
+    let (ended, lines) = fetched(
+        "for (const url of [\"https://a.example/fails\", \"https://never.example/\", \"nope\"]) {\n\
+           try { await fetch(url); } catch (e) { console.log(String(e)); }\n\
+         }\n\
+         const c = new AbortController();\n\
+         const p = fetch(\"https://a.example/\", { signal: c.signal });\n\
+         await Promise.resolve(); c.abort();\n\
+         try { await p; } catch (e) { console.log((e as Error).name); }\n\
+         try { await fetch(\"https://a.example/\", { signal: AbortSignal.abort() }); }\n\
+         catch (e) { console.log((e as Error).name); }",
+    );
+    assert_eq!(ended, Ended::Settled);
+    assert_eq!(
+        lines,
+        [
+            "TypeError: fetch failed: as asked",
+            "TypeError: not this",
+            "TypeError: Invalid URL: nope",
+            "aborted 3",
+            "AbortError",
+            "AbortError",
+        ]
+    );
+}
+
+#[test]
+fn a_library_set_is_compiled_first_and_bounded() {
+    let module = |specifier: &str, source: &str| LibraryModule {
+        specifier: specifier.to_owned(),
+        source: source.to_owned(),
+        ..LibraryModule::default()
+    };
+    let set = |modules| LibrarySet { modules, ..LibrarySet::default() };
+    let broken = Realm::new(&set(vec![module("a", "let = ;")]), &Limits::default()).unwrap_err();
+    assert!(matches!(&broken, Error::Library { specifier, .. } if specifier == "a"), "{broken}");
+    let small = Limits { code_bytes: 100, ..Limits::default() };
+    let large = set(vec![module("a", &"1;".repeat(51))]);
+    let error = Realm::new(&large, &small).unwrap_err();
+    assert!(error.to_string().ends_with("the code is 102 bytes (max 100)"), "{error}");
+    let modules = [("main.ts".to_owned(), Module::plain("main.ts", "2;".repeat(51)))].into();
+    let realm = Realm::new(&LibrarySet::default(), &small).unwrap();
+    let program = Program { modules, ..Program::default() };
+    let outcome = realm.run(program, "main.ts", TIMEOUT, Box::new(Console(|_: &str, _: &str| {})));
+    let too_large = CodeTooLarge { bytes: 102, limit_bytes: 100 };
+    assert_eq!(outcome.ended, Ended::TooMuchCode(too_large));
 }

@@ -13,7 +13,7 @@ fn run_files(files: &[(&str, &str)]) -> Transcript {
     };
     let files = Some(files.iter().map(file).collect());
     let input = Input { files, timeout_ms: Some(10_000.0), ..Input::default() };
-    execute(input, &Imports::default(), &built_in(), Box::new(|_| {}))
+    execute(input, &Imports::default(), &built_in())
 }
 
 fn run_one(source: &str) -> Transcript {
@@ -81,7 +81,7 @@ fn facts_survive_what_ends_a_run() {
         let source = format!("{source}{end}");
         let input = Input { source: Some(source), timeout_ms: Some(timeout), ..Input::default() };
         let (imports, library) = (Imports::default(), built_in());
-        let transcript = execute(input, &imports, &library, Box::new(|_| {}));
+        let transcript = execute(input, &imports, &library);
         assert_eq!(transcript.error_code, Some(code), "{end}: {:?}", transcript.errors);
         assert_eq!(transcript.facts.get("count"), Some(&json!(1)), "{end}: {transcript:?}");
     }

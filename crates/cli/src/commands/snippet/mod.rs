@@ -6,8 +6,8 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
-use stockade_script::worker::{Error, JailError};
-use stockade_snippet::{Imports, Input, Transcript, check, worker};
+use stockade_script::worker::{Error as WorkerError, JailError, NoZygote};
+use stockade_snippet::{Error, Input, Options, Runner, Transcript};
 
 use crate::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
 use crate::problem::{Failure, caused};
@@ -30,7 +30,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
         }
         _ => Input { source: None, files: Some(files), timeout_ms },
     };
-    let transcript = worker::run(&input).map_err(|error| no_worker(&error))?;
+    let transcript = with_runner(async |runner| runner.run(input, std::future::pending()).await)?;
     if arguments.json {
         print(&crate::json::text(&json!(transcript)))?;
     } else {
@@ -41,7 +41,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
 
 fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     let files = files::named(&arguments.files)?;
-    let faults = check(&files, &Imports::default()).err().unwrap_or_default();
+    let faults = with_runner(async |runner| runner.check(files).await)?;
     if arguments.json {
         print(&crate::json::text(&json!({ "errors": faults })))?;
     } else {
@@ -49,6 +49,14 @@ fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
         print(&lines.join("\n"))?;
     }
     Ok(u8::from(!faults.is_empty()))
+}
+
+/// Does something with what runs snippets, to its end.
+fn with_runner<T>(work: impl AsyncFnOnce(&Runner) -> Result<T, Error>) -> Result<T, Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| caused(Code::Io, &error))?;
+    let runner = Runner::new(Options::new(crate::processes::snippets()));
+    runtime.block_on(work(&runner)).map_err(|error| no_worker(&error))
 }
 
 /// The transcript for people: the console as it was, then what is left.
@@ -90,9 +98,11 @@ fn print(text: &str) -> Result<(), Problem> {
 
 fn no_worker(error: &Error) -> Problem {
     match error {
-        Error::Jail(JailError::Wall { wall, step, source }) => {
-            crate::run::wall_refused(*wall, step, source)
-        }
+        Error::Worker(WorkerError::NotReady(NoZygote::Jail(JailError::Wall {
+            wall,
+            step,
+            source,
+        }))) => crate::run::wall_refused(*wall, step, source),
         error => caused(Code::LaunchFailed, error),
     }
 }

@@ -1,0 +1,102 @@
+//! Decides where a program may reach: the policy of hosts, then the rules on URLs and addresses that
+//! are in `core`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use stockade_core::address::url::{check, check_resolved};
+use url::{Host, Url};
+
+use super::Error;
+
+/// The hosts that programs may fetch from. Whatever is allowed, internal names and addresses never
+/// are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hosts {
+    /// Every public host.
+    #[default]
+    Public,
+    /// No host.
+    Nowhere,
+    /// These: exact names, or everything below a name as `*.example.com`.
+    Only(Vec<String>),
+}
+
+/// Finds the addresses of names.
+#[async_trait]
+pub trait Resolve: std::fmt::Debug + Send + Sync {
+    /// All addresses of a name.
+    ///
+    /// # Errors
+    /// Why there are none.
+    async fn resolve(&self, name: &str) -> std::io::Result<Vec<IpAddr>>;
+}
+
+/// Asks as the system is configured (`getaddrinfo(3)`).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemResolver;
+
+#[async_trait]
+impl Resolve for SystemResolver {
+    async fn resolve(&self, name: &str) -> std::io::Result<Vec<IpAddr>> {
+        let found = tokio::net::lookup_host((name, 0)).await?;
+        Ok(found.map(|address| address.ip()).collect())
+    }
+}
+
+/// What asks before anything is opened.
+#[derive(Debug, Clone)]
+pub(super) struct Guard {
+    pub(super) hosts: Hosts,
+    pub(super) resolve: Arc<dyn Resolve>,
+}
+
+impl Guard {
+    /// A URL that may be fetched as far as can be told without resolving its host.
+    pub(super) fn check(&self, url: &str) -> Result<Url, Error> {
+        let url = check(url).map_err(|refused| Error::Blocked(refused.to_string()))?;
+        let host = url.host_str().unwrap_or_default();
+        if !self.hosts.allow(host) {
+            return Err(Error::Blocked(format!("hostname \"{host}\" is not allowed here")));
+        }
+        Ok(url)
+    }
+
+    /// The addresses of a URL's host, all of which are public.
+    pub(super) async fn resolve(&self, url: &Url) -> Result<Vec<SocketAddr>, Error> {
+        let addresses = match url.host() {
+            Some(Host::Ipv4(address)) => vec![IpAddr::V4(address)],
+            Some(Host::Ipv6(address)) => vec![IpAddr::V6(address)],
+            Some(Host::Domain(name)) => {
+                let found = self.resolve.resolve(name).await;
+                let found = found
+                    .map_err(|error| Error::Network(format!("cannot resolve {name}: {error}")))?;
+                check_resolved(name, &found)
+                    .map_err(|refused| Error::Blocked(refused.to_string()))?;
+                found
+            }
+            None => Vec::new(),
+        };
+        let port = url.port_or_known_default().unwrap_or_default();
+        Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+    }
+}
+
+impl Hosts {
+    fn allow(&self, host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let fits = |rule: &String| match rule.strip_prefix("*.") {
+            Some(parent) => host
+                .strip_suffix(&parent.to_ascii_lowercase())
+                .is_some_and(|rest| rest.ends_with('.')),
+            None => host.eq_ignore_ascii_case(rule),
+        };
+        match self {
+            Self::Public => true,
+            Self::Nowhere => false,
+            Self::Only(rules) => rules.iter().any(fits),
+        }
+    }
+}

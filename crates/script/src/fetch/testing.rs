@@ -1,0 +1,129 @@
+//! A server on loopback that stands for every public host, and what leads there: names have the
+//! addresses that the test says, and a connection to any address that was checked ends at the server.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use url::Url;
+
+use super::connect::{Connect, Stream, secure, trust};
+use super::guard::Resolve;
+
+/// For `secure.example.com`, until 2126.
+const CERTIFICATE: &[u8] = include_bytes!("testing/certificate.pem");
+const KEY: &[u8] = include_bytes!("testing/key.pem");
+
+/// What the server answers to a request, by the first line of it and the `Host`.
+type Answers = fn(&str) -> String;
+
+/// A running server, and what was asked.
+#[derive(Debug)]
+pub(super) struct World {
+    server: SocketAddr,
+    names: BTreeMap<&'static str, Vec<IpAddr>>,
+    pub(super) resolved: Mutex<Vec<String>>,
+    pub(super) connected: Mutex<Vec<SocketAddr>>,
+    pub(super) asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    /// A world with these names, whose one server answers so.
+    pub(super) async fn new(names: &[(&'static str, &str)], answers: Answers) -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(serve(listener, answers, Arc::clone(&asked)));
+        let parsed = |(name, addresses): &(&'static str, &str)| {
+            (*name, addresses.split_whitespace().map(|one| one.parse().unwrap()).collect())
+        };
+        Arc::new(Self {
+            server,
+            names: names.iter().map(parsed).collect(),
+            resolved: Mutex::default(),
+            connected: Mutex::default(),
+            asked,
+        })
+    }
+}
+
+#[async_trait]
+impl Resolve for World {
+    async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        self.resolved.lock().unwrap().push(name.to_owned());
+        self.names.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+#[async_trait]
+impl Connect for World {
+    async fn connect(&self, url: &Url, addresses: &[SocketAddr]) -> io::Result<Box<dyn Stream>> {
+        let vetted = addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        self.connected.lock().unwrap().push(*vetted);
+        let stream = TcpStream::connect(self.server).await?;
+        if url.scheme() != "https" {
+            return Ok(Box::new(stream));
+        }
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        Ok(Box::new(secure(stream, url, trust(&[certificate]).unwrap()).await?))
+    }
+}
+
+async fn serve(listener: TcpListener, answers: Answers, asked: Arc<Mutex<Vec<String>>>) {
+    let certificates = vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap()];
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(certificates, PrivateKeyDer::from_pem_slice(KEY).unwrap())
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    while let Ok((stream, _)) = listener.accept().await {
+        let (acceptor, asked) = (acceptor.clone(), Arc::clone(&asked));
+        tokio::spawn(async move {
+            let mut first = [0];
+            // The first byte of a TLS handshake.
+            if stream.peek(&mut first).await.is_ok() && first == [0x16] {
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    answer(stream, answers, &asked).await;
+                }
+            } else {
+                answer(stream, answers, &asked).await;
+            }
+        });
+    }
+}
+
+async fn answer<S: Stream>(mut stream: S, answers: Answers, asked: &Mutex<Vec<String>>) {
+    let mut request = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let Ok(length) = stream.read(&mut piece).await else { return };
+        request.extend_from_slice(&piece[..length]);
+        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            assert!(length > 0, "{text}");
+            continue;
+        };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&request).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+    let first = text.lines().next().unwrap_or_default();
+    let answer = answers(&format!("{first} {host}"));
+    asked.lock().unwrap().push(text.clone());
+    let _ = stream.write_all(answer.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}

@@ -1,0 +1,237 @@
+//! Fetches in a world of our own: what is refused, what is followed, and what is connected to.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::testing::World;
+use super::*;
+
+const NAMES: &[(&str, &str)] = &[
+    ("example.com", "93.184.216.34"),
+    ("other.example.org", "2606:4700::1111 1.1.1.1"),
+    ("secure.example.com", "8.8.8.8"),
+    ("wrong.example.com", "8.8.4.4"),
+    ("rebind.example.com", "8.8.8.8 10.0.0.7"),
+    ("inner.example.com", "169.254.169.254"),
+    ("nowhere.example.com", ""),
+];
+
+fn redirected(status: u16, place: &str) -> String {
+    format!("HTTP/1.1 {status} Elsewhere\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n")
+}
+
+fn ok(body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 200 Fine\r\nX-One: 1\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+fn answers(asked: &str) -> String {
+    let words: Vec<&str> = asked.split(' ').collect();
+    let path = words[1];
+    match path {
+        "/moved" => redirected(302, "/there?x=1"),
+        "/kept" => redirected(307, "http://other.example.org/there"),
+        "/inward" => redirected(301, "http://127.0.0.1:8080/"),
+        "/hidden" => redirected(301, "http://inner.example.com/"),
+        "/scheme" => redirected(301, "file:///etc/passwd"),
+        "/round" => redirected(302, "/round"),
+        "/large" => ok(&"x".repeat(2_000)),
+        "/endless" => format!("HTTP/1.1 200 Fine\r\n\r\n{}", "y".repeat(2_000)),
+        "/head" => format!("HTTP/1.1 200 Fine\r\nX: {}\r\n\r\n", "z".repeat(1 << 20)),
+        "/rubbish" => "SMTP ready\r\n".to_owned(),
+        "/missing" => "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        _ => ok(asked),
+    }
+}
+
+fn fetcher(world: &Arc<World>, hosts: Hosts) -> Fetcher {
+    let limits = Limits { response_bytes: 1_000, request_bytes: 100, ..Limits::default() };
+    let (resolve, connect) = (Arc::clone(world), Arc::clone(world));
+    Fetcher::with(hosts, resolve, connect, limits)
+}
+
+fn get(url: &str) -> Request {
+    Request { url: url.to_owned(), ..Request::default() }
+}
+
+async fn in_world(url: &str) -> (Result<Response, Error>, Arc<World>) {
+    let world = World::new(NAMES, answers).await;
+    (fetcher(&world, Hosts::Public).fetch(get(url)).await, world)
+}
+
+async fn refused(url: &str) -> String {
+    let (result, world) = in_world(url).await;
+    assert_eq!(*world.connected.lock().unwrap(), [], "{url}");
+    result.unwrap_err().to_string()
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_address_that_was_checked_is_connected_to() {
+    let (result, world) = in_world("http://example.com:8080/a?b#c").await;
+    let response = result.unwrap();
+    assert_eq!(response.body, b"GET /a?b HTTP/1.1 example.com:8080");
+    assert_eq!((response.status, response.url.as_str()), (200, "http://example.com:8080/a?b#c"));
+    assert!(response.headers.contains(&("x-one".to_owned(), "1".to_owned())), "{response:?}");
+    assert_eq!(*world.connected.lock().unwrap(), [address("93.184.216.34:8080")]);
+    assert_eq!(*world.resolved.lock().unwrap(), ["example.com"]);
+    let (result, world) = in_world("http://[2606:4700::1111]/").await;
+    assert_eq!(result.unwrap().status, 200);
+    assert_eq!(*world.connected.lock().unwrap(), [address("[2606:4700::1111]:80")]);
+    assert_eq!(*world.resolved.lock().unwrap(), [""; 0]);
+}
+
+#[tokio::test]
+async fn nothing_internal_is_connected_to() {
+    for (url, reason) in [
+        ("http://localhost./", "hostname \"localhost.\" resolves to localhost or internal-only"),
+        ("http://0x7f.1/", "IPv4 127.0.0.1 is in a private / loopback / link-local range"),
+        ("ftp://example.com/", "protocol \"ftp:\" is not allowed (only http:, https:)"),
+        (
+            "http://rebind.example.com/",
+            "hostname \"rebind.example.com\" resolves to private IPv4 10.0.0.7",
+        ),
+        (
+            "http://inner.example.com/",
+            "hostname \"inner.example.com\" resolves to private IPv4 169.254.169.254",
+        ),
+        (
+            "http://u:p@[::ffff:10.0.0.1]/",
+            "IPv6 [::ffff:a00:1] is in a private / loopback / link-local range",
+        ),
+    ] {
+        let text = format!("sandbox: outbound fetch blocked — {reason}");
+        assert_eq!(refused(url).await, text, "{url}");
+    }
+    let unresolved = refused("http://unknown.example.com/").await;
+    assert!(unresolved.starts_with("fetch failed: cannot resolve unknown."), "{unresolved}");
+    let (result, _) = in_world("http://nowhere.example.com/").await;
+    assert!(matches!(result, Err(Error::Network(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn every_redirect_is_checked() {
+    let (result, world) = in_world("http://example.com/moved").await;
+    let response = result.unwrap();
+    assert_eq!(response.url, "http://example.com/there?x=1");
+    assert!(response.redirected);
+    assert_eq!(world.connected.lock().unwrap().len(), 2);
+    for (path, reason) in [
+        ("inward", "IPv4 127.0.0.1 is in a private"),
+        ("hidden", "resolves to private IPv4 169.254.169.254"),
+        ("scheme", "protocol \"file:\" is not allowed"),
+    ] {
+        let (result, world) = in_world(&format!("http://example.com/{path}")).await;
+        let Err(Error::Blocked(why)) = result else { panic!("{path}: {result:?}") };
+        assert!(why.contains(reason), "{why}");
+        assert_eq!(*world.connected.lock().unwrap(), [address("93.184.216.34:80")]);
+    }
+    let (result, world) = in_world("http://example.com/round").await;
+    assert_eq!(result, Err(Error::Redirected("it is redirected too often")));
+    assert_eq!(world.connected.lock().unwrap().len(), MAX_REDIRECTS + 1);
+}
+
+#[tokio::test]
+async fn what_a_redirect_takes_along() {
+    let world = World::new(NAMES, answers).await;
+    let fetcher = fetcher(&world, Hosts::Public);
+    let request = |path: &str, redirect| Request {
+        method: "post".to_owned(),
+        url: format!("http://example.com/{path}"),
+        headers: ["Authorization", "Content-Type", "Host", "X-Own"]
+            .map(|name| (name.to_owned(), "value".to_owned()))
+            .into(),
+        body: Some(b"sent".to_vec()),
+        redirect,
+    };
+    // To a GET in the same place, without its body.
+    fetcher.fetch(request("moved", Redirect::Follow)).await.unwrap();
+    // As it was, to another origin, without what is this one's.
+    fetcher.fetch(request("kept", Redirect::Follow)).await.unwrap();
+    let asked = world.asked.lock().unwrap().clone();
+    assert!(asked[0].starts_with("POST /moved") && asked[0].ends_with("sent"), "{asked:#?}");
+    assert!(asked[0].contains("host: example.com"), "{asked:#?}");
+    assert!(asked[1].starts_with("GET /there?x=1") && asked[1].contains("authorization: value"));
+    assert!(!asked[1].contains("content-type") && !asked[1].ends_with("sent"), "{asked:#?}");
+    assert!(asked[3].starts_with("POST /there") && asked[3].ends_with("sent"), "{asked:#?}");
+    assert!(asked[3].contains("x-own") && !asked[3].contains("authorization"), "{asked:#?}");
+    let manual = fetcher.fetch(request("kept", Redirect::Manual)).await.unwrap();
+    assert_eq!(manual.status, 307);
+    let error = fetcher.fetch(request("kept", Redirect::Error)).await;
+    assert!(matches!(error, Err(Error::Redirected(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_sent_and_answered_is_bounded() {
+    for path in ["large", "endless"] {
+        let (result, _) = in_world(&format!("http://example.com/{path}")).await;
+        let too_large = Error::TooLarge { what: "response", limit_bytes: 1_000 };
+        assert_eq!(result, Err(too_large), "{path}");
+    }
+    for path in ["head", "rubbish"] {
+        let (result, _) = in_world(&format!("http://example.com/{path}")).await;
+        assert!(matches!(result, Err(Error::Network(_))), "{path}: {result:?}");
+    }
+    let (result, _) = in_world("http://example.com/missing").await;
+    assert_eq!(result.unwrap().status, 404);
+    let world = World::new(NAMES, answers).await;
+    let fetcher = fetcher(&world, Hosts::Public);
+    let post = Request { method: "POST".to_owned(), ..get("http://example.com/") };
+    for (request, is_right) in [
+        (Request { body: Some(vec![0; 100]), ..post.clone() }, true),
+        (Request { body: Some(vec![0; 101]), ..post.clone() }, false),
+        (Request { body: Some(vec![0]), method: "GET".to_owned(), ..post.clone() }, false),
+        (Request { method: "CONNECT".to_owned(), ..post.clone() }, false),
+        (Request { method: "A B".to_owned(), ..post.clone() }, false),
+        (Request { headers: vec![("a\n".to_owned(), String::new())], ..post.clone() }, false),
+        (Request { headers: vec![("a".to_owned(), "\r\nb: c".to_owned())], ..post }, false),
+    ] {
+        assert_eq!(fetcher.fetch(request.clone()).await.is_ok(), is_right, "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn tls_is_for_the_name_that_was_asked() {
+    let (result, world) = in_world("https://secure.example.com/x").await;
+    assert_eq!(result.unwrap().body, b"GET /x HTTP/1.1 secure.example.com");
+    assert_eq!(*world.connected.lock().unwrap(), [address("8.8.8.8:443")]);
+    let (result, _) = in_world("https://wrong.example.com/x").await;
+    assert!(matches!(result, Err(Error::Network(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_policy_allows_hosts_by_name() {
+    let world = World::new(NAMES, answers).await;
+    let only = Hosts::Only(vec!["Example.com".to_owned(), "*.example.org".to_owned()]);
+    for (hosts, url, allowed) in [
+        (Hosts::Nowhere, "http://example.com/", false),
+        (only.clone(), "http://example.com./", true),
+        (only.clone(), "http://other.example.org/", true),
+        (only.clone(), "http://example.org/", false),
+        (only.clone(), "http://secure.example.com/", false),
+        (only.clone(), "http://example.com/kept", true),
+        (only, "http://notexample.com/", false),
+    ] {
+        let result = fetcher(&world, hosts).fetch(get(url)).await;
+        let blocked = matches!(&result, Err(Error::Blocked(why)) if why.contains("not allowed"));
+        assert_eq!(!blocked, allowed, "{url}: {result:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_server_that_says_nothing_is_not_waited_for() {
+    #[derive(Debug)]
+    struct Silent;
+    #[async_trait::async_trait]
+    impl Resolve for Silent {
+        async fn resolve(&self, _: &str) -> std::io::Result<Vec<IpAddr>> {
+            std::future::pending().await
+        }
+    }
+    let direct = Arc::new(Direct::default());
+    let fetcher = Fetcher::with(Hosts::Public, Arc::new(Silent), direct, Limits::default());
+    let result = fetcher.fetch(get("http://example.com/")).await;
+    assert_eq!(result, Err(Error::Timeout(Duration::from_secs(10))));
+}

@@ -1,0 +1,106 @@
+//! The worker's end of its stream. Whoever is at the other end is trusted; when nobody is any more,
+//! the worker has nothing left to live for.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::wire::{FromWorker, Incoming, ToWorker, Word as _};
+use crate::outside::{Answer, Outside, Request};
+
+/// How much is read at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The stream to the caller, which is the outside of a realm in a worker.
+#[derive(Debug)]
+pub struct Wire {
+    file: File,
+    incoming: Incoming,
+    gone: bool,
+}
+
+impl Wire {
+    /// Takes the descriptor that a worker begins with.
+    pub fn new(descriptor: OwnedFd) -> Self {
+        Self { file: descriptor.into(), incoming: Incoming::default(), gone: false }
+    }
+
+    /// What is asked of this worker: the first word.
+    ///
+    /// # Errors
+    /// When there is none, or another one.
+    pub fn question(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            match self.incoming.take().map_err(io::Error::other)? {
+                Some(ToWorker::Ask(question)) => return Ok(question),
+                Some(ToWorker::Fetched(_)) => return Err(io::ErrorKind::InvalidData.into()),
+                None => self.read()?,
+            }
+        }
+    }
+
+    /// Says a word. When nobody hears it, the kernel ends the worker (SIGPIPE).
+    pub fn say(&mut self, word: &FromWorker) {
+        if self.file.write_all(&word.encode()).is_err() {
+            self.gone = true;
+        }
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut piece = vec![0; PIECE_BYTES];
+        match self.file.read(&mut piece) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                self.incoming.push(&piece[..length]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is something to read before then.
+    fn comes(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        matches!(poll(&mut [PollFd::new(&self.file, PollFlags::IN)], timeout.as_ref()), Ok(1..))
+    }
+}
+
+impl Outside for Wire {
+    fn write(&mut self, level: &str, text: &str) {
+        self.say(&FromWorker::Line(format!("[{level}] {text}")));
+    }
+
+    fn fetch(&mut self, id: u32, request: Request) -> Result<(), String> {
+        self.say(&FromWorker::Fetch(id, request));
+        Ok(())
+    }
+
+    fn abort(&mut self, id: u32) {
+        self.say(&FromWorker::Abort(id));
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Option<Answer> {
+        // A year is as good as for ever.
+        let end = Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3_600));
+        loop {
+            match self.incoming.take() {
+                Ok(Some(ToWorker::Fetched(answer))) => return Some(answer),
+                Ok(None) => {}
+                Ok(Some(ToWorker::Ask(_))) | Err(_) => self.gone = true,
+            }
+            if self.gone {
+                std::thread::sleep(end.saturating_duration_since(Instant::now()));
+                return None;
+            }
+            if !self.comes(end) {
+                return None;
+            }
+            self.gone = self.read().is_err();
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The words between a worker and its caller: frames of a length, a kind and fields, over one
+//! stream. What a worker writes may be anything: it is read as one of these words, each in one form
+//! only and none longer than a limit, or it ends the call.
+
+use crate::outside::{Answer, Redirect, Request, Response};
+
+/// The longest frame, without its length.
+pub const FRAME_BYTES: usize = 8 << 20;
+/// The most headers of a request or response.
+const MAX_HEADERS: usize = 100;
+
+/// What a worker says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromWorker {
+    /// It begins to read the files; until it says more, deep nesting may be its end.
+    Reading,
+    /// It has read them.
+    Read,
+    /// A line of output.
+    Line(String),
+    /// It wants something fetched.
+    Fetch(u32, Request),
+    /// It gives a fetch up.
+    Abort(u32),
+    /// Its answer, the last word.
+    Answer(Vec<u8>),
+}
+
+/// What is said to a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToWorker {
+    /// What is to be done, the first word.
+    Ask(Vec<u8>),
+    /// What a fetch has come to.
+    Fetched(Answer),
+}
+
+/// A frame that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a frame is longer than {FRAME_BYTES} bytes or not understood")]
+pub struct Malformed;
+
+/// A word that goes over the wire.
+pub trait Word: Sized {
+    /// The frame, whole.
+    fn encode(&self) -> Vec<u8>;
+
+    /// The word that a frame holds, without its length.
+    ///
+    /// # Errors
+    /// [`Malformed`] unless the frame is exactly what [`Word::encode`] makes of a word.
+    fn decode(frame: &[u8]) -> Result<Self, Malformed>;
+}
+
+/// Bytes as they came, of which frames are taken.
+#[derive(Debug, Default)]
+pub struct Incoming {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Incoming {
+    /// Adds what has come.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.taken > 0 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next word, if it is there whole.
+    ///
+    /// # Errors
+    /// [`Malformed`] as soon as its length or content is wrong; nothing after it means anything.
+    pub fn take<W: Word>(&mut self) -> Result<Option<W>, Malformed> {
+        let rest = self.bytes.get(self.taken..).unwrap_or_default();
+        let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > FRAME_BYTES {
+            return Err(Malformed);
+        }
+        let Some(frame) = rest.get(..length) else { return Ok(None) };
+        let word = W::decode(frame)?;
+        self.taken += 4 + length;
+        Ok(Some(word))
+    }
+}
+
+impl Word for FromWorker {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Reading => Frame::new(b'r').finish(),
+            Self::Read => Frame::new(b'R').finish(),
+            Self::Line(text) => Frame::new(b'L').bytes(text.as_bytes()).finish(),
+            Self::Fetch(id, request) => {
+                let Request { method, url, headers, body, redirect } = request;
+                let frame = Frame::new(b'F').number(*id).byte(match redirect {
+                    Redirect::Follow => 0,
+                    Redirect::Error => 1,
+                    Redirect::Manual => 2,
+                });
+                let frame = frame.bytes(method.as_bytes()).bytes(url.as_bytes()).headers(headers);
+                match body {
+                    None => frame.byte(0).finish(),
+                    Some(body) => frame.byte(1).bytes(body).finish(),
+                }
+            }
+            Self::Abort(id) => Frame::new(b'X').number(*id).finish(),
+            Self::Answer(bytes) => Frame::new(b'A').bytes(bytes).finish(),
+        }
+    }
+
+    fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(frame);
+        let word = match fields.byte()? {
+            b'r' => Self::Reading,
+            b'R' => Self::Read,
+            b'L' => Self::Line(fields.text()?),
+            b'F' => {
+                let id = fields.number()?;
+                let redirect = match fields.byte()? {
+                    0 => Redirect::Follow,
+                    1 => Redirect::Error,
+                    2 => Redirect::Manual,
+                    _ => return Err(Malformed),
+                };
+                let (method, url, headers) = (fields.text()?, fields.text()?, fields.headers()?);
+                let body = if fields.flag()? { Some(fields.bytes()?.to_vec()) } else { None };
+                Self::Fetch(id, Request { method, url, headers, body, redirect })
+            }
+            b'X' => Self::Abort(fields.number()?),
+            b'A' => Self::Answer(fields.bytes()?.to_vec()),
+            _ => return Err(Malformed),
+        };
+        fields.end(word)
+    }
+}
+
+impl Word for ToWorker {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Ask(bytes) => Frame::new(b'Q').bytes(bytes).finish(),
+            Self::Fetched(Answer { id, result: Err(why) }) => {
+                Frame::new(b'E').number(*id).bytes(why.as_bytes()).finish()
+            }
+            Self::Fetched(Answer { id, result: Ok(response) }) => {
+                let Response { status, status_text, url, redirected, headers, body } = response;
+                Frame::new(b'S')
+                    .number(*id)
+                    .number((*status).into())
+                    .byte((*redirected).into())
+                    .bytes(status_text.as_bytes())
+                    .bytes(url.as_bytes())
+                    .headers(headers)
+                    .bytes(body)
+                    .finish()
+            }
+        }
+    }
+
+    fn decode(frame: &[u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(frame);
+        let word = match fields.byte()? {
+            b'Q' => Self::Ask(fields.bytes()?.to_vec()),
+            b'E' => {
+                let id = fields.number()?;
+                Self::Fetched(Answer { id, result: Err(fields.text()?) })
+            }
+            b'S' => {
+                let id = fields.number()?;
+                let response = Response {
+                    status: u16::try_from(fields.number()?).map_err(|_| Malformed)?,
+                    redirected: fields.flag()?,
+                    status_text: fields.text()?,
+                    url: fields.text()?,
+                    headers: fields.headers()?,
+                    body: fields.bytes()?.to_vec(),
+                };
+                Self::Fetched(Answer { id, result: Ok(response) })
+            }
+            _ => return Err(Malformed),
+        };
+        fields.end(word)
+    }
+}
+
+/// A frame that is being written.
+struct Frame(Vec<u8>);
+
+impl Frame {
+    fn new(kind: u8) -> Self {
+        Self(vec![0, 0, 0, 0, kind])
+    }
+
+    fn byte(mut self, byte: u8) -> Self {
+        self.0.push(byte);
+        self
+    }
+
+    fn number(mut self, number: u32) -> Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        let mut frame = self.number(length(bytes.len()));
+        frame.0.extend_from_slice(bytes);
+        frame
+    }
+
+    fn headers(self, headers: &[(String, String)]) -> Self {
+        let frame = self.number(length(headers.len()));
+        headers.iter().fold(frame, |frame, (name, value)| {
+            frame.bytes(name.as_bytes()).bytes(value.as_bytes())
+        })
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let bytes = length(self.0.len().saturating_sub(4)).to_le_bytes();
+        self.0.splice(..4, bytes);
+        self.0
+    }
+}
+
+/// What is too long to be told is too long to be read.
+fn length(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// The fields of a frame that are left.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let (byte, rest) = self.0.split_first().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*byte)
+    }
+
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn number(&mut self) -> Result<u32, Malformed> {
+        let (number, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(u32::from_le_bytes(*number))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.number()? as usize;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<String, Malformed> {
+        let text = std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)?;
+        Ok(text.to_owned())
+    }
+
+    fn headers(&mut self) -> Result<Vec<(String, String)>, Malformed> {
+        let count = self.number()? as usize;
+        if count > MAX_HEADERS {
+            return Err(Malformed);
+        }
+        (0..count).map(|_| Ok((self.text()?, self.text()?))).collect()
+    }
+
+    fn end<W>(self, word: W) -> Result<W, Malformed> {
+        if self.0.is_empty() { Ok(word) } else { Err(Malformed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers() -> Vec<(String, String)> {
+        vec![("accept".to_owned(), "é".to_owned()), (String::new(), String::new())]
+    }
+
+    #[test]
+    fn words_survive_the_way_in_any_pieces() {
+        let request = Request {
+            method: "POST".to_owned(),
+            url: "https://example.com/".to_owned(),
+            headers: headers(),
+            body: Some(vec![0, 255]),
+            redirect: Redirect::Manual,
+        };
+        let words = [
+            FromWorker::Reading,
+            FromWorker::Read,
+            FromWorker::Line("[log] é".to_owned()),
+            FromWorker::Fetch(7, request),
+            FromWorker::Fetch(8, Request::default()),
+            FromWorker::Abort(7),
+            FromWorker::Answer(vec![1, 2, 3]),
+        ];
+        let bytes: Vec<u8> = words.iter().flat_map(Word::encode).collect();
+        for piece in [1, 3, 7, bytes.len()] {
+            let mut incoming = Incoming::default();
+            let mut read = Vec::new();
+            for piece in bytes.chunks(piece) {
+                incoming.push(piece);
+                while let Some(word) = incoming.take::<FromWorker>().unwrap() {
+                    read.push(word);
+                }
+            }
+            assert_eq!(read, words);
+        }
+        let response = Response { status: 404, headers: headers(), ..Response::default() };
+        for word in [
+            ToWorker::Ask(vec![9]),
+            ToWorker::Fetched(Answer { id: 1, result: Err("no".to_owned()) }),
+            ToWorker::Fetched(Answer { id: 2, result: Ok(response) }),
+        ] {
+            assert_eq!(ToWorker::decode(&word.encode()[4..]), Ok(word));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_malformed() {
+        let read = |bytes: &[u8]| {
+            let mut incoming = Incoming::default();
+            incoming.push(bytes);
+            incoming.take::<FromWorker>()
+        };
+        let too_long = u32::try_from(FRAME_BYTES + 1).unwrap().to_le_bytes();
+        assert_eq!(read(&too_long), Err(Malformed));
+        assert_eq!(read(&[0, 0, 0, 0]), Err(Malformed));
+        assert_eq!(read(&[2, 0, 0, 0, b'r', 0]), Err(Malformed));
+        assert_eq!(read(&[6, 0, 0, 0, b'L', 1, 0, 0, 0, 0xff]), Err(Malformed));
+        assert_eq!(read(&[5, 0, 0, 0, b'L', 1, 0, 0, 0]), Err(Malformed));
+        assert_eq!(read(&[9, 0, 0, 0, b'L']), Ok(None));
+    }
+}

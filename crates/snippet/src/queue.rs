@@ -1,0 +1,129 @@
+//! How many snippets run at once. Who comes when all places are taken waits, and gets a place in the
+//! order of coming; who gives up waiting takes none.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The places, and who waits for them.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    places: Arc<Semaphore>,
+    count: Arc<Mutex<Count>>,
+}
+
+#[derive(Debug)]
+struct Count {
+    cap: usize,
+    /// Places that are taken and will not be given again, since the cap was lowered.
+    surplus: usize,
+}
+
+/// A place, as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct Place {
+    permit: Option<OwnedSemaphorePermit>,
+    count: Arc<Mutex<Count>>,
+}
+
+impl Queue {
+    /// A queue with so many places.
+    pub(crate) fn new(cap: usize) -> Self {
+        let cap = within(cap);
+        let places = Arc::new(Semaphore::new(cap));
+        Self { places, count: Arc::new(Mutex::new(Count { cap, surplus: 0 })) }
+    }
+
+    /// Changes the number of places, at least one; gives what it was. Who has a place keeps it.
+    pub(crate) fn set(&self, cap: usize) -> usize {
+        let cap = within(cap);
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut count.cap, cap);
+        if cap >= before {
+            let kept = count.surplus.min(cap - before);
+            count.surplus -= kept;
+            self.places.add_permits(cap - before - kept);
+        } else {
+            let gone = before - cap;
+            count.surplus += gone - self.places.forget_permits(gone);
+        }
+        before
+    }
+
+    /// Waits for a place. Dropping the future gives up waiting.
+    pub(crate) async fn enter(&self) -> Place {
+        // Nobody closes it; without a permit, a place would still be one.
+        let permit = Arc::clone(&self.places).acquire_owned().await.ok();
+        Place { permit, count: Arc::clone(&self.count) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if count.surplus > 0
+            && let Some(permit) = self.permit.take()
+        {
+            count.surplus -= 1;
+            permit.forget();
+        }
+    }
+}
+
+fn within(cap: usize) -> usize {
+    cap.clamp(1, Semaphore::MAX_PERMITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::time::{Duration, timeout};
+
+    use super::*;
+
+    /// Whether a place can be had now.
+    async fn is_free(queue: &Queue) -> bool {
+        timeout(Duration::ZERO, queue.enter()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn places_are_given_in_the_order_of_coming() {
+        let queue = Queue::new(1);
+        let first = queue.enter().await;
+        let (mut second, mut third) = (pin!(queue.enter()), pin!(queue.enter()));
+        {
+            let given_up = pin!(queue.enter());
+            assert!(timeout(Duration::ZERO, given_up).await.is_err());
+        }
+        assert!(timeout(Duration::ZERO, &mut second).await.is_err());
+        assert!(timeout(Duration::ZERO, &mut third).await.is_err());
+        drop(first);
+        assert!(timeout(Duration::ZERO, &mut third).await.is_err());
+        let second = second.await;
+        assert!(timeout(Duration::ZERO, &mut third).await.is_err());
+        drop(second);
+        drop(third.await);
+        assert!(is_free(&queue).await);
+    }
+
+    #[tokio::test]
+    async fn the_cap_changes_under_those_who_have_places() {
+        let queue = Queue::new(3);
+        assert_eq!(queue.set(2), 3);
+        let (a, b) = (queue.enter().await, queue.enter().await);
+        assert!(!is_free(&queue).await);
+        assert_eq!(queue.set(0), 2);
+        drop(a);
+        assert!(!is_free(&queue).await);
+        assert_eq!(queue.set(usize::MAX), 1);
+        assert!(is_free(&queue).await);
+        queue.set(1);
+        assert!(!is_free(&queue).await);
+        drop(b);
+        assert!(is_free(&queue).await);
+        let only = queue.enter().await;
+        assert!(!is_free(&queue).await);
+        drop(only);
+    }
+}

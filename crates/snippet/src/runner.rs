@@ -1,0 +1,305 @@
+//! Runs snippets in workers: waits for a place, has a worker forked, and makes a transcript of what
+//! the worker says. Every byte of that is the worker's word: it is read as what it should be, or
+//! thrown away.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stockade_script::fetch::{Fetcher, Hosts};
+use stockade_script::worker::{self, Call, Ended, Program, Raised, Told, Zygote};
+use stockade_script::{Fault, LibrarySet, SourceFile};
+use tokio::sync::Mutex;
+
+use crate::imports::Imports;
+use crate::library::built_in;
+use crate::payload::{Input, Payload};
+use crate::queue::Queue;
+use crate::transcript::{ErrorCode, Phase, Transcript};
+use crate::worker::{Question, Reply, Setup};
+
+/// What a worker may take beyond the time of its snippet: to start, and to read the facts.
+const ALLOWANCE: Duration = Duration::from_secs(2);
+/// How long checking may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most that its lines may take here. A realm lets fewer through.
+const LINE_BYTES: usize = 10 << 20;
+
+/// `SIGBUS` and `SIGSEGV`: beyond the end of the stack.
+const BEYOND_STACK: [u8; 2] = [7, 11];
+const TOO_DEEP: &str = "the files are nested too deeply to be read";
+const ABORTED: &str = "sandbox: aborted by caller signal";
+const BARE: &str = "the worker had no namespaces of its own, for none can be made here: it was \
+                    confined by its system call filter and Landlock alone";
+
+/// How snippets run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program that becomes the process that workers are forked from: it calls
+    /// [`crate::worker::process`] and nothing else.
+    pub program: Program,
+    /// What snippets may import.
+    pub imports: Imports,
+    /// The packages that there are.
+    pub library: LibrarySet,
+    /// What packages may fetch.
+    pub fetcher: Fetcher,
+    /// How many snippets run at once.
+    pub max_concurrent: usize,
+}
+
+impl Options {
+    /// The built-in library set, public hosts, and as many at once as there are processors.
+    pub fn new(program: Program) -> Self {
+        Self {
+            program,
+            imports: Imports::default(),
+            library: built_in(),
+            fetcher: Fetcher::new(Hosts::Public),
+            max_concurrent: std::thread::available_parallelism().map_or(4, NonZero::get),
+        }
+    }
+}
+
+/// Why nothing was run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Whoever asked took it back before its turn came.
+    #[error("{ABORTED}")]
+    Aborted,
+    /// There is no worker.
+    #[error(transparent)]
+    Worker(#[from] worker::Error),
+}
+
+/// Runs snippets with one library set.
+#[derive(Debug)]
+pub struct Runner {
+    setup: Arc<[u8]>,
+    program: Program,
+    fetcher: Fetcher,
+    queue: Queue,
+    /// Started when it is first needed, and again when it is gone.
+    zygote: Mutex<Option<Arc<Zygote>>>,
+}
+
+impl Runner {
+    /// Starts nothing yet.
+    pub fn new(options: Options) -> Self {
+        let Options { program, imports, library, fetcher, max_concurrent } = options;
+        // Texts and lists are always written.
+        let setup = serde_json::to_vec(&Setup { imports, library }).unwrap_or_default();
+        let queue = Queue::new(max_concurrent);
+        Self { setup: setup.into(), program, fetcher, queue, zygote: Mutex::default() }
+    }
+
+    /// Starts what workers are forked from, so that the first snippet need not wait for it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn warm(&self) -> Result<Raised, Error> {
+        Ok(self.zygote().await?.raised())
+    }
+
+    /// Changes how many snippets run at once, at least one; gives how many it were. Who runs goes
+    /// on.
+    pub fn set_max_concurrent(&self, cap: usize) -> usize {
+        self.queue.set(cap)
+    }
+
+    /// Runs a snippet when its turn comes. `abort` takes it back; dropping the future does so, too.
+    ///
+    /// # Errors
+    /// When no worker can be jailed, or the snippet was taken back before its turn. All else is told
+    /// by the transcript.
+    pub async fn run(
+        &self,
+        input: Input,
+        abort: impl Future<Output = ()>,
+    ) -> Result<Transcript, Error> {
+        let timeout = match Payload::new(input.clone()) {
+            Ok(payload) => payload.timeout(),
+            Err(error) => {
+                let errors = vec![error.to_string()];
+                return Ok(Transcript::refused(Phase::Input, ErrorCode::InputInvalid, errors));
+            }
+        };
+        let mut abort = std::pin::pin!(abort);
+        let _place = tokio::select! {
+            biased;
+            () = &mut abort => return Err(Error::Aborted),
+            place = self.queue.enter() => place,
+        };
+        let question = Question::Run(input);
+        let started = Instant::now();
+        let mut logs = Vec::new();
+        let mut lines = |line| logs.push(line);
+        let told = tokio::select! {
+            biased;
+            () = &mut abort => None,
+            told = self.ask(&question, timeout + ALLOWANCE, &mut lines) => Some(told?),
+        };
+        let mut transcript = match told {
+            Some((told, raised)) => transcript(told, timeout, raised),
+            None => {
+                let errors = vec![ABORTED.to_owned()];
+                Transcript::refused(Phase::Run, ErrorCode::Aborted, errors)
+            }
+        };
+        if transcript.error_code == Some(ErrorCode::Aborted) || transcript.timed_out {
+            let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            transcript.duration_ms = transcript.duration_ms.max(elapsed);
+        }
+        Ok(Transcript { logs, ..transcript })
+    }
+
+    /// Tells what is wrong with files, without running them.
+    ///
+    /// # Errors
+    /// When no worker can be jailed.
+    pub async fn check(&self, files: Vec<SourceFile>) -> Result<Vec<Fault>, Error> {
+        let _place = self.queue.enter().await;
+        let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
+        let question = Question::Check(files);
+        let (told, _) = self.ask(&question, CHECK_TIMEOUT, &mut |_| {}).await?;
+        let reply = told.answer.as_deref().map(serde_json::from_slice);
+        Ok(match reply {
+            Some(Ok(Reply::Checked(faults))) => faults,
+            _ => vec![Fault { path, line: 1, column: 1, message: without_answer(&told) }],
+        })
+    }
+
+    /// Has a worker asked, of a new zygote where the one that was there is gone.
+    async fn ask(
+        &self,
+        question: &Question,
+        timeout: Duration,
+        lines: &mut (dyn FnMut(String) + Send),
+    ) -> Result<(Told, Raised), Error> {
+        let question = serde_json::to_vec(question).unwrap_or_default();
+        let mut again = true;
+        loop {
+            let zygote = self.zygote().await?;
+            let call = Call {
+                question: question.clone(),
+                timeout,
+                line_bytes: LINE_BYTES,
+                lines,
+                fetcher: &self.fetcher,
+            };
+            match zygote.call(call).await {
+                Ok(told) => {
+                    if told.ended == Ended::Lost {
+                        self.forget(&zygote).await;
+                    }
+                    return Ok((told, zygote.raised()));
+                }
+                // Nothing was asked of anybody yet.
+                Err(worker::Error::Fork(_)) if again => {
+                    again = false;
+                    self.forget(&zygote).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn zygote(&self) -> Result<Arc<Zygote>, Error> {
+        let mut zygote = self.zygote.lock().await;
+        if let Some(zygote) = &*zygote {
+            return Ok(Arc::clone(zygote));
+        }
+        let (program, setup) = (self.program.clone(), Arc::clone(&self.setup));
+        let started = tokio::task::spawn_blocking(move || Zygote::start(&program, &setup)).await;
+        let started = started.map_err(|error| worker::Error::Start(error.into()))??;
+        Ok(Arc::clone(zygote.insert(Arc::new(started))))
+    }
+
+    /// Uses a zygote no more, if it is still the one.
+    async fn forget(&self, gone: &Arc<Zygote>) {
+        let mut zygote = self.zygote.lock().await;
+        if zygote.as_ref().is_some_and(|zygote| Arc::ptr_eq(zygote, gone)) {
+            *zygote = None;
+        }
+    }
+}
+
+/// The transcript of what a worker told; without an answer, the worker has failed.
+fn transcript(told: Told, timeout: Duration, raised: Raised) -> Transcript {
+    let mut transcript = match told.answer.as_deref().map(serde_json::from_slice) {
+        Some(Ok(Reply::Ran(transcript))) => *transcript,
+        _ if told.ended == Ended::TimedOut => {
+            let error = format!("wall-clock budget of {}ms elapsed", timeout.as_millis());
+            let refused = Transcript::refused(Phase::Run, ErrorCode::Timeout, vec![error]);
+            Transcript { timed_out: true, ..refused }
+        }
+        _ if is_too_deep(&told) => {
+            let errors = vec![TOO_DEEP.to_owned()];
+            Transcript::refused(Phase::Validate, ErrorCode::ValidationFailed, errors)
+        }
+        _ => Transcript::failed(without_answer(&told)),
+    };
+    if !raised.namespaces {
+        transcript.warnings.push(BARE.to_owned());
+    }
+    transcript
+}
+
+fn is_too_deep(told: &Told) -> bool {
+    told.reading && matches!(told.ended, Ended::Signaled(signal) if BEYOND_STACK.contains(&signal))
+}
+
+fn without_answer(told: &Told) -> String {
+    if is_too_deep(told) {
+        return TOO_DEEP.to_owned();
+    }
+    let ended = if told.answer.is_some() { Ended::Misspoke } else { told.ended };
+    format!("the worker ended before it answered: {ended}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMESPACES: Raised = Raised { namespaces: true, landlock: 7 };
+
+    fn told(answer: Option<&[u8]>, ended: Ended) -> Told {
+        Told { answer: answer.map(<[u8]>::to_vec), reading: false, ended }
+    }
+
+    fn of(told: Told) -> Transcript {
+        transcript(told, Duration::from_millis(150), NAMESPACES)
+    }
+
+    #[test]
+    fn what_a_worker_says_is_read_or_thrown_away() {
+        let ended = Ended::Signaled(11);
+        let lost = of(told(None, ended));
+        assert_eq!(lost.errors, ["the worker ended before it answered: signal 11 ended it"]);
+        assert_eq!(lost.error_code, Some(ErrorCode::WorkerError));
+        let whole = serde_json::to_vec(&Reply::Ran(Box::new(lost.clone()))).unwrap();
+        assert_eq!(of(told(Some(&whole), Ended::Exited(0))), lost);
+        for rubbish in [&b""[..], b"{}", b"{\"Ran\":{}}", b"{\"Checked\":[]}", &whole[1..]] {
+            let error = &of(told(Some(rubbish), Ended::Exited(0))).errors[0];
+            assert!(error.contains("not understood"), "{error}");
+        }
+        let late = of(told(None, Ended::TimedOut));
+        assert_eq!(late.errors, ["wall-clock budget of 150ms elapsed"]);
+        assert!(late.timed_out);
+    }
+
+    #[test]
+    fn what_is_too_deep_to_be_read_is_the_files_fault() {
+        let deep = Told { reading: true, ..told(None, Ended::Signaled(11)) };
+        let refused = of(deep.clone());
+        assert_eq!((refused.phase, refused.errors), (Phase::Validate, vec![TOO_DEEP.to_owned()]));
+        assert_eq!(without_answer(&deep), TOO_DEEP);
+    }
+
+    #[test]
+    fn a_worker_without_namespaces_says_so() {
+        let bare = Raised { namespaces: false, landlock: 7 };
+        let transcript = transcript(told(None, Ended::Lost), Duration::ZERO, bare);
+        assert_eq!(transcript.warnings, [BARE]);
+    }
+}
