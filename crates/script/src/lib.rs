@@ -6,6 +6,7 @@ mod graph;
 mod library;
 mod position;
 mod source;
+mod survey;
 
 pub mod fetch;
 pub mod outside;
@@ -16,6 +17,7 @@ pub use compile::{Finding, Import, Inspector, Module, compile};
 pub use graph::{Unresolved, resolve};
 pub use library::{LibraryModule, LibrarySet};
 pub use source::{Fault, SourceFile};
+pub use survey::{Survey, survey};
 
 /// The syntax tree that an [`Inspector`] sees.
 pub mod syntax {

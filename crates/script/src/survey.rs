@@ -1,0 +1,83 @@
+//! What a file of plain JavaScript imports. The file is not changed by it: libraries run as they
+//! were written.
+
+use oxc_allocator::Allocator;
+use oxc_parser::Parser;
+use oxc_span::SourceType;
+
+use crate::position::line_and_column;
+use crate::source::{Fault, SourceFile};
+
+/// What a file says about other files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Whether it imports or exports anything, and so is a module whatever else is known of it.
+    pub is_module: bool,
+    /// What it imports, or exports from elsewhere, each once.
+    pub imports: Vec<String>,
+    /// What it imports while it runs, where that is a plain text; each once.
+    pub lazy: Vec<String>,
+}
+
+/// Reads a file of JavaScript, whatever its name says.
+///
+/// # Errors
+/// The first thing that is wrong with its syntax.
+pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
+    let source = file.source.as_str();
+    let allocator = Allocator::default();
+    let parsed = Parser::new(&allocator, source, SourceType::mjs()).parse();
+    if let Some(diagnostic) = parsed.diagnostics.into_iter().next() {
+        let offset = diagnostic.labels.first().map_or(0, |label| label.offset());
+        let (line, column) = line_and_column(source, offset);
+        let message = diagnostic.message.to_string();
+        return Err(Fault { path: file.path.clone(), line, column, message });
+    }
+    let record = parsed.module_record;
+    let mut imports: Vec<String> = record.requested_modules.keys().map(ToString::to_string).collect();
+    imports.sort();
+    let request = |import: &oxc_syntax::module_record::DynamicImport| {
+        let span = import.module_request;
+        plain_text(source.get(span.start as usize..span.end as usize)?)
+    };
+    let mut lazy: Vec<String> = record.dynamic_imports.iter().filter_map(request).collect();
+    lazy.sort();
+    lazy.dedup();
+    Ok(Survey { is_module: record.has_module_syntax, imports, lazy })
+}
+
+/// The text of a literal without escapes.
+fn plain_text(literal: &str) -> Option<String> {
+    let quote = literal.chars().next().filter(|quote| matches!(quote, '"' | '\'' | '`'))?;
+    let text = literal.strip_prefix(quote)?.strip_suffix(quote)?;
+    let is_plain = !text.contains(['\\', '$', quote]);
+    is_plain.then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(source: &str) -> Result<Survey, Fault> {
+        survey(&SourceFile { path: "a.js".to_owned(), source: source.to_owned() })
+    }
+
+    #[test]
+    fn every_import_is_found_once() {
+        let found = of("import a from \"./a.js\"; import { b } from './b.js'; import \"./a.js\";\n\
+                        export * from \"c\"; export { d } from \"d/e\";\n\
+                        const f = () => import(`./f.js`); import(\"./f\" + 1); import('g\\x20');")
+        .unwrap();
+        assert_eq!(found.imports, ["./a.js", "./b.js", "c", "d/e"]);
+        assert_eq!(found.lazy, ["./f.js"]);
+        assert!(found.is_module);
+    }
+
+    #[test]
+    fn a_script_is_no_module() {
+        assert!(!of("module.exports = require(\"a\");").unwrap().is_module);
+        assert!(of("export {};").unwrap().is_module);
+        let fault = of("let a = 1;\nlet = ;").unwrap_err();
+        assert_eq!((fault.path.as_str(), fault.line), ("a.js", 2));
+    }
+}
