@@ -15,7 +15,7 @@ pub mod worker;
 
 pub use compile::{Finding, Import, Inspector, Module, compile};
 pub use graph::{Unresolved, resolve};
-pub use library::{LibraryModule, LibrarySet};
+pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};
 pub use survey::{Survey, survey};
 

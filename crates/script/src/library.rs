@@ -10,8 +10,19 @@ pub struct LibrarySet {
     pub name: String,
     /// Every module that is needed, each specifier once.
     pub modules: Vec<LibraryModule>,
-    /// What whoever uses something of the set should know.
-    pub remark: Option<String>,
+    /// The packages that the modules are of.
+    pub packages: Vec<LibraryPackage>,
+    /// What programs could import if it could be had, and why it cannot.
+    pub absent: BTreeMap<String, String>,
+}
+
+/// A package of a library set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LibraryPackage {
+    /// Its name, as imports begin with it.
+    pub name: String,
+    /// Its version; `None` for one that is built in.
+    pub version: Option<String>,
 }
 
 /// A module of a library set.
@@ -37,6 +48,14 @@ impl LibrarySet {
     pub fn exported(&self) -> impl Iterator<Item = &str> {
         let exported = self.modules.iter().filter(|module| module.exported);
         exported.map(|module| module.specifier.as_str())
+    }
+
+    /// The package that an import is of.
+    pub fn package(&self, specifier: &str) -> Option<&LibraryPackage> {
+        self.packages.iter().find(|package| {
+            let below = specifier.strip_prefix(package.name.as_str());
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        })
     }
 
     /// The bytes of source in it.

@@ -4,6 +4,7 @@
 use oxc_allocator::Allocator;
 use oxc_parser::Parser;
 use oxc_span::SourceType;
+use oxc_syntax::module_record::{DynamicImport, ExportExportName};
 
 use crate::position::line_and_column;
 use crate::source::{Fault, SourceFile};
@@ -17,6 +18,8 @@ pub struct Survey {
     pub imports: Vec<String>,
     /// What it imports while it runs, where that is a plain text; each once.
     pub lazy: Vec<String>,
+    /// Whether it exports something as its default.
+    pub has_default: bool,
 }
 
 /// Reads a file of JavaScript, whatever its name says.
@@ -34,16 +37,27 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
         return Err(Fault { path: file.path.clone(), line, column, message });
     }
     let record = parsed.module_record;
-    let mut imports: Vec<String> = record.requested_modules.keys().map(ToString::to_string).collect();
+    let mut imports: Vec<String> =
+        record.requested_modules.keys().map(ToString::to_string).collect();
     imports.sort();
-    let request = |import: &oxc_syntax::module_record::DynamicImport| {
+    let request = |import: &DynamicImport| {
         let span = import.module_request;
         plain_text(source.get(span.start as usize..span.end as usize)?)
     };
     let mut lazy: Vec<String> = record.dynamic_imports.iter().filter_map(request).collect();
     lazy.sort();
     lazy.dedup();
-    Ok(Survey { is_module: record.has_module_syntax, imports, lazy })
+    let mut exports = record.local_export_entries.iter().chain(&record.indirect_export_entries);
+    let has_default = exports.any(|export| is_default(&export.export_name));
+    Ok(Survey { is_module: record.has_module_syntax, imports, lazy, has_default })
+}
+
+fn is_default(name: &ExportExportName<'_>) -> bool {
+    match name {
+        ExportExportName::Default(_) => true,
+        ExportExportName::Name(name) => name.name == "default",
+        ExportExportName::Null => false,
+    }
 }
 
 /// The text of a literal without escapes.
@@ -64,13 +78,30 @@ mod tests {
 
     #[test]
     fn every_import_is_found_once() {
-        let found = of("import a from \"./a.js\"; import { b } from './b.js'; import \"./a.js\";\n\
+        let found =
+            of("import a from \"./a.js\"; import { b } from './b.js'; import \"./a.js\";\n\
                         export * from \"c\"; export { d } from \"d/e\";\n\
                         const f = () => import(`./f.js`); import(\"./f\" + 1); import('g\\x20');")
-        .unwrap();
+            .unwrap();
         assert_eq!(found.imports, ["./a.js", "./b.js", "c", "d/e"]);
         assert_eq!(found.lazy, ["./f.js"]);
         assert!(found.is_module);
+    }
+
+    #[test]
+    fn a_default_is_known_by_all_its_forms() {
+        for source in [
+            "export default 1;",
+            "const a = 1; export { a as default };",
+            "export { default } from \"a\";",
+            "export { a as default } from \"a\";",
+            "export * as default from \"a\";",
+        ] {
+            assert!(of(source).unwrap().has_default, "{source}");
+        }
+        for source in ["export const a = 1;", "export * from \"a\";", "import a from \"a\";"] {
+            assert!(!of(source).unwrap().has_default, "{source}");
+        }
     }
 
     #[test]

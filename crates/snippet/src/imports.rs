@@ -10,6 +10,8 @@ pub struct Imports {
     /// Packages that are refused with a reason of their own: tools that run on a developer's
     /// machine and have no meaning in a snippet.
     pub tools: Vec<String>,
+    /// Packages of other scopes, or of none, that may be imported.
+    pub packages: Vec<String>,
 }
 
 impl Default for Imports {
@@ -23,6 +25,7 @@ impl Default for Imports {
                  scaffold solid sources svelte timeline vue",
             ),
             tools: names("cli mcp sandbox vite-plugin-api-proxy"),
+            packages: Vec::new(),
         }
     }
 }
@@ -33,7 +36,7 @@ impl Imports {
         if is_relative(specifier) {
             return None;
         }
-        let Self { scope, allowed, tools } = self;
+        let Self { scope, allowed, tools, packages } = self;
         let below = specifier.strip_prefix(scope.as_str()).and_then(|rest| rest.strip_prefix('/'));
         let package = below.map(|rest| rest.split_once('/').map_or(rest, |(first, _)| first));
         let is_one_of = |list: &[String]| package.is_some_and(|p| list.iter().any(|one| one == p));
@@ -44,16 +47,27 @@ impl Imports {
                  not for use inside a sandboxed demo"
             ));
         }
-        if is_one_of(allowed) {
+        let is_of = |package: &String| {
+            let below = specifier.strip_prefix(package.as_str());
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        if is_one_of(allowed) || packages.iter().any(is_of) {
             return None;
         }
         let mut sorted = allowed.clone();
         sorted.sort();
         let sorted = sorted.join(",");
+        let others: String = packages.iter().map(|package| format!(", {package}")).collect();
         Some(format!(
             "import \"{specifier}\" is not allowed in the sandbox. Allowed: relative \"./X.js\" \
-             paths or any of {scope}/{{{sorted}}}."
+             paths or any of {scope}/{{{sorted}}}{others}."
         ))
+    }
+
+    /// Every package that may be imported, and whether it was asked for by its whole name.
+    pub(crate) fn packages(&self) -> impl Iterator<Item = (String, bool)> {
+        let of_scope = self.allowed.iter().map(|name| (format!("{}/{name}", self.scope), false));
+        of_scope.chain(self.packages.iter().map(|name| (name.clone(), true)))
     }
 }
 
@@ -89,5 +103,13 @@ mod tests {
             assert!(imports.refusal(refused).unwrap().contains("not allowed"), "{refused}");
         }
         assert!(imports.refusal("@directive-run/cli/x").unwrap().contains("is denied"));
+        let imports = Imports { packages: vec!["zod".to_owned()], ..imports };
+        for fine in ["zod", "zod/v4/mini", "@directive-run/core"] {
+            assert_eq!(imports.refusal(fine), None, "{fine}");
+        }
+        for refused in ["zodiac", "zo", "@zod/core", "./zod"] {
+            assert!(imports.refusal(refused).unwrap().ends_with("}, zod."), "{refused}");
+        }
+        assert!(imports.refusal("@directive-run/cli").unwrap().contains("is denied"));
     }
 }

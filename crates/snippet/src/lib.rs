@@ -20,5 +20,5 @@ pub use payload::{Input, InvalidInput, Payload};
 pub use run::execute;
 pub use runner::{Error, Options, Runner};
 pub use stack::sanitize_stack;
-pub use transcript::{ErrorCode, Phase, Transcript};
+pub use transcript::{ErrorCode, Phase, Transcript, UsedLibrary};
 pub use validator::{check, check_file};

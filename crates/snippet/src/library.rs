@@ -1,28 +1,40 @@
 //! Library sets: the packages that snippets import. One is built in, so that nothing needs to be
-//! installed.
+//! installed; others are read from a `node_modules` directory.
 
-use stockade_script::{LibraryModule, LibrarySet};
+mod error;
+mod installed;
+mod manifest;
+mod resolve;
+mod tree;
+
+use stockade_script::{LibraryModule, LibraryPackage, LibrarySet};
+
+pub use error::Error;
+pub use installed::installed;
 
 /// The module in which systems are kept, known to libraries only. Every set has it.
 pub(crate) const SYSTEMS: &str = "stockade:systems";
 
+/// The package whose systems are told of in a transcript.
+const CORE: &str = "@directive-run/core";
+
 /// The set that is built in: a small `@directive-run/core`.
 pub fn built_in() -> LibrarySet {
-    let core = "@directive-run/core";
     LibrarySet {
         name: "built-in".to_owned(),
-        modules: vec![
-            systems(),
-            LibraryModule {
-                specifier: core.to_owned(),
-                source: include_str!("library/core.js").to_owned(),
-                imports: [(SYSTEMS.to_owned(), SYSTEMS.to_owned())].into(),
-                exported: true,
-            },
-        ],
-        remark: Some(format!(
-            "{core} is the small implementation that is built into stockade, not the package"
-        )),
+        modules: vec![systems(), core()],
+        packages: vec![LibraryPackage { name: CORE.to_owned(), version: None }],
+        ..LibrarySet::default()
+    }
+}
+
+/// The small [`CORE`].
+fn core() -> LibraryModule {
+    LibraryModule {
+        specifier: CORE.to_owned(),
+        source: include_str!("library/core.js").to_owned(),
+        imports: [(SYSTEMS.to_owned(), SYSTEMS.to_owned())].into(),
+        exported: true,
     }
 }
 
@@ -34,3 +46,6 @@ pub(crate) fn systems() -> LibraryModule {
         ..LibraryModule::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use stockade_script::outside::{Console, Outside};
 use stockade_script::realm::{Ended, Failure, Limits, Program, Realm};
-use stockade_script::{Fault, LibrarySet, Module, resolve};
+use stockade_script::{Fault, LibraryPackage, LibrarySet, Module, resolve};
 
 use crate::imports::Imports;
 use crate::library::SYSTEMS;
 use crate::payload::{ENTRY, Input, Payload};
 use crate::stack::sanitize_stack;
-use crate::transcript::{ErrorCode, Phase, Transcript};
+use crate::transcript::{ErrorCode, Phase, Transcript, UsedLibrary};
 use crate::validator::check;
 
 /// Time to read what systems hold, after the snippet's own time.
@@ -28,7 +28,7 @@ const MAX_SNAPSHOT_BYTES: usize = 1 << 20;
 pub(crate) struct Ready {
     program: Program,
     timeout: Duration,
-    remark: Option<String>,
+    libraries: Vec<UsedLibrary>,
 }
 
 /// Runs a snippet in this process and this thread, to its end, without a network.
@@ -70,16 +70,9 @@ pub(crate) fn read(
             return refused(Phase::Validate, ErrorCode::ValidationFailed, errors);
         }
     };
-    let uses_library = modules
-        .iter()
-        .flat_map(|module| &module.imports)
-        .any(|import| library.exports(&import.specifier));
+    let libraries = used(&modules, library);
     match link(modules, library) {
-        Ok(program) => Ok(Ready {
-            program,
-            timeout: payload.timeout(),
-            remark: library.remark.clone().filter(|_| uses_library),
-        }),
+        Ok(program) => Ok(Ready { program, timeout: payload.timeout(), libraries }),
         Err(errors) => {
             let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
             let errors = errors.join("\n");
@@ -87,6 +80,20 @@ pub(crate) fn read(
             refused(Phase::Bundle, ErrorCode::BundleFailed, vec![error])
         }
     }
+}
+
+/// The packages that files import, each once, in the order of the set.
+fn used(modules: &[Module], library: &LibrarySet) -> Vec<UsedLibrary> {
+    let imports = || modules.iter().flat_map(|module| &module.imports);
+    let is_used = |package: &&LibraryPackage| {
+        imports().any(|import| library.package(&import.specifier) == Some(*package))
+    };
+    let told = |package: &LibraryPackage| UsedLibrary {
+        name: package.name.clone(),
+        version: package.version.clone(),
+        built_in: package.version.is_none(),
+    };
+    library.packages.iter().filter(is_used).map(told).collect()
 }
 
 /// Finds what each import means.
@@ -103,11 +110,11 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
             } else if library.exports(specifier) {
                 Ok(specifier.clone())
             } else {
-                let names = library.exported().collect::<Vec<_>>().join(", ");
-                Err(format!(
-                    "cannot resolve \"{specifier}\" from \"{}\" — the library set has only {names}",
-                    module.path
-                ))
+                let why = library.absent.get(specifier).cloned().unwrap_or_else(|| {
+                    let names = library.exported().collect::<Vec<_>>().join(", ");
+                    format!("the library set has only {names}")
+                });
+                Err(format!("cannot resolve \"{specifier}\" from \"{}\" — {why}", module.path))
             };
             match meant {
                 Ok(name) => {
@@ -124,7 +131,7 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
 /// Runs a snippet in a realm that holds its library set. The lines of its console are the
 /// outside's to keep: the transcript has none.
 pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Transcript {
-    let Ready { program, timeout, remark } = ready;
+    let Ready { program, timeout, libraries } = ready;
     let started = Instant::now();
     let outcome = realm.run(program, ENTRY, timeout, outside);
     let mut errors = Vec::new();
@@ -162,7 +169,10 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
         let kept = Limits::default().output_bytes;
         warnings.push(format!("output after the first {kept} bytes is lost"));
     }
-    warnings.extend(remark);
+    let built_in = libraries.iter().filter(|library| library.built_in);
+    warnings.extend(built_in.map(|UsedLibrary { name, .. }| {
+        format!("{name} is the small implementation that is built into stockade, not the package")
+    }));
     Transcript {
         logs: Vec::new(),
         facts: held.facts,
@@ -173,6 +183,7 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
         timed_out: code == Some(ErrorCode::Timeout),
         phase: Phase::Run,
         warnings,
+        libraries,
     }
 }
 

@@ -24,6 +24,22 @@ pub struct Transcript {
     pub error_code: Option<ErrorCode>,
     /// What the user should know although nothing went wrong.
     pub warnings: Vec<String>,
+    /// The packages that the files import.
+    #[serde(default)]
+    pub libraries: Vec<UsedLibrary>,
+}
+
+/// A package that a snippet imports.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsedLibrary {
+    /// Its name.
+    pub name: String,
+    /// Its version; `None` when it is not the package, but the small implementation of it that is
+    /// built in.
+    pub version: Option<String>,
+    /// Whether it is built in.
+    pub built_in: bool,
 }
 
 /// A part of the way of a snippet.
@@ -77,6 +93,7 @@ impl Transcript {
             phase,
             error_code: Some(code),
             warnings: Vec::new(),
+            libraries: Vec::new(),
         }
     }
 

@@ -15,10 +15,25 @@ const plain = (key, value) => {
 
 const message = (error) => (error instanceof Error ? error.message : String(error));
 
+// Of a system of several modules, the installed package has one store, and only behind the facts of
+// each module; its keys are `module::fact`.
+const held = (system, modules) => {
+  const { $store } = system.facts;
+  if ($store !== undefined) return $store.toObject();
+  const facts = {};
+  for (const { name } of modules) {
+    const before = `${name}::`;
+    const all = Object.entries(system.facts[name].$store.toObject());
+    const own = all.filter(([key]) => key.startsWith(before));
+    facts[name] = Object.fromEntries(own.map(([key, value]) => [key.slice(before.length), value]));
+  }
+  return facts;
+};
+
 const one = ({ system, modules }, errors) => {
   const taken = { facts: {}, derived: {} };
   try {
-    taken.facts = JSON.parse(JSON.stringify(system.facts.$store.toObject(), plain));
+    taken.facts = JSON.parse(JSON.stringify(held(system, modules), plain));
   } catch (error) {
     errors.push(`facts snapshot failed: ${message(error)}`);
   }

@@ -1,0 +1,251 @@
+//! A library set from a `node_modules` directory: every package in it that snippets may import, with
+//! all that it imports itself. A package that cannot be had is left out with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use stockade_script::{LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey};
+
+use super::error::Error;
+use super::resolve::{File, Resolver};
+use super::tree::Tree;
+use super::{CORE, SYSTEMS, core, systems};
+use crate::imports::Imports;
+
+/// Before the paths of files, which no file of a payload can be called.
+const PREFIX: &str = "library:";
+
+/// Reads the packages of a directory that may be imported. The small `@directive-run/core` that is
+/// built in stands in where the directory has none.
+///
+/// # Errors
+/// When the directory cannot be read, has none of the packages, or lacks one that was asked for by
+/// its name; when there is more than is read.
+pub fn installed(directory: &Path, imports: &Imports) -> Result<LibrarySet, Error> {
+    let tree = Tree::open(directory)?;
+    let mut loader = Loader { resolver: Resolver::new(tree), nodes: BTreeMap::new() };
+    let mut set = LibrarySet { name: "installed".to_owned(), ..LibrarySet::default() };
+    let mut entries = Vec::new();
+    for (name, is_required) in imports.packages() {
+        let found = match loader.resolver.package("", &name) {
+            Err(error) if error.is_of_all() || is_required => return Err(error),
+            Err(error) => {
+                set.absent.insert(name, told(&error));
+                continue;
+            }
+            Ok(None) if is_required => return Err(Error::NotInstalled(name)),
+            Ok(None) => continue,
+            Ok(Some(found)) => found,
+        };
+        for subpath in found.manifest.subpaths() {
+            let specifier = format!("{name}{}", subpath.trim_start_matches('.'));
+            match loader.resolver.exported(&found, &name, &subpath) {
+                Ok(file) => entries.push((specifier, file)),
+                Err(error) => drop(set.absent.insert(specifier, told(&error))),
+            }
+        }
+        let version = found.manifest.version.clone().unwrap_or_else(|| "unknown".to_owned());
+        set.packages.push(LibraryPackage { name, version: Some(version) });
+    }
+    if set.packages.is_empty() {
+        return Err(Error::Empty(directory.to_owned()));
+    }
+    loader.emit(entries, &mut set)?;
+    if !set.packages.iter().any(|package| package.name == CORE) && imports.refusal(CORE).is_none() {
+        set.modules.push(core());
+        set.packages.push(LibraryPackage { name: CORE.to_owned(), version: None });
+    }
+    set.modules.push(systems());
+    Ok(set)
+}
+
+struct Loader {
+    resolver: Resolver,
+    /// Every file that was read by its path, or why it cannot be had.
+    nodes: BTreeMap<String, Result<Node, String>>,
+}
+
+/// A file with what it imports.
+struct Node {
+    source: String,
+    has_default: bool,
+    /// The text of each import with the file that it means, or why it means none.
+    imports: Vec<(String, Result<String, String>)>,
+    /// The same of what is imported while it runs, as far as it means something.
+    lazy: Vec<(String, String)>,
+}
+
+impl Loader {
+    /// Reads what the entries need, and adds to the set those that have all of it.
+    fn emit(&mut self, entries: Vec<(String, File)>, set: &mut LibrarySet) -> Result<(), Error> {
+        let mut needed = BTreeSet::new();
+        for (specifier, file) in entries {
+            // A manifest or a style sheet is shown by many packages, and imported by nobody.
+            if !is_code(&file.path) || file.path.ends_with(".json") {
+                continue;
+            }
+            self.load(file.clone())?;
+            match self.closure(&file.path) {
+                Ok(files) => {
+                    needed.extend(files);
+                    set.modules.push(self.entrance(&specifier, &file.path));
+                }
+                Err(why) => drop(set.absent.insert(specifier, why)),
+            }
+        }
+        self.add_lazy(&mut needed);
+        set.modules.extend(needed.iter().filter_map(|path| self.module(path, &needed)));
+        Ok(())
+    }
+
+    /// Reads a file and everything that it leads to.
+    fn load(&mut self, file: File) -> Result<(), Error> {
+        let mut pending = vec![file];
+        while let Some(file) = pending.pop() {
+            if self.nodes.contains_key(&file.path) {
+                continue;
+            }
+            let node = match self.node(&file, &mut pending) {
+                Err(error) if error.is_of_all() => return Err(error),
+                node => node.map_err(|error| told(&error)),
+            };
+            self.nodes.insert(file.path, node);
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, file: &File, pending: &mut Vec<File>) -> Result<Node, Error> {
+        let path = &file.path;
+        if !is_code(path) {
+            return Err(Error::Kind(path.clone()));
+        }
+        if path.ends_with(".cjs") {
+            return Err(Error::CommonJs(path.clone()));
+        }
+        let source = self.resolver.read(path)?.text;
+        if path.ends_with(".json") {
+            let why = |error: serde_json::Error| Error::Manifest {
+                path: path.clone(),
+                why: error.to_string(),
+            };
+            let value: serde_json::Value = serde_json::from_str(&source).map_err(why)?;
+            let source = format!("export default {value};");
+            return Ok(Node { source, has_default: true, imports: Vec::new(), lazy: Vec::new() });
+        }
+        let written = SourceFile { path: path.clone(), source };
+        let survey = survey(&written).map_err(Error::Syntax);
+        let is_module = file.is_module
+            || path.ends_with(".mjs")
+            || survey.as_ref().is_ok_and(|survey| survey.is_module)
+            || self.resolver.is_module(path)?;
+        if !is_module {
+            return Err(Error::CommonJs(path.clone()));
+        }
+        let survey = survey?;
+        let mut imports = Vec::new();
+        for specifier in survey.imports {
+            let meant = match self.resolver.resolve(path, &specifier) {
+                Err(error) if error.is_of_all() => return Err(error),
+                meant => meant.map_err(|error| told(&error)),
+            };
+            if let Ok(file) = &meant {
+                pending.push(file.clone());
+            }
+            imports.push((specifier, meant.map(|file| file.path)));
+        }
+        let mut lazy = Vec::new();
+        for specifier in survey.lazy {
+            match self.resolver.resolve(path, &specifier) {
+                Err(error) if error.is_of_all() => return Err(error),
+                Err(_) => {}
+                Ok(file) => {
+                    lazy.push((specifier, file.path.clone()));
+                    pending.push(file);
+                }
+            }
+        }
+        Ok(Node { source: written.source, has_default: survey.has_default, imports, lazy })
+    }
+
+    /// Every file that one cannot do without, or why they cannot all be had.
+    fn closure(&self, path: &str) -> Result<BTreeSet<String>, String> {
+        let mut found = BTreeSet::new();
+        let mut pending = vec![path];
+        while let Some(path) = pending.pop() {
+            if !found.insert(path.to_owned()) {
+                continue;
+            }
+            let node = match self.nodes.get(path) {
+                Some(Ok(node)) => node,
+                Some(Err(why)) => return Err(why.clone()),
+                None => return Err(told(&Error::NoFile(path.to_owned()))),
+            };
+            for (_, meant) in &node.imports {
+                pending.push(meant.as_ref().map_err(Clone::clone)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds what is imported while modules run, as far as it can be had.
+    fn add_lazy(&self, needed: &mut BTreeSet<String>) {
+        let mut pending: Vec<String> = needed.iter().cloned().collect();
+        while let Some(path) = pending.pop() {
+            let Some(Ok(node)) = self.nodes.get(&path) else { continue };
+            for (_, meant) in &node.lazy {
+                for file in self.closure(meant).into_iter().flatten() {
+                    if needed.insert(file.clone()) {
+                        pending.push(file);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The module by which snippets import a file.
+    fn entrance(&self, specifier: &str, path: &str) -> LibraryModule {
+        let has_default = matches!(self.nodes.get(path), Some(Ok(node)) if node.has_default);
+        let default = if has_default { "export { default } from \"it\";\n" } else { "" };
+        let mut imports = BTreeMap::from([("it".to_owned(), name(path))]);
+        let source = if specifier == CORE {
+            imports.insert(SYSTEMS.to_owned(), SYSTEMS.to_owned());
+            include_str!("watched.js").to_owned()
+        } else {
+            format!("export * from \"it\";\n{default}")
+        };
+        LibraryModule { specifier: specifier.to_owned(), source, imports, exported: true }
+    }
+
+    /// A file as a module of the set.
+    fn module(&self, path: &str, needed: &BTreeSet<String>) -> Option<LibraryModule> {
+        let Some(Ok(node)) = self.nodes.get(path) else { return None };
+        let found = |(text, meant): &'_ (String, Result<String, String>)| {
+            Some((text.clone(), meant.clone().ok()?))
+        };
+        let imports = node.imports.iter().filter_map(found).chain(node.lazy.iter().cloned());
+        let imports = imports.filter(|(_, meant)| needed.contains(meant));
+        Some(LibraryModule {
+            specifier: name(path),
+            source: node.source.clone(),
+            imports: imports.map(|(text, meant)| (text, name(&meant))).collect(),
+            exported: false,
+        })
+    }
+}
+
+/// The name of the module that a file is.
+fn name(path: &str) -> String {
+    format!("{PREFIX}{path}")
+}
+
+fn is_code(path: &str) -> bool {
+    [".js", ".mjs", ".cjs", ".json"].iter().any(|ending| path.ends_with(ending))
+}
+
+/// An error with its causes.
+fn told(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

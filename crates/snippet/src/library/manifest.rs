@@ -1,0 +1,321 @@
+//! A package's `package.json`, as far as it says which file an import means. The rules are those of
+//! the Node.js documentation, "Modules: Packages"; the conditions are those of a realm, which has the
+//! web and no Node.js.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// The conditions that hold, beside `default`. The order is the package's.
+const CONDITIONS: &[&str] = &["import", "module", "browser"];
+
+/// What a package says about itself.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Manifest {
+    /// Its name.
+    pub(super) name: Option<String>,
+    /// Its version.
+    pub(super) version: Option<String>,
+    /// Whether its `.js` files are modules.
+    pub(super) is_module: bool,
+    exports: Option<Target>,
+    imports: Option<Target>,
+    /// The module that bundlers take.
+    module: Option<String>,
+    main: Option<String>,
+}
+
+/// The right side of an entry of `exports` or `imports`, in the order in which it was written.
+#[derive(Debug, Clone, PartialEq)]
+enum Target {
+    Text(String),
+    First(Vec<Self>),
+    Conditions(Vec<(String, Self)>),
+    /// Closed, or nothing that means anything.
+    Nothing,
+}
+
+/// What a package says that an import means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// A file of the package, by its whole path below it.
+    File(String),
+    /// A file of the package that may lack its ending, or be a directory.
+    Loose(String),
+    /// A file of the package that is a module whatever its name is.
+    Module(String),
+    /// Something else to be found.
+    Other(String),
+}
+
+impl Manifest {
+    /// Reads the text of a `package.json`.
+    ///
+    /// # Errors
+    /// What is wrong with it, when it is no JSON object.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let target = serde_json::from_str::<Target>(text).map_err(|error| error.to_string())?;
+        let Target::Conditions(fields) = target else { return Err("no JSON object".to_owned()) };
+        let mut manifest = Self::default();
+        for (name, value) in fields {
+            match (name.as_str(), value) {
+                ("name", Target::Text(text)) => manifest.name = Some(text),
+                ("version", Target::Text(text)) => manifest.version = Some(text),
+                ("type", Target::Text(text)) => manifest.is_module = text == "module",
+                ("module", Target::Text(text)) => manifest.module = Some(text),
+                ("main", Target::Text(text)) => manifest.main = Some(text),
+                ("exports", value) if value != Target::Nothing => manifest.exports = Some(value),
+                ("imports", value @ Target::Conditions(_)) => manifest.imports = Some(value),
+                _ => {}
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// What a subpath means, `.` or `./x`; `None` for what the package does not show.
+    pub(super) fn exported(&self, subpath: &str) -> Option<Meant> {
+        let Some(exports) = &self.exports else { return self.loose(subpath) };
+        let target = match exports {
+            Target::Conditions(entries) if has_subpaths(entries) => {
+                return within(entries, subpath, Target::file);
+            }
+            whole => (subpath == ".").then_some(whole)?,
+        };
+        target.pick("", &Target::file)
+    }
+
+    /// What a package without `exports` means.
+    fn loose(&self, subpath: &str) -> Option<Meant> {
+        if subpath != "." {
+            return relative(subpath).map(Meant::Loose);
+        }
+        if let Some(module) = &self.module {
+            return relative(&dotted(module)).map(Meant::Module);
+        }
+        let main = self.main.as_deref().unwrap_or("index.js");
+        relative(&dotted(main)).map(Meant::Loose)
+    }
+
+    /// The subpaths that the package shows by name.
+    pub(super) fn subpaths(&self) -> Vec<String> {
+        match &self.exports {
+            Some(Target::Conditions(entries)) if has_subpaths(entries) => {
+                let names = entries.iter().map(|(name, _)| name);
+                names.filter(|name| !name.contains('*')).cloned().collect()
+            }
+            _ => vec![".".to_owned()],
+        }
+    }
+
+    /// What an import that begins with `#` means within the package.
+    pub(super) fn internal(&self, specifier: &str) -> Option<Meant> {
+        let Some(Target::Conditions(entries)) = &self.imports else { return None };
+        within(entries, specifier, |text| {
+            if text.starts_with("./") {
+                Target::file(text)
+            } else {
+                Some(Meant::Other(text.to_owned()))
+            }
+        })
+    }
+}
+
+fn has_subpaths(entries: &[(String, Target)]) -> bool {
+    entries.iter().any(|(name, _)| name.starts_with('.'))
+}
+
+/// The entry for a name: the one that is the same, else the longest pattern that fits.
+fn within(
+    entries: &[(String, Target)],
+    name: &str,
+    file: impl Fn(&str) -> Option<Meant>,
+) -> Option<Meant> {
+    let whole = entries.iter().find(|(key, _)| key == name && !key.contains('*'));
+    if let Some((_, target)) = whole {
+        return target.pick("", &file);
+    }
+    let fitting = entries.iter().filter_map(|(key, target)| {
+        let (before, after) = key.split_once('*')?;
+        let star = name.strip_prefix(before)?.strip_suffix(after)?;
+        (!star.is_empty()).then_some((before.len(), star, target))
+    });
+    let (_, star, target) = fitting.max_by_key(|(length, ..)| *length)?;
+    target.pick(star, &file)
+}
+
+impl Target {
+    /// What is meant when the conditions are gone through in their order.
+    fn pick(&self, star: &str, file: &impl Fn(&str) -> Option<Meant>) -> Option<Meant> {
+        self.decide(star, file).flatten()
+    }
+
+    /// The inner `None` is a decision, too: nothing is meant.
+    fn decide(&self, star: &str, file: &impl Fn(&str) -> Option<Meant>) -> Option<Option<Meant>> {
+        match self {
+            Self::Text(text) => Some(file(&text.replace('*', star))),
+            Self::First(targets) => {
+                targets.iter().find_map(|target| target.decide(star, file).filter(Option::is_some))
+            }
+            Self::Conditions(targets) => targets.iter().find_map(|(condition, target)| {
+                let holds = condition == "default" || CONDITIONS.contains(&condition.as_str());
+                if holds { target.decide(star, file) } else { None }
+            }),
+            Self::Nothing => Some(None),
+        }
+    }
+
+    /// A file of the package: a path that starts with `./` and stays below.
+    fn file(text: &str) -> Option<Meant> {
+        relative(text).map(Meant::File)
+    }
+}
+
+/// A path as `main` has it, with the `./` that it may lack.
+fn dotted(path: &str) -> String {
+    if path.starts_with("./") { path.to_owned() } else { format!("./{path}") }
+}
+
+/// The path below the package that `./x/y` is; `None` when it could be elsewhere.
+fn relative(path: &str) -> Option<String> {
+    let below = path.strip_prefix("./")?.trim_end_matches('/');
+    let is_plain = |name: &str| !matches!(name, "" | "." | ".." | "node_modules");
+    below.split('/').all(is_plain).then(|| below.to_owned())
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Targets)
+    }
+}
+
+struct Targets;
+
+impl<'de> Visitor<'de> for Targets {
+    type Value = Target;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Target, E> {
+        Ok(Target::Text(text.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Target, E> {
+        Ok(Target::Nothing)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Target, E> {
+        Ok(Target::Nothing)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Target, E> {
+        Ok(Target::Nothing)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Target, E> {
+        Ok(Target::Nothing)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Target, E> {
+        Ok(Target::Nothing)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Target, A::Error> {
+        let mut targets = Vec::new();
+        while let Some(target) = sequence.next_element()? {
+            targets.push(target);
+        }
+        Ok(Target::First(targets))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Target, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Target::Conditions(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(text: &str) -> Manifest {
+        Manifest::parse(text).unwrap()
+    }
+
+    fn file(path: &str) -> Option<Meant> {
+        Some(Meant::File(path.to_owned()))
+    }
+
+    #[test]
+    fn conditions_are_taken_in_the_order_of_the_package() {
+        let zod = manifest(
+            "{\"version\": \"4.6.7\", \"type\": \"module\", \"exports\": {\"./package.json\": \
+             \"./package.json\", \".\": {\"@zod/source\": \"./src/index.ts\", \"types\": \
+             \"./index.d.cts\", \"import\": \"./index.js\", \"require\": \"./index.cjs\"}, \
+             \"./locales/*\": {\"import\": \"./locales/*\"}, \"./locales/inner/*.js\": null}}",
+        );
+        assert_eq!((zod.version.as_deref(), zod.is_module), (Some("4.6.7"), true));
+        assert_eq!(zod.exported("."), file("index.js"));
+        assert_eq!(zod.exported("./locales/en.js"), file("locales/en.js"));
+        assert_eq!(zod.exported("./locales/inner/x.js"), None);
+        assert_eq!(zod.exported("./src/index.ts"), None);
+        assert_eq!(zod.subpaths(), ["./package.json", "."]);
+        let ordered = |first: &str, second: &str| {
+            manifest(&format!(
+                "{{\"exports\": {{\"{first}\": \"./1.js\", \"{second}\": \"./2.js\"}}}}"
+            ))
+            .exported(".")
+        };
+        assert_eq!(ordered("import", "default"), file("1.js"));
+        assert_eq!(ordered("default", "import"), file("1.js"));
+        assert_eq!(ordered("node", "default"), file("2.js"));
+        assert_eq!(ordered("require", "types"), None);
+    }
+
+    #[test]
+    fn nested_conditions_and_lists_fall_through() {
+        let nested = manifest(
+            "{\"exports\": {\".\": [{\"node\": \"./n.js\"}, {\"browser\": {\"require\": \"./r.js\"}}, \
+             \"bad\", {\"default\": {\"import\": \"./i.js\"}}]}}",
+        );
+        assert_eq!(nested.exported("."), file("i.js"));
+    }
+
+    #[test]
+    fn a_package_without_exports_shows_everything() {
+        let old = manifest("{\"main\": \"lib/index\", \"type\": \"commonjs\", \"private\": true}");
+        assert_eq!(old.exported("."), Some(Meant::Loose("lib/index".to_owned())));
+        assert_eq!(old.exported("./lib/x.js"), Some(Meant::Loose("lib/x.js".to_owned())));
+        assert_eq!(old.exported("./../x.js"), None);
+        assert_eq!(manifest("{}").exported("."), Some(Meant::Loose("index.js".to_owned())));
+        let bundled = manifest("{\"main\": \"a.cjs\", \"module\": \"./es/a.js\"}");
+        assert_eq!(bundled.exported("."), Some(Meant::Module("es/a.js".to_owned())));
+    }
+
+    #[test]
+    fn what_leaves_the_package_means_nothing() {
+        for target in ["./../x.js", "/x.js", "x.js", "./node_modules/y/x.js", "./a//b.js"] {
+            let manifest = manifest(&format!("{{\"exports\": \"{target}\"}}"));
+            assert_eq!(manifest.exported("."), None, "{target}");
+        }
+        let climbing = manifest("{\"exports\": {\"./*\": \"./lib/*\"}}");
+        assert_eq!(climbing.exported("./../../x.js"), None);
+        assert!(Manifest::parse("[]").is_err() && Manifest::parse("{").is_err());
+    }
+
+    #[test]
+    fn internal_names_mean_files_or_other_packages() {
+        let own = manifest(
+            "{\"imports\": {\"#a\": {\"node\": \"node:fs\", \"default\": \"./a.js\"}, \
+             \"#p/*\": \"./p/*.js\", \"#dep\": \"other/x\"}}",
+        );
+        assert_eq!(own.internal("#a"), file("a.js"));
+        assert_eq!(own.internal("#p/q"), file("p/q.js"));
+        assert_eq!(own.internal("#dep"), Some(Meant::Other("other/x".to_owned())));
+        assert_eq!(own.internal("#none"), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Which file below a `node_modules` directory an import means, as Node.js finds it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::error::Error;
+use super::manifest::{Manifest, Meant};
+use super::tree::{Found, Tree};
+
+/// What a path is tried with where a package leaves the ending to whoever imports it.
+const ENDINGS: &[&str] = &["", ".mjs", ".js", "/index.mjs", "/index.js"];
+
+/// A file that an import means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct File {
+    /// Its path below the directory, without links.
+    pub(super) path: String,
+    /// Whether the package says that it is a module, whatever its name.
+    pub(super) is_module: bool,
+}
+
+/// Finds files, and remembers the packages that it saw.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    tree: Tree,
+    manifests: BTreeMap<String, Option<Rc<Manifest>>>,
+}
+
+/// A package: its directory without links, and what it says about itself.
+#[derive(Debug, Clone)]
+pub(super) struct Package {
+    pub(super) directory: String,
+    pub(super) manifest: Rc<Manifest>,
+}
+
+impl Resolver {
+    pub(super) fn new(tree: Tree) -> Self {
+        Self { tree, manifests: BTreeMap::new() }
+    }
+
+    /// Reads a file that was found.
+    pub(super) fn read(&mut self, path: &str) -> Result<Found, Error> {
+        self.tree.read(path)?.ok_or_else(|| Error::NoFile(path.to_owned()))
+    }
+
+    /// What an import in a file means.
+    pub(super) fn resolve(&mut self, importer: &str, specifier: &str) -> Result<File, Error> {
+        let missing = |importer: &str| Error::Missing {
+            importer: importer.to_owned(),
+            specifier: specifier.to_owned(),
+        };
+        if specifier.starts_with("./") || specifier.starts_with("../") {
+            let path = joined(parent(importer), specifier).ok_or_else(|| missing(importer))?;
+            return self.loose(&path, false);
+        }
+        let own = self.package_of(importer)?;
+        if specifier.starts_with('#') {
+            let own = own.ok_or_else(|| missing(importer))?;
+            let meant = own.manifest.internal(specifier).ok_or_else(|| missing(importer))?;
+            return match meant {
+                // One step only: what it means is no such name again.
+                Meant::Other(other) if !other.starts_with('#') => self.resolve(importer, &other),
+                meant => self.file(&own.directory, meant),
+            };
+        }
+        if specifier.starts_with("node:") {
+            let (importer, specifier) = (importer.to_owned(), specifier.to_owned());
+            return Err(Error::NodeModule { importer, specifier });
+        }
+        let (name, subpath) = split(specifier).ok_or_else(|| missing(importer))?;
+        let own = own.filter(|own| own.manifest.name.as_deref() == Some(name));
+        let package = match own {
+            Some(own) => own,
+            None => self.package(parent(importer), name)?.ok_or_else(|| missing(importer))?,
+        };
+        self.exported(&package, name, &subpath)
+    }
+
+    /// What a package shows under a subpath, `.` or `./x`.
+    pub(super) fn exported(
+        &mut self,
+        package: &Package,
+        name: &str,
+        subpath: &str,
+    ) -> Result<File, Error> {
+        let meant = package.manifest.exported(subpath).ok_or_else(|| Error::NotExported {
+            package: name.to_owned(),
+            subpath: subpath.to_owned(),
+        })?;
+        self.file(&package.directory, meant)
+    }
+
+    /// The package of a name, as seen from a directory.
+    pub(super) fn package(&mut self, from: &str, name: &str) -> Result<Option<Package>, Error> {
+        let mut directory = from;
+        while !directory.is_empty() {
+            if last(directory) != "node_modules" {
+                let found = self.manifest(&format!("{directory}/node_modules/{name}"))?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            directory = parent(directory);
+        }
+        self.manifest(name)
+    }
+
+    /// The package that a file belongs to.
+    fn package_of(&mut self, file: &str) -> Result<Option<Package>, Error> {
+        let mut directory = parent(file);
+        while !directory.is_empty() && last(directory) != "node_modules" {
+            let found = self.manifest(directory)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            directory = parent(directory);
+        }
+        Ok(None)
+    }
+
+    /// Whether a package says that its `.js` files are modules.
+    pub(super) fn is_module(&mut self, file: &str) -> Result<bool, Error> {
+        Ok(self.package_of(file)?.is_some_and(|package| package.manifest.is_module))
+    }
+
+    /// The package in a directory, if there is one.
+    fn manifest(&mut self, directory: &str) -> Result<Option<Package>, Error> {
+        let path = format!("{directory}/package.json");
+        let Some(real) = self.tree.find(&path)? else { return Ok(None) };
+        let directory = parent(&real).to_owned();
+        let known = match self.manifests.get(&directory) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.read(&real)?;
+                let manifest = Manifest::parse(&found.text)
+                    .map_err(|why| Error::Manifest { path: real.clone(), why })?;
+                let manifest = Some(Rc::new(manifest));
+                self.manifests.insert(directory.clone(), manifest.clone());
+                manifest
+            }
+        };
+        Ok(known.map(|manifest| Package { directory, manifest }))
+    }
+
+    fn file(&self, directory: &str, meant: Meant) -> Result<File, Error> {
+        let below = |path: &str| format!("{directory}/{path}");
+        match meant {
+            Meant::File(path) => match self.tree.find(&below(&path))? {
+                Some(path) => Ok(File { path, is_module: false }),
+                None => Err(Error::NoFile(below(&path))),
+            },
+            Meant::Module(path) => self.loose(&below(&path), true),
+            Meant::Loose(path) | Meant::Other(path) => self.loose(&below(&path), false),
+        }
+    }
+
+    /// A file by a path that may lack its ending.
+    fn loose(&self, path: &str, is_module: bool) -> Result<File, Error> {
+        for ending in ENDINGS {
+            if let Some(path) = self.tree.find(&format!("{path}{ending}"))? {
+                return Ok(File { path, is_module });
+            }
+        }
+        Err(Error::NoFile(path.to_owned()))
+    }
+}
+
+/// The name of a package in an import, and the subpath of it; `None` for what is no such import.
+pub(super) fn split(specifier: &str) -> Option<(&str, String)> {
+    let slashes = if specifier.starts_with('@') { 2 } else { 1 };
+    let end = specifier.match_indices('/').nth(slashes - 1).map_or(specifier.len(), |(at, _)| at);
+    let (name, below) = specifier.split_at(end);
+    let is_name = |part: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
+    };
+    let valid = match name.strip_prefix('@') {
+        Some(scoped) => scoped.split_once('/').is_some_and(|(s, n)| is_name(s) && is_name(n)),
+        None => is_name(name) && name != "node_modules",
+    };
+    valid.then(|| (name, format!(".{below}")))
+}
+
+/// The directory of a path; empty for one at the top.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, last)| last)
+}
+
+/// A relative path below a directory, without `.` and `..`; `None` when it leaves the top.
+fn joined(directory: &str, relative: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in directory.split('/').chain(relative.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_packages_are_told_from_what_is_below() {
+        let of = |specifier| split(specifier).map(|(name, subpath)| format!("{name} {subpath}"));
+        assert_eq!(of("zod").as_deref(), Some("zod ."));
+        assert_eq!(of("zod/v4/mini").as_deref(), Some("zod ./v4/mini"));
+        assert_eq!(of("@a/b").as_deref(), Some("@a/b ."));
+        assert_eq!(of("@a/b/c").as_deref(), Some("@a/b ./c"));
+        for wrong in
+            ["", "@a", "@a/", "/a", "../a", ".a", "a:b", "https://a", "node_modules", "a b"]
+        {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// The installed package @directive-run/core as snippets import it: every system that they make is
+// registered, so that what it holds in the end can be told.
+import * as core from "it";
+import { register } from "stockade:systems";
+
+export * from "it";
+
+const derivations = (module) => Object.keys(module?.derive ?? {});
+
+const modules = (options) => {
+  const { module, modules: named } = options ?? {};
+  if (module) return [{ space: false, name: module.id, derivations: derivations(module) }];
+  return Object.entries(named ?? {}).map(([name, one]) => ({
+    space: true,
+    name,
+    derivations: derivations(one),
+  }));
+};
+
+export const createSystem = (options, ...rest) => {
+  const system = core.createSystem(options, ...rest);
+  register(system, modules(options));
+  return system;
+};
+
+// Older versions have no such function.
+export const createSystemWithStatus =
+  core.createSystemWithStatus &&
+  ((options, ...rest) => {
+    const made = core.createSystemWithStatus(options, ...rest);
+    register(made.system, modules(options));
+    return made;
+  });
