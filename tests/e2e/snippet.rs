@@ -62,10 +62,137 @@ fn tells_what_a_snippet_may_not_say(world: &World) {
     assert!(outcome.stdout.contains("main.ts:2:13 — identifier \"process\""), "{outcome}");
 }
 
+fn takes_the_standard_input(world: &World) {
+    let outcome =
+        world.stockade(&["snippet", "run", "-"]).input("console.log(1 as number);").finish();
+    outcome.succeeds();
+    assert!(outcome.stdout.starts_with("[log] 1\n"), "{outcome}");
+    let outcome = world.stockade(&["snippet", "check", "-", "--json"]).input("process;").finish();
+    outcome.ends_with(1);
+    assert_eq!(outcome.json()["errors"][0]["path"], "input.ts");
+}
+
+fn checks_every_file_of_a_directory(world: &World) {
+    for number in 0..30 {
+        world.write(&format!("many/{number:02}.ts"), "export const a = 1;");
+    }
+    world.write("many/last/wrong.ts", "process.exit();");
+    let outcome = world.stockade(&["snippet", "check", "many"]).finish();
+    outcome.ends_with(1);
+    assert!(outcome.stdout.starts_with("many/last/wrong.ts:1:1 — "), "{outcome}");
+    let nothing = world.stockade(&["snippet", "check", "src/deep"]).finish();
+    nothing.ends_with(2);
+}
+
+/// A package of one module, and one that only Node.js can use.
+fn plant_packages(world: &World) {
+    world.write(
+        "node_modules/greet/package.json",
+        "{\"name\": \"greet\", \"version\": \"2.1.0\", \"exports\": {\"import\": \"./es.mjs\"}}",
+    );
+    world.write("node_modules/greet/es.mjs", "export const greet = (who) => `hello ${who}`;");
+    world.write("node_modules/old/package.json", "{\"main\": \"old.js\"}");
+    world.write("node_modules/old/old.js", "module.exports = 1;");
+    world.write("main.ts", "import { greet } from \"greet\"; console.log(greet(\"you\"));");
+}
+
+fn imports_packages_of_a_directory(world: &World) {
+    plant_packages(world);
+    let flags = ["--libraries", "node_modules", "--package", "greet", "--package", "old"];
+    let run = |file: &str, json: &[&str]| {
+        let arguments = [&["snippet", "run"], json, &flags, &[file]].concat();
+        world.stockade(&arguments).finish()
+    };
+    let outcome = run("main.ts", &["--json"]);
+    outcome.succeeds();
+    let transcript = outcome.json();
+    assert_eq!(transcript["logs"], json!(["[log] hello you"]), "{transcript}");
+    let used = json!([{"name": "greet", "version": "2.1.0", "builtIn": false}]);
+    assert_eq!(transcript["libraries"], used);
+    assert!(run("main.ts", &[]).stdout.contains("\nlibrary: greet 2.1.0\n"));
+
+    world.write("old.ts", "import old from \"old\"; old;");
+    let outcome = run("old.ts", &[]);
+    outcome.ends_with(1);
+    assert!(outcome.stdout.contains("old/old.js is a CommonJS module"), "{outcome}");
+
+    let outcome = world.stockade(&["snippet", "run", "main.ts"]).finish();
+    outcome.ends_with(1);
+    assert!(outcome.stdout.contains("import \"greet\" is not allowed"), "{outcome}");
+
+    let absent = ["snippet", "run", "--libraries", "node_modules", "--package", "none", "main.ts"];
+    let outcome = world.stockade(&absent).finish();
+    outcome.ends_with(1);
+    assert!(outcome.stderr.contains("none is not installed [LIBRARY_UNAVAILABLE]"), "{outcome}");
+}
+
+fn takes_packages_from_the_environment(world: &World) {
+    plant_packages(world);
+    let outcome = world
+        .stockade(&["snippet", "run", "main.ts"])
+        .env("STOCKADE_LIBRARIES", "node_modules")
+        .env("STOCKADE_PACKAGES", "greet, old")
+        .finish();
+    outcome.succeeds();
+    assert!(outcome.stdout.starts_with("[log] hello you\n"), "{outcome}");
+}
+
+const GUIDE: &str = "# Guide\n\n```ts\nconsole.log(\"fine\");\n```\n\n- item\n\n  ```js\n  let a = 1;\n  \
+                     a.b.c;\n  ```\n\n```ts skip\nprocess.exit();\n```\n\n```sh\nls\n```\n";
+const SEVERAL: &str = "```ts file=src/two.ts\nexport const two = 2;\n```\n\n```ts file=src/main.ts\n\
+                       import { two } from \"./two.js\";\nconsole.log(two);\n```\n";
+
+fn gates_documents(world: &World) {
+    world.write("docs/guide.md", GUIDE);
+    world.write("docs/more/several.md", SEVERAL);
+    world.write("docs/node_modules/other.md", "```ts\nprocess;\n```\n");
+    let gate = ["snippet", "gate", "docs", "--junit", "report.xml"];
+    let outcome = world.stockade(&gate).finish();
+    outcome.ends_with(1);
+    assert!(outcome.stdout.contains("passed  docs/guide.md:3\n"), "{outcome}");
+    assert!(outcome.stdout.contains("failed  docs/guide.md:9\n"), "{outcome}");
+    assert!(outcome.stdout.contains("skipped docs/guide.md:14\n"), "{outcome}");
+    assert!(outcome.stdout.contains("passed  docs/more/several.md:1\n"), "{outcome}");
+    // The place in the document, not in the block.
+    assert!(
+        outcome.stdout.contains("(docs/guide.md:11:")
+            || outcome.stdout.contains(" docs/guide.md:11:"),
+        "{outcome}"
+    );
+    assert!(outcome.stdout.ends_with("2 passed, 1 failed, 1 skipped\n"), "{outcome}");
+    let report = world.read("report.xml");
+    assert!(
+        report.contains("<testsuites tests=\"4\" failures=\"1\" errors=\"0\" skipped=\"1\""),
+        "{report}"
+    );
+    assert!(report.contains("type=\"runtime-error\""), "{report}");
+
+    let outcome = world.stockade(&["snippet", "gate", "--json", "docs/more"]).finish();
+    outcome.succeeds();
+    let report = outcome.json();
+    assert_eq!(report["passed"], json!(1));
+    assert_eq!(report["examples"][0]["transcript"]["logs"], json!(["[log] 2"]));
+}
+
+fn a_gate_without_examples_is_shut(world: &World) {
+    world.write("docs/empty.md", "# Nothing\n\n```ts skip\nprocess;\n```\n");
+    let outcome = world.stockade(&["snippet", "gate", "docs"]).finish();
+    outcome.ends_with(2);
+    assert!(outcome.stderr.contains("no example to run"), "{outcome}");
+    world.stockade(&["snippet", "gate", "--allow-empty", "docs"]).finish().succeeds();
+    world.stockade(&["snippet", "gate", "nowhere.md"]).finish().ends_with(2);
+}
+
 as_root_and_as_user![
     answers_with_a_transcript,
     takes_a_directory,
     ends_in_time_with_what_was_written,
     survives_what_takes_its_worker_down,
     tells_what_a_snippet_may_not_say,
+    takes_the_standard_input,
+    checks_every_file_of_a_directory,
+    imports_packages_of_a_directory,
+    takes_packages_from_the_environment,
+    gates_documents,
+    a_gate_without_examples_is_shut,
 ];

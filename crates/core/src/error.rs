@@ -22,6 +22,8 @@ names! {
         FileNotFound = "FILE_NOT_FOUND",
         /// No tool is registered under that name.
         ToolUnknown = "TOOL_UNKNOWN",
+        /// The packages that snippets import cannot be had from where they were said to be.
+        LibraryUnavailable = "LIBRARY_UNAVAILABLE",
         /// The sandbox is in a state in which this cannot be done.
         InvalidState = "INVALID_STATE",
         /// The sandbox has ended for good.
@@ -87,6 +89,7 @@ impl Code {
             Self::NotFound
             | Self::FileNotFound
             | Self::ToolUnknown
+            | Self::LibraryUnavailable
             | Self::InvalidState
             | Self::SandboxTerminated
             | Self::AccessDenied
@@ -118,7 +121,11 @@ impl Code {
                 400
             }
             Self::AccessDenied | Self::PathRefused | Self::ExecutedFile => 403,
-            Self::NotFound | Self::FileNotFound | Self::ToolUnknown | Self::BundleNotFound => 404,
+            Self::NotFound
+            | Self::FileNotFound
+            | Self::ToolUnknown
+            | Self::LibraryUnavailable
+            | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
             Self::InvalidState | Self::Conflict | Self::Cancelled | Self::BundleConflict => 409,
             Self::SandboxTerminated => 410,

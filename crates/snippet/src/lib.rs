@@ -2,6 +2,7 @@
 //! realm, and answered with a transcript. What a snippet may say, its limits and every text come
 //! from the reference sandbox; the walls do not depend on any of them.
 
+pub mod documents;
 mod imports;
 mod keys;
 pub mod library;
@@ -20,5 +21,6 @@ pub use payload::{Input, InvalidInput, Payload};
 pub use run::execute;
 pub use runner::{Error, Options, Runner};
 pub use stack::sanitize_stack;
+pub use stockade_script::SourceFile;
 pub use transcript::{ErrorCode, Phase, Transcript, UsedLibrary};
 pub use validator::{check, check_file};

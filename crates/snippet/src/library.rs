@@ -11,6 +11,7 @@ use stockade_script::{LibraryModule, LibraryPackage, LibrarySet};
 
 pub use error::Error;
 pub use installed::installed;
+pub use resolve::is_package_name;
 
 /// The module in which systems are kept, known to libraries only. Every set has it.
 pub(crate) const SYSTEMS: &str = "stockade:systems";

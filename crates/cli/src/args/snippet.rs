@@ -1,4 +1,4 @@
-//! The arguments of `stockade snippet`.
+//! The arguments of `stockade snippet` and `stockade mcp`.
 
 use std::path::PathBuf;
 
@@ -16,16 +16,28 @@ pub(crate) enum SnippetCommand {
     Run(RunSnippet),
     /// Tell what a snippet may not say, without running it
     Check(CheckSnippet),
+    /// Run every TypeScript and JavaScript code block of Markdown documents
+    #[command(after_help = GATE_HELP)]
+    Gate(Gate),
 }
+
+/// Which blocks there are.
+const GATE_HELP: &str = "\
+A code block runs by itself when its language is ts, typescript, mts, tsx, js, javascript, mjs or
+jsx. Blocks that say `file=PATH` behind the language are files of one example, which runs at its
+src/main.ts. `skip` behind the language leaves a block out, and so does a line before it that is
+<!-- stockade: skip -->.";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunSnippet {
-    /// One file, several with a `main.ts` among them, or a directory of such
+    /// One file, several with a `main.ts` among them, or a directory of such; `-` is the standard
+    /// input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// How long it may take, in milliseconds [default: 5000]
-    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(100..=10_000))]
-    pub(crate) timeout_ms: Option<u32>,
+    #[command(flatten)]
+    pub(crate) timeout: Timeout,
+    #[command(flatten)]
+    pub(crate) libraries: Libraries,
     /// Print the transcript as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -33,12 +45,62 @@ pub(crate) struct RunSnippet {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckSnippet {
-    /// Files, or a directory of files
+    /// Files, or directories of files; `-` is the standard input
     #[arg(required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
+    /// Let snippets import this package too; may be repeated
+    #[arg(long = "package", value_name = "NAME")]
+    pub(crate) packages: Vec<String>,
     /// Print what is wrong as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Gate {
+    /// Markdown documents, or directories that are searched for `*.md`
+    #[arg(required = true, value_name = "DOCS")]
+    pub(crate) documents: Vec<PathBuf>,
+    /// Write a report in the form of JUnit
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Succeed also when there is nothing to run
+    #[arg(long)]
+    pub(crate) allow_empty: bool,
+    #[command(flatten)]
+    pub(crate) timeout: Timeout,
+    #[command(flatten)]
+    pub(crate) libraries: Libraries,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Serve tools to agents over the standard streams, by the Model Context Protocol.
+#[derive(Debug, Args)]
+pub(crate) struct Mcp {
+    #[command(flatten)]
+    pub(crate) libraries: Libraries,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Timeout {
+    /// How long a snippet may take, in milliseconds [default: 5000]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(100..=10_000))]
+    pub(crate) timeout_ms: Option<u32>,
+}
+
+/// What snippets may import.
+#[derive(Debug, Args)]
+pub(crate) struct Libraries {
+    /// Take `@directive-run/*` and other packages from this `node_modules` directory [default:
+    /// $STOCKADE_LIBRARIES, else what is built in]
+    #[arg(long = "libraries", value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Let snippets import this package of the directory too; may be repeated [default:
+    /// $STOCKADE_PACKAGES, separated by commas]
+    #[arg(long = "package", value_name = "NAME")]
+    pub(crate) packages: Vec<String>,
 }
 
 impl Snippet {
@@ -46,6 +108,7 @@ impl Snippet {
         match &self.command {
             SnippetCommand::Run(run) => run.json,
             SnippetCommand::Check(check) => check.json,
+            SnippetCommand::Gate(gate) => gate.json,
         }
     }
 }

@@ -165,6 +165,11 @@ impl Resolver {
     }
 }
 
+/// Whether a text is the name of a package, `name` or `@scope/name`.
+pub fn is_package_name(text: &str) -> bool {
+    split(text).is_some_and(|(name, _)| name == text)
+}
+
 /// The name of a package in an import, and the subpath of it; `None` for what is no such import.
 pub(super) fn split(specifier: &str) -> Option<(&str, String)> {
     let slashes = if specifier.starts_with('@') { 2 } else { 1 };
@@ -221,5 +226,6 @@ mod tests {
         {
             assert_eq!(of(wrong), None, "{wrong}");
         }
+        assert!(is_package_name("@a/b") && !is_package_name("@a/b/c") && !is_package_name("a/b"));
     }
 }

@@ -1,5 +1,6 @@
 //! The files that are named on the command line, as a payload has them.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use stockade_core::{Code, Problem};
@@ -10,13 +11,17 @@ const ENDINGS: &[&str] = &["ts", "tsx", "js", "jsx", "mts", "mjs"];
 /// More files than a payload may have are not read; nor are larger ones.
 const MAX_FILES: usize = 11;
 const MAX_BYTES: u64 = 200_001;
+/// The most files that are checked at once.
+const MAX_CHECKED: usize = 10_000;
+/// Stands for the standard input.
+const STANDARD_INPUT: &str = "-";
 /// How deep a directory is looked at.
 const MAX_DEPTH: usize = 8;
 
 /// Reads them as a payload. Their paths are those below the directory that they have in common;
 /// where that is the one with `main.ts` in it, they are put below `src`.
 pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
-    let found = find(paths)?;
+    let found = find(paths, MAX_FILES)?;
     let common = match paths {
         [directory] if directory.is_dir() => directory.clone(),
         _ => common(&found),
@@ -24,7 +29,8 @@ pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     let mut files = Vec::new();
     for path in &found {
         let below = path.strip_prefix(&common).unwrap_or(path);
-        files.push(SourceFile { path: text(below)?, source: content(path)? });
+        let name = if is_input(path) { "main.ts".to_owned() } else { text(below)? };
+        files.push(SourceFile { path: name, source: content(path)? });
     }
     if files.iter().any(|file| file.path == "main.ts") {
         for file in &mut files {
@@ -36,26 +42,48 @@ pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
 
 /// Reads them under the names by which the user knows them.
 pub(super) fn named(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
-    let file = |path: &PathBuf| Ok(SourceFile { path: text(path)?, source: content(path)? });
-    find(paths)?.iter().map(file).collect()
+    let file = |path: &PathBuf| {
+        let name = if is_input(path) { "input.ts".to_owned() } else { text(path)? };
+        Ok(SourceFile { path: name, source: content(path)? })
+    };
+    find(paths, MAX_CHECKED)?.iter().map(file).collect()
 }
 
-fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
+fn is_input(path: &Path) -> bool {
+    path == Path::new(STANDARD_INPUT)
+}
+
+fn find(paths: &[PathBuf], most: usize) -> Result<Vec<PathBuf>, Problem> {
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
-            look(path, MAX_DEPTH, &mut found)?;
+            look(path, MAX_DEPTH, &is_program, &mut found)?;
         } else {
             found.push(path.clone());
         }
     }
     found.sort();
     found.dedup();
-    found.truncate(MAX_FILES);
+    found.truncate(most);
+    if found.is_empty() {
+        let message = "there is no TypeScript or JavaScript file to be found";
+        return Err(Problem::new(Code::InvalidInput, message));
+    }
     Ok(found)
 }
 
-fn look(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Problem> {
+fn is_program(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one))
+}
+
+/// Adds the files of a directory and those below it that are wanted. What begins with a dot and
+/// `node_modules` are left out, and links to directories are not followed.
+pub(super) fn look(
+    directory: &Path,
+    depth: usize,
+    wanted: &dyn Fn(&Path) -> bool,
+    found: &mut Vec<PathBuf>,
+) -> Result<(), Problem> {
     let failed = |e: std::io::Error| cannot_read(directory, &e);
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -65,9 +93,9 @@ fn look(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), 
         }
         if entry.file_type().map_err(failed)?.is_dir() {
             if depth > 0 {
-                look(&path, depth - 1, found)?;
+                look(&path, depth - 1, wanted, found)?;
             }
-        } else if path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one)) {
+        } else if wanted(&path) {
             found.push(path);
         }
     }
@@ -90,15 +118,19 @@ fn text(path: &Path) -> Result<String, Problem> {
 }
 
 fn content(path: &Path) -> Result<String, Problem> {
-    use std::io::Read as _;
-    let mut source = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut source))
-        .map_err(|error| cannot_read(path, &error))?;
-    Ok(source)
+    let read = |from: &mut dyn Read| {
+        let mut source = String::new();
+        from.take(MAX_BYTES).read_to_string(&mut source).map(|_| source)
+    };
+    let read = if is_input(path) {
+        read(&mut std::io::stdin().lock())
+    } else {
+        std::fs::File::open(path).and_then(|mut file| read(&mut file))
+    };
+    read.map_err(|error| cannot_read(path, &error))
 }
 
-fn cannot_read(path: &Path, error: &std::io::Error) -> Problem {
+pub(super) fn cannot_read(path: &Path, error: &std::io::Error) -> Problem {
     Problem::new(Code::InvalidInput, format!("cannot read {}", path.display()))
         .because(error.to_string())
 }

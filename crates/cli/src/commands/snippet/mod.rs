@@ -1,28 +1,37 @@
 //! `stockade snippet`: small programs are checked, run in a worker, and told of.
 
 mod files;
+mod gate;
+mod junit;
+mod libraries;
+pub(crate) mod runner;
 
 use std::io::Write as _;
 
 use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
-use stockade_script::worker::{Error as WorkerError, JailError, NoZygote};
-use stockade_snippet::{Error, Input, Options, Runner, Transcript};
+use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
+use self::runner::{no_worker, wait_for};
 use crate::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
 use crate::problem::{Failure, caused};
+
+/// How many bytes of files are checked by one worker.
+const CHECKED_BYTES: usize = 1 << 20;
 
 /// Runs the subcommand. The exit code is 0 when nothing is wrong, 1 when something is.
 pub(crate) fn run(arguments: &Snippet) -> Result<u8, Failure> {
     match &arguments.command {
         SnippetCommand::Run(arguments) => Ok(execute(arguments)?),
         SnippetCommand::Check(arguments) => Ok(validate(arguments)?),
+        SnippetCommand::Gate(arguments) => Ok(gate::run(arguments)?),
     }
 }
 
 fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
+    let runner = runner::runner(&arguments.libraries)?;
     let mut files = files::payload(&arguments.files)?;
-    let timeout_ms = arguments.timeout_ms.map(f64::from);
+    let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
     let input = match files.as_mut_slice() {
         [only] => {
             let source = Some(std::mem::take(&mut only.source));
@@ -30,7 +39,8 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
         }
         _ => Input { source: None, files: Some(files), timeout_ms },
     };
-    let transcript = with_runner(async |runner| runner.run(input, std::future::pending()).await)?;
+    let ran = wait_for(runner.run(input, std::future::pending()))?;
+    let transcript = ran.map_err(|error| no_worker(&error))?;
     if arguments.json {
         print(&crate::json::text(&json!(transcript)))?;
     } else {
@@ -41,7 +51,17 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
 
 fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     let files = files::named(&arguments.files)?;
-    let faults = with_runner(async |runner| runner.check(files).await)?;
+    let imports = libraries::imports(&arguments.packages)?;
+    let options = Options::new(crate::processes::snippets());
+    let runner = Runner::new(Options { imports, ..options });
+    let faults = wait_for(async {
+        let mut faults = Vec::new();
+        for files in batches(files) {
+            faults.extend(runner.check(files).await?);
+        }
+        Ok(faults)
+    })?;
+    let faults = faults.map_err(|error| no_worker(&error))?;
     if arguments.json {
         print(&crate::json::text(&json!({ "errors": faults })))?;
     } else {
@@ -51,12 +71,21 @@ fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     Ok(u8::from(!faults.is_empty()))
 }
 
-/// Does something with what runs snippets, to its end.
-fn with_runner<T>(work: impl AsyncFnOnce(&Runner) -> Result<T, Error>) -> Result<T, Problem> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| caused(Code::Io, &error))?;
-    let runner = Runner::new(Options::new(crate::processes::snippets()));
-    runtime.block_on(work(&runner)).map_err(|error| no_worker(&error))
+/// The files in their order, as many together as one worker checks.
+fn batches(files: Vec<SourceFile>) -> Vec<Vec<SourceFile>> {
+    let mut batches: Vec<Vec<SourceFile>> = Vec::new();
+    let mut bytes = CHECKED_BYTES;
+    for file in files {
+        bytes += file.source.len();
+        match batches.last_mut().filter(|_| bytes <= CHECKED_BYTES) {
+            Some(batch) => batch.push(file),
+            None => {
+                bytes = file.source.len();
+                batches.push(vec![file]);
+            }
+        }
+    }
+    batches
 }
 
 /// The transcript for people: the console as it was, then what is left.
@@ -73,6 +102,12 @@ fn readable(transcript: &Transcript) -> String {
     };
     lines.extend(told("error", &transcript.errors));
     lines.extend(told("warning", &transcript.warnings));
+    for library in &transcript.libraries {
+        // What is built in is a warning already.
+        if let Some(version) = &library.version {
+            lines.push(harmless(&format!("library: {} {version}", library.name)));
+        }
+    }
     lines.push(format!("{} ms", transcript.duration_ms));
     lines.join("\n")
 }
@@ -94,15 +129,4 @@ fn print(text: &str) -> Result<(), Problem> {
     let mut output = std::io::stdout().lock();
     let end = if text.is_empty() { "" } else { "\n" };
     write!(output, "{text}{end}").and_then(|()| output.flush()).map_err(|e| caused(Code::Io, &e))
-}
-
-fn no_worker(error: &Error) -> Problem {
-    match error {
-        Error::Worker(WorkerError::NotReady(NoZygote::Jail(JailError::Wall {
-            wall,
-            step,
-            source,
-        }))) => crate::run::wall_refused(*wall, step, source),
-        error => caused(Code::LaunchFailed, error),
-    }
 }

@@ -1,0 +1,197 @@
+//! `stockade snippet gate`: the examples of documents are run, and told of where they stand.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use stockade_core::{Code, Problem};
+use stockade_snippet::documents::{Example, examples};
+use stockade_snippet::{Runner, Transcript};
+use tokio::task::JoinSet;
+
+use super::files::{cannot_read, look};
+use super::runner::{no_worker, runner, wait_for};
+use super::{harmless, junit, print};
+use crate::args::snippet::Gate;
+use crate::problem::caused;
+
+/// What is a document in a directory.
+const ENDINGS: &[&str] = &["md", "mdx", "markdown"];
+/// How deep a directory is looked at.
+const MAX_DEPTH: usize = 32;
+/// The longest document that is read.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// What came of an example.
+#[derive(Debug)]
+pub(super) struct Judged {
+    /// The name of its document, as it was found.
+    pub(super) document: String,
+    /// The line of its fence.
+    pub(super) line: u32,
+    /// What it did, with places in the document; `None` when it was left out.
+    pub(super) transcript: Option<Transcript>,
+}
+
+impl Judged {
+    /// Whether it failed.
+    pub(super) fn failed(&self) -> bool {
+        self.transcript.as_ref().is_some_and(|transcript| !transcript.is_clean())
+    }
+
+    fn status(&self) -> &'static str {
+        match &self.transcript {
+            None => "skipped",
+            Some(transcript) if transcript.is_clean() => "passed",
+            Some(_) => "failed",
+        }
+    }
+}
+
+/// Runs every example; the exit code is 0 when each settled cleanly.
+pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
+    let runner = runner(&arguments.libraries)?;
+    let mut found = Vec::new();
+    for path in documents(&arguments.documents)? {
+        let text = content(&path)?;
+        let name = path.display().to_string();
+        let text: Arc<str> = text.into();
+        found.extend(examples(&text).into_iter().map(|example| Found {
+            document: name.clone(),
+            text: Arc::clone(&text),
+            example,
+        }));
+    }
+    let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
+    let judged = wait_for(judge_all(&runner, found, timeout_ms))??;
+    if let Some(path) = &arguments.junit {
+        std::fs::write(path, junit::report(&judged)).map_err(|error| {
+            let problem = caused(Code::Io, &error);
+            Problem { message: format!("cannot write {}: {error}", path.display()), ..problem }
+        })?;
+    }
+    let failed = judged.iter().filter(|one| one.failed()).count();
+    let skipped = judged.iter().filter(|one| one.transcript.is_none()).count();
+    let passed = judged.len() - failed - skipped;
+    if arguments.json {
+        let examples = judged.iter().map(|one| {
+            let Judged { document, line, transcript } = one;
+            json!({ "document": document, "line": line, "status": one.status(), "transcript": transcript })
+        });
+        let examples: Vec<_> = examples.collect();
+        let report = json!({
+            "passed": passed, "failed": failed, "skipped": skipped, "examples": examples
+        });
+        print(&crate::json::text(&report))?;
+    } else {
+        let mut lines: Vec<String> = judged.iter().flat_map(readable).collect();
+        lines.push(format!("{passed} passed, {failed} failed, {skipped} skipped"));
+        print(&lines.join("\n"))?;
+    }
+    if passed + failed == 0 && !arguments.allow_empty {
+        return Err(Problem::new(Code::InvalidInput, "the documents have no example to run")
+            .remedied_by("--allow-empty, if that is how it should be"));
+    }
+    Ok(u8::from(failed > 0))
+}
+
+/// Runs them beside each other, as many at once as the runner lets.
+async fn judge_all(
+    runner: &Arc<Runner>,
+    found: Vec<Found>,
+    timeout_ms: Option<f64>,
+) -> Result<Vec<Judged>, Problem> {
+    let progress = progress(found.len());
+    let mut running = JoinSet::new();
+    for (index, one) in found.into_iter().enumerate() {
+        let runner = Arc::clone(runner);
+        running.spawn(async move { (index, one.judge(&runner, timeout_ms).await) });
+    }
+    let mut judged = Vec::new();
+    while let Some(one) = running.join_next().await {
+        let (index, one) = one.map_err(|error| caused(Code::LaunchFailed, &error))?;
+        let one = one?;
+        progress.set_message(format!("{}:{}", one.document, one.line));
+        progress.inc(1);
+        judged.push((index, one));
+    }
+    progress.finish_and_clear();
+    judged.sort_by_key(|(index, _)| *index);
+    Ok(judged.into_iter().map(|(_, one)| one).collect())
+}
+
+/// An example, with the document that it is in.
+struct Found {
+    document: String,
+    text: Arc<str>,
+    example: Example,
+}
+
+impl Found {
+    async fn judge(self, runner: &Runner, timeout_ms: Option<f64>) -> Result<Judged, Problem> {
+        let Self { document, text, example } = self;
+        let line = example.line;
+        if example.skipped {
+            return Ok(Judged { document, line, transcript: None });
+        }
+        let ran = runner.run(example.input(timeout_ms), std::future::pending()).await;
+        let mut transcript = ran.map_err(|error| no_worker(&error))?;
+        for error in &mut transcript.errors {
+            *error = example.placed(error, &document, &text);
+        }
+        Ok(Judged { document, line, transcript: Some(transcript) })
+    }
+}
+
+/// An example for people: where it stands, and what was wrong.
+fn readable(one: &Judged) -> Vec<String> {
+    let mut lines = vec![harmless(&format!("{:7} {}:{}", one.status(), one.document, one.line))];
+    let transcript = one.transcript.as_ref().filter(|_| one.failed());
+    for error in transcript.into_iter().flat_map(|transcript| &transcript.errors) {
+        lines.extend(harmless(error).lines().map(|line| format!("        {line}")));
+    }
+    lines
+}
+
+/// The documents that are named, and those in directories that are.
+fn documents(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            look(path, MAX_DEPTH, &is_document, &mut found)?;
+        } else {
+            found.push(path.clone());
+        }
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn is_document(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| ENDINGS.iter().any(|one| one.eq_ignore_ascii_case(ending)))
+}
+
+fn content(path: &Path) -> Result<String, Problem> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
+        .map_err(|error| cannot_read(path, &error))?;
+    if text.len() as u64 > MAX_BYTES {
+        let message = format!("{} is longer than {MAX_BYTES} bytes", path.display());
+        return Err(Problem::new(Code::InvalidInput, message));
+    }
+    Ok(text)
+}
+
+/// Shown on a terminal only.
+fn progress(count: usize) -> ProgressBar {
+    let progress = ProgressBar::new(count as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {wide_msg}") {
+        progress.set_style(style);
+    }
+    progress
+}

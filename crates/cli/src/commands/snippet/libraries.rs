@@ -1,0 +1,64 @@
+//! The library set that the arguments name, else the environment, else the one that is built in.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use stockade_core::{Code, Problem};
+use stockade_script::LibrarySet;
+use stockade_snippet::Imports;
+use stockade_snippet::library::{self, Error};
+
+use crate::args::snippet::Libraries;
+use crate::problem::caused;
+
+/// Where packages are, where no argument says it.
+const DIRECTORY: &str = "STOCKADE_LIBRARIES";
+/// Which of them may be imported beside those of the seed, where no argument says it.
+const PACKAGES: &str = "STOCKADE_PACKAGES";
+
+/// What snippets may import, and where it comes from.
+pub(crate) fn chosen(arguments: &Libraries) -> Result<(Imports, LibrarySet), Problem> {
+    let imports = imports(&arguments.packages)?;
+    let given = |text: &OsStr| (!text.is_empty()).then(|| PathBuf::from(text));
+    let named = std::env::var_os(DIRECTORY).and_then(|text| given(&text));
+    let Some(directory) = arguments.directory.clone().or(named) else {
+        if let Some(package) = imports.packages.first() {
+            let message =
+                format!("{package} is not built in, and no directory of packages is named");
+            return Err(
+                Problem::new(Code::InvalidInput, message).remedied_by("--libraries node_modules")
+            );
+        }
+        return Ok((imports, library::built_in()));
+    };
+    let set = library::installed(&directory, &imports).map_err(|error| refused(&error))?;
+    Ok((imports, set))
+}
+
+/// The imports that are allowed, with the packages that were named.
+pub(crate) fn imports(packages: &[String]) -> Result<Imports, Problem> {
+    let named = std::env::var(PACKAGES).unwrap_or_default();
+    let named = named.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let packages = if packages.is_empty() {
+        named.map(ToOwned::to_owned).collect()
+    } else {
+        packages.to_vec()
+    };
+    if let Some(wrong) = packages.iter().find(|name| !library::is_package_name(name)) {
+        let message = format!("{wrong:?} is not the name of a package");
+        return Err(Problem::new(Code::InvalidInput, message)
+            .remedied_by("--package zod, or --package @scope/name"));
+    }
+    Ok(Imports { packages, ..Imports::default() })
+}
+
+fn refused(error: &Error) -> Problem {
+    let problem = caused(Code::LibraryUnavailable, error);
+    match error {
+        Error::NotInstalled(name) => problem.remedied_by(format!("npm install {name}")),
+        Error::Open(..) | Error::Empty(_) => {
+            problem.remedied_by("npm install @directive-run/core, and --libraries node_modules")
+        }
+        _ => problem,
+    }
+}

@@ -1,0 +1,213 @@
+//! Examples in Markdown: the fenced code blocks of a document that are programs, and where in the
+//! document each place of them is.
+//!
+//! A block runs as it stands when its language is TypeScript or JavaScript. Blocks that say
+//! `file=PATH` behind their language are files of one example, which runs at its `src/main.ts`; a
+//! name that comes again begins the next one. `skip` behind the language, or `<!-- stockade: skip
+//! -->` before the block, leaves a block out.
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use stockade_script::SourceFile;
+
+use crate::payload::{ENTRY, Input};
+
+/// Before a block that is not to be run.
+const SKIP: &str = "<!-- stockade: skip -->";
+/// The file of a block whose language is not that of the entry, without its ending.
+const EXAMPLE: &str = "src/example";
+
+/// A program in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Example {
+    /// The line of the fence that it begins with, from 1.
+    pub line: u32,
+    /// Whether it is to be left out.
+    pub skipped: bool,
+    blocks: Vec<Block>,
+}
+
+/// A fenced code block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Block {
+    line: u32,
+    skipped: bool,
+    /// Whether it says itself which file it is.
+    named: bool,
+    file: SourceFile,
+    /// Where in the file and where in the document each piece of text begins, in bytes.
+    pieces: Vec<(usize, usize)>,
+}
+
+/// The programs in a document, in their order.
+pub fn examples(document: &str) -> Vec<Example> {
+    let mut examples: Vec<Example> = Vec::new();
+    let mut several: Option<Example> = None;
+    for block in blocks(document) {
+        let is_again = |example: &Example| {
+            example.blocks.iter().any(|other| other.file.path == block.file.path)
+        };
+        if !block.named || block.skipped {
+            let Block { line, skipped, .. } = block;
+            examples.push(Example { line, skipped, blocks: vec![block] });
+        } else if let Some(example) = several.as_mut().filter(|example| !is_again(example)) {
+            example.blocks.push(block);
+        } else {
+            let next = Example { line: block.line, skipped: false, blocks: vec![block] };
+            examples.extend(several.replace(next));
+        }
+    }
+    examples.extend(several);
+    examples.sort_by_key(|example| example.line);
+    examples
+}
+
+impl Example {
+    /// What is to be run.
+    pub fn input(&self, timeout_ms: Option<f64>) -> Input {
+        let mut files: Vec<_> = self.blocks.iter().map(|block| block.file.clone()).collect();
+        if let [SourceFile { path, .. }] = files.as_slice()
+            && path.starts_with(EXAMPLE)
+        {
+            let source = format!("import \"./{}.js\";\n", EXAMPLE.trim_start_matches("src/"));
+            files.push(SourceFile { path: ENTRY.to_owned(), source });
+        }
+        Input { source: None, files: Some(files), timeout_ms }
+    }
+
+    /// A text of the transcript with the places of the example's files as those of the document,
+    /// which is called so.
+    pub fn placed(&self, text: &str, name: &str, document: &str) -> String {
+        let mut placed = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(next) = rest.chars().next() {
+            let inside = placed.ends_with(|c: char| c.is_alphanumeric() || "._-/:".contains(c));
+            match self.place(rest, document).filter(|_| !inside) {
+                Some((length, line, column)) => {
+                    placed.push_str(&format!("{name}:{line}:{column}"));
+                    rest = &rest[length..];
+                }
+                None => {
+                    placed.push(next);
+                    rest = &rest[next.len_utf8()..];
+                }
+            }
+        }
+        placed
+    }
+
+    /// The place in the document that `PATH:LINE:COLUMN` at the beginning of a text means, and its
+    /// length.
+    fn place(&self, text: &str, document: &str) -> Option<(usize, usize, usize)> {
+        self.blocks.iter().find_map(|block| {
+            let (line, after) = number(text.strip_prefix(block.file.path.as_str())?)?;
+            let (column, after) = number(after)?;
+            let (line, column) = position(document, block.offset(line, column));
+            Some((text.len() - after.len(), line, column))
+        })
+    }
+}
+
+impl Block {
+    /// The offset in the document of a line and column of the file.
+    fn offset(&self, line: usize, column: usize) -> usize {
+        let source = self.file.source.as_str();
+        let starts = source.match_indices('\n').map(|(at, _)| at + 1);
+        let start = std::iter::once(0).chain(starts).nth(line.saturating_sub(1));
+        let start = start.unwrap_or(source.len());
+        let mut units = column.saturating_sub(1);
+        let mut offset = start;
+        for character in source[start..].chars().take_while(|c| *c != '\n') {
+            let Some(left) = units.checked_sub(character.len_utf16()) else { break };
+            units = left;
+            offset += character.len_utf8();
+        }
+        let piece = self.pieces.iter().rev().find(|(at, _)| *at <= offset);
+        piece.map_or(0, |(at, from)| from + (offset - at))
+    }
+}
+
+/// The number behind a colon, and what follows it.
+fn number(text: &str) -> Option<(usize, &str)> {
+    let text = text.strip_prefix(':')?;
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, &text[end..]))
+}
+
+/// The line and the column in UTF-16 units of an offset, both from 1.
+fn position(document: &str, offset: usize) -> (usize, usize) {
+    let before = document.get(..offset).unwrap_or(document);
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count();
+    (line + 1, before[start..].encode_utf16().count() + 1)
+}
+
+/// Every code block of a document that is a program.
+fn blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    let mut skip = false;
+    let options = Options::ENABLE_YAML_STYLE_METADATA_BLOCKS;
+    for (event, range) in Parser::new_ext(document, options).into_offset_iter() {
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
+                open = Info::of(&info).map(|info| Block {
+                    line: u32::try_from(position(document, range.start).0).unwrap_or(u32::MAX),
+                    skipped: info.skip || skip,
+                    named: info.file.is_some(),
+                    file: SourceFile { path: info.path(), source: String::new() },
+                    pieces: Vec::new(),
+                });
+                skip = false;
+            }
+            Event::Text(text) => {
+                if let Some(block) = &mut open {
+                    block.pieces.push((block.file.source.len(), range.start));
+                    block.file.source.push_str(&text);
+                }
+            }
+            Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
+            Event::Html(text) | Event::InlineHtml(text) => skip = text.trim() == SKIP,
+            Event::Start(Tag::HtmlBlock | Tag::List(_) | Tag::Item | Tag::BlockQuote(_))
+            | Event::End(_) => {}
+            _ => skip = false,
+        }
+    }
+    blocks
+}
+
+/// What stands behind the fence of a program.
+struct Info<'i> {
+    ending: &'static str,
+    skip: bool,
+    file: Option<&'i str>,
+}
+
+impl<'i> Info<'i> {
+    /// `None` for a language that does not run.
+    fn of(info: &'i str) -> Option<Self> {
+        let end = info.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(info.len());
+        let (language, rest) = info.split_at(end);
+        let ending = match language.to_ascii_lowercase().as_str() {
+            "ts" | "typescript" | "mts" => "ts",
+            "js" | "javascript" | "mjs" => "js",
+            "tsx" => "tsx",
+            "jsx" => "jsx",
+            _ => return None,
+        };
+        let words = || rest.split(|c: char| c.is_whitespace() || "{},".contains(c));
+        let file = words().find_map(|word| word.strip_prefix("file="));
+        let file = file.map(|file| file.trim_matches(['"', '\'']));
+        Some(Self { ending, skip: words().any(|word| word == "skip"), file })
+    }
+
+    fn path(&self) -> String {
+        match (self.file, self.ending) {
+            (Some(file), _) => file.to_owned(),
+            (None, "ts") => ENTRY.to_owned(),
+            (None, ending) => format!("{EXAMPLE}.{ending}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

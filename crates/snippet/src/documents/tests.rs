@@ -1,0 +1,63 @@
+//! Which blocks of a document are examples, and that places lead back to it.
+
+use super::*;
+
+fn files(example: &Example) -> Vec<(String, String)> {
+    let file = |file: SourceFile| (file.path, file.source);
+    example.input(None).files.unwrap().into_iter().map(file).collect()
+}
+
+#[test]
+fn blocks_of_the_languages_are_examples_wherever_they_stand() {
+    let document = "---\ntitle: a\n---\n# Title\n\n```ts\none\n```\n\n~~~ TypeScript {1,3}\ntwo\n~~~\n\
+                    \n```sh\nno\n```\n\n    ```ts\n    indented code\n    ```\n\n\
+                    1. item\n\n   ````js\n   three\n     deeper\n   ````\n\n> ```tsx\n> four\n> ```\n\
+                    \n<!--\n```ts\ncommented out\n```\n-->\n\n```\nno\n```\n```tsconfig\nno\n```\n";
+    let found = examples(document);
+    let lines: Vec<_> = found.iter().map(|example| example.line).collect();
+    assert_eq!(lines, [6, 10, 24, 29]);
+    assert_eq!(files(&found[0]), [("src/main.ts".to_owned(), "one\n".to_owned())]);
+    assert_eq!(files(&found[1])[0].1, "two\n");
+    assert_eq!(files(&found[2])[0], ("src/example.js".to_owned(), "three\n  deeper\n".to_owned()));
+    assert_eq!(files(&found[2])[1].1, "import \"./example.js\";\n");
+    assert_eq!(files(&found[3])[0], ("src/example.tsx".to_owned(), "four\n".to_owned()));
+}
+
+#[test]
+fn marked_blocks_are_left_out() {
+    let document = "```ts skip\na\n```\n\n<!-- stockade: skip -->\n\n```ts\nb\n```\n\n```ts\nc\n```\n\n\
+                    <!-- stockade: skip -->\nText between.\n\n```ts\nd\n```\n";
+    let skipped: Vec<_> = examples(document).iter().map(|example| example.skipped).collect();
+    assert_eq!(skipped, [true, true, false, false]);
+}
+
+#[test]
+fn named_blocks_are_files_of_one_example() {
+    let document = "```ts file=src/counter.ts\na\n```\n\n```ts\nalone\n```\n\n\
+                    ```ts file=\"src/main.ts\"\nb\n```\n\n```ts file=src/main.ts\nagain\n```\n\n\
+                    ```ts file=src/x.ts skip\nleft out\n```\n";
+    let found = examples(document);
+    let names = |example: &Example| -> Vec<String> {
+        files(example).into_iter().map(|(path, _)| path).collect()
+    };
+    assert_eq!(found.iter().map(|example| example.line).collect::<Vec<_>>(), [1, 5, 13, 17]);
+    assert_eq!(names(&found[0]), ["src/counter.ts", "src/main.ts"]);
+    assert_eq!(names(&found[1]), ["src/main.ts"]);
+    assert_eq!(files(&found[2])[0].1, "again\n");
+    assert!(found[3].skipped);
+}
+
+#[test]
+fn places_are_those_of_the_document() {
+    let document = "# T\r\n\r\n- item\r\n\r\n  ```ts\r\n  const é = 1;\r\n\r\n    boom();\r\n  ```\r\n\
+                    \r\n> ```ts file=src/a.ts\r\n> first();\r\n> second();\r\n> ```\r\n";
+    let found = examples(document);
+    let placed = |at: usize, text: &str| found[at].placed(text, "docs/a.md", document);
+    assert_eq!(placed(0, "x\n    at f (src/main.ts:3:3)"), "x\n    at f (docs/a.md:8:5)");
+    assert_eq!(placed(0, "src/main.ts:1:7 — é"), "docs/a.md:6:9 — é");
+    assert_eq!(placed(0, "src/main.ts:99:1"), "docs/a.md:9:1");
+    for same in ["lib/src/main.ts:1:1", "src/main.ts", "src/main.ts:1", "src/other.ts:1:1"] {
+        assert_eq!(placed(0, same), same);
+    }
+    assert_eq!(placed(1, "src/a.ts:2:1: no"), "docs/a.md:13:3: no");
+}
