@@ -1,7 +1,9 @@
 //! The dialects in which the operations on sandboxes can be asked for. Translates and
 //! authenticates, and decides nothing: each request becomes one operation of `stockade_api`.
 //!
-//! `local` is Stockade's own dialect, on a socket of the data directory's owner.
+//! `local` is Stockade's own dialect, on a socket of the data directory's owner. `mcp` is that of
+//! agents, over a pair of streams.
 
 pub mod local;
+pub mod mcp;
 mod stream;

@@ -1,0 +1,225 @@
+//! The tool `run_in_sandbox`, with the arguments, the answer and the texts of the reference.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use stockade_core::Problem;
+use stockade_snippet::{Input, InvalidInput, Payload, Transcript};
+
+use super::{Answer, Description, Tool};
+
+/// The longest `source`, in UTF-16 units, as the reference counts.
+const MAX_SOURCE: usize = 8_000;
+/// The most files.
+const MAX_FILES: usize = 10;
+/// The longest path, in UTF-16 units.
+const MAX_PATH: usize = 120;
+/// How long a snippet may be given, in milliseconds.
+const TIMEOUTS_MS: std::ops::RangeInclusive<u64> = 100..=10_000;
+
+const TEXT: &str = "Runs a TypeScript snippet in a sandbox and tells what it did: the lines of its \
+    console, the facts of its systems after settle(), the values of their derivations, and errors. \
+    Call it after generating or changing Directive code, to see how the code behaves. Give `source` \
+    for one file, or `files` with a `src/main.ts`. Imports are `@directive-run/*` and relative \
+    `./x.js`; there are no files, no processes and no timers.";
+
+/// What runs snippets.
+#[async_trait]
+pub trait Snippets: Send + Sync {
+    /// Runs a snippet to its end. What goes wrong in it is told by the transcript.
+    ///
+    /// # Errors
+    /// When snippets cannot be run here.
+    async fn run(&self, input: Input) -> Result<Transcript, Problem>;
+}
+
+/// The tool. See the [module](self).
+#[derive(Debug)]
+pub struct RunInSandbox<S>(pub S);
+
+#[async_trait]
+impl<S: Snippets> Tool for RunInSandbox<S> {
+    fn description(&self) -> Description {
+        Description {
+            name: "run_in_sandbox",
+            title: "Execute a Directive snippet and return its observed behavior",
+            text: TEXT,
+            input: input_schema(),
+            output: output_schema(),
+            is_read_only: true,
+        }
+    }
+
+    async fn call(&self, arguments: Map<String, Value>) -> Answer {
+        let input = match input(arguments) {
+            Ok(input) => input,
+            Err(Refusal { code, message }) => return failed(code, &message),
+        };
+        match self.0.run(input).await {
+            Ok(transcript) => told(&transcript),
+            Err(problem) => failed("runtime-error", &problem.message),
+        }
+    }
+}
+
+/// Why arguments are refused.
+struct Refusal {
+    code: &'static str,
+    message: String,
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal { code: "input-invalid", message: message.into() }
+}
+
+fn too_large(message: impl Into<String>) -> Refusal {
+    Refusal { code: "input-too-large", message: message.into() }
+}
+
+/// Reads the arguments as the schema has them, then as the limits of a payload.
+fn input(arguments: Map<String, Value>) -> Result<Input, Refusal> {
+    let timeout = arguments.get("timeoutMs");
+    if let Some(timeout) = timeout
+        && !timeout.as_u64().is_some_and(|timeout| TIMEOUTS_MS.contains(&timeout))
+    {
+        return Err(invalid("timeoutMs must be an integer from 100 to 10000"));
+    }
+    let input: Input = serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| invalid(error.to_string()))?;
+    if let Some(source) = &input.source {
+        match source.encode_utf16().count() {
+            0 => return Err(invalid("source is empty")),
+            length if length > MAX_SOURCE => {
+                return Err(too_large(format!("source is {length} characters (max {MAX_SOURCE})")));
+            }
+            _ => {}
+        }
+    }
+    for file in input.files.iter().flatten() {
+        if file.path.encode_utf16().count() > MAX_PATH || !is_path(&file.path) {
+            return Err(invalid(format!(
+                "file path {:?} is not of 1 to {MAX_PATH} letters, digits, `.`, `_`, `-` and `/`",
+                file.path
+            )));
+        }
+    }
+    match Payload::new(input.clone()) {
+        Ok(_) => Ok(input),
+        Err(error @ (InvalidInput::TooManyFiles | InvalidInput::TooLarge(_))) => {
+            Err(too_large(error.to_string()))
+        }
+        Err(error) => Err(invalid(error.to_string())),
+    }
+}
+
+fn is_path(path: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
+    !path.is_empty() && path.chars().all(plain)
+}
+
+fn failed(code: &str, message: &str) -> Answer {
+    Answer::error(format!("run_in_sandbox failed — {code}: {message}"))
+}
+
+/// What is answered as text: the fields of the reference, in its order, and `derived`.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'t> {
+    logs: &'t [String],
+    facts: &'t Map<String, Value>,
+    derived: &'t Map<String, Value>,
+    errors: &'t [String],
+    duration_ms: u64,
+    timed_out: bool,
+    playground_url: Option<String>,
+}
+
+fn told(transcript: &Transcript) -> Answer {
+    let told = Told {
+        logs: &transcript.logs,
+        facts: &transcript.facts,
+        derived: &transcript.derived,
+        errors: &transcript.errors,
+        duration_ms: transcript.duration_ms,
+        timed_out: transcript.timed_out,
+        playground_url: None,
+    };
+    // Texts, numbers and maps of them are always written.
+    let text = serde_json::to_string_pretty(&told).unwrap_or_default();
+    // What a snippet prints does not end the fence around it; in JSON, the two are the same.
+    let text = text.replace("</", "<\\/");
+    let mut structured = json!(transcript);
+    if let Some(fields) = structured.as_object_mut() {
+        fields.insert("playgroundUrl".to_owned(), Value::Null);
+    }
+    Answer {
+        text: format!("<directive-data>\n{text}\n</directive-data>"),
+        structured: Some(structured),
+        is_error: false,
+    }
+}
+
+fn input_schema() -> Map<String, Value> {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "source": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_SOURCE,
+                "description": "One file, which is run. Not together with `files`."
+            },
+            "files": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_FILES,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string", "minLength": 1, "maxLength": MAX_PATH },
+                        "source": { "type": "string", "minLength": 1 }
+                    },
+                    "required": ["path", "source"],
+                    "additionalProperties": false
+                },
+                "description": "Several files, of which `src/main.ts` is run."
+            },
+            "timeoutMs": {
+                "type": "integer",
+                "minimum": TIMEOUTS_MS.start(),
+                "maximum": TIMEOUTS_MS.end(),
+                "description": "How long it may take, in milliseconds; 5000 when missing."
+            }
+        },
+        "additionalProperties": false
+    }))
+}
+
+fn output_schema() -> Map<String, Value> {
+    let texts = || json!({ "type": "array", "items": { "type": "string" } });
+    object(json!({
+        "type": "object",
+        "properties": {
+            "logs": texts(),
+            "facts": { "type": "object" },
+            "derived": { "type": "object" },
+            "errors": texts(),
+            "durationMs": { "type": "integer", "minimum": 0 },
+            "timedOut": { "type": "boolean" },
+            "playgroundUrl": { "type": ["string", "null"] },
+            "phase": { "type": "string" },
+            "errorCode": { "type": ["string", "null"] },
+            "warnings": texts(),
+            "libraries": { "type": "array", "items": { "type": "object" } }
+        },
+        "required": [
+            "logs", "facts", "derived", "errors", "durationMs", "timedOut", "playgroundUrl"
+        ]
+    }))
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
