@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
     ("stockade-api", &["stockade-core"]),
     ("stockade-client", &["stockade-core", "stockade-api"]),
-    ("stockade-server", &["stockade-core", "stockade-api", "stockade-snippet"]),
+    ("stockade-server", &["stockade-core", "stockade-api", "stockade-script", "stockade-snippet"]),
     (
         "stockade-service",
         &[

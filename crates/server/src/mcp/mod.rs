@@ -1,6 +1,8 @@
 //! The Model Context Protocol: tools that agents call, over a pair of byte streams. Which tools there
 //! are is decided by whoever serves; each is a [`Tool`] in the list of [`Tools`].
 
+mod lz;
+mod playground;
 mod run_in_sandbox;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use rmcp::service::{RequestContext, RoleServer, ServerInitializeError, serve_ser
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use playground::PlaygroundLink;
 pub use run_in_sandbox::{RunInSandbox, Snippets};
 
 /// Something that an agent can call.
@@ -175,6 +178,14 @@ fn result(answer: Answer) -> CallToolResult {
     let mut result = CallToolResult::success(content);
     result.structured_content = answer.structured;
     result
+}
+
+/// The fields of a schema that is written as an object.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use stockade_core::Problem;
 use stockade_snippet::{Input, InvalidInput, Payload, Transcript};
 
-use super::{Answer, Description, Tool};
+use super::{Answer, Description, Tool, object, playground};
 
 /// The longest `source`, in UTF-16 units, as the reference counts.
 const MAX_SOURCE: usize = 8_000;
@@ -54,8 +54,9 @@ impl<S: Snippets> Tool for RunInSandbox<S> {
             Ok(input) => input,
             Err(Refusal { code, message }) => return failed(code, &message),
         };
+        let link = playground::link(input.source.as_deref(), input.files.as_deref());
         match self.0.run(input).await {
-            Ok(transcript) => told(&transcript),
+            Ok(transcript) => told(&transcript, link),
             Err(problem) => failed("runtime-error", &problem.message),
         }
     }
@@ -130,10 +131,10 @@ struct Told<'t> {
     errors: &'t [String],
     duration_ms: u64,
     timed_out: bool,
-    playground_url: Option<String>,
+    playground_url: Option<&'t str>,
 }
 
-fn told(transcript: &Transcript) -> Answer {
+fn told(transcript: &Transcript, link: Option<String>) -> Answer {
     let told = Told {
         logs: &transcript.logs,
         facts: &transcript.facts,
@@ -141,7 +142,7 @@ fn told(transcript: &Transcript) -> Answer {
         errors: &transcript.errors,
         duration_ms: transcript.duration_ms,
         timed_out: transcript.timed_out,
-        playground_url: None,
+        playground_url: link.as_deref(),
     };
     // Texts, numbers and maps of them are always written.
     let text = serde_json::to_string_pretty(&told).unwrap_or_default();
@@ -149,7 +150,7 @@ fn told(transcript: &Transcript) -> Answer {
     let text = text.replace("</", "<\\/");
     let mut structured = json!(transcript);
     if let Some(fields) = structured.as_object_mut() {
-        fields.insert("playgroundUrl".to_owned(), Value::Null);
+        fields.insert("playgroundUrl".to_owned(), json!(link));
     }
     Answer {
         text: format!("<directive-data>\n{text}\n</directive-data>"),
@@ -215,11 +216,4 @@ fn output_schema() -> Map<String, Value> {
             "logs", "facts", "derived", "errors", "durationMs", "timedOut", "playgroundUrl"
         ]
     }))
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    }
 }

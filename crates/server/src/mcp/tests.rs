@@ -62,7 +62,7 @@ impl Client {
     fn silent(here: Here) -> Self {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
-        let tools = Tools::default().with(RunInSandbox(here));
+        let tools = Tools::default().with(RunInSandbox(here)).with(PlaygroundLink);
         let serving = tokio::spawn(serve(tools, "1.2.3", input, output));
         let (from, to) = tokio::io::split(ours);
         Self { to, from: BufReader::new(from).lines(), serving }
@@ -78,14 +78,22 @@ impl Client {
     }
 
     async fn ask(&mut self, id: u64, arguments: Value) {
-        let params = json!({"name": "run_in_sandbox", "arguments": arguments});
+        self.ask_tool(id, "run_in_sandbox", arguments).await;
+    }
+
+    async fn ask_tool(&mut self, id: u64, tool: &str, arguments: Value) {
+        let params = json!({"name": tool, "arguments": arguments});
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
             .await;
     }
 
     /// What the tool answers.
     async fn call(&mut self, arguments: Value) -> Value {
-        self.ask(7, arguments).await;
+        self.call_tool("run_in_sandbox", arguments).await
+    }
+
+    async fn call_tool(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask_tool(7, tool, arguments).await;
         self.hear().await["result"].clone()
     }
 
@@ -101,12 +109,9 @@ impl Client {
 async fn the_tool_is_listed_with_the_schema_of_the_reference() {
     let mut client = Client::new(Here::default()).await;
     client.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).await;
-    let tool = client.hear().await["result"]["tools"][0].clone();
-    let case = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/cases/snippet_mcp.json"
-    ));
-    let case: Value = serde_json::from_str(&case.unwrap()).unwrap();
+    let tools = client.hear().await["result"]["tools"].clone();
+    let tool = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "run_in_sandbox");
+    let (tool, case) = (tool.unwrap(), reference());
     assert_eq!((&tool["name"], &tool["title"]), (&case["tool"], &case["title"]));
     let input = &tool["inputSchema"]["properties"];
     assert_eq!(input["source"]["maxLength"], json!(8_000));
@@ -116,6 +121,43 @@ async fn the_tool_is_listed_with_the_schema_of_the_reference() {
     for field in case["payload_fields"].as_array().unwrap() {
         let name = field.as_str().unwrap().split(' ').next().unwrap();
         assert!(tool["outputSchema"]["properties"].get(name).is_some(), "{name}");
+    }
+}
+
+/// What is known of the reference.
+fn reference() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cases/snippet_mcp.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn the_cases_of_the_reference_hold() {
+    let mut client = Client::new(Here::default()).await;
+    let cases = reference()["cases"].as_array().unwrap().clone();
+    assert_eq!(cases.len(), 5);
+    for case in cases {
+        let mut arguments = case["arguments"].clone();
+        if let Some(repeat) = arguments.as_object_mut().unwrap().remove("source_repeat") {
+            let times = usize::try_from(repeat["times"].as_u64().unwrap()).unwrap();
+            arguments["source"] = json!(repeat["text"].as_str().unwrap().repeat(times));
+        }
+        let result = client.call_tool(case["tool"].as_str().unwrap(), arguments).await;
+        let (text, link) =
+            (result["content"][0]["text"].as_str().unwrap(), &result["structuredContent"]);
+        for (key, expected) in case["expected"].as_object().unwrap() {
+            let url = link["url"].as_str().unwrap_or_default();
+            let holds = match key.as_str() {
+                "isError" => result["isError"] == *expected,
+                "text_matches" => text.contains("both"),
+                "url_starts" => url.starts_with(expected.as_str().unwrap()),
+                "url_contains" => {
+                    let mut parts = expected.as_array().unwrap().iter();
+                    parts.all(|part| url.contains(part.as_str().unwrap()))
+                }
+                key => link[key] == *expected,
+            };
+            assert!(holds, "{key} of {case}: {result}");
+        }
     }
 }
 
@@ -139,6 +181,7 @@ async fn a_snippet_is_answered_with_its_transcript() {
         ["derived", "durationMs", "errors", "facts", "logs", "playgroundUrl", "timedOut"]
     );
     assert_eq!(result["structuredContent"]["phase"], json!("run"));
+    assert!(told["playgroundUrl"].as_str().unwrap().contains("/playground#src="), "{told}");
 
     let files = json!({"files": [{"path": "src/main.ts", "source": "process.exit()"}]});
     let result = client.call(files).await;

@@ -1,0 +1,177 @@
+//! Links to the playground of the reference: the snippet is in the part of the address that no
+//! browser sends. Nothing is contacted to make one.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use stockade_snippet::SourceFile;
+use url::form_urlencoded::byte_serialize;
+
+use super::lz::compressed;
+use super::{Answer, Description, Tool, object};
+
+/// Where a snippet is opened to be read and changed.
+const PREVIEW: &str = "https://directive.run/playground";
+/// Where it is run at once.
+const INSTANT: &str = "https://directive.run/run";
+/// The most bytes of a snippet in a link.
+const MAX_BYTES: usize = 8_000;
+
+/// Makes links to the playground.
+#[derive(Debug, Clone, Copy)]
+pub struct PlaygroundLink;
+
+/// What is asked for.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    source: Option<String>,
+    files: Option<Vec<SourceFile>>,
+    title: Option<String>,
+    #[serde(default)]
+    mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Preview,
+    Instant,
+}
+
+/// A link and what it holds.
+#[derive(Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Link {
+    url: String,
+    mode: Mode,
+    file_count: usize,
+    size_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+}
+
+/// Why there is no link, with the code of the reference.
+type Refusal = (&'static str, String);
+
+/// The link to a snippet without a title; `None` for one that is too long to be in a link.
+pub(super) fn link(source: Option<&str>, files: Option<&[SourceFile]>) -> Option<String> {
+    let asked = Asked {
+        source: source.map(ToOwned::to_owned),
+        files: files.map(<[_]>::to_vec),
+        ..Asked::default()
+    };
+    make(asked).ok().map(|link| link.url)
+}
+
+fn make(asked: Asked) -> Result<Link, Refusal> {
+    let Asked { source, files, title, mode } = asked;
+    let (name, text, file_count, size_bytes) = match (source, files) {
+        (Some(_), Some(_)) => {
+            return Err((
+                "both-source-and-files",
+                "pass either source or files, not both".to_owned(),
+            ));
+        }
+        (None, None) => return Err(("no-input", "pass source or files".to_owned())),
+        (Some(source), None) if source.is_empty() => {
+            return Err(("source-empty", "source is empty".to_owned()));
+        }
+        (Some(source), None) => {
+            let size = source.len();
+            ("src", source, 1, size)
+        }
+        (None, Some(files)) => {
+            let wrong = files.iter().find(|file| file.path.is_empty() || file.source.is_empty());
+            if files.is_empty() || wrong.is_some() {
+                return Err(("invalid-file", "every file needs a path and a source".to_owned()));
+            }
+            let size = files.iter().map(|file| file.source.len()).sum();
+            ("files", json!(files).to_string(), files.len(), size)
+        }
+    };
+    if size_bytes > MAX_BYTES {
+        let message = format!("the source is {size_bytes} bytes (max {MAX_BYTES})");
+        return Err(("source-too-large", message));
+    }
+    let base = match mode {
+        Mode::Preview => PREVIEW,
+        Mode::Instant => INSTANT,
+    };
+    let mut url = format!("{base}#{name}={}", compressed(&text));
+    if let Some(title) = &title {
+        // As in a query, but for blanks.
+        let title: String = byte_serialize(title.as_bytes()).collect();
+        url.push_str(&format!("&t={}", title.replace('+', "%20")));
+    }
+    Ok(Link { url, mode, file_count, size_bytes, title })
+}
+
+#[async_trait]
+impl Tool for PlaygroundLink {
+    fn description(&self) -> Description {
+        Description {
+            name: "playground_link",
+            title: "Make a link that opens a snippet in the playground",
+            text: "Makes a link that holds a Directive snippet and opens it in the playground of \
+                   directive.run, to be shown to a person who wants to read, change or run it.",
+            input: input_schema(),
+            output: output_schema(),
+            is_read_only: true,
+        }
+    }
+
+    async fn call(&self, arguments: Map<String, Value>) -> Answer {
+        let asked = serde_json::from_value(Value::Object(arguments));
+        let made = asked.map_err(|error| ("invalid-file", error.to_string())).and_then(make);
+        match made {
+            Ok(link) => {
+                let text = serde_json::to_string_pretty(&link).unwrap_or_default();
+                let text = format!("<directive-data>\n{text}\n</directive-data>");
+                Answer { text, structured: Some(json!(link)), is_error: false }
+            }
+            Err((code, message)) => {
+                Answer::error(format!("playground_link failed — {code}: {message}"))
+            }
+        }
+    }
+}
+
+fn input_schema() -> Map<String, Value> {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "source": { "type": "string", "minLength": 1, "maxLength": MAX_BYTES },
+            "files": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "path": { "type": "string", "minLength": 1 },
+                        "source": { "type": "string", "minLength": 1 }
+                    },
+                    "required": ["path", "source"],
+                    "additionalProperties": false
+                }
+            },
+            "title": { "type": "string" },
+            "mode": { "enum": ["preview", "instant"], "default": "preview" }
+        },
+        "additionalProperties": false
+    }))
+}
+
+fn output_schema() -> Map<String, Value> {
+    object(json!({
+        "type": "object",
+        "properties": {
+            "url": { "type": "string" },
+            "mode": { "enum": ["preview", "instant"] },
+            "fileCount": { "type": "integer" },
+            "sizeBytes": { "type": "integer" },
+            "title": { "type": "string" }
+        },
+        "required": ["url", "mode", "fileCount", "sizeBytes"]
+    }))
+}
