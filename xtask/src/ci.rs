@@ -3,6 +3,7 @@
 //! skipped with its reason, never as passed.
 
 mod packages;
+mod registries;
 mod report;
 mod skip_log;
 
@@ -30,6 +31,8 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let mut report = Report::default();
 
     report.step("packages", packages::install);
+    report.step("npm packages", || registries::npm(workspace));
+    report.step("pypi packages", || registries::pypi(workspace));
     report.step("fmt", || component(workspace, "fmt", "rustfmt", &["--all", "--check"]));
     report.step("clippy", || {
         let arguments = ["--workspace", "--all-targets", "--", "-D", "warnings"];

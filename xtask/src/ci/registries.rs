@@ -1,0 +1,134 @@
+//! The packages of npm and PyPI that the tests use, installed below the target directory where that
+//! is allowed: pinned by a lock with hashes, nothing of them run while they are installed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+use super::report::Outcome;
+use crate::workspace::{Workspace, is_installed};
+
+/// Where the locks are.
+const LOCKS: &str = "tests/packages";
+/// Below the target directory: what `CARGO_TARGET_TMPDIR` is to the tests.
+const INSTALLED: &str = "tmp/packages";
+/// What was installed, as its lock says.
+const STAMP: &str = "installed";
+
+/// Installs the packages of npm in `npm/node_modules`.
+pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
+    let place = Place::new(workspace, "npm", "package-lock.json")?;
+    if place.is_current() {
+        return Ok(Outcome::Passed);
+    }
+    if !is_installed("npm") {
+        return Ok(Outcome::Skipped("npm is not installed".to_owned()));
+    }
+    place.clear()?;
+    for name in ["package.json", "package-lock.json"] {
+        std::fs::copy(workspace.root.join(LOCKS).join(name), place.directory.join(name))?;
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    place.install(&mut [npm])
+}
+
+/// Installs the packages of PyPI in a virtual environment, `python`.
+pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
+    let place = Place::new(workspace, "python", "requirements.txt")?;
+    if place.is_current() {
+        return Ok(Outcome::Passed);
+    }
+    if !is_installed("python3") {
+        return Ok(Outcome::Skipped("python3 is not installed".to_owned()));
+    }
+    place.clear()?;
+    let mut environment = Command::new("python3");
+    environment.args(["-m", "venv", "."]);
+    let mut pip = Command::new(place.directory.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&place.lock);
+    place.install(&mut [environment, pip])
+}
+
+/// A directory with what a lock names.
+struct Place {
+    directory: PathBuf,
+    lock: PathBuf,
+    locked: String,
+}
+
+impl Place {
+    fn new(workspace: &Workspace, name: &str, lock: &str) -> anyhow::Result<Self> {
+        let lock = workspace.root.join(LOCKS).join(lock);
+        let locked =
+            std::fs::read_to_string(&lock).with_context(|| format!("read {}", lock.display()))?;
+        let directory = workspace.target_directory()?.join(INSTALLED).join(name);
+        Ok(Self { directory, lock, locked })
+    }
+
+    fn stamp(&self) -> PathBuf {
+        self.directory.join(STAMP)
+    }
+
+    fn is_current(&self) -> bool {
+        std::fs::read_to_string(self.stamp()).is_ok_and(|installed| installed == self.locked)
+    }
+
+    fn clear(&self) -> anyhow::Result<()> {
+        if self.directory.exists() {
+            std::fs::remove_dir_all(&self.directory)?;
+        }
+        std::fs::create_dir_all(&self.directory)?;
+        Ok(())
+    }
+
+    /// Runs the commands in the directory. What fails is a skip: the tests that need a package say
+    /// so themselves.
+    fn install(&self, commands: &mut [Command]) -> anyhow::Result<Outcome> {
+        for command in commands {
+            if let Err(error) = quietly(command, &self.directory) {
+                return Ok(Outcome::Skipped(format!("cannot install: {error:#}")));
+            }
+        }
+        std::fs::write(self.stamp(), &self.locked)?;
+        Ok(Outcome::Passed)
+    }
+}
+
+/// Runs a program in a directory; the error is its last line.
+fn quietly(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
+    println!("{command:?}");
+    let command = command.current_dir(directory).stdin(Stdio::null());
+    let output = command.output().with_context(|| format!("start {command:?}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::bail!("{}", errors.lines().last().unwrap_or("it failed without a word").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_installed_is_what_the_lock_says() {
+        let directory = std::env::temp_dir().join(format!("stockade-ci-{}", std::process::id()));
+        let place = Place {
+            directory: directory.join("npm"),
+            lock: PathBuf::new(),
+            locked: "a 1.0".to_owned(),
+        };
+        assert!(!place.is_current());
+        place.clear().unwrap();
+        let failed = place.install(&mut [Command::new("false")]).unwrap();
+        assert!(matches!(failed, Outcome::Skipped(_)), "{failed:?}");
+        assert!(!place.is_current());
+        assert_eq!(place.install(&mut [Command::new("true")]).unwrap(), Outcome::Passed);
+        assert!(place.is_current());
+        assert!(!Place { locked: "a 2.0".to_owned(), ..place }.is_current());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
