@@ -177,18 +177,24 @@ pub struct Sandbox {
     pub metrics: Option<Metrics>,
 }
 
-/// What a sandbox uses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a sandbox uses. What nobody can tell is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
     /// Commands that run.
     pub commands: u64,
-    /// Bytes of memory; absent where nobody counts.
+    /// Bytes of memory: with what is kept of files where a control group counts, else what belongs
+    /// to its processes.
     pub memory_bytes: Option<u64>,
-    /// Processor time so far, in milliseconds; absent where nobody counts.
+    /// Processor time so far, in milliseconds.
     pub cpu_ms: Option<u64>,
-    /// Processes; absent where nobody counts.
+    /// Processes, with those that the runtime itself has in it.
     pub processes: Option<u64>,
+    /// Bytes that its own files take on disk.
+    pub disk_bytes: Option<u64>,
+    /// Why something is absent, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
 }
 
 /// One sandbox, with or without what it uses.

@@ -6,6 +6,37 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::time::Duration;
+
+/// The unit in which the kernel tells the time of processes (`USER_HZ`), in milliseconds.
+const TICK_MS: u64 = 10;
+
+/// What a process and all below it use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// How many there are.
+    pub processes: u64,
+    /// Their memory, in bytes: of what several share, each one's part where the kernel tells it.
+    pub memory_bytes: u64,
+    /// How long they and those that they have waited for have run on a processor.
+    pub cpu_time: Duration,
+}
+
+/// What a process and all below it use; nothing when it has ended.
+///
+/// # Errors
+/// As [`uses_more_than`].
+pub fn usage_of_tree(root: i32) -> io::Result<Usage> {
+    let mut usage = Usage::default();
+    each(root, |process| {
+        if let Some(ticks) = ticks(process) {
+            usage.processes += 1;
+            usage.memory_bytes = usage.memory_bytes.saturating_add(share(process));
+            usage.cpu_time += Duration::from_millis(ticks.saturating_mul(TICK_MS));
+        }
+    })?;
+    Ok(usage)
+}
 
 /// Whether a process and all below it use more than so many bytes of memory together.
 ///
@@ -73,18 +104,33 @@ pub fn started(process: i32) -> io::Result<u64> {
     started.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// How long a process and the children that it has waited for have run, in ticks of the clock
+/// (`proc_pid_stat(5)`, "utime" to "cstime"); `None` when it has ended.
+fn ticks(process: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    // The 14th field; the 3rd is the first after the name.
+    fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()
+}
+
 fn sum(root: i32, measure: impl Fn(i32) -> u64) -> io::Result<u64> {
     let mut total = 0_u64;
+    each(root, |process| total = total.saturating_add(measure(process)))?;
+    Ok(total)
+}
+
+/// Visits a process and all below it, each once.
+fn each(root: i32, mut visit: impl FnMut(i32)) -> io::Result<()> {
     let mut seen = HashSet::new();
     let mut waiting = vec![root];
     while let Some(process) = waiting.pop() {
         // One that is handed to a new parent meanwhile is found twice.
         if seen.insert(process) {
-            total = total.saturating_add(measure(process));
+            visit(process);
             waiting.extend(children(process)?);
         }
     }
-    Ok(total)
+    Ok(())
 }
 
 /// The children of every thread of a process; none when it has ended.
@@ -160,6 +206,7 @@ mod tests {
         unsafe { libc::kill(child, libc::SIGKILL) };
         wait_for(child);
         assert_eq!(memory_of_tree(child).unwrap(), 0);
+        assert_eq!(usage_of_tree(child).unwrap(), Usage::default());
     }
 
     #[test]
@@ -169,7 +216,25 @@ mod tests {
             assert!(used >= 9 * MIB, "{used}");
             assert!(uses_more_than(child, 8 * MIB).unwrap());
             assert!(!uses_more_than(child, 1 << 40).unwrap());
+            let usage = usage_of_tree(child).unwrap();
+            assert_eq!(usage.processes, 2);
+            assert!(usage.memory_bytes >= 9 * MIB && usage.memory_bytes <= used, "{usage:?}");
         });
+    }
+
+    #[test]
+    fn the_time_of_who_was_waited_for_counts() {
+        let before = usage_of_tree(own()).unwrap().cpu_time;
+        let child = fork_child(|| {
+            while usage_of_tree(own()).unwrap().cpu_time < Duration::from_millis(50) {}
+            0
+        });
+        wait_for(child);
+        assert!(usage_of_tree(own()).unwrap().cpu_time >= before + Duration::from_millis(50));
+    }
+
+    fn own() -> i32 {
+        std::process::id().try_into().unwrap()
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod fake;
 mod files;
 pub mod native;
 mod runtime;
+mod usage;
 
 pub use capability::{Capability, Unsupported};
 pub use error::{Error, Result};
@@ -26,3 +27,4 @@ pub use exec::{
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
 pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};
+pub use usage::Usage;

@@ -17,6 +17,7 @@ use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, ExecStatus, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
+use crate::usage::Usage;
 
 /// A backend that holds sandboxes.
 ///
@@ -92,6 +93,16 @@ pub trait Runtime: Debug + Send + Sync {
     /// # Errors
     /// [`Error::NoSandbox`].
     async fn inspect(&self, id: &SandboxId) -> Result<Status>;
+
+    /// What a sandbox uses at this moment, as far as this can be told.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`].
+    async fn usage(&self, id: &SandboxId) -> Result<Usage> {
+        self.inspect(id).await?;
+        let reason = format!("the runtime `{}` does not count what sandboxes use", self.name());
+        Ok(Usage { reasons: vec![reason], ..Usage::default() })
+    }
 
     /// The sandboxes that have all these labels, by their ids.
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>>;

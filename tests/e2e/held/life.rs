@@ -240,7 +240,23 @@ fn tools_run_in_a_sandbox(world: &World) {
     refused(&call(world, &["tool", "run", &id, "shell", "no json"]), 2, "INVALID_INPUT");
 }
 
+fn what_it_uses_is_told(world: &World) {
+    let id = create(world, &[]);
+    sh(world, &id, "head -c 3000000 /dev/zero > /tmp/file; sleep 1000 >/dev/null 2>&1 &")
+        .succeeds();
+    let metrics = &show(world, &id)["metrics"];
+    let told = |name: &str| metrics[name].as_u64().unwrap_or_default();
+    assert!(told("diskBytes") >= 3_000_000, "{metrics}");
+    assert!(told("processes") >= 2 && told("memoryBytes") > 0, "{metrics}");
+    let text = call(world, &["show", &id]);
+    for line in ["processes", "memory", "processor", "disk"] {
+        assert!(text.stdout.lines().any(|told| told.starts_with(line)), "{line}: {text}");
+    }
+    call(world, &["kill", &id]).succeeds();
+}
+
 as_root_and_as_user![
+    what_it_uses_is_told,
     a_sandbox_is_made_used_and_ended,
     json_is_all_there_is_on_standard_output,
     ids_are_found_by_their_beginnings,

@@ -325,6 +325,19 @@ impl Group {
         }
     }
 
+    /// The memory that is used now, in bytes, with what is kept of files.
+    ///
+    /// # Errors
+    /// `NotFound` where memory is not limited or the kernel does not tell.
+    pub fn memory_now(&self) -> io::Result<u64> {
+        let part = self.part(Limit::Memory).ok_or(io::ErrorKind::NotFound)?;
+        let name = match part.version {
+            Version::One => "memory.usage_in_bytes",
+            Version::Two => "memory.current",
+        };
+        files::number(&part.directory, name)
+    }
+
     /// Kills every process in the groups and waits until they are gone.
     ///
     /// # Errors

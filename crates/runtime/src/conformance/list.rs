@@ -6,7 +6,7 @@ use super::Need::{Can, Holder, Server, Shell};
 use super::cases::{
     again, capabilities, commands, environment, files, holder, input, leases, lifecycle, limits,
     links, many, names, pause, ports, recovery, snapshots, streams, survivors, terminal, transfer,
-    users, workspaces,
+    usage, users, workspaces,
 };
 use crate::capability::Capability::{
     DiskLimit, HostMounts, MemoryLimit, Pause, Ports, ProcessLimit, Snapshot, Terminal, Users,
@@ -226,6 +226,11 @@ macro_rules! conformance_list {
                 a_spec_can_name_it [Can(Snapshot)];
                 of_nothing_there_is_none [Can(Snapshot)];
                 a_paused_one_stays_paused [Can(Pause), Can(Snapshot)];
+            }
+            usage {
+                it_grows_with_what_is_done [];
+                the_time_of_what_has_ended_counts [Shell];
+                of_nothing_there_is_none [];
             }
             many {
                 sandboxes_live_side_by_side [];

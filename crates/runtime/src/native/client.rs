@@ -2,7 +2,8 @@
 //! for everything that it does not do itself with the descriptors it is given.
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and
-//! its answer), then what is done with answers: `stream`, `input`, `port`, `files`, `snapshot`.
+//! its answer), then what is done with answers: `stream`, `input`, `port`, `files`, `snapshot`,
+//! `usage`.
 
 mod call;
 mod channel;
@@ -15,6 +16,7 @@ mod start;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -42,6 +44,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
 use crate::runtime::{Connection, Runtime, SnapshotInfo, Status, Target};
+use crate::usage::Usage;
 
 /// How long something inside may take to accept a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
@@ -226,6 +229,10 @@ impl Runtime for Native {
 
     async fn inspect(&self, id: &SandboxId) -> Result<Status> {
         status(self.0.ask(&Request::Inspect { id: id.clone() }, &[]).await?.head)
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage> {
+        usage::of(&self.0, id).await
     }
 
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {

@@ -1,8 +1,11 @@
 //! `get_status`, `list`: what is looked at and not recorded.
 
+use std::time::Duration;
+
 use stockade_api::{Caller, GetSandbox, ListSandboxes, Metrics, Result, Sandbox, SandboxList};
 use stockade_core::State;
 use stockade_durable::Value;
+use stockade_runtime::{Error, Usage};
 
 use crate::failure::no_sandbox;
 use crate::guard::Owned;
@@ -11,6 +14,9 @@ use crate::service::Service;
 
 /// How many sandboxes a list has that does not say.
 const LIMIT: u32 = 1000;
+
+/// How long it may take to look at what a sandbox uses.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// What is known of a sandbox, also of a terminated one.
 pub(crate) async fn get(
@@ -24,12 +30,32 @@ pub(crate) async fn get(
         && let Ok(runtime) = service.inner.runtime(&owned.runtime)
         && let Ok(status) = runtime.inspect(&owned.id).await
     {
-        let running = status.execs.iter().filter(|exec| exec.ending.is_none()).count();
-        let metrics = Metrics { commands: running as u64, ..Metrics::default() };
-        sandbox.metrics = request.metrics.then_some(metrics);
+        if request.metrics {
+            let running = status.execs.iter().filter(|exec| exec.ending.is_none()).count();
+            let used = tokio::time::timeout(LOOK, runtime.usage(&owned.id)).await;
+            let used = used.unwrap_or(Err(Error::Deadline("look at what a sandbox uses")));
+            sandbox.metrics = Some(metrics(running as u64, used));
+        }
         sandbox.isolation = Some(status.isolation);
     }
     Ok(sandbox)
+}
+
+/// What a sandbox uses, as it is told.
+fn metrics(commands: u64, used: std::result::Result<Usage, Error>) -> Metrics {
+    let used = used.unwrap_or_else(|error| Usage {
+        reasons: vec![format!("what it uses is not known: {error}")],
+        ..Usage::default()
+    });
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Metrics {
+        commands,
+        memory_bytes: used.memory_bytes,
+        cpu_ms: used.cpu_time.map(millis),
+        processes: used.processes,
+        disk_bytes: used.disk_bytes,
+        reasons: used.reasons,
+    }
 }
 
 /// The caller's sandboxes, the newest first.

@@ -12,7 +12,7 @@ use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
     Capability, Command, Connection, Content, Exec, FileInfo, Offsets, ReadRange, Result, Runtime,
-    SandboxPath, SnapshotInfo, Status, Target, Unsupported, WindowSize, WriteOptions,
+    SandboxPath, SnapshotInfo, Status, Target, Unsupported, Usage, WindowSize, WriteOptions,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -161,6 +161,10 @@ impl Runtime for Gated {
 
     async fn acknowledge(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
         self.through("acknowledge", self.fake.acknowledge(id, exec)).await
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage> {
+        self.through("usage", self.fake.usage(id)).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Status> {

@@ -78,7 +78,8 @@ impl Harness {
     /// How often the runtime was asked anything, but for what the reaper and watchers ask for
     /// themselves at any time.
     pub(crate) fn runtime_calls(&self) -> usize {
-        let own = ["list", "snapshots", "inspect"].map(|operation| self.fake.calls(operation));
+        let own =
+            ["list", "snapshots", "inspect", "usage"].map(|operation| self.fake.calls(operation));
         self.fake.all_calls() - own.iter().sum::<usize>()
     }
 

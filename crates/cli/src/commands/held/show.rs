@@ -57,6 +57,11 @@ fn text(sandbox: &Sandbox) -> String {
     lines.extend(rules.into_iter().map(|rule| ("rules", rule)));
     if let Some(metrics) = &sandbox.metrics {
         lines.push(("commands", metrics.commands.to_string()));
+        lines.extend(metrics.processes.map(|count| ("processes", count.to_string())));
+        lines.extend(metrics.memory_bytes.map(|bytes| ("memory", mebibytes(bytes))));
+        lines.extend(metrics.cpu_ms.map(|ms| ("processor", seconds(ms))));
+        lines.extend(metrics.disk_bytes.map(|bytes| ("disk", mebibytes(bytes))));
+        lines.extend(metrics.reasons.iter().map(|reason| ("not known", shown(reason))));
     }
     if let Some(isolation) = &sandbox.isolation {
         lines.push(("isolation", format!("{:?}", isolation.level).to_lowercase()));
@@ -68,4 +73,15 @@ fn text(sandbox: &Sandbox) -> String {
         }
     }
     lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
+}
+
+/// A size as it is read: in MiB, with one digit behind the point.
+fn mebibytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10) >> 20;
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+/// A time in seconds, with two digits behind the point.
+fn seconds(ms: u64) -> String {
+    format!("{}.{:02} s", ms / 1000, ms % 1000 / 10)
 }

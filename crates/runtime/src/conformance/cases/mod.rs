@@ -22,5 +22,6 @@ pub(super) mod streams;
 pub(super) mod survivors;
 pub(super) mod terminal;
 pub(super) mod transfer;
+pub(super) mod usage;
 pub(super) mod users;
 pub(super) mod workspaces;

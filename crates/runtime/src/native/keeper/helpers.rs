@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::Key;
 use super::reactor::{Interest, Reactor, Source, Watched};
 
-mod disk;
+pub(in crate::native) mod disk;
 mod memory;
 mod sweep;
 

@@ -27,7 +27,7 @@ mod plan;
 mod pool;
 mod programs;
 mod reactor;
-mod record;
+pub(super) mod record;
 mod reports;
 mod requests;
 mod sandbox;

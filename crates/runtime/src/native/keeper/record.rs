@@ -147,6 +147,26 @@ impl Record {
     }
 }
 
+/// The processes of a sandbox, for who looks at what they use.
+#[derive(Debug)]
+pub(in crate::native) struct Living {
+    /// The number of its init.
+    pub(in crate::native) init: i32,
+    /// When that was started.
+    pub(in crate::native) init_started: u64,
+    /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
+    pub(in crate::native) groups: Vec<u8>,
+}
+
+/// What is recorded of the processes of the sandbox in this directory; none where it has none.
+pub(in crate::native) fn living(directory: BorrowedFd<'_>) -> io::Result<Option<Living>> {
+    let Record { groups, stage, .. } = Record::read(directory)?;
+    Ok(match stage {
+        Stage::Held(Held { init, init_started, .. }) => Some(Living { init, init_started, groups }),
+        Stage::Starting | Stage::Ended(_) => None,
+    })
+}
+
 /// Writes a record into the file that is there, or a new one; false when it does not fit.
 ///
 /// A write within one page is not cut short by a signal, and takes a tenth of the time that a new

@@ -16,20 +16,36 @@ const BLOCK_BYTES: u64 = 512;
 /// Whether the upper layers in a sandbox's directory take more than so many bytes. What cannot be
 /// looked into may hold anything, and so counts as too much.
 pub(super) fn takes_more_than(place: &Path, limit_bytes: u64) -> io::Result<bool> {
-    let mut left = limit_bytes;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::open(place, flags, Mode::empty()) {
+        Ok(place) => Ok(left_of(limit_bytes, place)?.is_none()),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// How many bytes the upper layers in a sandbox's directory take; `None` when there is something
+/// that cannot be looked into.
+pub(in crate::native) fn taken(place: impl AsFd) -> io::Result<Option<u64>> {
+    Ok(left_of(u64::MAX, place)?.map(|left| u64::MAX - left))
+}
+
+/// What the upper layers leave of so many bytes; `None` when they take more.
+fn left_of(bytes: u64, place: impl AsFd) -> io::Result<Option<u64>> {
+    let mut left = bytes;
     for layer in ["layers/upper", "workspace/upper"] {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::open(place.join(layer), flags, Mode::empty()) {
+        match rustix::fs::openat(&place, layer, flags, Mode::empty()) {
             Ok(directory) => {
                 if !add(&directory, &mut left, 0)? {
-                    return Ok(true);
+                    return Ok(None);
                 }
             }
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(false)
+    Ok(Some(left))
 }
 
 /// Takes what is in a directory from what is left; false when that is not enough.
@@ -89,6 +105,8 @@ mod tests {
         std::fs::File::create(upper.join("sparse")).unwrap().set_len(1 << 40).unwrap();
         assert!(!takes_more_than(place.path(), 2 << 20).unwrap());
         assert!(takes_more_than(place.path(), 1 << 19).unwrap());
+        let opened = std::fs::File::open(place.path()).unwrap();
+        assert!((1 << 20..2 << 20).contains(&taken(&opened).unwrap().unwrap()));
         std::fs::hard_link(upper.join("file"), upper.join("again")).unwrap();
         assert!(!takes_more_than(place.path(), 2 << 20).unwrap());
         if !rustix::process::geteuid().is_root() {
