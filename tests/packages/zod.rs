@@ -33,7 +33,7 @@ fn run(directory: &Path, source: &str) -> Transcript {
     let imports = Imports { packages: vec!["zod".to_owned()], ..Imports::default() };
     let input = Input { source: Some(source.to_owned()), ..Input::default() };
     let library = installed(directory, &imports).unwrap();
-    execute(input, &imports, &library, Box::new(|_| {}))
+    execute(input, &imports, &library)
 }
 
 #[test]
