@@ -7,12 +7,16 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use regex::Regex;
 use serde_json::{Value, json};
+use stockade_script::worker::Program;
 use stockade_script::{Fault, SourceFile};
 use stockade_snippet::library::built_in;
 use stockade_snippet::{
-    Imports, Input, Transcript, check, derivation_keys, execute, sanitize_stack,
+    Error, Imports, Input, Options, Runner, Transcript, check, derivation_keys, execute,
+    sanitize_stack,
 };
 use support::{Case, drive, no_driver, same};
 
@@ -88,6 +92,79 @@ fn escapes() {
             None => Ok(()),
         }
     });
+}
+
+#[test]
+fn concurrency() {
+    let file = "snippet_concurrency.json";
+    drive("tests/cases/snippet.rs::concurrency", file, |case| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(concurrent(case))
+    });
+}
+
+async fn concurrent(case: &Case) -> Result<(), String> {
+    let mut options = Options::new(program());
+    if let Some(cap) = case.rest.get("setup").and_then(|setup| setup["max_concurrent"].as_u64()) {
+        options.max_concurrent = usize::try_from(cap).unwrap();
+    }
+    let runner = Runner::new(options);
+    let input = |timeout: Value| {
+        let input = json!({ "source": case.rest["source"], "timeoutMs": timeout });
+        serde_json::from_value::<Input>(input).unwrap()
+    };
+    let run = |input: Input| runner.run(input, std::future::pending());
+    let clean = |transcript: &Transcript| same(&Vec::new(), &transcript.errors);
+    match case.name.as_str() {
+        "serializes calls when cap is 1" => {
+            let inputs: Vec<Input> = serde_json::from_value(case.rest["parallel"].clone()).unwrap();
+            let [a, b, c] = <[Input; 3]>::try_from(inputs).unwrap();
+            for transcript in <[_; 3]>::from(tokio::join!(run(a), run(b), run(c))) {
+                let transcript = transcript.unwrap();
+                clean(&transcript)?;
+                same(false, transcript.timed_out)?;
+            }
+            Ok(())
+        }
+        "set cap returns the previous cap" => {
+            runner.set_max_concurrent(2);
+            same(2, runner.set_max_concurrent(8))
+        }
+        "aborted queued callers do not leak a slot" => {
+            // The second is polled after the first, and waits until it is taken back.
+            let (a, b) = tokio::join!(
+                run(input(Value::Null)),
+                runner.run(input(Value::Null), tokio::task::yield_now()),
+            );
+            same(true, matches!(b, Err(Error::Aborted)))?;
+            clean(&a.unwrap())?;
+            clean(&run(input(Value::Null)).await.unwrap())
+        }
+        "abort after acquisition terminates the running worker and frees the slot" => {
+            runner.warm().await.unwrap();
+            let number = |value: &Value| value.as_u64().unwrap();
+            let after = Duration::from_millis(number(&case.rest["abort_after_ms"]));
+            let abort = tokio::time::sleep(after);
+            let started = Instant::now();
+            let input = input(case.rest["timeoutMs"].clone());
+            let transcript = runner.run(input, abort).await.unwrap();
+            let limit = Duration::from_millis(number(&case.expect["elapsed_ms_less_than"]));
+            same(true, started.elapsed() < limit)?;
+            let pattern = Regex::new(case.expect["any_error_matches"].as_str().unwrap()).unwrap();
+            same(true, transcript.errors.iter().any(|error| pattern.is_match(error)))?;
+            let fresh = Input { source: Some("export {};".to_owned()), ..Input::default() };
+            clean(&run(fresh).await.unwrap())
+        }
+        _ => no_driver(),
+    }
+}
+
+/// The example that workers are forked from, which cargo builds beside the tests.
+fn program() -> Program {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.set_file_name("examples");
+    Program { path: path.join("snippets"), arguments: Vec::new() }
 }
 
 fn run(input: &Value) -> Transcript {

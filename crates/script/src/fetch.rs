@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use connect::{Connect, Direct};
+pub use connect::{Connect, Direct, Stream};
 pub use guard::{Hosts, Resolve, SystemResolver};
 
 use crate::outside::{Redirect, Request, Response};

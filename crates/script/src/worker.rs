@@ -39,6 +39,8 @@ const DATA_BYTES: u64 = 256 << 20;
 const PROCESSES: u64 = 300;
 /// Processor time of a worker: more than any call may last.
 const CPU_SECONDS: u64 = 20;
+/// The most fetches of one call.
+const MAX_FETCHES: usize = 100;
 /// How long preparing may take, on a machine under heavy load.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a zygote may take to end once nobody asks it any more.

@@ -230,7 +230,8 @@ fn transcript(told: Told, timeout: Duration, raised: Raised) -> Transcript {
         Some(Ok(Reply::Ran(transcript))) => *transcript,
         _ if told.ended == Ended::TimedOut => {
             let error = format!("wall-clock budget of {}ms elapsed", timeout.as_millis());
-            let refused = Transcript::refused(Phase::Run, ErrorCode::Timeout, vec![error]);
+            let phase = if told.reading { Phase::Validate } else { Phase::Run };
+            let refused = Transcript::refused(phase, ErrorCode::Timeout, vec![error]);
             Transcript { timed_out: true, ..refused }
         }
         _ if is_too_deep(&told) => {

@@ -13,6 +13,7 @@ const NAMES: &[(&str, &str)] = &[
     ("rebind.example.com", "8.8.8.8 10.0.0.7"),
     ("inner.example.com", "169.254.169.254"),
     ("nowhere.example.com", ""),
+    ("one.example", "9.9.9.9"),
 ];
 
 fn redirected(status: u16, place: &str) -> String {
@@ -204,15 +205,15 @@ async fn tls_is_for_the_name_that_was_asked() {
 #[tokio::test]
 async fn a_policy_allows_hosts_by_name() {
     let world = World::new(NAMES, answers).await;
-    let only = Hosts::Only(vec!["Example.com".to_owned(), "*.example.org".to_owned()]);
+    let only = Hosts::Only(vec!["One.Example".to_owned(), "*.example.org".to_owned()]);
     for (hosts, url, allowed) in [
-        (Hosts::Nowhere, "http://example.com/", false),
-        (only.clone(), "http://example.com./", true),
+        (Hosts::Nowhere, "http://one.example/", false),
+        (only.clone(), "http://one.example./", true),
         (only.clone(), "http://other.example.org/", true),
         (only.clone(), "http://example.org/", false),
         (only.clone(), "http://secure.example.com/", false),
-        (only.clone(), "http://example.com/kept", true),
-        (only, "http://notexample.com/", false),
+        (only.clone(), "http://one.example/kept", true),
+        (only, "http://none.example/", false),
     ] {
         let result = fetcher(&world, hosts).fetch(get(url)).await;
         let blocked = matches!(&result, Err(Error::Blocked(why)) if why.contains("not allowed"));

@@ -5,22 +5,23 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_jail::zygote::{self, WorkerEnded};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
 use super::wire::{FRAME_BYTES, FromWorker, Incoming, ToWorker, Word as _};
-use super::{Error, Zygote};
+use super::{Error, MAX_FETCHES, Zygote};
 use crate::fetch::Fetcher;
-use crate::outside::Answer;
+use crate::outside::{Answer, Request};
 
 /// How much is read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// The most fetches of one call, and of those at the same time.
-const MAX_FETCHES: usize = 100;
+/// How many fetches of one call are under way at once; the others wait.
 const MAX_FETCHES_AT_ONCE: usize = 16;
 /// The bytes of responses that one call may have in all.
 const MAX_FETCHED_BYTES: usize = 16 << 20;
@@ -136,7 +137,8 @@ struct Session<'a> {
     wire: tokio::net::UnixStream,
     incoming: Incoming,
     fetches: JoinSet<Answer>,
-    begun: BTreeMap<u32, tokio::task::AbortHandle>,
+    begun: BTreeMap<u32, AbortHandle>,
+    turns: Arc<Semaphore>,
     fetches_left: usize,
     fetched_bytes_left: usize,
     reading: bool,
@@ -151,6 +153,7 @@ impl<'a> Session<'a> {
             incoming: Incoming::default(),
             fetches: JoinSet::new(),
             begun: BTreeMap::new(),
+            turns: Arc::new(Semaphore::new(MAX_FETCHES_AT_ONCE)),
             fetches_left: MAX_FETCHES,
             fetched_bytes_left: MAX_FETCHED_BYTES,
             reading: false,
@@ -203,30 +206,7 @@ impl<'a> Session<'a> {
                     self.call.line_bytes = left;
                     (self.call.lines)(line);
                 }
-                FromWorker::Fetch(id, request) => {
-                    let refused = if self.begun.contains_key(&id) {
-                        return Err(Misspoke);
-                    } else if self.fetches_left == 0 {
-                        Some(format!("fetch failed: more than {MAX_FETCHES} fetches"))
-                    } else if self.begun.len() >= MAX_FETCHES_AT_ONCE {
-                        Some(format!("fetch failed: more than {MAX_FETCHES_AT_ONCE} at once"))
-                    } else {
-                        None
-                    };
-                    self.fetches_left = self.fetches_left.saturating_sub(1);
-                    let fetcher = self.call.fetcher.clone();
-                    let handle = self.fetches.spawn(async move {
-                        let result = match refused {
-                            Some(why) => Err(why),
-                            None => fetcher.fetch(request).await.map_err(|e| e.to_string()),
-                        };
-                        Answer { id, result }
-                    });
-                    if self.begun.len() > MAX_FETCHES {
-                        return Err(Misspoke);
-                    }
-                    self.begun.insert(id, handle);
-                }
+                FromWorker::Fetch(id, request) => self.fetch(id, request)?,
                 FromWorker::Abort(id) => {
                     if let Some(handle) = self.begun.remove(&id) {
                         handle.abort();
@@ -236,6 +216,21 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    fn fetch(&mut self, id: u32, request: Request) -> Result<(), Misspoke> {
+        self.fetches_left = self.fetches_left.checked_sub(1).ok_or(Misspoke)?;
+        let (fetcher, turns) = (self.call.fetcher.clone(), Arc::clone(&self.turns));
+        let handle = self.fetches.spawn(async move {
+            // Nobody closes it.
+            let _turn = turns.acquire().await;
+            let result = fetcher.fetch(request).await.map_err(|error| error.to_string());
+            Answer { id, result }
+        });
+        match self.begun.insert(id, handle) {
+            None => Ok(()),
+            Some(_) => Err(Misspoke),
+        }
     }
 
     /// The answer to a fetch, unless the call has had too much already.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::MAX_FETCHES;
 use super::wire::{FromWorker, Incoming, ToWorker, Word as _};
 use crate::outside::{Answer, Outside, Request};
 
@@ -19,13 +20,15 @@ const PIECE_BYTES: usize = 64 << 10;
 pub struct Wire {
     file: File,
     incoming: Incoming,
+    fetches_left: usize,
     gone: bool,
 }
 
 impl Wire {
     /// Takes the descriptor that a worker begins with.
     pub fn new(descriptor: OwnedFd) -> Self {
-        Self { file: descriptor.into(), incoming: Incoming::default(), gone: false }
+        let (incoming, fetches_left) = (Incoming::default(), MAX_FETCHES);
+        Self { file: descriptor.into(), incoming, fetches_left, gone: false }
     }
 
     /// What is asked of this worker: the first word.
@@ -76,6 +79,9 @@ impl Outside for Wire {
     }
 
     fn fetch(&mut self, id: u32, request: Request) -> Result<(), String> {
+        self.fetches_left = self.fetches_left.checked_sub(1).ok_or_else(|| {
+            format!("fetch failed: a program fetches at most {MAX_FETCHES} times")
+        })?;
         self.say(&FromWorker::Fetch(id, request));
         Ok(())
     }

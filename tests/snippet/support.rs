@@ -1,0 +1,54 @@
+//! Runners for tests, and what is seen of their processes from outside.
+
+use std::path::PathBuf;
+
+use stockade_script::worker::Program;
+use stockade_snippet::{Input, Options, Runner, Transcript};
+
+/// The options of a runner whose program is the example `snippets`, which cargo builds beside the
+/// tests.
+pub(crate) fn options() -> Options {
+    let mut path = std::env::current_exe().unwrap();
+    path.pop();
+    path.set_file_name("examples");
+    Options::new(Program { path: path.join("snippets"), arguments: Vec::new() })
+}
+
+/// Runs one source to its end.
+pub(crate) async fn run(runner: &Runner, source: &str, timeout_ms: f64) -> Transcript {
+    let source = Some(source.to_owned());
+    let input = Input { source, timeout_ms: Some(timeout_ms), ..Input::default() };
+    runner.run(input, std::future::pending()).await.unwrap()
+}
+
+/// The processes that this one has started and not reaped.
+pub(crate) fn children_of(process: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let lists = tasks.filter_map(|task| {
+        let path: PathBuf = task.ok()?.path().join("children");
+        std::fs::read_to_string(path).ok()
+    });
+    let all: String = lists.collect::<Vec<_>>().join(" ");
+    all.split_ascii_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+/// The process that workers are forked from: the child of the one child of this process.
+pub(crate) fn zygote() -> u32 {
+    let outer = children_of(std::process::id());
+    let [outer] = outer.as_slice() else { panic!("{outer:?}") };
+    let inner = children_of(*outer);
+    let [inner] = inner.as_slice() else { panic!("{inner:?}") };
+    *inner
+}
+
+/// Says that the running test did not run in full, and why, as those of the other rooms do.
+pub(crate) fn skipped(reason: &str) {
+    use std::io::Write as _;
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
+    }
+}
