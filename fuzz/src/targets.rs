@@ -1,12 +1,14 @@
 //! The parsers that are fuzzed. A target says whether the parser accepted the input, and panics
 //! when what it accepted breaks a promise.
 
+mod compile;
 mod ignore;
 mod index;
 mod manifest;
 mod patch;
 mod report;
 mod sandbox;
+mod worker;
 
 use std::path::Path;
 
@@ -25,12 +27,14 @@ pub(crate) struct Target {
 
 /// All parsers.
 pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "compile", words: compile::WORDS, run: compile::run },
     Target { name: "ignore", words: ignore::WORDS, run: ignore::run },
     Target { name: "index", words: index::WORDS, run: index::run },
     Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
     Target { name: "patch", words: patch::WORDS, run: patch::run },
     Target { name: "report", words: report::WORDS, run: report::run },
     Target { name: "sandbox", words: sandbox::WORDS, run: sandbox::run },
+    Target { name: "worker", words: worker::WORDS, run: worker::run },
 ];
 
 /// The seeds of a target, in the order of their names.

@@ -20,6 +20,8 @@ usage: cargo xtask COMMAND
                               what a durable step costs, beside a commit of the same disk
   bench service [--runs N] [--json FILE]
                               what an operation of the product costs, beside its parts
+  bench snippet [--runs N] [--json FILE]
+                              what a snippet costs, beside a start of the binary
   crash runtime [--kills N] [--seed N] [--user ID]
                               clients, keepers, helpers and inits are killed at random
   crash durable [--kills N] [--seed N]
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     BenchDurable(BenchOptions),
     /// Measure what operations of the product cost.
     BenchService(BenchOptions),
+    /// Measure what snippets cost.
+    BenchSnippet(BenchOptions),
     /// Kill what holds sandboxes, and look at what is left.
     CrashRuntime(CrashOptions),
     /// Kill what executes workflows, and look at what is left.
@@ -131,6 +135,9 @@ impl Command {
             }
             ["bench", "service", options @ ..] => {
                 Ok(Self::BenchService(bench(options, BenchOptions::default())?))
+            }
+            ["bench", "snippet", options @ ..] => {
+                Ok(Self::BenchSnippet(bench(options, BenchOptions::default())?))
             }
             ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
             ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(as_oneself(options)?)),
@@ -241,6 +248,7 @@ mod tests {
         assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
         assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
         assert!(matches!(parse("bench service").unwrap(), Command::BenchService(_)));
+        assert!(matches!(parse("bench snippet").unwrap(), Command::BenchSnippet(_)));
         assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
         assert!(parse("crash durable --user 1000").is_err());
         assert!(matches!(parse("crash service").unwrap(), Command::CrashService(_)));

@@ -5,6 +5,7 @@ mod contenders;
 pub(crate) mod durable;
 pub(crate) mod runtime;
 pub(crate) mod service;
+pub(crate) mod snippet;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -49,6 +49,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
         Command::BenchRuntime(options) => bench::runtime::run(workspace, options),
         Command::BenchDurable(options) => bench::durable::run(workspace, options),
         Command::BenchService(options) => bench::service::run(workspace, options),
+        Command::BenchSnippet(options) => bench::snippet::run(workspace, options),
         Command::CrashRuntime(options) => crash::run(workspace, options),
         Command::CrashDurable(options) => crash::durable::run(workspace, options),
         Command::CrashService(options) => crash::service::run(workspace, options),

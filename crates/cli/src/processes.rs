@@ -9,13 +9,12 @@ use std::process::ExitCode;
 
 use stockade_runtime::native::keeper::{self, Options, helpers};
 use stockade_script::worker::Program;
+use stockade_snippet::worker;
 
 use crate::server;
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
-/// The only argument of what workers of snippets are forked from.
-const SNIPPETS: &str = "__snippets";
 /// This very program, also where it was replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
@@ -29,15 +28,15 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
         let [data] = rest else { return Some(ExitCode::from(2)) };
         return Some(server::process(PathBuf::from(data)));
     }
-    if first == SNIPPETS {
-        return Some(ExitCode::from(stockade_snippet::worker::process()));
+    if first == worker::ARGUMENT {
+        return Some(ExitCode::from(worker::process()));
     }
     (first == KEEPER).then(|| keeper(rest))
 }
 
 /// The program that workers of snippets are forked from.
 pub(crate) fn snippets() -> Program {
-    Program { path: OURSELVES.into(), arguments: vec![SNIPPETS.into()] }
+    Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
 }
 
 fn keeper(arguments: &[OsString]) -> ExitCode {

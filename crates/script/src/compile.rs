@@ -39,6 +39,15 @@ pub trait Inspector {
     );
 }
 
+/// Has nothing against anything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lenient;
+
+impl Inspector for Lenient {
+    fn written(&mut self, _: &Program<'_>, _: &mut Vec<Finding>) {}
+    fn transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+}
+
 /// A module that the engine can run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Module {
@@ -158,14 +167,6 @@ fn fault(file: &SourceFile, offset: u32, message: String) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Has nothing against anything.
-    struct Lenient;
-
-    impl Inspector for Lenient {
-        fn written(&mut self, _: &Program<'_>, _: &mut Vec<Finding>) {}
-        fn transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
-    }
 
     fn compiled(path: &str, source: &str) -> Result<Module, Vec<Fault>> {
         compile(&SourceFile { path: path.to_owned(), source: source.to_owned() }, &mut Lenient)

@@ -13,7 +13,7 @@ pub mod outside;
 pub mod realm;
 pub mod worker;
 
-pub use compile::{Finding, Import, Inspector, Module, compile};
+pub use compile::{Finding, Import, Inspector, Lenient, Module, compile};
 pub use graph::{Unresolved, resolve};
 pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};

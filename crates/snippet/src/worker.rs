@@ -19,6 +19,9 @@ use crate::run::{read, run};
 use crate::transcript::Transcript;
 use crate::validator::check;
 
+/// The one argument of a program that is several, when it is to call [`process`].
+pub const ARGUMENT: &str = "__snippets";
+
 /// What a zygote prepares.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Setup {

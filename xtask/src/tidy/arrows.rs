@@ -43,7 +43,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-snippet",
         ],
     ),
-    ("stockade-fuzz", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-runtime"]),
+    (
+        "stockade-fuzz",
+        &[
+            "stockade-core",
+            "stockade-jail",
+            "stockade-bundle",
+            "stockade-runtime",
+            "stockade-script",
+            "stockade-snippet",
+        ],
+    ),
     ("stockade-measure", &[]),
     ("xtask", &["stockade-measure"]),
 ];

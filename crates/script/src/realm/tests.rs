@@ -2,17 +2,8 @@
 
 use super::*;
 use crate::SourceFile;
-use crate::compile::{Finding, Inspector, compile};
+use crate::compile::{Lenient, compile};
 use crate::outside::{Answer, Console, Request, Response};
-use crate::syntax::Scoping;
-use crate::syntax::tree::ast::Program as Tree;
-
-struct Lenient;
-
-impl Inspector for Lenient {
-    fn written(&mut self, _: &Tree<'_>, _: &mut Vec<Finding>) {}
-    fn transformed(&mut self, _: &Tree<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
-}
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
