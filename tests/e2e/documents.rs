@@ -11,6 +11,7 @@ as_root_and_as_user! {
     the_first_minute_ends_with_a_diff_that_is_applied_or_rejected,
     the_commands_for_a_project_of_ones_own_do_what_readme_says,
     sandboxes_live_on_as_readme_says,
+    snippets_are_run_as_readme_says,
 }
 
 fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) {
@@ -99,6 +100,30 @@ fn sandboxes_live_on_as_readme_says(world: &World) {
             assert!(outcome.stdout.contains("demo"), "{outcome}");
         }
     }
+}
+
+fn snippets_are_run_as_readme_says(world: &World) {
+    let examples = [
+        ("counter.ts", include_str!("../../examples/snippets/counter.ts")),
+        ("guide.md", include_str!("../../examples/snippets/guide.md")),
+    ];
+    for (name, content) in examples {
+        world.write(&format!("examples/snippets/{name}"), content);
+    }
+    let commands = commands_below("Snippets");
+    assert_eq!(commands.len(), 4, "{commands:?}");
+    for command in commands {
+        let outcome = documented(world, command);
+        outcome.succeeds();
+        if command.contains(" run ") {
+            assert!(outcome.stdout.contains("[log] count = 2\n"), "{outcome}");
+            assert!(outcome.stdout.contains("derived: {\"isPositive\":true}"), "{outcome}");
+        }
+        if command.contains(" gate ") {
+            assert!(outcome.stdout.ends_with("2 passed, 0 failed, 1 skipped\n"), "{outcome}");
+        }
+    }
+    assert!(world.read("report.xml").contains("tests=\"3\""));
 }
 
 /// The commands in the `sh` blocks below a heading of README.

@@ -24,6 +24,7 @@ mod escape;
 mod held;
 mod host;
 mod limits;
+mod mcp;
 mod nested;
 mod run;
 mod servants;

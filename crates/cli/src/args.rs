@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Tool(Tool),
     /// Check and run small TypeScript programs, and tell what they did
     Snippet(snippet::Snippet),
+    /// Serve tools to agents over the standard streams, by the Model Context Protocol
+    Mcp(snippet::Mcp),
     /// Serve this user's sandboxes until interrupted, instead of on demand
     #[command(after_help = SERVE_HELP)]
     Serve,
@@ -279,7 +281,9 @@ impl Command {
             | Self::Pause(one)
             | Self::Resume(one) => one.json,
             Self::Tool(_) => true,
-            Self::Shell(_) | Self::Serve | Self::Completions(_) | Self::Man(_) => false,
+            Self::Shell(_) | Self::Mcp(_) | Self::Serve | Self::Completions(_) | Self::Man(_) => {
+                false
+            }
         }
     }
 }

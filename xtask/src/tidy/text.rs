@@ -4,6 +4,8 @@ use super::{File, Finding, Tree};
 
 /// The hosts that a text of the project may name.
 const HOSTS: &[&str] = &[
+    // Where links to the playground of the reference lead; nothing here contacts it.
+    "directive.run",
     "doc.rust-lang.org",
     "docs.rs",
     "github.com",

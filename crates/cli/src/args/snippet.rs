@@ -76,7 +76,6 @@ pub(crate) struct Gate {
     pub(crate) json: bool,
 }
 
-/// Serve tools to agents over the standard streams, by the Model Context Protocol.
 #[derive(Debug, Args)]
 pub(crate) struct Mcp {
     #[command(flatten)]

@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod held;
 mod manual;
+mod mcp;
 mod reject;
 mod run;
 mod snippet;
@@ -45,6 +46,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshots(arguments) => held::snapshot::list(arguments),
         Command::Tool(arguments) => held::tool::run(arguments),
         Command::Snippet(arguments) => snippet::run(&arguments),
+        Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Serve => serve(),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::page(&arguments),

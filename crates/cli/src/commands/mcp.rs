@@ -1,0 +1,45 @@
+//! `stockade mcp`: tools for agents, over the standard streams. Nothing else is ever written to the
+//! standard output.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use stockade_core::{Code, Problem};
+use stockade_server::mcp::{PlaygroundLink, RunInSandbox, Snippets, Tools, serve};
+use stockade_snippet::{Input, Runner, Transcript};
+
+use super::snippet::runner::{no_worker, runner};
+use crate::args::snippet::Mcp;
+use crate::problem::{Failure, caused};
+
+/// Serves until the input ends.
+pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {
+    let runner = runner(&arguments.libraries)?;
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| caused(Code::Io, &error))?;
+    let served = tokio.block_on(answer(runner));
+    // A thread may still wait for input.
+    tokio.shutdown_background();
+    served.map(|()| 0).map_err(Failure::from)
+}
+
+async fn answer(runner: Arc<Runner>) -> Result<(), Problem> {
+    // An agent that cannot have the tool is told so at once, not at its first call.
+    runner.warm().await.map_err(|error| no_worker(&error))?;
+    let tools = Tools::default().with(RunInSandbox(Workers(runner))).with(PlaygroundLink);
+    let served = serve(tools, env!("CARGO_PKG_VERSION"), tokio::io::stdin(), tokio::io::stdout());
+    served.await.map_err(|error| caused(Code::InvalidInput, &error))
+}
+
+struct Workers(Arc<Runner>);
+
+#[async_trait]
+impl Snippets for Workers {
+    async fn run(&self, input: Input) -> Result<Transcript, Problem> {
+        // A call that is taken back is dropped, and the worker ends with it.
+        let ran = self.0.run(input, std::future::pending()).await;
+        ran.map_err(|error| no_worker(&error))
+    }
+}
