@@ -6,12 +6,17 @@ use std::collections::HashSet;
 use super::Context;
 use crate::engine::Interrupt;
 use crate::sync::lock;
-use crate::{Commit, Committed, Error, Failure, Outcome, Records, Result, Statement, Status};
+use crate::{
+    Commit, Committed, Error, Failure, Outcome, Records, Result, Statement, Status, StepOutcome,
+    StepRecord,
+};
 
 /// What waits for the next commit, and for the last.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) carried: Records,
+    /// The carried steps whose values the outcome of the workflow tells.
+    told: HashSet<u32>,
     /// How much of it stream rows are, in bytes.
     pub(super) stream_bytes: usize,
     /// Whether a task will flush it soon.
@@ -23,9 +28,23 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    fn take(&mut self) -> Records {
+    /// Lets a record wait whose value the outcome tells, where that comes next.
+    pub(super) fn carry_to_outcome(&mut self, record: StepRecord) {
+        self.told.insert(record.function_id);
+        self.carried.steps.push(record);
+    }
+
+    /// What waits, for a commit with that outcome.
+    fn take(&mut self, outcome: Option<&Outcome>) -> Records {
         self.stream_bytes = 0;
-        std::mem::take(&mut self.carried)
+        let (mut carried, told) =
+            (std::mem::take(&mut self.carried), std::mem::take(&mut self.told));
+        if let Some(Outcome::Success(_)) = outcome {
+            for step in carried.steps.iter_mut().filter(|step| told.contains(&step.function_id)) {
+                step.outcome = StepOutcome::Output("null".to_owned());
+            }
+        }
+        carried
     }
 }
 
@@ -52,7 +71,7 @@ impl Context {
         let pending = {
             // Under the lock, so that commits are submitted in the order of what they carry.
             let mut journal = lock(&self.run.journal);
-            let carried = journal.take();
+            let carried = journal.take(outcome.as_ref());
             let claim = self.run.claim.clone();
             let commit = Commit { claim, carried, records, statements, outcome };
             self.run.engine.store().commit(commit)

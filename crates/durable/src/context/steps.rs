@@ -35,6 +35,9 @@ pub enum Record {
     /// Together with the next commit of the workflow, which saves one: for steps that change
     /// nothing outside, since a crash before that commit runs them again.
     WithNext,
+    /// The same, and where that commit is the success of the workflow, without the step's value:
+    /// for the step whose value the workflow returns, so that it is not stored twice.
+    WithOutcome,
 }
 
 /// The pauses between the tries of a step.
@@ -236,6 +239,7 @@ impl Context {
                 self.commit(records, Vec::new(), None).await?;
             }
             Record::WithNext => lock(&self.run.journal).carried.steps.push(record),
+            Record::WithOutcome => lock(&self.run.journal).carry_to_outcome(record),
         }
         Ok(())
     }

@@ -197,3 +197,29 @@ async fn steps_may_run_side_by_side() {
     let steps = world.store.steps(&id("w")).await.unwrap();
     assert_eq!(steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
 }
+
+#[tokio::test]
+async fn what_the_outcome_tells_is_not_recorded_twice() {
+    let world = World::new().await;
+    let engine = world
+        .engine()
+        .workflow("w", |context, more: bool| async move {
+            let options = StepOptions { record: Record::WithOutcome, ..StepOptions::default() };
+            let answer = context.step_with("answer", options, async |_| Ok("told".to_owned()));
+            let answer: String = answer.await?;
+            if more {
+                context.step("more", async |_| Ok(1)).await?;
+            }
+            Ok(answer)
+        })
+        .launch()
+        .await
+        .unwrap();
+    for (more, expected) in [(false, "null"), (true, "\"told\"")] {
+        let handle = engine.start("w", &more, StartOptions::default()).await.unwrap();
+        assert_eq!(result::<String>(&handle).await.unwrap(), "told");
+        let steps = world.store.steps(handle.workflow_id()).await.unwrap();
+        let outcome = StepOutcome::Output(expected.to_owned());
+        assert_eq!((steps[0].name.as_str(), &steps[0].outcome), ("answer", &outcome));
+    }
+}
