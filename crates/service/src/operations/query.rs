@@ -81,13 +81,22 @@ pub(crate) async fn list(
             request.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
         condition.push_str(&format!(" AND status IN ({})", states.join(", ")));
     }
-    condition.push_str(" ORDER BY created_at DESC, id DESC");
-    let matches = |row: &SandboxRow| {
-        let metadata = &row.request.metadata;
-        request.metadata.iter().all(|(name, value)| metadata.get(name) == Some(value))
-    };
+    for (name, value) in &request.metadata {
+        parameters.extend([name.as_str().into(), value.as_str().into()]);
+        let (name, value) = (parameters.len() - 1, parameters.len());
+        // What cannot be read has no metadata.
+        condition.push_str(&format!(
+            " AND EXISTS (SELECT 1 FROM json_each(iif(json_valid(metadata), metadata, '{{}}')) \
+             WHERE key = ?{name} AND value = ?{value})"
+        ));
+    }
+    // One more tells whether there are more.
+    parameters.push(i64::from(limit + 1).into());
+    let last = parameters.len();
+    condition.push_str(&format!(" ORDER BY created_at DESC, id DESC LIMIT ?{last}"));
     let rows = SandboxRow::select(store, &condition, parameters).await?;
-    let mut found = rows.iter().filter(|row| matches(row));
-    let sandboxes = found.by_ref().take(limit as usize).map(|row| row.to_sandbox(None)).collect();
-    Ok(SandboxList { sandboxes, more: found.next().is_some() })
+    let sandboxes: Vec<_> =
+        rows.iter().take(limit as usize).map(|row| row.to_sandbox(None)).collect();
+    let more = rows.len() > sandboxes.len();
+    Ok(SandboxList { sandboxes, more })
 }
