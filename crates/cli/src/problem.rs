@@ -16,6 +16,11 @@ impl Failure {
         self.exit_code
     }
 
+    /// What went wrong.
+    pub(crate) fn code(&self) -> Code {
+        self.problem.code
+    }
+
     /// The same failure as one of Stockade's own beside a command's exit codes: 125.
     #[must_use]
     pub(crate) fn of_run(mut self) -> Self {

@@ -91,7 +91,8 @@ impl Transport for Successive {
         request: WriteFile,
         content: FileContent,
     ) -> Result<Written> {
-        // The content may have been sent in part, and cannot be read twice.
+        // The content may be sent in part, and cannot be read twice here.
+        self.asked(|| self.client.health()).await?;
         self.client.write_file(caller, request, content).await
     }
 

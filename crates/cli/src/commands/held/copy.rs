@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressStyle};
 use stockade_api::{
     Bytes, FileContent, FileEntry, FileKind, ListDirectory, MakeDirectory, Problem, ReadFile,
-    StatFile, WriteFile,
+    StatFile, WriteFile, Written,
 };
 use stockade_core::{Code, SandboxId};
 use tokio::io::AsyncWriteExt as _;
@@ -123,7 +123,6 @@ impl<'a> Way<'a> {
                 }
             } else if found.is_file() {
                 self.progress.set_message(from.display().to_string());
-                let file = tokio::fs::File::open(&from).await.map_err(|e| host(&from, &e))?;
                 let request = WriteFile {
                     sandbox_id: self.id.clone(),
                     path: to.into(),
@@ -131,10 +130,13 @@ impl<'a> Way<'a> {
                     uid: None,
                     gid: None,
                 };
-                let content = self.progress.wrap_async_read(file);
-                let content = FileContent(Box::pin(content));
-                let written =
-                    self.remote.sandboxes.write_file(&self.remote.once(), request, content).await?;
+                let written = match self.write(&from, request.clone()).await {
+                    // Its server died on it. Written again, it is what it would have been.
+                    Err(failure) if failure.code() == Code::Unreachable => {
+                        self.write(&from, request).await?
+                    }
+                    written => written?,
+                };
                 self.copied.files += 1;
                 self.copied.bytes += written.size_bytes;
             } else {
@@ -143,6 +145,13 @@ impl<'a> Way<'a> {
         }
         self.progress.finish_and_clear();
         Ok(self.copied)
+    }
+
+    async fn write(&self, from: &Path, request: WriteFile) -> Result<Written, Failure> {
+        let file = tokio::fs::File::open(from).await.map_err(|error| host(from, &error))?;
+        let content = FileContent(Box::pin(self.progress.wrap_async_read(file)));
+        let caller = self.remote.once();
+        Ok(self.remote.sandboxes.write_file(&caller, request, content).await?)
     }
 
     /// Copies a file or directory inside to a path of the host. Links and special files are left
