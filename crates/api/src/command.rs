@@ -26,8 +26,7 @@ pub struct Execute {
     pub sandbox_id: SandboxId,
     /// What.
     pub command: CommandLine,
-    /// What is added to the sandbox's environment. Kept in the operation's record: no place for
-    /// secrets.
+    /// What is added to the sandbox's environment. Never recorded.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Where it starts.
@@ -52,7 +51,8 @@ pub struct Execute {
     #[serde(default)]
     pub output_limit_bytes: Option<u64>,
     /// Whether it waits in the queue of sandbox operations until it is its turn; for
-    /// `execute_stream` only.
+    /// `execute_stream` only. A command with an environment or input of its own is not started when
+    /// its server ends before.
     #[serde(default)]
     pub queued: bool,
 }

@@ -12,6 +12,7 @@
 mod activity;
 pub mod bundles;
 mod clock;
+mod dooms;
 mod events;
 mod failure;
 mod guard;

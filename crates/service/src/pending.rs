@@ -1,8 +1,8 @@
 //! What a workflow needs and must not record: contents and live streams, handed over in memory.
 //! After a crash they are gone, and the workflow that needs them says so.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -24,6 +24,8 @@ pub(crate) struct Handed {
     pub(crate) session: Option<Live>,
     /// Bytes that a command reads on its standard input.
     pub(crate) stdin: Option<Vec<u8>>,
+    /// What is added to a command's environment.
+    pub(crate) environment: Option<BTreeMap<String, String>>,
     /// A request to a port inside, and where its answer goes.
     pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpAnswer>)>,
     /// What a tool is called with, and where its answer goes.

@@ -161,14 +161,20 @@ impl SandboxRow {
         self.generation += 1;
         self.idle_paused &= state == State::Paused;
         self.last_used_at = now;
+        let mut spec = None;
         if state.is_terminal() {
             self.terminated_at = Some(now);
             self.files = None;
+            if !self.request.environment.is_empty() {
+                // Nothing is started with it any more.
+                self.request.environment.clear();
+                spec = Some(json(&self.request));
+            }
         }
         Statement::new(
             "UPDATE sandbox_instances SET status = ?3, reason = ?4, terminated_at = ?5, \
              expires_at = ?6, idle_paused = ?7, last_used_at = ?8, files = ?9, \
-             generation = generation + 1 \
+             spec = coalesce(?10, spec), generation = generation + 1 \
              WHERE id = ?1 AND generation = ?2",
             vec![
                 self.id.as_str().into(),
@@ -180,6 +186,7 @@ impl SandboxRow {
                 i64::from(self.idle_paused).into(),
                 self.last_used_at.into(),
                 self.files.as_ref().map(|files| files.as_str().to_owned()).into(),
+                spec.into(),
             ],
         )
         .expecting(1)

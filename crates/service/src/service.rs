@@ -11,6 +11,7 @@ use stockade_runtime::{Error, Runtime};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
+use crate::dooms::Dooms;
 use crate::failure::{of_runtime, of_store, to_failure};
 use crate::guard::{Owned, Used};
 use crate::locks::Locks;
@@ -49,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     /// One driver for each sandbox: whoever changes its state holds its lock meanwhile.
     pub(crate) locks: Locks<SandboxId>,
+    pub(crate) dooms: Dooms,
     /// One turn after another under each name of an operation.
     pub(crate) names: Locks<WorkflowId>,
     /// Which service this is: what its database is known by in a runtime.
@@ -78,6 +80,7 @@ impl Service {
             runtimes: runtimes.into_iter().map(|runtime| (runtime.name(), runtime)).collect(),
             id: identity(&*store).await?,
             locks: Locks::default(),
+            dooms: Dooms::default(),
             names: Locks::default(),
             activity: Activity::default(),
             pending: Pending::default(),

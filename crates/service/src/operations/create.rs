@@ -8,12 +8,13 @@ use stockade_core::event::{Created, Payload};
 use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 
+use super::life;
 use crate::clock::{now_ms, timestamp};
 use crate::events;
 use crate::failure::{no_sandbox, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
-use crate::row::SandboxRow;
+use crate::row::{SandboxRow, json};
 use crate::service::{Inner, Service};
 use crate::{spec, watcher};
 
@@ -24,10 +25,15 @@ pub(crate) const NAME: &str = "sandbox.create";
 pub(crate) async fn create(
     service: &Service,
     caller: &Caller,
-    request: CreateSandbox,
+    mut request: CreateSandbox,
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
-    let row = plan(service, caller, &workflow, request.clone())?;
+    if request.workspace.is_none()
+        && let Some(snapshot) = spec::snapshot(&request)
+    {
+        request.workspace = super::snapshot::workspace(service, caller, snapshot).await?;
+    }
+    let row = plan(service, caller, &workflow, request)?;
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::admit(service, caller, snapshot).await?;
     }
@@ -36,7 +42,8 @@ pub(crate) async fn create(
         with: vec![row.insert(service.inner.options.quotas.sandboxes)],
         ..StartOptions::default()
     };
-    let input = Asked { id: row.id.clone(), request };
+    let asked = blake3::hash(json(&row.request).as_bytes()).to_hex().to_string();
+    let input = Asked { id: row.id.clone(), asked };
     let handle = match operation::start(&service.engine, NAME, caller, &input, options).await {
         Ok(handle) => handle,
         Err(problem) if problem.code == Code::Conflict => {
@@ -54,7 +61,10 @@ pub(crate) async fn create(
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Asked {
     id: SandboxId,
-    request: CreateSandbox,
+    /// The hash of the request, which tells it from another one under the same name. The request
+    /// itself is in the sandbox's row, and nowhere else.
+    #[serde(default)]
+    asked: String,
 }
 
 /// The row of a new sandbox.
@@ -121,7 +131,12 @@ async fn refused(
         return Problem::new(Code::Conflict, message);
     }
     match SandboxRow::find(&*service.inner.store, &row.id).await {
-        Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} is in use already", row.id))
+        Ok(Some(found)) if found.owner == row.owner => {
+            Problem::new(Code::Conflict, format!("the id {} is in use already", row.id))
+                .remedied_by("choose another id, or none")
+        }
+        // Why not is told to nobody else.
+        Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} cannot be had", row.id))
             .remedied_by("choose another id, or none"),
         Ok(None) => {
             let quota = service.inner.options.quotas.sandboxes;
@@ -154,7 +169,8 @@ pub(crate) async fn perform(
     }
     let made = context
         .step("create", async |_| {
-            make(&inner, &owned).await.map_err(|error| to_failure(of_runtime(&error)))
+            let made = inner.dooms.unless(id, make(&inner, &owned)).await.map_err(to_failure)?;
+            made.map_err(|error| to_failure(of_runtime(&error)))
         })
         .await;
     match made {
@@ -164,8 +180,10 @@ pub(crate) async fn perform(
             Ok(row.to_sandbox(Some(isolation)))
         }
         Err(failure) => {
-            // What cannot be given back now is found by the reaper.
-            let _ = inner.free(&owned).await;
+            if !life::is_doomed(&failure) {
+                // What cannot be given back now is found by the reaper.
+                let _ = inner.free(&owned).await;
+            }
             let mut row = (*owned).clone();
             context.finish_with_on_failure(vec![
                 row.change(State::Error, Some(failure.message.clone())),

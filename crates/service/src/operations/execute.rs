@@ -1,5 +1,6 @@
 //! `execute`: a command from its start to its end, with the last of its output.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,6 +23,7 @@ use crate::failure::{exec_id, invalid, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
 use crate::pending::{Handed, Once};
+use crate::row::json;
 use crate::service::{Inner, QUEUE, Service};
 use crate::{spec, tail::Tail};
 
@@ -60,13 +62,17 @@ pub(crate) async fn begin(
     mut request: Execute,
 ) -> Result<Handle> {
     let stdin = request.stdin.take();
+    let environment = std::mem::take(&mut request.environment);
+    let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
     let asked = Asked {
-        stdin: stdin.as_ref().map(|bytes| blake3::hash(&bytes.0).to_hex().to_string()),
+        stdin: stdin.as_ref().map(|bytes| hash(&bytes.0)),
+        environment: (!environment.is_empty()).then(|| hash(json(&environment).as_bytes())),
         execute: request,
     };
     let queue = asked.execute.queued.then_some(QUEUE);
     let options = StartOptions { queue, ..StartOptions::default() };
-    let handed = Handed { stdin: stdin.map(|Bytes(bytes)| bytes), ..Handed::default() };
+    let stdin = stdin.map(|Bytes(bytes)| bytes);
+    let handed = Handed { stdin, environment: Some(environment), ..Handed::default() };
     operation::start_with(service, name, caller, &asked, handed, options).await
 }
 
@@ -76,6 +82,40 @@ pub(crate) struct Asked {
     pub(crate) execute: Execute,
     /// The hash of what the command reads, which is not recorded itself.
     pub(crate) stdin: Option<String>,
+    /// The hash of what is added to its environment, which is not recorded either.
+    #[serde(default)]
+    pub(crate) environment: Option<String>,
+}
+
+impl Asked {
+    /// The command, with what was handed over for it. What was not recorded and is gone is no
+    /// reason to lose a command that was begun; but to begin it, it is.
+    pub(crate) async fn command(
+        &self,
+        inner: &Inner,
+        owned: &Owned,
+        handed: &Once<Handed>,
+        step: &Step,
+    ) -> std::result::Result<(Command, Option<Vec<u8>>), Failure> {
+        let mut command = command(owned, &self.execute).map_err(to_failure)?;
+        command.takes_input = self.stdin.is_some();
+        let Handed { stdin, environment, .. } = handed.take().unwrap_or_default();
+        let is_gone = |wanted: &Option<String>, is_there: bool| wanted.is_some() && !is_there;
+        if is_gone(&self.stdin, stdin.is_some())
+            || is_gone(&self.environment, environment.is_some())
+        {
+            is_known(inner, owned, step).await?;
+        }
+        command.environment.extend(variables(&environment.unwrap_or_default()));
+        Ok((command, stdin))
+    }
+}
+
+/// Variables as a runtime has them.
+pub(crate) fn variables(
+    environment: &BTreeMap<String, String>,
+) -> impl Iterator<Item = (OsString, OsString)> {
+    environment.iter().map(|(name, value)| (name.into(), value.into()))
 }
 
 /// The command that a request is, if everything in it is in order and the rules allow it.
@@ -102,7 +142,7 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
     }
     Ok(Command {
         arguments,
-        environment: request.environment.iter().map(|(k, v)| (k.into(), v.into())).collect(),
+        environment: variables(&request.environment).collect(),
         working_directory,
         user: user(owned, request)?,
         terminal: None,
@@ -136,16 +176,11 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<Executed, Failure> {
     let request = &input.request.execute;
-    let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.stdin));
+    let handed = Once::new(inner.pending.take(context.id()));
     let owned = inner.using(&context, &input.owner, &request.sandbox_id).await?;
     let (id, executed): (ExecId, Executed) = context
-        .step_with("execute", super::with_next(), async |step: Step| {
-            let mut command = command(&owned, request).map_err(to_failure)?;
-            command.takes_input = input.request.stdin.is_some();
-            let stdin = handed.take();
-            if command.takes_input && stdin.is_none() {
-                is_known(&inner, &owned, &step).await?;
-            }
+        .step_with("execute", super::with_answer(), async |step: Step| {
+            let (command, stdin) = input.request.command(&inner, &owned, &handed, &step).await?;
             let nothing = Offsets::default();
             let mut running =
                 Running::start(&inner, &context, &owned, command, nothing, &step).await?;
@@ -171,10 +206,10 @@ pub(crate) async fn perform(
     Ok(executed)
 }
 
-/// The problem of a command whose input went with the process that had it.
+/// The problem of a command whose input or environment went with the process that had it.
 fn interrupted() -> Problem {
     Problem::new(Code::Cancelled, "the server ended before the command was started")
-        .because("what the command reads is not recorded, and is gone")
+        .because("what the command reads and its own environment are not recorded, and are gone")
         .remedied_by("run it again")
 }
 
@@ -365,7 +400,7 @@ pub(crate) fn exec_of(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
 }
 
-/// Fails unless the command of a step was started before: what it reads is gone, so it cannot be
+/// Fails unless the command of a step was started before: what it needs is gone, so it cannot be
 /// started now.
 pub(crate) async fn is_known(
     inner: &Inner,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use stockade_api::{ById, Caller, Renew, Result, Sandbox};
 use stockade_core::event::{Ended, Nothing, Payload, Reason, Renewed};
-use stockade_core::{Operation, SandboxId, SnapshotId, State};
+use stockade_core::{Code, Operation, SandboxId, SnapshotId, State};
 use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Status, Step};
 use stockade_runtime::{Error, Runtime};
 
 use super::with;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{of_runtime, to_failure};
+use crate::guard::Owned;
 use crate::operation::{self, Input};
 use crate::row::SandboxRow;
 use crate::service::{Inner, Service};
@@ -99,6 +100,11 @@ async fn change(
     operation: Operation,
 ) -> std::result::Result<Sandbox, Failure> {
     let id = &input.request.id;
+    if operation == Operation::Kill {
+        // The owner check comes first here too: nobody else's wish counts.
+        Owned::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
+        context.hold(inner.dooms.begin(id));
+    }
     context.hold(inner.drive(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
     if operation == Operation::Kill {
@@ -112,9 +118,16 @@ async fn change(
     }
     let files = stopped_files(context).map_err(to_failure)?;
     let acted = context
-        .step(operation.as_str(), async |_: Step| act(inner, &row, operation, &files).await)
+        .step(operation.as_str(), async |_: Step| {
+            let acted = inner.dooms.unless(id, act(inner, &row, operation, &files)).await;
+            acted.map_err(to_failure)?
+        })
         .await;
     if let Err(failure) = acted {
+        if is_doomed(&failure) {
+            // Whoever ends it gives back what there is.
+            return Err(failure);
+        }
         if operation == Operation::Start {
             // What was made of it is given back, and its files stay. What cannot be given back
             // now is found by the reaper.
@@ -143,6 +156,11 @@ async fn change(
     let change = row.change(target, None);
     context.finish_with(vec![change, events::record(context, &row, payload)]);
     Ok(row.to_sandbox(None))
+}
+
+/// Whether something was not done because its sandbox was to end.
+pub(crate) fn is_doomed(failure: &Failure) -> bool {
+    failure.code == Code::SandboxTerminated.as_str()
 }
 
 /// How the snapshots are named that hold the files of stopped sandboxes.

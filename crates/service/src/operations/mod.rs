@@ -47,6 +47,11 @@ pub(crate) fn with_next() -> StepOptions {
     StepOptions { record: Record::WithNext, ..StepOptions::default() }
 }
 
+/// The same for the step whose value is the operation's answer, which is not stored twice.
+pub(crate) fn with_answer() -> StepOptions {
+    StepOptions { record: Record::WithOutcome, ..StepOptions::default() }
+}
+
 /// A task that ends with its owner.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 

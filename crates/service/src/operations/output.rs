@@ -68,7 +68,7 @@ async fn follow(
     input: Input<Asked>,
 ) -> Result<OutputEnd, Failure> {
     let request = &input.request.execute;
-    let stdin = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.stdin));
+    let handed = Once::new(inner.pending.take(context.id()));
     let owned = inner.using(context, &input.owner, &request.sandbox_id).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("execute", super::with_next(), async |step: Step| {
@@ -76,12 +76,7 @@ async fn follow(
             if let Some(end) = recorded.end {
                 return Ok((execute::exec_of(context.id()).map_err(to_failure)?, end));
             }
-            let mut command = command(&owned, request).map_err(to_failure)?;
-            command.takes_input = input.request.stdin.is_some();
-            let stdin = stdin.take();
-            if command.takes_input && stdin.is_none() {
-                execute::is_known(inner, &owned, &step).await?;
-            }
+            let (command, stdin) = input.request.command(inner, &owned, &handed, &step).await?;
             let known = recorded.known;
             let mut running = Running::start(inner, context, &owned, command, known, &step).await?;
             running.feed(stdin);

@@ -1,5 +1,5 @@
 //! `open_session`: a command with its streams in the caller's hands. Its start and end are
-//! recorded, what it reads and writes is not.
+//! recorded; what it reads and writes, and its environment, is not.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const AHEAD: usize = 16;
 pub(crate) async fn open(
     service: &Service,
     caller: &Caller,
-    request: OpenSession,
+    mut request: OpenSession,
 ) -> Result<Session> {
     let sandbox = &request.execute.sandbox_id;
     let used = service.used(caller, sandbox).await?;
@@ -44,7 +44,8 @@ pub(crate) async fn open(
     let (said, input) = mpsc::channel(AHEAD);
     let problems = events.clone();
     let live = Live { events, input };
-    let handed = Handed { session: Some(live), ..Handed::default() };
+    let environment = Some(std::mem::take(&mut request.execute.environment));
+    let handed = Handed { session: Some(live), environment, ..Handed::default() };
     let options = StartOptions::default();
     let started = operation::start_with(service, NAME, caller, &request, handed, options);
     let handle = started.await?;
@@ -72,14 +73,16 @@ pub(crate) async fn perform(
     input: Input<OpenSession>,
 ) -> std::result::Result<OutputEnd, Failure> {
     let OpenSession { execute: request, terminal, input: reads } = &input.request;
-    let live = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.session));
+    let handed = Once::new(inner.pending.take(context.id()));
     let owned = inner.using(&context, &input.owner, &request.sandbox_id).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("session", super::with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;
             command.terminal = terminal.map(size);
             command.takes_input = *reads;
-            let Some(live) = live.take() else {
+            let handed = handed.take().unwrap_or_default();
+            command.environment.extend(execute::variables(&handed.environment.unwrap_or_default()));
+            let Some(live) = handed.session else {
                 // Nobody hears the command any more: it ends, if it was begun.
                 let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
                 let exec = execute::exec_of(context.id()).map_err(to_failure)?;

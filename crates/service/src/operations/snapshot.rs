@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox, Snapshot, TakeSnapshot};
+use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SnapshotId};
 use stockade_durable::{Context, Failure, Row, StartOptions, Statement, Step, Store};
 
 use super::create;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, of_runtime, of_store, to_failure};
+use crate::guard::Owned;
 use crate::operation::{self, Input};
 use crate::service::{Inner, Service};
 use crate::spec;
@@ -73,7 +75,11 @@ pub(crate) async fn take(
                 let message = format!("there are {quota} snapshots, as many as one owner may have");
                 Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
             } else {
-                Problem::new(Code::Conflict, format!("the id {id} is in use already"))
+                // Whose it is, is told to nobody else.
+                let values = [id.as_str(), caller.owner.as_str()];
+                let own = find(store, "id = ?1 AND owner_id = ?2", &values).await?;
+                let how = if own.is_empty() { "cannot be had" } else { "is in use already" };
+                Problem::new(Code::Conflict, format!("the id {id} {how}"))
                     .remedied_by("choose another id, or none")
             });
         }
@@ -100,7 +106,8 @@ pub(crate) async fn perform(
     let taken: Snapshot = context
         .step("snapshot", async |_: Step| {
             let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-            let taken = inner.within(runtime.snapshot(sandbox_id, id)).await;
+            let snapshot = inner.within(runtime.snapshot(sandbox_id, id));
+            let taken = inner.dooms.unless(sandbox_id, snapshot).await.map_err(to_failure)?;
             let taken = taken.map_err(|error| to_failure(of_runtime(&error)))?;
             Ok(Snapshot {
                 id: taken.id,
@@ -208,4 +215,17 @@ pub(crate) async fn restore(
     }
     let image = Some(spec::of_snapshot(&request.snapshot_id));
     create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await
+}
+
+/// The workspace of the sandbox that a snapshot is of, for one that begins with it and names none:
+/// the changes that are kept in the snapshot are changes to that.
+pub(crate) async fn workspace(
+    service: &Service,
+    caller: &Caller,
+    id: &str,
+) -> Result<Option<Workspace>> {
+    let store = &*service.inner.store;
+    let Ok(snapshot) = own(store, &caller.owner, id).await else { return Ok(None) };
+    let origin = Owned::check(store, &caller.owner, &snapshot.sandbox_id).await;
+    Ok(origin.ok().and_then(|origin| origin.request.workspace.clone()))
 }

@@ -8,7 +8,7 @@ use stockade_core::{Code, Problem};
 use stockade_durable::{Context, Failure, StartOptions, Step, WorkflowId};
 use tokio::sync::oneshot;
 
-use super::{execute, with_next};
+use super::{execute, with_answer};
 use crate::failure::{of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
@@ -81,7 +81,7 @@ pub(crate) async fn perform(
     let seconds = timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
     let timeout = spec::duration(seconds).map_err(to_failure)?;
     let (status, result) = context
-        .step_with("tool", with_next(), async |step: Step| {
+        .step_with("tool", with_answer(), async |step: Step| {
             let caller = Caller::new(input.owner.clone()).once(step.key.clone());
             let (arguments, answer) = match handed.take() {
                 Some((arguments, answer)) => (arguments, Some(answer)),

@@ -329,9 +329,11 @@ fn take_layers(
         let from = format!("{staged}/{from}");
         let there = rustix::fs::statat(&staging, &from, AtFlags::SYMLINK_NOFOLLOW).is_ok();
         if there != wanted {
-            return Err(Failure::Invalid(format!(
-                "a sandbox has a workspace when its snapshot has one: {from}"
-            )));
+            let text = match there {
+                true => "the snapshot holds changes to a workspace: name that workspace",
+                false => "the snapshot holds no changes to a workspace: name none",
+            };
+            return Err(Failure::Invalid(text.to_owned()));
         }
         if wanted {
             let to = format!("{name}/{to}");
