@@ -4,19 +4,13 @@
 
 mod harness;
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use harness::{Harness, caller};
 use serde_json::{Value, json};
 use stockade_api::{OperationId, Problem, dispatch};
-use stockade_bundle::beneath::Timestamp;
-use stockade_bundle::data::DataDir;
-use stockade_bundle::manifest::ViewKind;
-use stockade_bundle::project::Project;
-use stockade_bundle::view::View;
 use stockade_core::Code;
-use stockade_service::bundles::{self, Bundles};
+use stockade_service::bundles::Bundles;
 use stockade_service::{Home, Options};
 use tempfile::TempDir;
 
@@ -41,22 +35,7 @@ impl Scene {
 
     /// A bundle that makes some files; its id.
     fn bundle(&self, files: &[&str]) -> String {
-        let data = DataDir::open(&self.data).unwrap();
-        let project = Project::open(&self.project, None).unwrap();
-        let now = jiff::Timestamp::now();
-        let started = Timestamp { seconds: now.as_second(), nanoseconds: 0 };
-        let kind = ViewKind::Copy;
-        let view = View::create(&data, &project, kind, None, &["make".into()], started).unwrap();
-        let place = self.data.join("views").join(view.id()).join("copy");
-        for name in files {
-            std::fs::write(place.join(name), format!("{name}\n")).unwrap();
-            let mode = std::fs::Permissions::from_mode(0o644);
-            std::fs::set_permissions(place.join(name), mode).unwrap();
-        }
-        let limits = bundles::limits(None);
-        let made = bundles::of_view(&data, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
-        view.remove().unwrap();
-        made.unwrap().id().to_owned()
+        harness::bundle(&self.data, &self.project, files)
     }
 
     async fn ask(

@@ -8,6 +8,7 @@
     reason = "each test binary uses a part of it"
 )]
 
+mod bundle;
 mod gate;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
+pub(crate) use bundle::bundle;
 use gate::Gated;
 pub(crate) use gate::{Gate, Side};
 
@@ -213,6 +215,14 @@ impl Harness {
     /// Changes the database behind the service's back.
     pub(crate) async fn tamper(&self, sql: &'static str) {
         self.store.execute(vec![Statement::new(sql, vec![])]).await.unwrap();
+    }
+
+    /// What a query answers with, the first column as text.
+    pub(crate) async fn texts(&self, sql: &'static str) -> Vec<String> {
+        let rows = self.store.query(Statement::new(sql, vec![])).await.unwrap();
+        rows.iter()
+            .map(|row| row.optional_text(0).unwrap().unwrap_or_default().to_owned())
+            .collect()
     }
 
     /// Whether a text is anywhere in the files of the database.

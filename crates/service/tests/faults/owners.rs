@@ -1,0 +1,206 @@
+//! Two principals and every operation of the list: neither learns of, or does anything to, what is
+//! the other's. An operation that is new to the list fails here until it is said how it is asked.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use stockade_api::{FileContent, LONG, PLAIN, Problem, Sandboxes, dispatch};
+use stockade_core::Code;
+use stockade_durable::Filter;
+use stockade_service::{Home, Options, Service};
+use tempfile::TempDir;
+
+use crate::ask;
+use crate::harness::{self, Harness, caller};
+
+/// The things of somebody that an operation can be about, by their ids.
+#[derive(Debug, Clone)]
+struct Things {
+    sandbox: String,
+    snapshot: String,
+    operation: String,
+    bundle: String,
+}
+
+/// What an operation is asked; where it is about nothing of anybody's, `None`.
+fn about(operation: &str, things: &Things) -> Option<Value> {
+    let Things { sandbox, snapshot, operation: workflow, bundle } = things;
+    let path = |rest: Value| {
+        let mut request = json!({"sandboxId": sandbox, "path": "/w/f"});
+        request.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        request
+    };
+    Some(match operation {
+        "create" | "snapshots" | "tools" | "bundles" => return None,
+        "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
+        "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
+        "list" => json!({"after": sandbox}),
+        "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
+        "open_session" => json!({"execute": {"sandboxId": sandbox, "command": ["true"]}}),
+        "operation" | "wait_operation" | "cancel_operation" => json!(workflow),
+        "read_output" => json!({"workflowId": workflow}),
+        "read_events" => json!({"sandboxId": sandbox}),
+        "stat_file" | "list_directory" | "make_directory" | "remove_file" | "read_file"
+        | "write_file" => path(json!({})),
+        "move_file" => json!({"sandboxId": sandbox, "from": "/w/f", "to": "/w/g"}),
+        "set_permissions" => path(json!({"mode": 0})),
+        "search_files" => path(json!({"pattern": "*"})),
+        "replace_text" => {
+            let edit = json!({"path": "/w/f", "old": "text", "new": "other"});
+            json!({"sandboxId": sandbox, "edits": [edit]})
+        }
+        "resolve_endpoint" => json!({"id": sandbox, "port": 80}),
+        "connect" => json!({"sandboxId": sandbox, "port": 80}),
+        "http_request" | "http_stream" | "web_socket" => {
+            json!({"sandboxId": sandbox, "port": 80, "path": "/"})
+        }
+        "snapshot" => json!({"sandboxId": sandbox}),
+        "restore" => json!({"snapshotId": snapshot}),
+        "remove_snapshot" => json!(snapshot),
+        "run_tool" => {
+            json!({"sandboxId": sandbox, "tool": "shell", "arguments": {"command": "true"}})
+        }
+        "show_bundle" | "diff_bundle" | "apply_bundle" | "reject_bundle" => json!({"id": bundle}),
+        unknown => unreachable!("say here what {unknown:?} is asked"),
+    })
+}
+
+fn read<T: DeserializeOwned>(request: Value) -> T {
+    serde_json::from_value(request).unwrap()
+}
+
+/// Asks for an operation that takes its time; what it begins with is not waited for.
+async fn ask_long(
+    service: &Service,
+    owner: &str,
+    operation: &str,
+    asked: Value,
+) -> Result<(), Problem> {
+    let me = caller(owner);
+    match operation {
+        "open_session" => service.open_session(&me, read(asked)).await.map(drop),
+        "read_output" => service.read_output(&me, read(asked)).await.map(drop),
+        "read_events" => service.read_events(&me, read(asked)).await.map(drop),
+        "read_file" => service.read_file(&me, read(asked)).await.map(drop),
+        "write_file" => {
+            let content = FileContent(Box::pin(std::io::Cursor::new(b"other".to_vec())));
+            service.write_file(&me, read(asked), content).await.map(drop)
+        }
+        "connect" => service.connect(&me, read(asked)).await.map(drop),
+        "http_stream" => service.http_stream(&me, read(asked)).await.map(drop),
+        "web_socket" => service.web_socket(&me, read(asked)).await.map(drop),
+        "diff_bundle" => service.diff_bundle(&me, read(asked)).await.map(drop),
+        unknown => unreachable!("say here how {unknown:?} is asked for"),
+    }
+}
+
+struct Scene {
+    harness: Harness,
+    place: TempDir,
+    own: Things,
+}
+
+impl Scene {
+    /// A service in which `u1` has one of everything.
+    async fn set() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let (data, project) = (place.path().join("data"), place.path().join("project"));
+        std::fs::create_dir_all(project.join(".git")).unwrap();
+        let home = Some(Home { path: data.clone(), owner: caller("u1").owner });
+        let harness = Harness::with(Options { home, ..Options::default() }).await;
+        let id = harness.sandbox().await;
+        harness.write(&id, "/w/f", "text").await.unwrap();
+        let snapshot = ask(&harness, "snapshot", json!({"sandboxId": id})).await.unwrap();
+        let own = Things {
+            sandbox: id.to_string(),
+            snapshot: snapshot["id"].as_str().unwrap().to_owned(),
+            operation: harness.status(&id).await.workflow_id.unwrap(),
+            bundle: harness::bundle(&data, &project, &["new"]),
+        };
+        Self { harness, place, own }
+    }
+
+    /// What is there of `u1`'s.
+    async fn all(&self) -> Value {
+        let mut all = json!({});
+        for operation in ["list", "snapshots", "bundles"] {
+            all[operation] = ask(&self.harness, operation, json!({})).await.unwrap();
+        }
+        let id = self.own.sandbox.clone().try_into().unwrap();
+        all["file"] = json!(self.harness.read(&id, "/w/f").await.unwrap());
+        all["events"] = json!(self.harness.events().await);
+        all["applied"] = json!(self.place.path().join("project/new").exists());
+        all
+    }
+
+    async fn answer(&self, operation: &'static str, things: &Things) -> Result<(), Problem> {
+        let asked = about(operation, things).unwrap();
+        let service = self.harness.service.clone();
+        match LONG.contains(&operation) {
+            true => ask_long(&service, "u2", operation, asked).await,
+            false => {
+                let bytes = serde_json::to_vec(&asked).unwrap();
+                dispatch(&service, &caller("u2"), operation, &bytes).await.map(drop)
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_learns_of_what_is_anothers() {
+    let scene = Scene::set().await;
+    let nothing = Things {
+        sandbox: "000000000000".to_owned(),
+        snapshot: "snap-000000000000".to_owned(),
+        operation: "0".repeat(scene.own.operation.len()),
+        bundle: "0".repeat(64),
+    };
+    let (before, calls) = (scene.all().await, scene.harness.runtime_calls());
+    let asked = PLAIN.iter().chain(LONG).copied();
+    for operation in asked.filter(|operation| about(operation, &nothing).is_some()) {
+        let told = |problem: Problem, things: &Things| {
+            let Things { sandbox, snapshot, operation, bundle } = things;
+            let mut text = serde_json::to_string(&problem).unwrap();
+            for id in [bundle, snapshot, operation, sandbox] {
+                text = text.replace(id, "ID");
+            }
+            text
+        };
+        let strange = scene.answer(operation, &scene.own).await.expect_err(operation);
+        assert!(
+            matches!(strange.code, Code::NotFound | Code::BundleNotFound),
+            "{operation}: {strange:?}"
+        );
+        let none = scene.answer(operation, &nothing).await.expect_err(operation);
+        assert_eq!(told(strange, &scene.own), told(none, &nothing), "{operation}");
+    }
+    assert_eq!(scene.harness.runtime_calls(), calls, "a runtime was asked");
+    assert_eq!(scene.all().await, before);
+}
+
+#[tokio::test]
+async fn lists_are_ones_own() {
+    let scene = Scene::set().await;
+    let mut lists = 0;
+    for operation in PLAIN.iter().filter(|name| about(name, &scene.own).is_none()) {
+        if *operation == "create" {
+            continue;
+        }
+        let told = async |owner: &str| {
+            dispatch(&scene.harness.service, &caller(owner), operation, b"{}").await.unwrap()
+        };
+        let (strange, none) = (told("u2").await, told("u3").await);
+        assert_eq!(strange, none, "{operation}");
+        let Things { sandbox, snapshot, operation: _, bundle } = &scene.own;
+        let text = strange.to_string();
+        assert!(![sandbox, snapshot, bundle].iter().any(|id| text.contains(*id)), "{operation}");
+        lists += 1;
+    }
+    assert_eq!(lists, 3, "snapshots, tools, bundles");
+    let list = dispatch(&scene.harness.service, &caller("u2"), "list", b"{}").await.unwrap();
+    assert_eq!(list, json!({"sandboxes": [], "more": false}));
+    let events = read(json!({}));
+    let mut events = scene.harness.service.read_events(&caller("u2"), events).await.unwrap();
+    assert!(events.next().await.is_none());
+    let made = scene.harness.service.engine().list(Filter::default()).await.unwrap();
+    assert!(made.iter().all(|info| info.owner.as_deref() != Some("u2")), "a stranger has a record");
+}

@@ -1,0 +1,32 @@
+//! A bundle that waits, as a run would leave it.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use stockade_bundle::beneath::Timestamp;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::manifest::ViewKind;
+use stockade_bundle::project::Project;
+use stockade_bundle::view::View;
+use stockade_service::bundles;
+
+/// Makes a bundle in a data directory: files that are new to a project, each with its name as its
+/// content. Its id.
+pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
+    let home = DataDir::open(data).unwrap();
+    let project = Project::open(project, None).unwrap();
+    let now = jiff::Timestamp::now();
+    let started = Timestamp { seconds: now.as_second(), nanoseconds: 0 };
+    let command = ["make".to_owned()];
+    let view = View::create(&home, &project, ViewKind::Copy, None, &command, started).unwrap();
+    let place = data.join("views").join(view.id()).join("copy");
+    for name in files {
+        std::fs::write(place.join(name), format!("{name}\n")).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(place.join(name), mode).unwrap();
+    }
+    let limits = bundles::limits(None);
+    let made = bundles::of_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
+    view.remove().unwrap();
+    made.unwrap().id().to_owned()
+}
