@@ -89,6 +89,30 @@ impl Module {
 /// Everything that is wrong with the file, at its places: syntax, early errors of the language, and
 /// what the inspector finds.
 pub fn compile(file: &SourceFile, inspector: &mut dyn Inspector) -> Result<Module, Vec<Fault>> {
+    compile_with(file, inspector, &TransformOptions::default())
+}
+
+/// The same for a file whose elements are made by a library of that name, unless the file itself
+/// names another (`@jsxImportSource`), and know their places: `NAME/jsx-dev-runtime` is imported.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_elements(
+    file: &SourceFile,
+    library: &str,
+    inspector: &mut dyn Inspector,
+) -> Result<Module, Vec<Fault>> {
+    let mut options = TransformOptions::default();
+    options.jsx.development = true;
+    options.jsx.import_source = Some(library.to_owned());
+    compile_with(file, inspector, &options)
+}
+
+fn compile_with(
+    file: &SourceFile,
+    inspector: &mut dyn Inspector,
+    options: &TransformOptions,
+) -> Result<Module, Vec<Fault>> {
     let source = file.source.as_str();
     let allocator = Allocator::default();
     let parsed = Parser::new(&allocator, source, kind(&file.path)).parse();
@@ -103,8 +127,7 @@ pub fn compile(file: &SourceFile, inspector: &mut dyn Inspector) -> Result<Modul
     inspector.written(&program, &mut findings);
 
     let scoping = semantic.semantic.into_scoping();
-    let options = TransformOptions::default();
-    let transformed = Transformer::new(&allocator, Path::new(&file.path), &options)
+    let transformed = Transformer::new(&allocator, Path::new(&file.path), options)
         .build_with_scoping(scoping, &mut program);
     faults(file, transformed.diagnostics)?;
 
@@ -204,5 +227,18 @@ mod tests {
         let tsx = compiled("a.tsx", "export const e = <p id=\"1\">x</p>;").unwrap();
         assert_eq!(tsx.imports[0].specifier, "react/jsx-runtime");
         assert!(compiled("a.jsx", "export const e = <p/>;").is_ok());
+    }
+
+    #[test]
+    fn elements_know_their_library_and_their_places() {
+        let elements = |source: &str| {
+            let file = SourceFile { path: "a.tsx".to_owned(), source: source.to_owned() };
+            compile_elements(&file, "ours", &mut Lenient).unwrap()
+        };
+        let module = elements("export const e = (\n  <p>x</p>\n);");
+        assert_eq!(module.imports[0].specifier, "ours/jsx-dev-runtime");
+        assert!(module.code.contains("lineNumber: 2") && module.code.contains("a.tsx"));
+        let named = elements("/** @jsxImportSource theirs */\nexport const e = <p/>;");
+        assert_eq!(named.imports[0].specifier, "theirs/jsx-dev-runtime");
     }
 }

@@ -9,11 +9,12 @@ mod source;
 mod survey;
 
 pub mod fetch;
+pub mod lasting;
 pub mod outside;
 pub mod realm;
 pub mod worker;
 
-pub use compile::{Finding, Import, Inspector, Lenient, Module, compile};
+pub use compile::{Finding, Import, Inspector, Lenient, Module, compile, compile_elements};
 pub use graph::{Unresolved, resolve};
 pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};

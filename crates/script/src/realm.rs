@@ -2,6 +2,7 @@
 //! is here. Nothing is ever evaluated from text that the program makes. The engine is written in C:
 //! what is not trusted runs in a realm in a process of its own, behind walls.
 
+mod call;
 mod failure;
 mod services;
 
@@ -25,6 +26,7 @@ use rquickjs::{
 use crate::compile::Module;
 use crate::library::{LibraryModule, LibrarySet};
 use crate::outside::Outside;
+pub use call::Call;
 pub use failure::Failure;
 
 /// What a program may use.
