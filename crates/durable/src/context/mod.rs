@@ -1,10 +1,11 @@
 //! What a workflow may do: steps, waits, streams, events, messages and children, each recorded.
 //!
 //! `journal` gathers what the workflow writes, `steps` runs and replays steps; `waits`,
-//! `streams` and `children` hold the rest.
+//! `streams`, `children` and `rows` hold the rest.
 
 mod children;
 mod journal;
+mod rows;
 mod steps;
 mod streams;
 mod waits;
