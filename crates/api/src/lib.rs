@@ -6,8 +6,8 @@
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
-//! travel.
-//! `scoped` is another form of the same operations: one sandbox as an object.
+//! travel. `scoped` is another form of the same operations: one sandbox as an object. `workflows`
+//! is the list of operations on runs.
 
 pub mod body;
 mod bundle;
@@ -26,6 +26,7 @@ mod snapshot;
 mod stream;
 mod tool;
 pub mod wire;
+mod workflows;
 
 pub use bundle::{
     AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
@@ -58,6 +59,10 @@ pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};
 pub use tool::{RunTool, Tool, ToolResult};
+pub use workflows::{
+    Decide, Follow, Followed, Inspection, ListRuns, ResumeRun, Run, RunById, RunStatus, SendSignal,
+    TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
+};
 
 /// What went wrong, with its stable code.
 pub use stockade_core::Problem;

@@ -224,14 +224,14 @@ operations! {
     }
 }
 
-fn read<T: DeserializeOwned>(request: &[u8]) -> Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(request: &[u8]) -> Result<T> {
     let request = if request.is_empty() { b"{}" } else { request };
     serde_json::from_slice(request).map_err(|error| {
         Problem::new(Code::InvalidInput, "the request cannot be read").because(error.to_string())
     })
 }
 
-fn write(answer: &impl Serialize) -> Result<Value> {
+pub(crate) fn write(answer: &impl Serialize) -> Result<Value> {
     serde_json::to_value(answer).map_err(|error| {
         Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
     })

@@ -27,6 +27,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
     (
+        "stockade-workflow",
+        &[
+            "stockade-core",
+            "stockade-api",
+            "stockade-bundle",
+            "stockade-durable",
+            "stockade-script",
+            "stockade-service",
+        ],
+    ),
+    (
         "stockade-cli",
         &[
             "stockade-core",
@@ -41,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-server",
             "stockade-service",
             "stockade-snippet",
+            "stockade-workflow",
         ],
     ),
     (

@@ -1,0 +1,254 @@
+//! The process of a realm, from the inside: loads the program that it is sent, then does calls, as
+//! many at once as there are. Runs behind the walls of a jail; everything it knows it was sent.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm, Sink};
+use stockade_script::syntax::{Scoping, tree};
+use stockade_script::{Fault, Finding, Inspector, Module, SourceFile, compile_elements};
+
+use super::library;
+use super::wire::{FromRealm, Refused, ToRealm};
+
+/// The stack on which files are read and run: deep nesting takes its share of it.
+const STACK_BYTES: usize = 64 << 20;
+/// How much of it the engine may use.
+const ENGINE_STACK_BYTES: usize = 8 << 20;
+const HEAP_BYTES: usize = 512 << 20;
+/// All that a run may write to its console.
+const OUTPUT_BYTES: usize = 64 << 20;
+/// One turn of the engine. The host has shorter limits, and ends the process.
+const TURN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Serves until nobody asks any more; the exit code of the process.
+pub(super) fn serve() -> u8 {
+    let serving = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(|| {
+        let mut lines = Lines::default();
+        let realm = match lines.next() {
+            Some(ToRealm::Load { entry, environment }) => load(&mut lines, entry, &environment),
+            _ => return,
+        };
+        match realm {
+            Ok(realm) => {
+                say(&FromRealm::Loaded(Ok(())));
+                work(&mut lines, &realm);
+            }
+            Err(refused) => say(&FromRealm::Loaded(Err(refused))),
+        }
+    });
+    match serving.map(std::thread::JoinHandle::join) {
+        Ok(Ok(())) => 0,
+        _ => 3,
+    }
+}
+
+/// What the host says, line by line.
+#[derive(Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Lines {
+    /// The next line, waiting for it; `None` when the host is gone or makes no sense.
+    fn next(&mut self) -> Option<ToRealm> {
+        loop {
+            if let Some(line) = self.ready() {
+                return line;
+            }
+            if self.ended {
+                return None;
+            }
+            self.fill();
+        }
+    }
+
+    /// A line that is here already.
+    fn ready(&mut self) -> Option<Option<ToRealm>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let rest = self.bytes.split_off(end + 1);
+        let line = std::mem::replace(&mut self.bytes, rest);
+        Some(serde_json::from_slice(&line).ok())
+    }
+
+    fn fill(&mut self) {
+        let mut piece = [0; 64 << 10];
+        match io::stdin().lock().read(&mut piece) {
+            Ok(0) | Err(_) => self.ended = true,
+            Ok(length) => self.bytes.extend_from_slice(&piece[..length]),
+        }
+    }
+
+    /// Waits for more, so long at most.
+    fn wait(&mut self, longest: Option<Duration>) {
+        let stdin = rustix::stdio::stdin();
+        let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
+        let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
+        if poll(&mut waiting, longest.as_ref()).is_ok_and(|ready| ready > 0) {
+            self.fill();
+        }
+    }
+}
+
+/// Nobody is there to be told that nobody reads.
+fn say(message: &FromRealm) {
+    let Ok(mut line) = serde_json::to_vec(message) else { return };
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    let _ = output.write_all(&line).and_then(|()| output.flush());
+}
+
+/// The user's own code may say anything.
+struct Anything;
+
+impl Inspector for Anything {
+    fn written(&mut self, _: &tree::ast::Program<'_>, _: &mut Vec<Finding>) {}
+    fn transformed(&mut self, _: &tree::ast::Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+}
+
+/// Reads the entry and all that it imports, and runs it.
+fn load(
+    lines: &mut Lines,
+    entry: SourceFile,
+    environment: &BTreeMap<String, String>,
+) -> Result<Realm, Refused> {
+    let mut program = Program::default();
+    for module in library::modules() {
+        for import in library::imports() {
+            let link = (module.path.clone(), import.to_owned());
+            program.links.insert(link, import.to_owned());
+        }
+        program.modules.insert(module.path.clone(), module);
+    }
+    let entry_link = (library::START.to_owned(), library::ENTRY.to_owned());
+    program.links.insert(entry_link, entry.path.clone());
+    let mut zods = Vec::new();
+    let mut waiting = vec![entry];
+    while let Some(file) = waiting.pop() {
+        if program.modules.contains_key(&file.path) {
+            continue;
+        }
+        let module = compiled(&file).map_err(Refused::Faults)?;
+        for import in &module.imports {
+            let specifier = import.specifier.as_str();
+            let link = (module.path.clone(), specifier.to_owned());
+            if let Some(ours) = library::built_in(specifier) {
+                program.links.insert(link, ours.to_owned());
+                continue;
+            }
+            let importer = module.path.clone();
+            say(&FromRealm::Import { importer, specifier: specifier.to_owned() });
+            let Some(ToRealm::Imported(found)) = lines.next() else {
+                return Err(Refused::Stuck("the host does not answer".to_owned()));
+            };
+            let found = found.map_err(|message| {
+                let path = module.path.clone();
+                Refused::Missing(Fault { path, line: import.line, column: import.column, message })
+            })?;
+            if specifier == "zod" || specifier.starts_with("zod/") {
+                zods.push(found.path.clone());
+            }
+            program.links.insert(link, found.path.clone());
+            waiting.push(found);
+        }
+        program.modules.insert(module.path.clone(), module);
+    }
+    add_made(&mut program, environment, zods);
+    run(program)
+}
+
+fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
+    if file.path.ends_with(".json") {
+        return match serde_json::from_str::<Value>(&file.source) {
+            Ok(value) => Ok(Module::plain(&file.path, format!("export default {value};"))),
+            Err(error) => {
+                let (line, column) = (error.line(), error.column());
+                let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+                let (path, message) = (file.path.clone(), error.to_string());
+                Err(vec![Fault { path, line: count(line), column: count(column), message }])
+            }
+        };
+    }
+    compile_elements(file, library::NAMES[1], &mut Anything)
+}
+
+/// Adds the modules whose text depends on the program.
+fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut zods: Vec<String>) {
+    let text = serde_json::to_string(environment).unwrap_or_default();
+    let code = format!("globalThis.process = Object.freeze({{ env: Object.freeze({text}) }});");
+    let made = Module::plain(library::ENVIRONMENT, code);
+    program.modules.insert(made.path.clone(), made);
+    zods.sort();
+    zods.dedup();
+    let mut code = String::new();
+    for (number, path) in zods.iter().enumerate() {
+        code.push_str(&format!("export * as zod{number} from \"zod{number}\";\n"));
+        let link = (library::ZODS.to_owned(), format!("zod{number}"));
+        program.links.insert(link, path.clone());
+    }
+    let made = Module::plain(library::ZODS, code);
+    program.modules.insert(made.path.clone(), made);
+}
+
+fn run(program: Program) -> Result<Realm, Refused> {
+    let limits = Limits {
+        heap_bytes: HEAP_BYTES,
+        stack_bytes: ENGINE_STACK_BYTES,
+        output_bytes: OUTPUT_BYTES,
+        timeout: TURN,
+    };
+    let sink: Sink = Box::new(|level, text| {
+        say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
+    });
+    let realm =
+        Realm::new(program, &limits, sink).map_err(|error| Refused::Stuck(error.to_string()))?;
+    match realm.run(library::START).ended {
+        Ended::Settled => Ok(realm),
+        Ended::Threw(failure) => Err(Refused::Threw(failure)),
+        Ended::TimedOut | Ended::NeverSettles => {
+            Err(Refused::Stuck("it awaits something that nothing can bring about".to_owned()))
+        }
+    }
+}
+
+/// Does calls as they come, until the host is gone.
+fn work(lines: &mut Lines, realm: &Realm) {
+    let mut calls: Vec<(u64, Call)> = Vec::new();
+    loop {
+        while let Some(line) = lines.ready() {
+            match line {
+                Some(ToRealm::Call { id, function, argument }) => {
+                    let argument = argument.to_string();
+                    calls.push((id, realm.begin(library::START, &function, &argument)));
+                }
+                _ => return,
+            }
+        }
+        let (wait, thrown) = realm.proceed();
+        let lost = thrown.into_iter().chain(realm.take_unhandled());
+        calls.retain(|(id, call)| {
+            let Some(outcome) = realm.settled(call) else { return true };
+            let outcome = outcome.and_then(|text| {
+                let unread = |error: serde_json::Error| Failure {
+                    message: error.to_string(),
+                    ..Failure::default()
+                };
+                serde_json::from_str(&text).map_err(unread)
+            });
+            say(&FromRealm::Done { id: *id, outcome });
+            false
+        });
+        for failure in lost {
+            let text = format!("unhandled rejection: {failure}");
+            say(&FromRealm::Line { level: "error".to_owned(), text });
+        }
+        if lines.ended {
+            return;
+        }
+        lines.wait(wait);
+    }
+}

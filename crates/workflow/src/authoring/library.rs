@@ -1,0 +1,44 @@
+//! What a workflow file can import without having it: the modules that make elements of it.
+
+use stockade_script::Module;
+
+/// The names that mean the built-in module.
+pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
+
+/// The module that the host calls.
+pub(super) const START: &str = "stockade:start";
+/// What the start calls the file of the workflow.
+pub(super) const ENTRY: &str = "stockade:entry";
+/// Sets `process.env`.
+pub(super) const ENVIRONMENT: &str = "stockade:environment";
+/// Every `zod` that is imported.
+pub(super) const ZODS: &str = "stockade:zods";
+
+const SMITHERS: &str = "stockade:smithers";
+
+/// Its modules, by name.
+const MODULES: [(&str, &str); 5] = [
+    ("stockade:elements", include_str!("library/elements.js")),
+    (SMITHERS, include_str!("library/smithers.js")),
+    ("stockade:context", include_str!("library/context.js")),
+    ("stockade:render", include_str!("library/render.js")),
+    (START, include_str!("library/start.js")),
+];
+
+/// The modules of the library.
+pub(super) fn modules() -> impl Iterator<Item = Module> {
+    MODULES.iter().map(|(name, code)| Module::plain(name, (*code).to_owned()))
+}
+
+/// The modules that those import.
+pub(super) fn imports() -> [&'static str; 6] {
+    ["stockade:elements", SMITHERS, "stockade:context", "stockade:render", ENVIRONMENT, ZODS]
+}
+
+/// The module that a name means which nobody has a file for.
+pub(super) fn built_in(specifier: &str) -> Option<&'static str> {
+    let (name, part) = specifier.split_once('/').unwrap_or((specifier, ""));
+    let is_ours = NAMES.contains(&name);
+    let is_part = matches!(part, "" | "jsx-runtime" | "jsx-dev-runtime" | "sandbox");
+    (is_ours && is_part).then_some(SMITHERS)
+}

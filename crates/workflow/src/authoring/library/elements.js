@@ -1,0 +1,54 @@
+// Elements, the JSX runtime that makes them, and the components of workflows. An element is only
+// remembered here; what it means is decided when a workflow is rendered.
+
+export class Element {
+  constructor(type, props, place) {
+    this.type = type;
+    this.props = props ?? {};
+    this.place = place;
+  }
+}
+
+export const Fragment = Symbol.for("stockade.fragment");
+
+// What the host calls the element that a component stands for.
+export const KIND = Symbol("kind");
+
+const place = (source) =>
+  source && { file: source.fileName, line: source.lineNumber, column: source.columnNumber };
+
+export const jsx = (type, props, key, isStatic, source) => new Element(type, props, place(source));
+export const jsxs = jsx;
+export const jsxDEV = jsx;
+export const createElement = (type, props, ...children) => {
+  const all = children.length > 1 ? children : children[0];
+  return new Element(type, all === undefined ? props : { ...props, children: all });
+};
+
+const component = (kind) =>
+  Object.assign((props) => new Element(`smithers:${kind}`, props), { [KIND]: kind });
+
+export const Workflow = component("workflow");
+export const Task = component("task");
+export const Sequence = component("sequence");
+export const Parallel = component("parallel");
+export const MergeQueue = component("merge-queue");
+export const Branch = component("branch");
+export const Loop = component("loop");
+export const Ralph = Loop;
+export const Approval = component("approval");
+export const Timer = component("timer");
+export const Signal = component("signal");
+export const WaitForEvent = component("wait-for-event");
+export const Subflow = component("subflow");
+export const Sandbox = component("sandbox");
+
+const PREFIX = "smithers:";
+
+// The name of the host's element, also of `<smithers:task>`; undefined for other components.
+export const kindOf = (type) => {
+  if (typeof type === "function") return type[KIND];
+  if (typeof type !== "string") return undefined;
+  const kind = type.startsWith(PREFIX) ? type.slice(PREFIX.length) : type;
+  return kind === "ralph" ? "loop" : kind;
+};

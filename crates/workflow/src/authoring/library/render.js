@@ -1,0 +1,162 @@
+// From elements to a tree of plain values, which the host reads and checks. Functions stay here and
+// are known to the host by their numbers in the rendering.
+import { Element, Fragment, kindOf } from "stockade:elements";
+import { SmithersError, isWorkflow, tableOf } from "stockade:smithers";
+
+const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
+
+// Every schema that was met, in the order of its number.
+const schemas = [];
+const numbers = new Map();
+let zods = [];
+export const useZod = (modules) => {
+  zods = modules;
+};
+
+const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
+
+const jsonSchema = (schema) => {
+  if (typeof schema === "boolean" || !isZod(schema)) return schema;
+  if (typeof schema.toJSONSchema === "function") return schema.toJSONSchema({ unrepresentable: "any" });
+  const zod = zods.find((module) => typeof module.toJSONSchema === "function" || typeof module.z?.toJSONSchema === "function");
+  const convert = zod?.toJSONSchema ?? zod?.z?.toJSONSchema;
+  if (convert === undefined) {
+    throw new SmithersError("INVALID_INPUT", "this schema is of a zod that cannot tell it as JSON Schema: zod 4 can");
+  }
+  return convert(schema, { unrepresentable: "any" });
+};
+
+export const schemaNumber = (schema) => {
+  const known = numbers.get(schema);
+  if (known !== undefined) return known;
+  schemas.push(jsonSchema(schema));
+  numbers.set(schema, schemas.length - 1);
+  return schemas.length - 1;
+};
+export const schemasFrom = (first) => schemas.slice(first);
+
+const output = (target) => {
+  if (typeof target === "string" || target === undefined || target === null) return target;
+  if (typeof target !== "object" && typeof target !== "function") return target;
+  const table = tableOf(target);
+  if (table !== undefined) return { $: "table", key: table.key, schema: schemaNumber(table.schema) };
+  return { $: "table", schema: schemaNumber(target) };
+};
+
+// What JSON cannot say is said by an object with the key `$`.
+const plain = (value) => {
+  if (typeof value === "function") return { $: "function" };
+  if (typeof value === "number" && !Number.isFinite(value)) return { $: "number", value: String(value) };
+  if (typeof value === "bigint") return { $: "number", value: String(value) };
+  if (value instanceof Date) return { $: "date", value: value.toISOString() };
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value === "object" && value !== null) {
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, plain(item)]));
+  }
+  return value;
+};
+
+// Text of what stands between the tags of a prompt.
+const text = (content) => {
+  if (content === undefined || content === null || typeof content === "boolean") return "";
+  if (Array.isArray(content)) return content.map(text).join("");
+  if (content instanceof Element) {
+    if (content.type === Fragment) return text(content.props.children);
+    if (typeof content.type === "function" && kindOf(content.type) === undefined) return text(content.type(content.props));
+    throw new SmithersError("INVALID_INPUT", `<${String(content.type)}> cannot be in a prompt`);
+  }
+  return typeof content === "object" ? JSON.stringify(content) : String(content);
+};
+
+const answer = (value) => {
+  const found = value?.object ?? value?.output ?? value?.text ?? value;
+  if (typeof found !== "string") return found;
+  const fenced = /```(?:json)?\s*\n([\s\S]*?)\n```/.exec(found);
+  try {
+    return JSON.parse(fenced?.[1] ?? found);
+  } catch (error) {
+    throw new SmithersError("INVALID_OUTPUT", `the agent did not answer with JSON: ${error.message}`);
+  }
+};
+
+const agent = (given) => {
+  if (typeof given === "function") return async (prompt, signal) => answer(await given({ prompt, signal }));
+  if (typeof given?.generate === "function") return async (prompt, signal) => answer(await given.generate({ prompt, signal }));
+  return undefined;
+};
+
+export class Rendering {
+  functions = [];
+
+  #function(call) {
+    this.functions.push(call);
+    return { $: "function", ref: this.functions.length - 1 };
+  }
+
+  tree(root) {
+    const found = [];
+    this.#walk(root, found);
+    if (found.length !== 1) {
+      throw new SmithersError("INVALID_INPUT", `the function given to smithers() must answer with one <Workflow>, not ${found.length === 0 ? "nothing" : `${found.length} elements`}`);
+    }
+    return found[0];
+  }
+
+  #walk(value, found) {
+    if (value === undefined || value === null || typeof value === "boolean") return;
+    if (Array.isArray(value)) {
+      for (const item of value) this.#walk(item, found);
+      return;
+    }
+    if (!(value instanceof Element)) {
+      const shown = typeof value === "object" ? "an object" : JSON.stringify(value);
+      throw new SmithersError("INVALID_INPUT", `${shown} cannot stand between elements: a workflow consists of <Task> and the like`);
+    }
+    const kind = kindOf(value.type);
+    if (value.type === Fragment) this.#walk(value.props.children, found);
+    else if (kind === undefined && typeof value.type === "function") this.#walk(value.type(value.props), found);
+    else if (kind === undefined) throw new SmithersError("INVALID_INPUT", `${String(value.type)} is no element: is it imported?`);
+    else found.push(this.#host(kind, value));
+  }
+
+  #host(kind, { props, place }) {
+    const node = { kind, place, props: {}, children: [] };
+    if (GROUPS.has(kind)) {
+      const { children, then, else: otherwise, ...rest } = props;
+      node.props = plain(rest);
+      if (props.skipIf === true) return node;
+      if (kind === "branch") this.#walk(props.if ? then : otherwise, node.children);
+      else this.#walk(children, node.children);
+      return node;
+    }
+    if (props.skipIf === true) {
+      node.props = { id: props.id, skipIf: true, children: { $: "value", value: null } };
+      return node;
+    }
+    const { children, output: target, schema, agent: asked, workflow, provider, deps, ...rest } = props;
+    node.props = plain(rest);
+    if (target !== undefined) node.props.output = output(target);
+    if (schema !== undefined) node.props.schema = output(schema);
+    if (deps !== undefined) node.props.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
+    if (workflow !== undefined) node.props.workflow = isWorkflow(workflow) ? this.#function(workflow) : plain(workflow);
+    if (provider !== undefined) node.props.provider = typeof provider === "string" ? provider : { $: "provider", id: String(provider?.id ?? "custom") };
+    if (asked !== undefined) {
+      const call = agent(asked);
+      node.props.agent = call === undefined ? plain(asked) : this.#function(call);
+    }
+    if (kind === "task") this.#content(children, asked !== undefined, node.props);
+    else if (children !== undefined) node.props.children = plain(children);
+    return node;
+  }
+
+  #content(children, isPrompt, props) {
+    if (typeof children === "function") {
+      props.children = this.#function(isPrompt ? async (inputs) => text(await children(inputs)) : children);
+    } else if (isPrompt) {
+      const prompt = text(children);
+      if (prompt !== "") props.children = { $: "value", value: prompt };
+    } else if (children !== undefined) {
+      props.children = { $: "value", value: children };
+    }
+  }
+}

@@ -1,0 +1,96 @@
+// What `smithers-orchestrator` and `stockade` export: workflows and where their results are kept.
+import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
+
+export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
+export { Approval, Branch, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow };
+
+export class SmithersError extends Error {
+  constructor(code, message, details) {
+    super(message);
+    this.name = "SmithersError";
+    this.code = code;
+    this.details = details;
+  }
+}
+
+// The table of each schema that `createSmithers` was given.
+const tables = new WeakMap();
+export const tableOf = (schema) => tables.get(schema);
+
+class WorkflowDefinition {
+  constructor(build, opts, schemas) {
+    this.build = build;
+    this.opts = opts;
+    this.schemas = schemas;
+  }
+}
+export const isWorkflow = (value) =>
+  value instanceof WorkflowDefinition || typeof value?.build === "function";
+
+let current;
+// The context of the workflow that is being rendered.
+export const useCtx = () => {
+  if (current === undefined) throw new SmithersError("INVALID_INPUT", "useCtx() is for components, while they are rendered");
+  return current;
+};
+export const within = (ctx, render) => {
+  const before = current;
+  current = ctx;
+  try {
+    return render();
+  } finally {
+    current = before;
+  }
+};
+
+// What is written between the tags of a bound `<Sandbox>` is its child workflow.
+const bound = (smithers, schemas) => {
+  const Bound = (props) => {
+    const { children, workflow, ...rest } = props;
+    if (children === undefined || workflow !== undefined) return new Element(Sandbox, props);
+    const child = smithers((ctx) => new Element(Workflow, { name: `sandbox:${props.id}`, children: typeof children === "function" ? children(ctx) : children }));
+    return new Element(Sandbox, { ...rest, workflow: child });
+  };
+  return Object.assign(Bound, { schemas });
+};
+
+export const createSmithers = (schemas = {}, options = {}) => {
+  if (typeof schemas !== "object" || schemas === null) {
+    throw new SmithersError("INVALID_INPUT", "createSmithers() takes an object from names of tables to schemas");
+  }
+  const outputs = {};
+  for (const [key, schema] of Object.entries(schemas)) {
+    if ((typeof schema !== "object" && typeof schema !== "function") || schema === null) {
+      throw new SmithersError("INVALID_INPUT", `createSmithers(): "${key}" is no schema`);
+    }
+    // One schema can stand for two tables; the handles differ.
+    const handle = tables.has(schema) && tables.get(schema).key !== key ? Object.create(schema) : schema;
+    tables.set(handle, { key, schema });
+    outputs[key] = handle;
+  }
+  const smithers = (build, opts = {}) => {
+    if (typeof build !== "function") {
+      throw new SmithersError("INVALID_INPUT", "smithers() takes a function from the context to <Workflow>");
+    }
+    return new WorkflowDefinition(build, opts, schemas);
+  };
+  return {
+    Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Ralph, Approval, Timer, Signal, WaitForEvent, Subflow,
+    Sandbox: bound(smithers, schemas),
+    smithers, useCtx, outputs, tables: outputs, options,
+  };
+};
+
+const providers = new Map();
+export const registerSandboxProvider = (provider) => {
+  if (typeof provider?.run !== "function") {
+    throw new SmithersError("INVALID_INPUT", "Sandbox provider must be an object with a run(request) function");
+  }
+  const id = typeof provider.id === "string" ? provider.id.trim() : "";
+  if (id === "") throw new SmithersError("INVALID_INPUT", "Sandbox provider must include a non-empty id");
+  providers.set(id, provider);
+  return () => {
+    if (providers.get(id)?.run === provider.run) providers.delete(id);
+  };
+};
+export const providerOf = (id) => providers.get(id);

@@ -1,0 +1,93 @@
+// What the host calls. Each function takes a text of JSON and answers with one, in a promise.
+import "stockade:environment";
+import * as entry from "stockade:entry";
+import * as zods from "stockade:zods";
+import { Run } from "stockade:context";
+import { Rendering, schemaNumber, schemasFrom, useZod } from "stockade:render";
+import { SmithersError, isWorkflow, within } from "stockade:smithers";
+
+const runs = new Map();
+
+const listening = (take) => (text) => {
+  const answer = (async () => JSON.stringify((await take(JSON.parse(text))) ?? null))();
+  // Whoever called looks at it later.
+  answer.catch(() => {});
+  return answer;
+};
+
+const runOf = (id) => {
+  const run = runs.get(id);
+  if (run === undefined) throw new SmithersError("INVALID_INPUT", `there is no run ${id} here`);
+  return run;
+};
+
+const described = (workflow) => {
+  const schema = workflow.schemas?.input;
+  const output = workflow.opts?.output;
+  let table;
+  if (output !== undefined) table = Object.entries(workflow.schemas ?? {}).find(([, known]) => known === output)?.[0] ?? output;
+  return {
+    input: schema === undefined ? null : schemaNumber(schema),
+    output: typeof table === "string" ? table : null,
+  };
+};
+
+// A workflow is begun: the file's own, or one that a rendering of another run has.
+export const open = listening(({ run, input, within: parent, workflow }) => {
+  useZod(Object.values(zods));
+  const definition = parent === undefined ? entry.default : runOf(parent).functions[workflow];
+  if (!isWorkflow(definition)) {
+    const why = entry.default === undefined ? "it has no default export" : "its default export is something else";
+    throw new SmithersError("INVALID_INPUT", `the file must export a workflow, as in \`export default smithers((ctx) => …)\`: ${why}`);
+  }
+  runs.set(run, new Run(run, definition, input));
+  const about = described(definition);
+  return { ...about, schemas: schemasFrom(0) };
+});
+
+export const render = listening(({ run: id, changes, schemas }) => {
+  const run = runOf(id);
+  run.take(changes);
+  const rendering = new Rendering();
+  const { value: tree, read } = run.watching(() => within(run.ctx, () => rendering.tree(run.workflow.build(run.ctx))));
+  run.functions = rendering.functions;
+  return { tree, read, schemas: schemasFrom(schemas) };
+});
+
+// What is given to a function: the values of tasks by names, or nothing.
+const inputsOf = (run, inputs) =>
+  inputs === null || inputs === undefined
+    ? undefined
+    : Object.fromEntries(Object.entries(inputs).map(([name, node]) => [name, run.valueOf(node)]));
+
+const aborts = new Map();
+
+const running = async (id, call) => {
+  const controller = new AbortController();
+  aborts.set(id, controller);
+  try {
+    return await call(controller.signal);
+  } finally {
+    aborts.delete(id);
+  }
+};
+
+export const compute = listening(({ run: id, call, changes, function: number, inputs }) => {
+  const run = runOf(id);
+  run.take(changes);
+  const given = inputsOf(run, inputs);
+  return running(call, (signal) => run.functions[number](given, { signal }));
+});
+
+export const ask = listening(({ run: id, call, changes, agent, prompt, function: number, inputs }) => {
+  const run = runOf(id);
+  run.take(changes);
+  return running(call, async (signal) => {
+    const text = prompt ?? (await run.functions[number](inputsOf(run, inputs)));
+    return run.functions[agent](text, signal);
+  });
+});
+
+export const abort = listening(({ call }) => aborts.get(call)?.abort());
+
+export const close = listening(({ run }) => void runs.delete(run));

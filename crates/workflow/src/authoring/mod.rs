@@ -1,0 +1,38 @@
+//! Workflow files: TypeScript and TSX that the user wrote, run in a realm of their own. One realm
+//! for each run, in a process behind walls; it is made again from the same text after a crash.
+//!
+//! Reading order: `modules` (which files), `realm` (the host's side), `wire` (what is said),
+//! `inside` (the other side), `library` (what files import).
+
+mod inside;
+mod library;
+mod modules;
+mod realm;
+mod wire;
+
+use std::process::ExitCode;
+
+pub use modules::Sources;
+pub use realm::{Console, Error, Realm};
+
+pub(crate) use modules::{Disk, Modules};
+pub(crate) use realm::{Opened, Rendered};
+
+/// Serves as the process of a realm, on standard input and output, until they end. Must be called
+/// before any thread exists, in a process with nothing in memory that a workflow may not know.
+pub fn process() -> ExitCode {
+    match stockade_script::lasting::serve(inside::serve) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut text = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            // Whoever started it reads this.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The files of a program: found on disk the first time, and as they were then ever after.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stockade_script::SourceFile;
+
+/// The largest file that is read.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// What is tried behind the name of an import, in order. TypeScript writes `./x.js` for `x.ts`.
+const ENDINGS: &[&str] =
+    &[".ts", ".tsx", ".js", ".jsx", ".mjs", "/index.ts", "/index.tsx", "/index.js"];
+
+/// Finds the files that a program imports.
+pub(crate) trait Modules: Send {
+    /// The file that an import means, or why there is none.
+    fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String>;
+}
+
+/// A program as it was read: the same on every later day.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sources {
+    /// The name of the file that exports the workflow.
+    pub entry: String,
+    /// What is in each file, by its name.
+    pub files: BTreeMap<String, String>,
+    /// Which file each import means: the importing file, what it says, the file.
+    pub links: Vec<(String, String, String)>,
+}
+
+impl Sources {
+    /// Names all of it: another program has another.
+    pub fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for (name, source) in &self.files {
+            for text in [name, source] {
+                hasher.update(&text.len().to_le_bytes()).update(text.as_bytes());
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> Option<SourceFile> {
+        let source = self.files.get(name)?.clone();
+        Some(SourceFile { path: name.to_owned(), source })
+    }
+}
+
+impl Modules for Sources {
+    fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
+        let link = self.links.iter().find(|(from, said, _)| from == importer && said == specifier);
+        let file = link.and_then(|(.., name)| self.file(name));
+        file.ok_or_else(|| format!("\"{specifier}\" was not there when the run began"))
+    }
+}
+
+/// Files on disk, below one directory; remembers what it read.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    root: PathBuf,
+    read: Sources,
+}
+
+impl Disk {
+    /// The files around a workflow: those of its project, the nearest directory above that has a
+    /// `.git` or a `package.json`, else of its own directory.
+    pub(crate) fn around(file: &Path) -> Result<(Self, SourceFile), String> {
+        let path = fs::canonicalize(file)
+            .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        let folder = path.parent().unwrap_or_else(|| Path::new("/"));
+        let is_project =
+            |folder: &&Path| folder.join(".git").exists() || folder.join("package.json").exists();
+        let root = folder.ancestors().find(is_project).unwrap_or(folder).to_owned();
+        let name =
+            relative(&root, &path).ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
+        let mut disk = Self { root, read: Sources { entry: name.clone(), ..Sources::default() } };
+        let source = disk.open(&name)?;
+        Ok((disk, source))
+    }
+
+    /// What was read.
+    pub(crate) fn into_sources(self) -> Sources {
+        self.read
+    }
+
+    fn open(&mut self, name: &str) -> Result<SourceFile, String> {
+        let cannot = |error: std::io::Error| format!("cannot read {name}: {error}");
+        let path = self.root.join(name);
+        let inside = fs::canonicalize(&path).map_err(cannot)?;
+        if !inside.starts_with(&self.root) {
+            return Err(format!("{name} leads out of {}", self.root.display()));
+        }
+        let file = fs::File::open(&inside).map_err(cannot)?;
+        let mut source = String::new();
+        file.take(MAX_BYTES + 1).read_to_string(&mut source).map_err(cannot)?;
+        if source.len() as u64 > MAX_BYTES {
+            return Err(format!("{name} is larger than {MAX_BYTES} bytes"));
+        }
+        self.read.files.insert(name.to_owned(), source.clone());
+        Ok(SourceFile { path: name.to_owned(), source })
+    }
+
+    /// The names that a relative import may mean, in order.
+    fn candidates(&self, importer: &str, specifier: &str) -> Result<Vec<String>, String> {
+        let folder = importer.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let name = joined(folder, specifier).ok_or_else(|| {
+            format!("\"{specifier}\" leads out of the project {}", self.root.display())
+        })?;
+        let mut names = vec![name.clone()];
+        for (written, meant) in [(".js", [".ts", ".tsx"]), (".jsx", [".tsx", ".ts"])] {
+            if let Some(stem) = name.strip_suffix(written) {
+                names.splice(0..0, meant.iter().map(|ending| format!("{stem}{ending}")));
+            }
+        }
+        names.extend(ENDINGS.iter().map(|ending| format!("{name}{ending}")));
+        Ok(names)
+    }
+}
+
+impl Modules for Disk {
+    fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
+        if !specifier.starts_with('.') {
+            return Err(format!(
+                "cannot find the package \"{specifier}\": a workflow can import \
+                 \"smithers-orchestrator\", \"stockade\", and files of its project by ./ and ../"
+            ));
+        }
+        let names = self.candidates(importer, specifier)?;
+        let found = names.iter().find(|name| self.root.join(name).is_file());
+        let found = found
+            .ok_or_else(|| format!("cannot find \"{specifier}\" — tried {}", names.join(", ")))?;
+        let file = match self.read.file(found) {
+            Some(known) => known,
+            None => self.open(found)?,
+        };
+        self.read.links.push((importer.to_owned(), specifier.to_owned(), found.clone()));
+        Ok(file)
+    }
+}
+
+/// A relative path below a folder, without `.` and `..`; `None` when it leads out.
+fn joined(folder: &str, specifier: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in folder.split('/').chain(specifier.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+fn relative(root: &Path, path: &Path) -> Option<String> {
+    path.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_files_of_the_project_and_stay_as_they_were() {
+        let place = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = place.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("p/package.json", "{}");
+        write("p/flows/main.tsx", "main");
+        write("p/lib/a.ts", "a");
+        write("p/lib/b/index.ts", "b");
+        write("p/data.json", "1");
+        write("outside.ts", "no");
+        std::os::unix::fs::symlink("../outside.ts", place.path().join("p/link.ts")).unwrap();
+        let (mut disk, entry) = Disk::around(&place.path().join("p/flows/main.tsx")).unwrap();
+        assert_eq!((entry.path.as_str(), entry.source.as_str()), ("flows/main.tsx", "main"));
+        let mut found = |specifier: &str| disk.import("flows/main.tsx", specifier);
+        assert_eq!(found("../lib/a").unwrap().path, "lib/a.ts");
+        assert_eq!(found("../lib/a.js").unwrap().source, "a");
+        assert_eq!(found("../lib/b").unwrap().path, "lib/b/index.ts");
+        assert_eq!(found("../data.json").unwrap().source, "1");
+        assert!(found("../../outside").unwrap_err().contains("leads out of the project"));
+        assert!(found("../link").unwrap_err().contains("leads out of"));
+        assert!(found("./gone").unwrap_err().contains("tried flows/gone, flows/gone.ts"));
+        assert!(found("left-pad").unwrap_err().contains("the package \"left-pad\""));
+        let mut sources = disk.into_sources();
+        let hash = sources.hash();
+        fs::write(place.path().join("p/lib/a.ts"), "changed").unwrap();
+        assert_eq!(sources.import("flows/main.tsx", "../lib/a").unwrap().source, "a");
+        assert!(sources.import("lib/a.ts", "./else").is_err());
+        sources.files.insert("lib/a.ts".to_owned(), "changed".to_owned());
+        assert_ne!(sources.hash(), hash);
+    }
+}

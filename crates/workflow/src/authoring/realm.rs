@@ -1,0 +1,326 @@
+//! A realm from the outside: starts its process, hands it the files that it asks for, and calls
+//! its functions. What it answers is read as what it should be, or is an error.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use stockade_script::SourceFile;
+use stockade_script::realm::Failure;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::modules::Modules;
+use super::wire::{FromRealm, Refused, ToRealm};
+use crate::graph::{Element, Fault, Place};
+
+/// The longest line that is read.
+const MAX_LINE_BYTES: u64 = 64 << 20;
+/// How long a program may take to be loaded and run.
+const LOADING: Duration = Duration::from_secs(60);
+/// How much of what its process says of itself is told.
+const MAX_REMARK_BYTES: u64 = 4 << 10;
+
+/// Why a realm did not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// Its process could not be started, or jailed.
+    #[error("the process for workflow files cannot be started: {0}")]
+    Start(String),
+    /// The program's files are wrong.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Faults(Vec<Fault>),
+    /// The author's code threw.
+    #[error("{0}")]
+    Threw(Box<Failure>),
+    /// Its process has ended, killed or by itself.
+    #[error("the process of the workflow file has ended: {0}")]
+    Ended(String),
+    /// It did not answer in time.
+    #[error("the workflow file did not {what} within {} s", limit.as_secs())]
+    Late {
+        /// What it was to do.
+        what: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// What it answered is not what was asked for.
+    #[error("the process of the workflow file answered with something else: {0}")]
+    Answer(String),
+}
+
+/// Takes each line of the console: its level and its text.
+pub type Console = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// Who waits for calls, by their ids.
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Value, Failure>>>>>;
+
+/// A program that was loaded. Its process ends with it.
+#[derive(Debug)]
+pub struct Realm {
+    requests: mpsc::UnboundedSender<ToRealm>,
+    waiting: Waiting,
+    /// Why its process has ended, once it has.
+    end: tokio::sync::watch::Receiver<Option<String>>,
+    next: std::sync::atomic::AtomicU64,
+    talk: Vec<JoinHandle<()>>,
+    process: Mutex<Child>,
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        for talk in &self.talk {
+            talk.abort();
+        }
+    }
+}
+
+/// What a rendering gave.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Rendered {
+    /// The elements.
+    pub(crate) tree: Element,
+    /// The tables that were looked into.
+    pub(crate) read: Vec<String>,
+    /// Schemas that were met for the first time.
+    pub(crate) schemas: Vec<Value>,
+}
+
+/// What is known of a workflow that was opened.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Opened {
+    /// The number of the schema of its input.
+    pub(crate) input: Option<usize>,
+    /// The table that holds its result.
+    pub(crate) output: Option<String>,
+    /// All schemas met so far.
+    pub(crate) schemas: Vec<Value>,
+}
+
+impl Realm {
+    /// Starts a process with `program` (a command and its first arguments, which must run
+    /// [`super::process`]) and loads a workflow file into it.
+    pub(crate) async fn load(
+        program: &[OsString],
+        entry: SourceFile,
+        environment: BTreeMap<String, String>,
+        modules: &mut dyn Modules,
+        console: Console,
+    ) -> Result<Self, Error> {
+        let (mut process, stream) = start(program)?;
+        let (reader, mut writer) = stream.into_split();
+        let mut lines = Incoming { reader: BufReader::new(reader), line: Vec::new() };
+        let loading = async {
+            send(&mut writer, &ToRealm::Load { entry, environment }).await?;
+            loop {
+                match lines.next().await? {
+                    FromRealm::Import { importer, specifier } => {
+                        let found = modules.import(&importer, &specifier);
+                        send(&mut writer, &ToRealm::Imported(found)).await?;
+                    }
+                    FromRealm::Line { level, text } => console(&level, &text),
+                    FromRealm::Loaded(loaded) => return loaded.map_err(refused),
+                    FromRealm::Done { .. } => {
+                        return Err(Error::Answer("a call that nobody made".to_owned()));
+                    }
+                }
+            }
+        };
+        match tokio::time::timeout(LOADING, loading).await {
+            Ok(Ok(())) => {}
+            Ok(Err(Error::Ended(_))) => return Err(Error::Start(remark(&mut process).await)),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(Error::Late { what: "run", limit: LOADING }),
+        }
+        let (requests, queue) = mpsc::unbounded_channel();
+        let (ended, end) = tokio::sync::watch::channel(None);
+        let waiting = Waiting::default();
+        let hearing = hear(lines, Arc::clone(&waiting), console, ended);
+        let talk = vec![tokio::spawn(speak(writer, queue)), tokio::spawn(hearing)];
+        let next = std::sync::atomic::AtomicU64::new(1);
+        Ok(Self { requests, waiting, end, next, talk, process: Mutex::new(process) })
+    }
+
+    /// A new id of a call.
+    pub(crate) fn id(&self) -> u64 {
+        self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Calls a function of `library/start.js`. It is sent now, and may be waited for later.
+    pub(crate) fn call<T: DeserializeOwned>(
+        &self,
+        id: u64,
+        function: &str,
+        argument: Value,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T> {
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.waiting).insert(id, sender);
+        let request = ToRealm::Call { id, function: function.to_owned(), argument };
+        let is_sent = self.requests.send(request).is_ok();
+        let mut end = self.end.clone();
+        async move {
+            let outcome = tokio::select! {
+                biased;
+                Ok(outcome) = receiver, if is_sent => Some(outcome),
+                _ = end.wait_for(Option::is_some) => None,
+            };
+            let outcome = outcome.ok_or_else(|| ended(&end))?;
+            let value = outcome.map_err(|failure| Error::Threw(Box::new(failure)))?;
+            serde_json::from_value(value).map_err(|error| Error::Answer(error.to_string()))
+        }
+    }
+
+    /// The same, which must be answered soon.
+    pub(crate) async fn call_within<T: DeserializeOwned>(
+        &self,
+        what: &'static str,
+        limit: Duration,
+        function: &str,
+        argument: Value,
+    ) -> Result<T, Error> {
+        let call = self.call(self.id(), function, argument);
+        tokio::time::timeout(limit, call).await.map_err(|_| Error::Late { what, limit })?
+    }
+
+    /// Tells a call that nobody waits for it any more, unless it has ended.
+    pub(crate) fn abort(&self, call: u64) {
+        if lock(&self.waiting).remove(&call).is_none() {
+            return;
+        }
+        let (id, function) = (self.id(), "abort".to_owned());
+        // A realm that is gone needs no word.
+        drop(self.requests.send(ToRealm::Call { id, function, argument: json!({"call": call}) }));
+    }
+
+    /// Ends its process, whatever it does.
+    pub(crate) fn kill(&self) {
+        // One that has ended already is no failure.
+        let _ = lock(&self.process).start_kill();
+    }
+
+    /// Whether its process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+}
+
+fn ended(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
+    Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a word".to_owned()))
+}
+
+fn start(program: &[OsString]) -> Result<(Child, UnixStream), Error> {
+    let failed = |error: std::io::Error| Error::Start(error.to_string());
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let output: OwnedFd = theirs.try_clone().map_err(failed)?.into();
+    let (name, arguments) =
+        program.split_first().ok_or_else(|| Error::Start("no program".to_owned()))?;
+    let process = Command::new(name)
+        .args(arguments)
+        // What is in it could be read by the workflow.
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(output))
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    Ok((process, UnixStream::from_std(ours).map_err(failed)?))
+}
+
+/// What a process said of itself before it ended.
+async fn remark(process: &mut Child) -> String {
+    let mut text = Vec::new();
+    if let Some(errors) = process.stderr.take() {
+        let mut errors = errors.take(MAX_REMARK_BYTES);
+        let read = errors.read_to_end(&mut text);
+        // It may have left others who hold the pipe.
+        let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
+    }
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    if text.is_empty() { "it ended without a word".to_owned() } else { text }
+}
+
+fn refused(refused: Refused) -> Error {
+    let fault = |fault: stockade_script::Fault| Fault {
+        place: Some(Place { file: fault.path, line: fault.line, column: fault.column }),
+        message: fault.message,
+    };
+    match refused {
+        Refused::Faults(faults) => Error::Faults(faults.into_iter().map(fault).collect()),
+        Refused::Missing(missing) => Error::Faults(vec![fault(missing)]),
+        Refused::Threw(failure) => Error::Threw(Box::new(failure)),
+        Refused::Stuck(message) => Error::Faults(vec![Fault { place: None, message }]),
+    }
+}
+
+struct Incoming {
+    reader: BufReader<OwnedReadHalf>,
+    line: Vec<u8>,
+}
+
+impl Incoming {
+    async fn next(&mut self) -> Result<FromRealm, Error> {
+        self.line.clear();
+        let mut reader = (&mut self.reader).take(MAX_LINE_BYTES);
+        let read = reader.read_until(b'\n', &mut self.line).await;
+        match read {
+            Ok(_) if self.line.last() == Some(&b'\n') => {}
+            Ok(0) => return Err(Error::Ended("its process was ended".to_owned())),
+            Ok(_) => return Err(Error::Ended("its answer is cut".to_owned())),
+            Err(error) => return Err(Error::Ended(error.to_string())),
+        }
+        serde_json::from_slice(&self.line).map_err(|error| Error::Answer(error.to_string()))
+    }
+}
+
+async fn send(writer: &mut OwnedWriteHalf, message: &ToRealm) -> Result<(), Error> {
+    let mut line = serde_json::to_vec(message).map_err(|error| Error::Answer(error.to_string()))?;
+    line.push(b'\n');
+    writer.write_all(&line).await.map_err(|error| Error::Ended(error.to_string()))
+}
+
+async fn speak(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<ToRealm>) {
+    while let Some(message) = queue.recv().await {
+        if send(&mut writer, &message).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn hear(
+    mut lines: Incoming,
+    waiting: Waiting,
+    console: Console,
+    ended: tokio::sync::watch::Sender<Option<String>>,
+) {
+    let why = loop {
+        match lines.next().await {
+            Ok(FromRealm::Done { id, outcome }) => {
+                if let Some(waiter) = lock(&waiting).remove(&id) {
+                    // Whoever gave up waiting needs no answer.
+                    drop(waiter.send(outcome));
+                }
+            }
+            Ok(FromRealm::Line { level, text }) => console(&level, &text),
+            Ok(FromRealm::Import { .. } | FromRealm::Loaded(_)) => {
+                break "it said what nobody asked".to_owned();
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    ended.send_replace(Some(why));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,75 @@
+//! What the host and the process of a realm say to each other: one JSON object a line.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stockade_script::realm::Failure;
+use stockade_script::{Fault, SourceFile};
+
+/// What the host says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ToRealm {
+    /// Load a program. Comes first, once.
+    Load {
+        /// The file that exports a workflow.
+        entry: SourceFile,
+        /// What `process.env` holds.
+        environment: BTreeMap<String, String>,
+    },
+    /// The answer to [`FromRealm::Import`].
+    Imported(Result<SourceFile, String>),
+    /// Call a function of `library/start.js`.
+    Call {
+        /// Names the call.
+        id: u64,
+        /// Which function.
+        function: String,
+        /// What it is given.
+        argument: Value,
+    },
+}
+
+/// What the process of a realm says. Every word may be a lie.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum FromRealm {
+    /// A file is wanted; nothing else is said until it is there.
+    Import {
+        /// The file that imports it.
+        importer: String,
+        /// What it is called there.
+        specifier: String,
+    },
+    /// What came of the program.
+    Loaded(Result<(), Refused>),
+    /// The console was written to.
+    Line {
+        /// `log`, `warn` or `error`.
+        level: String,
+        /// What was written.
+        text: String,
+    },
+    /// A call has ended.
+    Done {
+        /// Which one.
+        id: u64,
+        /// What came of it.
+        outcome: Result<Value, Failure>,
+    },
+}
+
+/// Why a program cannot be run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Refused {
+    /// Its files cannot be read as what they are.
+    Faults(Vec<Fault>),
+    /// Something that it imports is not there.
+    Missing(Fault),
+    /// It threw before it exported anything.
+    Threw(Failure),
+    /// It waits for something that never comes, or the engine could not be started.
+    Stuck(String),
+}

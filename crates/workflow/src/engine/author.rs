@@ -1,0 +1,308 @@
+//! Whoever wrote a workflow, as the engine sees them: it is asked for renderings and to do what its
+//! functions do. Its realm is made again when it was lost.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::authoring::{Console, Error, Modules, Opened, Realm, Rendered, Sources};
+use crate::graph::{Function, Graph, Prompt, Work, check, read};
+
+/// How long a rendering may take, and everything else that does no task.
+const SOON: Duration = Duration::from_secs(30);
+/// How long a realm may take to show that it hears.
+const HEARING: Duration = Duration::from_secs(2);
+
+/// What a run has to tell to its author.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// The run.
+    pub(crate) run: String,
+    /// What it was given.
+    pub(crate) input: Value,
+    /// The run whose rendering has this workflow, and where; `None` for the file's own.
+    pub(crate) within: Option<(String, Function)>,
+    /// What its tasks gave, in the order in which they did.
+    pub(crate) rows: Vec<Value>,
+    /// The iterations of its loops.
+    pub(crate) iterations: BTreeMap<String, u32>,
+}
+
+impl Journal {
+    /// That of a run of the file's own workflow, which has done nothing.
+    pub(crate) fn new(run: &str, input: Value) -> Self {
+        Self {
+            run: run.to_owned(),
+            input,
+            within: None,
+            rows: Vec::new(),
+            iterations: BTreeMap::new(),
+        }
+    }
+}
+
+/// A journal that the run and its author have.
+pub(crate) type Shared = Arc<Mutex<Journal>>;
+
+/// A workflow as it is to be done now.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// What is to be done.
+    pub(crate) graph: Graph,
+    /// The tables that it depends on.
+    pub(crate) read: BTreeSet<String>,
+}
+
+/// What is known of a workflow before it is rendered.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    /// What its input must be.
+    pub(crate) input: Option<Value>,
+    /// The table that holds its result.
+    pub(crate) output: Option<String>,
+}
+
+/// The author of one program.
+pub(crate) struct Author {
+    program: Vec<OsString>,
+    sources: Sources,
+    environment: BTreeMap<String, String>,
+    console: Arc<Lines>,
+    runs: Mutex<HashMap<String, Shared>>,
+    live: tokio::sync::Mutex<Option<Live>>,
+}
+
+impl std::fmt::Debug for Author {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Author").field("entry", &self.sources.entry).finish_non_exhaustive()
+    }
+}
+
+/// What was written to a console, and not taken yet.
+type Lines = Mutex<Vec<(String, String)>>;
+
+/// How many lines wait at most; what is more is lost.
+const MAX_LINES: usize = 10_000;
+
+fn writer(lines: &Arc<Lines>) -> Console {
+    let lines = Arc::clone(lines);
+    Arc::new(move |level: &str, text: &str| {
+        let mut lines = lock(&lines);
+        if lines.len() < MAX_LINES {
+            lines.push((level.to_owned(), text.to_owned()));
+        }
+    })
+}
+
+/// A realm, and what it knows.
+struct Live {
+    realm: Arc<Realm>,
+    /// How much of the journal of each run it was told.
+    told: HashMap<String, usize>,
+    schemas: Vec<Value>,
+}
+
+impl Author {
+    pub(crate) fn new(
+        program: Vec<OsString>,
+        sources: Sources,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
+        let (runs, live) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { program, sources, environment, console: Arc::default(), runs, live }
+    }
+
+    /// The same whose realm was loaded already, from the files on disk.
+    pub(crate) async fn load(
+        program: Vec<OsString>,
+        file: &std::path::Path,
+        environment: BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let console = Arc::<Lines>::default();
+        let fault = |message| Error::Faults(vec![crate::graph::Fault { place: None, message }]);
+        let (mut disk, entry) = crate::authoring::Disk::around(file).map_err(fault)?;
+        let realm = Realm::load(
+            &program,
+            entry,
+            environment.clone(),
+            &mut disk as &mut dyn Modules,
+            writer(&console),
+        );
+        let live =
+            Live { realm: Arc::new(realm.await?), told: HashMap::new(), schemas: Vec::new() };
+        let author = Self::new(program, disk.into_sources(), environment);
+        Ok(Self { live: tokio::sync::Mutex::new(Some(live)), console, ..author })
+    }
+
+    /// What the author wrote to the console since this was last asked: levels and texts.
+    pub(crate) fn take_lines(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *lock(&self.console))
+    }
+
+    /// The program.
+    pub(crate) const fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Begins with a run.
+    pub(crate) async fn open(&self, journal: &Shared) -> Result<About, Error> {
+        let run = lock(journal).run.clone();
+        lock(&self.runs).insert(run.clone(), Arc::clone(journal));
+        let mut live = self.live.lock().await;
+        let live = self.loaded(&mut live).await?;
+        let opened = self.begin(live, &run).await?;
+        let input = opened.input.and_then(|at| live.schemas.get(at)).cloned();
+        Ok(About { input, output: opened.output })
+    }
+
+    /// Renders a run.
+    pub(crate) async fn render(&self, run: &str) -> Result<View, Error> {
+        let mut live = self.live.lock().await;
+        let live = self.loaded(&mut live).await?;
+        self.known(live, run).await?;
+        let rendered = self.rendered(live, run).await?;
+        let graph = read(rendered.tree, &live.schemas).map_err(Error::Faults)?;
+        check(&graph).map_err(Error::Faults)?;
+        Ok(View { graph, read: rendered.read.into_iter().collect() })
+    }
+
+    /// Does what a task of a run does. It is given up when the answer is not waited for.
+    pub(crate) async fn work(&self, run: &str, work: &Work) -> Result<Value, Error> {
+        let (realm, id, answer) = {
+            let mut live = self.live.lock().await;
+            let live = self.loaded(&mut live).await?;
+            if self.known(live, run).await? {
+                // Functions are known by their numbers in a rendering.
+                self.rendered(live, run).await?;
+            }
+            let id = live.realm.id();
+            let changes = self.news(live, run);
+            let (function, mut argument) = match work {
+                Work::Compute { function, inputs } => {
+                    ("compute", json!({ "function": function, "inputs": inputs }))
+                }
+                Work::Agent { agent, prompt: Prompt::Text(text) } => {
+                    ("ask", json!({ "agent": agent, "prompt": text }))
+                }
+                Work::Agent { agent, prompt: Prompt::Made { function, inputs } } => {
+                    ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
+                }
+                other => return Err(Error::Answer(format!("{} is no function", other.kind()))),
+            };
+            argument["run"] = run.into();
+            argument["call"] = id.into();
+            argument["changes"] = changes;
+            (Arc::clone(&live.realm), id, live.realm.call(id, function, argument))
+        };
+        let _given_up = GivenUp { realm: &realm, id };
+        answer.await
+    }
+
+    /// Ends a realm that does not hear any more: a function in it goes on for ever.
+    pub(crate) async fn look_after(&self) {
+        let realm = match &*self.live.lock().await {
+            Some(live) => Arc::clone(&live.realm),
+            None => return,
+        };
+        let hears = realm.call_within::<Value>("hear", HEARING, "abort", json!({}));
+        if hears.await.is_err() {
+            realm.kill();
+        }
+    }
+
+    /// The realm that there is, else a new one.
+    async fn loaded<'a>(&self, live: &'a mut Option<Live>) -> Result<&'a mut Live, Error> {
+        if live.as_ref().is_some_and(|live| live.realm.has_ended()) {
+            *live = None;
+        }
+        match live {
+            Some(live) => Ok(live),
+            None => {
+                let mut sources = self.sources.clone();
+                let entry = sources.file(&sources.entry);
+                let entry = entry.ok_or_else(|| Error::Start("the program is lost".to_owned()))?;
+                let environment = self.environment.clone();
+                let console = writer(&self.console);
+                let realm =
+                    Realm::load(&self.program, entry, environment, &mut sources, console).await?;
+                let (realm, told) = (Arc::new(realm), HashMap::new());
+                Ok(live.insert(Live { realm, told, schemas: Vec::new() }))
+            }
+        }
+    }
+
+    /// Tells a realm of a run that it does not know; whether that was so.
+    async fn known(&self, live: &mut Live, run: &str) -> Result<bool, Error> {
+        let is_new = !live.told.contains_key(run);
+        if is_new {
+            self.begin(live, run).await?;
+        }
+        Ok(is_new)
+    }
+
+    async fn begin(&self, live: &mut Live, run: &str) -> Result<Opened, Error> {
+        let journal = self.journal(run)?;
+        let (input, within) = {
+            let journal = lock(&journal);
+            (journal.input.clone(), journal.within.clone())
+        };
+        let mut argument = json!({ "run": run, "input": input });
+        if let Some((parent, function)) = within {
+            if Box::pin(self.known(live, &parent)).await? {
+                self.rendered(live, &parent).await?;
+            }
+            argument["within"] = parent.into();
+            argument["workflow"] = json!(function);
+        }
+        let opened: Opened = live.realm.call_within("open", SOON, "open", argument).await?;
+        live.schemas.clone_from(&opened.schemas);
+        live.told.insert(run.to_owned(), 0);
+        Ok(opened)
+    }
+
+    async fn rendered(&self, live: &mut Live, run: &str) -> Result<Rendered, Error> {
+        let changes = self.news(live, run);
+        let argument = json!({ "run": run, "changes": changes, "schemas": live.schemas.len() });
+        let rendered = live.realm.call_within("render", SOON, "render", argument).await;
+        if matches!(rendered, Err(Error::Late { .. })) {
+            live.realm.kill();
+        }
+        let mut rendered: Rendered = rendered?;
+        live.schemas.append(&mut rendered.schemas);
+        Ok(rendered)
+    }
+
+    /// What a realm was not told yet of a run. It is told what this answers.
+    fn news(&self, live: &mut Live, run: &str) -> Value {
+        let Ok(journal) = self.journal(run) else { return json!({}) };
+        let journal = lock(&journal);
+        let told = live.told.entry(run.to_owned()).or_default();
+        let rows = journal.rows.get(*told..).unwrap_or_default();
+        *told = journal.rows.len();
+        json!({ "rows": rows, "iterations": journal.iterations })
+    }
+
+    fn journal(&self, run: &str) -> Result<Shared, Error> {
+        let found = lock(&self.runs).get(run).cloned();
+        found.ok_or_else(|| Error::Answer(format!("there is no run {run}")))
+    }
+}
+
+/// Tells a realm, when it is dropped, that nobody waits for a call.
+struct GivenUp<'a> {
+    realm: &'a Realm,
+    id: u64,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        self.realm.abort(self.id);
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

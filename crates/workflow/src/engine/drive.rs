@@ -1,0 +1,384 @@
+//! Does one run: renders, plans, begins what can begin, keeps what was done, and so on until
+//! nothing is left. What is kept decides after a crash what is done again: nothing that is finished.
+
+mod begin;
+mod waits;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::FutureExt as _;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use serde_json::{Value, json};
+use stockade_api::{RunStatus, TaskStatus};
+use stockade_durable::{Context, Failure, Statement};
+
+use super::Inner;
+use super::attempt::Trouble;
+use super::author::{About, Author, Shared, View, lock};
+use super::rows::{self, Kept};
+use super::tables::{self, TaskRow};
+use crate::graph::{Graph, Task};
+use crate::schedule::{Key, Next, Phase, Turn, plan};
+
+/// How many statements are gathered before they are committed.
+const MAX_GATHERED: usize = 512;
+/// The longest that is waited before the rows are looked at again.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum End {
+    /// With this.
+    Finished(Value),
+    /// With this failure.
+    Failed(Value),
+}
+
+/// What came of one try of a task.
+type Outcome = (Key, Result<Value, Trouble>);
+/// A try that is under way.
+type Attempt = BoxFuture<'static, Outcome>;
+
+/// One run that is being done.
+pub(crate) struct Drive {
+    inner: Arc<Inner>,
+    context: Context,
+    author: Arc<Author>,
+    journal: Shared,
+    run: String,
+    about: About,
+    max_concurrency: Option<u32>,
+    tasks: HashMap<Key, TaskRow>,
+    phases: HashMap<Key, Phase>,
+    turns: HashMap<String, Turn>,
+    /// How the run is kept.
+    status: RunStatus,
+    next_event: i64,
+    /// What changed and is not on disk.
+    gathered: Vec<Statement>,
+    /// Whether something changed that the rendering depends on.
+    is_stale: bool,
+    /// Whether a wait began for which an answer may be there already.
+    has_new_waits: bool,
+    /// What is to be done, as it was rendered last.
+    graph: Arc<Graph>,
+    /// The tables that the rendering depends on.
+    read: BTreeSet<String>,
+    /// Tasks that are to be begun once it is on disk that they are.
+    to_begin: Vec<(Key, Task)>,
+}
+
+impl Drive {
+    /// A run as it was left, or as it begins.
+    pub(crate) async fn new(
+        inner: Arc<Inner>,
+        context: Context,
+        author: Arc<Author>,
+        journal: Shared,
+        about: About,
+        max_concurrency: Option<u32>,
+    ) -> Result<Self, Failure> {
+        let run = lock(&journal).run.clone();
+        let Kept { tasks, turns, next_event, status } = rows::kept(inner.store(), &run).await?;
+        let mut drive = Self {
+            inner,
+            context,
+            author,
+            journal,
+            run,
+            about,
+            max_concurrency,
+            phases: HashMap::new(),
+            tasks,
+            turns,
+            status,
+            next_event,
+            gathered: Vec::new(),
+            is_stale: true,
+            has_new_waits: false,
+            graph: Arc::new(Graph::new("", [])),
+            read: BTreeSet::new(),
+            to_begin: Vec::new(),
+        };
+        drive.recall();
+        Ok(drive)
+    }
+
+    /// Takes up what an earlier process left: what it had under way begins again.
+    fn recall(&mut self) {
+        let mut known: Vec<(&Key, &TaskRow)> = self.tasks.iter().collect();
+        known.sort_by_key(|(_, row)| (row.finished_at, row.place));
+        let mut journal = lock(&self.journal);
+        for (key, row) in known {
+            if row.status != TaskStatus::Running {
+                self.phases.insert(key.clone(), phase_of(row.status));
+            }
+            if row.status == TaskStatus::Finished {
+                journal.rows.extend(told(key, row));
+            }
+        }
+        for (name, turn) in &self.turns {
+            journal.iterations.insert(plain_name(name), turn.iteration);
+        }
+    }
+
+    /// Does it to its end; an error when it must stop before.
+    pub(crate) async fn go(mut self) -> Result<(End, Vec<Statement>), Failure> {
+        let mut under_way: FuturesUnordered<Attempt> = FuturesUnordered::new();
+        let mut changes = self.context.engine().subscribe(tables::ANSWERS);
+        loop {
+            changes.mark_unchanged();
+            if std::mem::take(&mut self.is_stale) {
+                match self.author.render(&self.run).await {
+                    Ok(View { graph, read }) => (self.graph, self.read) = (Arc::new(graph), read),
+                    Err(error) => {
+                        return Ok(self.ended(End::Failed(Trouble::from(error).to_json())));
+                    }
+                }
+            }
+            self.take_answers().await?;
+            self.take_times();
+            if self.is_stale {
+                continue;
+            }
+            let round = self.round(under_way.is_empty());
+            if let Round::Ended(end) = round {
+                return Ok(self.ended(end));
+            }
+            let is_more = matches!(round, Round::Again) || self.is_stale || self.has_new_waits;
+            if is_more && self.to_begin.is_empty() && self.gathered.len() < MAX_GATHERED {
+                continue;
+            }
+            if under_way.is_empty() && self.to_begin.is_empty() && !is_more {
+                self.say_whether_it_waits();
+            } else {
+                self.say_status(RunStatus::Running);
+            }
+            self.commit().await?;
+            for (key, task) in std::mem::take(&mut self.to_begin) {
+                under_way.push(self.attempt(key, task));
+            }
+            if is_more {
+                continue;
+            }
+            let wait = async {
+                tokio::select! {
+                    Some(outcome) = under_way.next(), if !under_way.is_empty() => Some(outcome),
+                    _ = changes.changed() => None,
+                    () = tokio::time::sleep(self.next_time()) => None,
+                }
+            };
+            let mut outcome = self.context.wait(wait).await?;
+            while let Some((key, result)) = outcome {
+                self.take_outcome(key, result);
+                // What else has ended meanwhile is kept with it.
+                outcome = under_way.next().now_or_never().flatten();
+            }
+        }
+    }
+
+    /// Puts on disk what changed.
+    async fn commit(&mut self) -> Result<(), Failure> {
+        for (level, text) in self.author.take_lines() {
+            self.event(json!({ "type": "Log", "level": level, "message": text }));
+        }
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        self.context.write(std::mem::take(&mut self.gathered)).await
+    }
+
+    /// Begins what can begin now; what is known at once is done at once.
+    fn round(&mut self, is_idle: bool) -> Round {
+        let graph = Arc::clone(&self.graph);
+        let plan = plan(&graph, &self.phases, &self.turns, self.max_concurrency);
+        if !plan.failed.is_empty() {
+            // What is under way may end; nothing else begins.
+            if !is_idle {
+                return Round::Wait;
+            }
+            let first =
+                plan.failed.iter().min_by_key(|key| self.tasks.get(*key).map(|row| row.place));
+            let error = first.and_then(|key| Some((key, self.tasks.get(key)?.error.clone()?)));
+            let error = error.map_or(Value::Null, |(key, mut error)| {
+                error["task"] = key.node.as_str().into();
+                error
+            });
+            return Round::Ended(End::Failed(error));
+        }
+        if plan.is_through {
+            return Round::Ended(End::Finished(self.result()));
+        }
+        for (name, next) in &plan.loops {
+            if let Some(trouble) = self.turn(name, *next) {
+                return Round::Ended(End::Failed(trouble.to_json()));
+            }
+        }
+        let mut moved = !plan.loops.is_empty();
+        for (key, task) in &plan.ready {
+            moved |= self.begin(key, task);
+        }
+        let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
+        if is_stuck
+            && !self.phases.values().any(|phase| matches!(phase, Phase::Running | Phase::Waiting))
+        {
+            let trouble = stuck(&graph, &plan.blocked);
+            return Round::Ended(End::Failed(trouble.to_json()));
+        }
+        if moved && !self.is_stale { Round::Again } else { Round::Wait }
+    }
+
+    /// A loop goes on, or ends; the failure of one that must not end so.
+    fn turn(&mut self, name: &str, next: Next) -> Option<Trouble> {
+        let turn = self.turns.entry(name.to_owned()).or_default();
+        match next {
+            Next::Again => turn.iteration += 1,
+            Next::End | Next::Maximum { fails: false } => turn.has_ended = true,
+            Next::Maximum { fails: true } => {
+                let message = format!(
+                    "loop \"{name}\" was done {} times, and its condition does not hold",
+                    turn.iteration + 1
+                );
+                return Some(Trouble::new("LOOP_MAX_ITERATIONS", message));
+            }
+        }
+        let turn = *turn;
+        self.gathered.push(tables::keep_turn(&self.run, name, turn));
+        lock(&self.journal).iterations.insert(plain_name(name), turn.iteration);
+        self.is_stale = true;
+        None
+    }
+
+    /// Whether the run is kept as one that waits: when nothing can be done but by others.
+    fn say_whether_it_waits(&mut self) {
+        let waits =
+            !self.is_retrying() && self.phases.values().any(|phase| *phase == Phase::Waiting);
+        let status = if waits { RunStatus::Waiting } else { RunStatus::Running };
+        self.say_status(status);
+    }
+
+    fn say_status(&mut self, status: RunStatus) {
+        if self.status != status {
+            self.status = status;
+            self.gathered.push(tables::move_run(&self.run, status, now_ms()));
+            let kind = if status == RunStatus::Waiting { "RunWaiting" } else { "RunRunning" };
+            self.event(json!({ "type": kind }));
+        }
+    }
+
+    fn is_retrying(&self) -> bool {
+        self.tasks.values().any(|row| row.status == TaskStatus::Retrying)
+    }
+
+    /// What the run gives: the rows of its table, one of them for itself.
+    fn result(&self) -> Value {
+        let rows = &lock(&self.journal).rows;
+        let table_of = |row: &Value| row["table"].as_str().map(str::to_owned);
+        let has = |table: &str| rows.iter().any(|row| row["table"] == table);
+        let named = self.about.output.clone();
+        let usual = || Some("output".to_owned()).filter(|table| has(table));
+        let table = named.or_else(usual).or_else(|| rows.last().and_then(table_of));
+        let mut values: Vec<Value> = rows
+            .iter()
+            .filter(|row| table_of(row) == table)
+            .map(|row| row["value"].clone())
+            .collect();
+        match values.len() {
+            0 => Value::Null,
+            1 => values.remove(0),
+            _ => Value::Array(values),
+        }
+    }
+
+    fn event(&mut self, mut event: Value) {
+        let at = now_ms();
+        event["runId"] = self.run.as_str().into();
+        event["timestampMs"] = at.into();
+        self.gathered.push(tables::add_event(&self.run, self.next_event, at, &event));
+        self.next_event += 1;
+    }
+
+    /// The end, and what is to be kept with it.
+    fn ended(mut self, end: End) -> (End, Vec<Statement>) {
+        let at = now_ms();
+        let statement = match &end {
+            End::Finished(output) => {
+                self.event(json!({ "type": "RunFinished" }));
+                tables::end_run(&self.run, RunStatus::Finished, at, Some(output), None)
+            }
+            End::Failed(error) => {
+                self.event(json!({ "type": "RunFailed", "error": error }));
+                self.gathered.push(tables::cancel_tasks(&self.run, at));
+                tables::end_run(&self.run, RunStatus::Failed, at, None, Some(error))
+            }
+        };
+        self.gathered.push(statement);
+        (end, self.gathered)
+    }
+}
+
+/// What came of looking for something to begin.
+enum Round {
+    /// Something was done at once: there may be more.
+    Again,
+    /// There is nothing more to begin now.
+    Wait,
+    /// The run has ended.
+    Ended(End),
+}
+
+/// What the author is told of a task that is done.
+fn told(key: &Key, row: &TaskRow) -> Option<Value> {
+    let (table, value) = (row.table.as_ref()?, row.output.as_ref()?);
+    Some(json!({ "table": table, "node": key.node, "iteration": key.iteration, "value": value }))
+}
+
+/// The name of a loop without the iterations of those around.
+fn plain_name(name: &str) -> String {
+    name.split("@@").next().unwrap_or(name).to_owned()
+}
+
+/// Why nothing can be done though not all is done.
+fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
+    let known: Vec<&str> = graph.tasks().iter().map(|task| task.id.as_str()).collect();
+    let mut told = Vec::new();
+    let mut frames = Vec::new();
+    for (task, missing) in blocked {
+        let missing = missing.iter().map(|id| {
+            let others = known.iter().copied().filter(|known| *known != task.id);
+            match crate::graph::nearest(id, others) {
+                Some(meant) => format!("\"{id}\", which is no task — did you mean \"{meant}\"?"),
+                None => format!("\"{id}\", which is no task"),
+            }
+        });
+        let missing = missing.collect::<Vec<_>>().join(" and ");
+        told.push(format!("task \"{}\" waits for {missing}", task.id));
+        frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+    }
+    if told.is_empty() {
+        told.push("nothing is left that could be done, and not all is done".to_owned());
+    }
+    Trouble { frames, ..Trouble::new("WORKFLOW_INVALID", told.join("; ")) }
+}
+
+/// What the schedule knows of a task.
+const fn phase_of(status: TaskStatus) -> Phase {
+    match status {
+        TaskStatus::Running | TaskStatus::Retrying => Phase::Running,
+        TaskStatus::WaitingApproval | TaskStatus::WaitingEvent | TaskStatus::WaitingTimer => {
+            Phase::Waiting
+        }
+        TaskStatus::Finished | TaskStatus::Skipped => Phase::Done,
+        TaskStatus::Failed | TaskStatus::Cancelled => Phase::Failed,
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,197 @@
+//! Tasks begin, and end: what is kept of them, and what follows from a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_api::TaskStatus;
+
+use super::{Attempt, Drive, now_ms, phase_of, told};
+use crate::engine::attempt::{Trouble, attempt};
+use crate::engine::author::lock;
+use crate::engine::prepare::at;
+use crate::engine::tables::{self, TaskRow};
+use crate::graph::{Task, Timer, Work};
+use crate::schedule::Key;
+
+impl Drive {
+    /// Begins a task; whether it was done at once.
+    pub(super) fn begin(&mut self, key: &Key, task: &Task) -> bool {
+        let place = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        let row = self.tasks.entry(key.clone()).or_insert_with(|| TaskRow {
+            kind: task.work.kind().to_owned(),
+            label: task.name().to_owned(),
+            status: TaskStatus::Retrying,
+            attempts: 0,
+            executions: 0,
+            place,
+            table: task.output.as_ref().map(|output| output.table.clone()),
+            output: None,
+            error: None,
+            meta: Value::Object(task.meta.clone()),
+            wake_at: None,
+            started_at: now_ms(),
+            finished_at: None,
+        });
+        // A try that a crash ended is the same try.
+        if row.status != TaskStatus::Running {
+            row.attempts += 1;
+        }
+        row.executions += 1;
+        row.wake_at = None;
+        row.status = match &task.work {
+            Work::Approval(_) => TaskStatus::WaitingApproval,
+            Work::Event(_) => TaskStatus::WaitingEvent,
+            Work::Timer(_) => TaskStatus::WaitingTimer,
+            _ => TaskStatus::Running,
+        };
+        let limit = |limit: Duration| {
+            now_ms().saturating_add(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
+        };
+        row.wake_at = match &task.work {
+            Work::Timer(Timer::After(length)) => Some(limit(*length)),
+            Work::Timer(Timer::Until(at)) => Some(*at),
+            Work::Approval(_) | Work::Event(_) => task.timeout.map(limit),
+            _ => None,
+        };
+        let (status, attempts) = (row.status, row.attempts);
+        self.phases.insert(key.clone(), phase_of(status));
+        self.event(json!({
+            "type": if status.is_waiting() { "NodeWaiting" } else { "NodeStarted" },
+            "nodeId": key.node, "iteration": key.iteration, "attempt": attempts,
+            "label": task.name(), "status": status,
+        }));
+        match &task.work {
+            Work::Static(value) => {
+                self.finish(key, task, value.clone());
+                return true;
+            }
+            Work::Sandbox(_) => {
+                let message = format!("{}<Sandbox> cannot be executed yet", at(task));
+                self.fail(key, task, Trouble::new("SANDBOX_EXECUTION_FAILED", message));
+                return true;
+            }
+            Work::Subflow { .. } => {
+                let message = format!("{}<Subflow> cannot be executed yet", at(task));
+                self.fail(key, task, Trouble::new("UNSUPPORTED", message));
+                return true;
+            }
+            Work::Compute { .. } | Work::Agent { .. } => {
+                self.keep(key);
+                self.to_begin.push((key.clone(), task.clone()));
+            }
+            Work::Approval(_) | Work::Event(_) | Work::Timer(_) => {
+                // An answer may be here already.
+                self.has_new_waits = true;
+                self.keep(key);
+            }
+        }
+        false
+    }
+
+    /// A try of a task that is to be done.
+    pub(super) fn attempt(&self, key: Key, task: Task) -> Attempt {
+        let (author, run) = (Arc::clone(&self.author), self.run.clone());
+        Box::pin(async move {
+            let result = attempt(&author, &run, &task).await;
+            (key, result)
+        })
+    }
+
+    /// A try has ended.
+    pub(super) fn take_outcome(&mut self, key: Key, result: Result<Value, Trouble>) {
+        let Some(task) = self.rendered_task(&key) else {
+            // The rendering has it no more; what it gave is kept all the same.
+            self.orphaned(&key, result);
+            return;
+        };
+        match result {
+            Ok(value) => self.finish(&key, &task, value),
+            Err(trouble) => self.fail(&key, &task, trouble),
+        }
+    }
+
+    /// A task gave something.
+    pub(super) fn finish(&mut self, key: &Key, task: &Task, value: Value) {
+        if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
+            && let Err(told) = self.inner.schemas.check(schema, &value)
+        {
+            let message = format!(
+                "{}task \"{}\" gave something else than its output: {told}",
+                at(task),
+                task.id
+            );
+            let trouble = Trouble::new("INVALID_OUTPUT", message);
+            // An agent may answer better when it is asked again.
+            let is_agent = matches!(task.work, Work::Agent { .. });
+            let trouble = if is_agent { trouble.retryable() } else { trouble };
+            self.fail(key, task, trouble);
+            return;
+        }
+        self.done(key, TaskStatus::Finished, Some(value));
+    }
+
+    /// A task is done, with what it gave or without.
+    pub(super) fn done(&mut self, key: &Key, status: TaskStatus, output: Option<Value>) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        row.status = status;
+        row.output = output;
+        row.error = None;
+        row.wake_at = None;
+        row.finished_at = Some(now_ms());
+        let attempt = row.attempts;
+        if let Some(told) = told(key, row) {
+            self.is_stale |= row.table.as_ref().is_some_and(|table| self.read.contains(table));
+            lock(&self.journal).rows.push(told);
+        }
+        self.phases.insert(key.clone(), phase_of(status));
+        self.keep(key);
+        let kind = if status == TaskStatus::Skipped { "NodeSkipped" } else { "NodeFinished" };
+        self.event(json!({
+            "type": kind, "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
+        }));
+    }
+
+    /// A try of a task failed: it is tried again, or has failed for good.
+    pub(super) fn fail(&mut self, key: &Key, task: &Task, trouble: Trouble) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        let pause = task.retry.pause(row.attempts).filter(|_| trouble.is_retryable);
+        row.error = Some(trouble.to_json());
+        let attempt = row.attempts;
+        match pause {
+            Some(pause) => {
+                let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+                row.status = TaskStatus::Retrying;
+                row.wake_at = Some(now_ms().saturating_add(pause));
+            }
+            None => {
+                row.status = TaskStatus::Failed;
+                row.wake_at = None;
+                row.finished_at = Some(now_ms());
+            }
+        }
+        let status = row.status;
+        self.phases.insert(key.clone(), phase_of(status));
+        self.keep(key);
+        let kind = if status == TaskStatus::Failed { "NodeFailed" } else { "NodeRetrying" };
+        self.event(json!({
+            "type": kind, "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
+            "error": trouble.to_json(),
+        }));
+    }
+
+    /// A try has ended whose task the rendering has no more.
+    fn orphaned(&mut self, key: &Key, result: Result<Value, Trouble>) {
+        match result {
+            Ok(value) => self.done(key, TaskStatus::Finished, Some(value)),
+            Err(_) => self.done(key, TaskStatus::Skipped, None),
+        }
+    }
+
+    /// Keeps a task as it is now, with the next commit.
+    pub(super) fn keep(&mut self, key: &Key) {
+        if let Some(row) = self.tasks.get(key) {
+            self.gathered.push(tables::keep_task(&self.run, key, row));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What comes from outside: decisions, signals and time.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_api::TaskStatus;
+use stockade_durable::Failure;
+
+use super::{Drive, LONGEST_WAIT, now_ms};
+use crate::engine::attempt::Trouble;
+use crate::engine::rows::{self, Answer};
+use crate::engine::tables;
+use crate::graph::{Event, OnDeny, OnTimeout, Task, Work};
+use crate::schedule::Key;
+
+impl Drive {
+    /// Takes the decisions and signals that came.
+    pub(super) async fn take_answers(&mut self) -> Result<(), Failure> {
+        let waits = self.waiting_tasks();
+        self.has_new_waits = false;
+        if waits.is_empty() {
+            return Ok(());
+        }
+        let mut answers = rows::answers(self.inner.store(), &self.run).await?;
+        for (key, task) in waits {
+            let found = answers.iter().position(|answer| answers_to(answer, &key, &task));
+            let Some(answer) = found.map(|found| answers.remove(found)) else { continue };
+            self.gathered.push(tables::use_answer(answer.seq, &key));
+            match &task.work {
+                Work::Approval(approval) => {
+                    self.decided(&key, &task, approval.on_deny, answer.payload);
+                }
+                _ => self.finish(&key, &task, answer.payload),
+            }
+        }
+        Ok(())
+    }
+
+    fn decided(&mut self, key: &Key, task: &Task, on_deny: OnDeny, decision: Value) {
+        let is_approved = decision["approved"] == true;
+        let kind = if is_approved { "ApprovalGranted" } else { "ApprovalDenied" };
+        self.event(json!({ "type": kind, "nodeId": key.node, "iteration": key.iteration }));
+        match on_deny {
+            OnDeny::Fail if !is_approved => {
+                let note = decision["note"].as_str().map(|note| format!(": {note}"));
+                let message = format!("\"{}\" was denied{}", task.name(), note.unwrap_or_default());
+                self.fail(key, task, Trouble::new("APPROVAL_DENIED", message));
+            }
+            OnDeny::Skip if !is_approved => self.done(key, TaskStatus::Skipped, None),
+            _ => self.finish(key, task, decision),
+        }
+    }
+
+    /// Takes note of what was waited for and whose time has come.
+    pub(super) fn take_times(&mut self) {
+        let now = now_ms();
+        let is_due = |wake_at: Option<i64>| wake_at.is_some_and(|at| at <= now);
+        let due: Vec<(Key, TaskStatus)> = self
+            .tasks
+            .iter()
+            .filter(|(_, row)| row.finished_at.is_none() && is_due(row.wake_at))
+            .map(|(key, row)| (key.clone(), row.status))
+            .collect();
+        for (key, status) in due {
+            match status {
+                // It can begin again.
+                TaskStatus::Retrying => drop(self.phases.remove(&key)),
+                TaskStatus::WaitingTimer => {
+                    self.done(&key, TaskStatus::Finished, Some(json!({ "firedAtMs": now })));
+                }
+                TaskStatus::WaitingApproval | TaskStatus::WaitingEvent => self.late(&key),
+                _ => {}
+            }
+        }
+    }
+
+    /// What was waited for did not come in time.
+    fn late(&mut self, key: &Key) {
+        let Some(task) = self.rendered_task(key) else { return };
+        let on_timeout = match &task.work {
+            Work::Event(Event { on_timeout, .. }) => *on_timeout,
+            _ => OnTimeout::Fail,
+        };
+        match on_timeout {
+            OnTimeout::Fail => {
+                let message = format!("what \"{}\" waits for did not come in time", task.name());
+                self.fail(key, &task, Trouble::new("TASK_TIMEOUT", message));
+            }
+            OnTimeout::Continue => self.done(key, TaskStatus::Finished, None),
+            OnTimeout::Skip => self.done(key, TaskStatus::Skipped, None),
+        }
+    }
+
+    /// How long until something is due.
+    pub(super) fn next_time(&self) -> Duration {
+        let open = self.tasks.values().filter(|row| row.finished_at.is_none());
+        let next = open.filter_map(|row| row.wake_at).min();
+        let left = next.map(|at| u64::try_from(at.saturating_sub(now_ms())).unwrap_or(0));
+        left.map_or(LONGEST_WAIT, |left| Duration::from_millis(left).min(LONGEST_WAIT))
+    }
+
+    /// The tasks that wait for a decision or a signal.
+    fn waiting_tasks(&self) -> Vec<(Key, Task)> {
+        let mut found: Vec<(Key, Task)> = self
+            .tasks
+            .iter()
+            .filter(|(_, row)| {
+                matches!(row.status, TaskStatus::WaitingApproval | TaskStatus::WaitingEvent)
+            })
+            .filter_map(|(key, _)| Some((key.clone(), self.rendered_task(key)?)))
+            .collect();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found
+    }
+
+    /// A task as the last rendering has it.
+    pub(super) fn rendered_task(&self, key: &Key) -> Option<Task> {
+        let id = key.node.split("@@").next().unwrap_or(&key.node);
+        self.graph.tasks().into_iter().find(|task| task.id == id).cloned()
+    }
+}
+
+/// Whether an answer is for a task.
+fn answers_to(answer: &Answer, key: &Key, task: &Task) -> bool {
+    match &task.work {
+        Work::Approval(_) => answer.kind == "approval" && answer.name == key.node,
+        Work::Event(event) => {
+            answer.kind == "signal"
+                && answer.name == event.name
+                && (event.correlation.is_none() || event.correlation == answer.correlation)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,105 @@
+//! The engine: starts runs, finds them again, tells of them, and passes decisions and signals on.
+//!
+//! Reading order: `operations` (what can be asked for), `run` (a run as a durable workflow), `drive`
+//! (what it does), `author` (whom it asks), then `tables` and `rows` (what is kept).
+
+mod attempt;
+mod author;
+mod drive;
+mod operations;
+mod output;
+mod prepare;
+mod problem;
+mod rows;
+mod run;
+mod tables;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stockade_core::Problem;
+use stockade_durable::{Engine, Store};
+
+use author::{Author, lock};
+use output::Schemas;
+
+pub use prepare::preview;
+pub use tables::MIGRATIONS;
+
+/// The version of the durable workflows, not of the program. It is raised only with a change that
+/// an older run cannot go on with.
+const VERSION: &str = "1";
+
+/// What an engine is configured with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Names this process among those that share a store; the same name again takes over what the
+    /// last one left. It is not that of another engine on the same store.
+    pub executor_id: String,
+    /// A command and its first arguments that run [`crate::authoring::process`].
+    pub program: Vec<OsString>,
+}
+
+/// Does runs: [`stockade_api::Workflows`]. Its clones are the same engine.
+#[derive(Debug, Clone)]
+pub struct Workflows {
+    engine: Engine,
+    inner: Arc<Inner>,
+}
+
+/// What runs share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    store: Arc<dyn Store>,
+    options: Options,
+    schemas: Schemas,
+    /// Authors whose realm is loaded, for runs that begin at once.
+    prepared: Mutex<HashMap<String, Author>>,
+}
+
+impl Inner {
+    fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    fn take_prepared(&self, run: &str) -> Option<Author> {
+        lock(&self.prepared).remove(run)
+    }
+}
+
+impl Workflows {
+    /// An engine on a store that has [`MIGRATIONS`]. Goes on with what another one left.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, Problem> {
+        let executor = options.executor_id.clone();
+        let (schemas, prepared) = (Schemas::default(), Mutex::default());
+        let inner = Arc::new(Inner { store: Arc::clone(&store), options, schemas, prepared });
+        let builder = Engine::builder(store)
+            .executor_id(executor)
+            .application_version(VERSION.to_owned())
+            // A run keeps what it did in rows of its own.
+            .max_recovery_attempts(u32::MAX);
+        let engine = run::register(builder, &inner).launch().await.map_err(problem::of_store)?;
+        Ok(Self { engine, inner })
+    }
+
+    /// Changes when something happens in a run, whichever.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.engine.subscribe(tables::TOPIC)
+    }
+
+    /// How many runs are under way in this process.
+    pub fn running(&self) -> u64 {
+        self.engine.running()
+    }
+
+    /// Takes nothing new, and leaves what is under way to the next one.
+    pub async fn shutdown(&self, deadline: Duration) {
+        // What does not end in time is taken over.
+        let _ = self.engine.shutdown(deadline).await;
+    }
+}

@@ -1,0 +1,295 @@
+//! What can be asked for, each operation once: whose run it is, then what is to be done.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stockade_api::{
+    Caller, Decide, Done, Follow, Followed, Inspection, ListRuns, Result, ResumeRun, Run, RunById,
+    RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
+};
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_durable::{StartOptions, Statement, Status};
+
+use super::author::{Author, lock};
+use super::drive::now_ms;
+use super::prepare::{executable, prepared};
+use super::problem::{changed, of_store, taken};
+use super::rows::{self, RunRow};
+use super::{Workflows, run, tables};
+
+/// The longest id of a run, in bytes.
+const MAX_ID_BYTES: usize = 128;
+/// How many events are told at once.
+const EVENTS_AT_ONCE: u32 = 1_000;
+/// The longest that somebody who follows a run is kept waiting.
+const LONGEST_FOLLOWED: Duration = Duration::from_secs(30);
+
+#[async_trait]
+impl stockade_api::Workflows for Workflows {
+    async fn up(&self, caller: &Caller, request: Up) -> Result<Run> {
+        let id = match request.run_id {
+            Some(id) => checked_id(id)?,
+            None => uuid::Uuid::now_v7().simple().to_string(),
+        };
+        if let Some(known) = rows::run(self.inner.store(), &id).await.map_err(of_store)? {
+            // Asked for again by whoever did not hear the answer.
+            let is_same =
+                known.idempotency_key.is_some() && known.idempotency_key == caller.idempotency_key;
+            return if is_same {
+                self.own(caller, &id).await.map(|row| row.run)
+            } else {
+                Err(taken(&id))
+            };
+        }
+        let program = self.inner.options.program.clone();
+        let environment = &request.environment;
+        let (author, view) =
+            prepared(program, &request.file, &id, &request.input, environment, &self.inner.schemas)
+                .await?;
+        executable(&view.graph)?;
+        let file = std::path::absolute(&request.file).unwrap_or_else(|_| request.file.clone());
+        let (hash, program) = kept_program(&author)?;
+        let now = now_ms();
+        let name = view.graph.name.as_str();
+        let started =
+            json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
+        let with = vec![
+            program,
+            Statement::new(
+                "INSERT INTO runs (id, owner_id, generation, name, file, program, status, \
+                 input, environment, max_concurrency, idempotency_key, created_at, updated_at) \
+                 VALUES (?1, ?2, 1, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?10)",
+                vec![
+                    id.as_str().into(),
+                    caller.owner.as_str().into(),
+                    name.into(),
+                    file.display().to_string().into(),
+                    hash.into(),
+                    request.input.to_string().into(),
+                    json!(environment).to_string().into(),
+                    request.max_concurrency.into(),
+                    caller.idempotency_key.clone().into(),
+                    now.into(),
+                ],
+            ),
+            tables::add_event(&id, 0, now, &started),
+        ];
+        lock(&self.inner.prepared).insert(id.clone(), author);
+        let started = self.start(&caller.owner, &id, 1, with).await;
+        if started.is_err() {
+            drop(self.inner.take_prepared(&id));
+        }
+        started?;
+        Ok(self.own(caller, &id).await?.run)
+    }
+
+    async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
+        Ok(self.own(caller, &request.id).await?.run)
+    }
+
+    async fn runs(&self, caller: &Caller, request: ListRuns) -> Result<Vec<Run>> {
+        let owner = caller.owner.as_str();
+        rows::list(self.inner.store(), owner, request.limit).await.map_err(of_store)
+    }
+
+    async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
+        let run = self.own(caller, &request.id).await?.run;
+        Ok(Inspection { run, tasks: self.tasks(&request.id).await? })
+    }
+
+    async fn follow(&self, caller: &Caller, request: Follow) -> Result<Followed> {
+        let longest = Duration::from_millis(request.wait_ms.into()).min(LONGEST_FOLLOWED);
+        let deadline = tokio::time::Instant::now() + longest;
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            // In this order: the run is not older than its events.
+            let events =
+                rows::events(self.inner.store(), &request.id, request.from, EVENTS_AT_ONCE).await;
+            let events = events.map_err(of_store)?;
+            let run = self.own(caller, &request.id).await?.run;
+            let is_news = !events.is_empty() || run.status.is_terminal();
+            if is_news || tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+                let next = events.last().map_or(request.from, |(seq, _)| seq + 1);
+                let events = events.into_iter().map(|(_, event)| event).collect();
+                return Ok(Followed { run, events, next });
+            }
+        }
+    }
+
+    async fn resume_run(&self, caller: &Caller, request: ResumeRun) -> Result<Run> {
+        let row = self.own(caller, &request.id).await?;
+        let (run, id) = (row.run, request.id.as_str());
+        if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
+            return Ok(run);
+        }
+        let program = self.inner.options.program.clone();
+        let (file, schemas) = (PathBuf::from(&run.file), &self.inner.schemas);
+        let (author, view) =
+            prepared(program, &file, id, &run.input, &row.environment, schemas).await?;
+        let (hash, program) = kept_program(&author)?;
+        if hash != run.program && !request.accept_changes {
+            return Err(changed(&run));
+        }
+        executable(&view.graph)?;
+        let (now, next) = (now_ms(), row.generation + 1);
+        let with = vec![
+            program,
+            Statement::new(
+                "UPDATE runs SET status = 'running', generation = ?2, program = ?3, \
+                 error = NULL, finished_at = NULL, updated_at = ?4 \
+                 WHERE id = ?1 AND generation = ?2 - 1 AND finished_at IS NOT NULL",
+                vec![id.into(), next.into(), hash.into(), now.into()],
+            )
+            .expecting(1)
+            .touching(tables::TOPIC),
+            Statement::new(
+                "UPDATE run_tasks SET status = 'retrying', attempts = 0, wake_at = 0, \
+                 error = NULL, finished_at = NULL \
+                 WHERE run_id = ?1 AND status NOT IN ('finished', 'skipped')",
+                vec![id.into()],
+            ),
+        ];
+        self.start(&caller.owner, id, next, with).await?;
+        Ok(self.own(caller, id).await?.run)
+    }
+
+    async fn cancel_run(&self, caller: &Caller, request: RunById) -> Result<Run> {
+        let RunRow { run, generation, .. } = self.own(caller, &request.id).await?;
+        if run.status.is_terminal() {
+            return Ok(run);
+        }
+        let id = run.id.as_str();
+        let workflow = run::workflow_id(id, generation).map_err(of_store)?;
+        self.engine.cancel(&workflow).await.map_err(of_store)?;
+        let ended = self.engine.info(&workflow).await.map_err(of_store)?;
+        if ended.is_some_and(|info| info.status == Status::Cancelled) {
+            let now = now_ms();
+            let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
+            let statements = vec![
+                tables::cancel_tasks(id, now),
+                tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
+            ];
+            self.inner.store.execute(statements).await.map_err(of_store)?;
+        }
+        Ok(self.own(caller, id).await?.run)
+    }
+
+    async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
+        let id = self.own(caller, &request.id).await?.run.id;
+        waits_for_decision(&id, &request.task, &self.tasks(&id).await?)?;
+        let now = now_ms();
+        let decided_at = jiff::Timestamp::from_millisecond(now).map(|at| at.to_string()).ok();
+        let decision = json!({
+            "approved": request.approved, "note": request.note,
+            "decidedBy": caller.owner.as_str(), "decidedAt": decided_at,
+        });
+        self.answer(&id, "approval", &request.task, None, &decision).await
+    }
+
+    async fn signal(&self, caller: &Caller, request: SendSignal) -> Result<Done> {
+        let run = self.own(caller, &request.id).await?.run;
+        if run.status.is_terminal() {
+            let message = format!("run {} has ended: it is {}", run.id, run.status.as_str());
+            return Err(Problem::new(Code::InvalidState, message));
+        }
+        let SendSignal { name, correlation, payload, .. } = request;
+        self.answer(&run.id, "signal", &name, correlation, &payload).await
+    }
+}
+
+impl Workflows {
+    /// A run of the caller's.
+    async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
+        let found = rows::own(self.inner.store(), caller.owner.as_str(), id).await;
+        let found = found.map_err(of_store)?;
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
+    }
+
+    async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
+        rows::tasks(self.inner.store(), id).await.map_err(of_store)
+    }
+
+    async fn start(
+        &self,
+        owner: &OwnerId,
+        id: &str,
+        generation: i64,
+        with: Vec<Statement>,
+    ) -> Result<()> {
+        let options = StartOptions {
+            id: Some(run::workflow_id(id, generation).map_err(of_store)?),
+            owner: Some(owner.as_str().to_owned()),
+            with,
+            ..StartOptions::default()
+        };
+        let input = run::Input { run: id.to_owned() };
+        self.engine.start(run::NAME, &input, options).await.map_err(of_store)?;
+        Ok(())
+    }
+
+    async fn answer(
+        &self,
+        id: &str,
+        kind: &str,
+        name: &str,
+        correlation: Option<String>,
+        payload: &Value,
+    ) -> Result<Done> {
+        let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let parameters = vec![
+            id.into(),
+            kind.into(),
+            name.into(),
+            correlation.into(),
+            payload.to_string().into(),
+            now_ms().into(),
+        ];
+        let statement = Statement::new(sql, parameters).touching(tables::ANSWERS);
+        self.inner.store.execute(vec![statement]).await.map_err(of_store)?;
+        Ok(Done {})
+    }
+}
+
+/// The hash of an author's program, and what keeps it.
+fn kept_program(author: &Author) -> Result<(String, Statement)> {
+    let sources = author.sources();
+    let hash = sources.hash();
+    let text = serde_json::to_string(sources)
+        .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+    let sql = "INSERT INTO run_programs VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    let statement = Statement::new(sql, vec![hash.as_str().into(), text.into()]);
+    Ok((hash, statement))
+}
+
+fn waits_for_decision(run: &str, task: &str, tasks: &[TaskInfo]) -> Result<()> {
+    let waits = |task: &&TaskInfo| task.status == TaskStatus::WaitingApproval;
+    let Some(found) = tasks.iter().rev().find(|known| known.id == task) else {
+        let waiting: Vec<_> = tasks.iter().filter(waits).map(|task| task.id.as_str()).collect();
+        let problem =
+            Problem::new(Code::NotFound, format!("run {run} has come to no approval \"{task}\""));
+        return Err(match waiting.as_slice() {
+            [] => problem.because("nothing of it waits for a decision"),
+            some => problem.because(format!("these wait for a decision: {}", some.join(", "))),
+        });
+    };
+    if waits(&found) {
+        return Ok(());
+    }
+    let message = format!("\"{task}\" of run {run} does not wait for a decision");
+    let problem = Problem::new(Code::InvalidState, message);
+    Err(problem.because(format!("it is {}", found.status.as_str())))
+}
+
+fn checked_id(id: String) -> Result<String> {
+    let is_good = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {
+        return Ok(id);
+    }
+    let message = format!("{id:?} cannot be the id of a run");
+    let why = format!("it has 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`");
+    Err(Problem::new(Code::InvalidInput, message).because(why))
+}

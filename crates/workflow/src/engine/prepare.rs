@@ -1,0 +1,80 @@
+//! Loads a workflow file, and looks whether it can be run, before anything of it is.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use stockade_core::{Code, Problem};
+
+use super::author::{About, Author, Journal, View};
+use super::output::Schemas;
+use super::problem::of_author;
+use crate::graph::{Graph, Task, Work};
+
+/// What a workflow file would do with an input: the graph of its first rendering. `program` is a
+/// command and its first arguments that run [`crate::authoring::process`].
+///
+/// # Errors
+/// [`Code::InvalidInput`] for a file that is no workflow, or an input that it does not take.
+pub async fn preview(
+    program: Vec<OsString>,
+    file: &Path,
+    input: &Value,
+    environment: &BTreeMap<String, String>,
+) -> Result<Graph, Problem> {
+    let schemas = Schemas::default();
+    Ok(prepared(program, file, "preview", input, environment, &schemas).await?.1.graph)
+}
+
+/// An author whose workflow was opened, checked and rendered.
+pub(super) async fn prepared(
+    program: Vec<OsString>,
+    file: &Path,
+    run: &str,
+    input: &Value,
+    environment: &BTreeMap<String, String>,
+    schemas: &Schemas,
+) -> Result<(Author, View), Problem> {
+    let refused = |error| of_author(file, error);
+    let author = Author::load(program, file, environment.clone()).await.map_err(refused)?;
+    let journal = Arc::new(Mutex::new(Journal::new(run, input.clone())));
+    let About { input: schema, .. } = author.open(&journal).await.map_err(refused)?;
+    if let Some(schema) = schema
+        && let Err(told) = schemas.check(&schema, input)
+    {
+        let message = format!("the input is not what {} takes", file.display());
+        return Err(Problem::new(Code::InvalidInput, message).because(told));
+    }
+    let view = author.render(run).await.map_err(refused)?;
+    for task in view.graph.tasks() {
+        let schema = task.output.as_ref().and_then(|output| output.schema.as_ref());
+        if let Some(Err(told)) = schema.map(|schema| schemas.check_schema(schema)) {
+            let message = format!("{}the output of task \"{}\"", at(task), task.id);
+            return Err(Problem::new(Code::InvalidInput, message).because(told));
+        }
+    }
+    Ok((author, view))
+}
+
+/// Refuses what cannot be executed yet.
+pub(super) fn executable(graph: &Graph) -> Result<(), Problem> {
+    for task in graph.tasks() {
+        let what = match task.work {
+            Work::Sandbox(_) => "<Sandbox>",
+            Work::Subflow { .. } => "<Subflow>",
+            _ => continue,
+        };
+        if !task.is_skipped {
+            let message = format!("{}{what} \"{}\" cannot be executed yet", at(task), task.id);
+            return Err(Problem::new(Code::Unsupported, message));
+        }
+    }
+    Ok(())
+}
+
+/// The place of a task, to begin a message with.
+pub(super) fn at(task: &Task) -> String {
+    task.place.as_ref().map(|place| format!("{place} — ")).unwrap_or_default()
+}

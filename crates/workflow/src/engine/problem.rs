@@ -1,0 +1,65 @@
+//! What goes wrong, as it leaves the engine.
+
+use std::path::Path;
+
+use stockade_api::Run;
+use stockade_core::{Code, Problem};
+
+use crate::authoring::Error;
+
+/// A run of that id is there.
+pub(super) fn taken(id: &str) -> Problem {
+    Problem::new(Code::Conflict, format!("there is a run {id} already"))
+        .remedied_by(format!("stockade resume {id}"))
+}
+
+/// The file of a run is another.
+pub(super) fn changed(run: &Run) -> Problem {
+    let message = format!("{} says something else than when run {} began", run.file, run.id);
+    Problem::new(Code::Conflict, message)
+        .because("tasks that are finished are not done again, whatever they would do now")
+        .remedied_by(format!("stockade resume {} --accept-workflow-change", run.id))
+}
+
+/// The failure of an author, for whoever started a run.
+pub(super) fn of_author(file: &Path, error: Error) -> Problem {
+    let file = file.display();
+    match error {
+        Error::Start(why) => {
+            Problem::new(Code::LaunchFailed, "the process for workflow files cannot be started")
+                .because(why)
+        }
+        Error::Faults(faults) => {
+            let told = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            Problem::new(Code::InvalidInput, format!("{file} is no workflow that can be run"))
+                .because(told)
+        }
+        Error::Threw(failure) => {
+            let name = failure.name.as_deref().unwrap_or("Error");
+            let mut told = format!("{name}: {}", failure.message);
+            for frame in &failure.frames {
+                told.push_str(&format!("\n    {frame}"));
+            }
+            Problem::new(Code::InvalidInput, format!("{file} cannot be rendered")).because(told)
+        }
+        other => Problem::new(Code::LaunchFailed, format!("{file} cannot be loaded"))
+            .because(other.to_string()),
+    }
+}
+
+/// The failure of the store, or of the durable engine.
+pub(super) fn of_store(error: stockade_durable::Error) -> Problem {
+    use stockade_durable::Error as Durable;
+    let code = match &error {
+        Durable::Conflict { .. } => Code::Conflict,
+        Durable::NotFound { .. } => Code::NotFound,
+        Durable::Invalid { .. } | Durable::InvalidId { .. } => Code::InvalidInput,
+        Durable::Cancelled { .. } => Code::Cancelled,
+        Durable::ShuttingDown | Durable::Closed => Code::Unreachable,
+        Durable::NewerDatabase { .. }
+        | Durable::ForeignDatabase { .. }
+        | Durable::CorruptDatabase { .. } => Code::DatabaseInvalid,
+        _ => Code::Io,
+    };
+    Problem::new(code, error.to_string())
+}

@@ -1,0 +1,91 @@
+//! A run as a durable workflow: whoever holds it does it, and it ends together with its rows.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stockade_api::RunStatus;
+use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
+
+use super::attempt::Trouble;
+use super::author::{Author, Journal};
+use super::drive::now_ms;
+use super::drive::{Drive, End};
+use super::rows;
+use super::{Inner, tables};
+
+/// The name of the durable workflow.
+pub(super) const NAME: &str = "workflow.run";
+
+/// What it is started with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Input {
+    /// The run.
+    pub(super) run: String,
+}
+
+/// The durable workflow of a run. One that ended and is taken up again is another.
+pub(super) fn workflow_id(
+    run: &str,
+    generation: i64,
+) -> Result<WorkflowId, stockade_durable::Error> {
+    WorkflowId::new(format!("run:{run}:{generation}"))
+}
+
+pub(super) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
+    let inner = Arc::clone(inner);
+    builder.workflow(NAME, move |context: Context, input: Input| {
+        let inner = Arc::clone(&inner);
+        async move { run(inner, context, input).await }
+    })
+}
+
+async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Result<Value, Failure> {
+    let prepared = inner.take_prepared(&run);
+    let (end, statements) = match begun(&inner, &context, &run, prepared).await? {
+        Ok(drive) => drive.go().await?,
+        Err(trouble) => {
+            let error = trouble.to_json();
+            let end = tables::end_run(&run, RunStatus::Failed, now_ms(), None, Some(&error));
+            (End::Failed(error), vec![end])
+        }
+    };
+    match end {
+        End::Finished(output) => {
+            context.finish_with(statements);
+            Ok(output)
+        }
+        End::Failed(error) => {
+            context.finish_with_on_failure(statements);
+            let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+            Err(Failure::new(text("code"), text("message")).with_details(error.clone()))
+        }
+    }
+}
+
+/// The run, ready to go on, with the author that was prepared for it or a new one.
+async fn begun(
+    inner: &Arc<Inner>,
+    context: &Context,
+    run: &str,
+    prepared: Option<Author>,
+) -> Result<Result<Drive, Trouble>, Failure> {
+    let store: &dyn Store = inner.store();
+    let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
+    let row = rows::run(store, run).await?.ok_or_else(lost)?;
+    let author = match prepared {
+        Some(author) => author,
+        None => {
+            let sources = rows::sources(store, &row.run.program).await?.ok_or_else(lost)?;
+            Author::new(inner.options.program.clone(), sources, row.environment)
+        }
+    };
+    let journal = Arc::new(std::sync::Mutex::new(Journal::new(run, row.run.input)));
+    let author = Arc::new(author);
+    let about = match author.open(&journal).await {
+        Ok(about) => about,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    let (inner, context) = (Arc::clone(inner), context.clone());
+    Ok(Ok(Drive::new(inner, context, author, journal, about, row.max_concurrency).await?))
+}

@@ -1,0 +1,205 @@
+//! What is kept of runs, and the statements that change it. Times are milliseconds since 1970; what
+//! is structured is JSON.
+
+use serde_json::Value as Json;
+use stockade_api::{RunStatus, TaskStatus};
+use stockade_durable::{Migration, Statement, Value};
+
+use crate::schedule::{Key, Turn};
+
+/// Wakes whoever watches runs.
+pub(crate) const TOPIC: &str = "workflows";
+
+/// Wakes runs that wait for an answer.
+pub(crate) const ANSWERS: &str = "workflow answers";
+
+/// The tables of the service and of workflows, in the one order in which databases get them. One
+/// that was released is never edited.
+pub const MIGRATIONS: &[Migration] = &[stockade_service::MIGRATIONS[0], TABLES];
+
+const TABLES: Migration = Migration {
+    number: 2,
+    name: "runs of workflows, their tasks and events",
+    sql: "
+CREATE TABLE run_programs (
+    hash TEXT PRIMARY KEY,
+    sources TEXT NOT NULL
+);
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY,
+    owner_id TEXT NOT NULL,
+    parent_id TEXT,
+    generation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    file TEXT NOT NULL,
+    program TEXT NOT NULL,
+    status TEXT NOT NULL,
+    input TEXT NOT NULL,
+    environment TEXT NOT NULL,
+    max_concurrency INTEGER,
+    idempotency_key TEXT,
+    output TEXT,
+    error TEXT,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    finished_at INTEGER
+);
+CREATE INDEX runs_owner_id ON runs (owner_id, created_at);
+CREATE TABLE run_tasks (
+    run_id TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    label TEXT NOT NULL,
+    status TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    executions INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    output_table TEXT,
+    output TEXT,
+    error TEXT,
+    meta TEXT NOT NULL,
+    wake_at INTEGER,
+    started_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    PRIMARY KEY (run_id, node_id, iteration)
+) WITHOUT ROWID;
+CREATE TABLE run_loops (
+    run_id TEXT NOT NULL,
+    loop_id TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    has_ended INTEGER NOT NULL,
+    PRIMARY KEY (run_id, loop_id)
+) WITHOUT ROWID;
+CREATE TABLE run_events (
+    run_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE run_answers (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    correlation TEXT,
+    payload TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    used_by TEXT
+);
+CREATE INDEX run_answers_run_id ON run_answers (run_id, seq);
+",
+};
+
+/// A task as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskRow {
+    pub(crate) kind: String,
+    pub(crate) label: String,
+    pub(crate) status: TaskStatus,
+    /// Tries that were begun and have ended, or are under way; a crash is no end of one.
+    pub(crate) attempts: u32,
+    /// How often its work was begun.
+    pub(crate) executions: u32,
+    /// Which task of the run began first, second and so on.
+    pub(crate) place: u32,
+    pub(crate) table: Option<String>,
+    pub(crate) output: Option<Json>,
+    pub(crate) error: Option<Json>,
+    pub(crate) meta: Json,
+    pub(crate) wake_at: Option<i64>,
+    pub(crate) started_at: i64,
+    pub(crate) finished_at: Option<i64>,
+}
+
+fn json(value: &Json) -> Value {
+    Value::Text(value.to_string())
+}
+
+/// Keeps a task as it is now.
+pub(crate) fn keep_task(run: &str, key: &Key, task: &TaskRow) -> Statement {
+    let sql = "INSERT INTO run_tasks (run_id, node_id, iteration, kind, label, status, \
+               attempts, executions, place, output_table, output, error, meta, wake_at, \
+               started_at, finished_at) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+               ON CONFLICT (run_id, node_id, iteration) DO UPDATE SET kind = excluded.kind, \
+               label = excluded.label, status = excluded.status, attempts = excluded.attempts, \
+               executions = excluded.executions, output_table = excluded.output_table, \
+               output = excluded.output, error = excluded.error, meta = excluded.meta, \
+               wake_at = excluded.wake_at, finished_at = excluded.finished_at";
+    let parameters = vec![
+        run.into(),
+        key.node.as_str().into(),
+        key.iteration.into(),
+        task.kind.as_str().into(),
+        task.label.as_str().into(),
+        task.status.as_str().into(),
+        task.attempts.into(),
+        task.executions.into(),
+        task.place.into(),
+        task.table.clone().into(),
+        task.output.as_ref().map(json).unwrap_or(Value::Null),
+        task.error.as_ref().map(json).unwrap_or(Value::Null),
+        json(&task.meta),
+        task.wake_at.into(),
+        task.started_at.into(),
+        task.finished_at.into(),
+    ];
+    Statement::new(sql, parameters)
+}
+
+/// Keeps where a loop is.
+pub(crate) fn keep_turn(run: &str, name: &str, turn: Turn) -> Statement {
+    let sql = "INSERT INTO run_loops VALUES (?1, ?2, ?3, ?4) \
+               ON CONFLICT (run_id, loop_id) DO UPDATE SET iteration = excluded.iteration, \
+               has_ended = excluded.has_ended";
+    let parameters = vec![run.into(), name.into(), turn.iteration.into(), turn.has_ended.into()];
+    Statement::new(sql, parameters)
+}
+
+/// Adds an event.
+pub(crate) fn add_event(run: &str, seq: i64, at: i64, event: &Json) -> Statement {
+    let sql = "INSERT INTO run_events VALUES (?1, ?2, ?3, ?4)";
+    Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).touching(TOPIC)
+}
+
+/// Remembers that an answer was used.
+pub(crate) fn use_answer(seq: i64, by: &Key) -> Statement {
+    let sql = "UPDATE run_answers SET used_by = ?2 WHERE seq = ?1 AND used_by IS NULL";
+    Statement::new(sql, vec![seq.into(), by.to_string().into()]).expecting(1)
+}
+
+/// Changes where a run is, unless it has ended.
+pub(crate) fn move_run(run: &str, status: RunStatus, at: i64) -> Statement {
+    let sql = "UPDATE runs SET status = ?2, updated_at = ?3 \
+               WHERE id = ?1 AND finished_at IS NULL";
+    Statement::new(sql, vec![run.into(), status.as_str().into(), at.into()]).touching(TOPIC)
+}
+
+/// Ends a run.
+pub(crate) fn end_run(
+    run: &str,
+    status: RunStatus,
+    at: i64,
+    output: Option<&Json>,
+    error: Option<&Json>,
+) -> Statement {
+    let sql = "UPDATE runs SET status = ?2, updated_at = ?3, finished_at = ?3, \
+               output = ?4, error = ?5 WHERE id = ?1";
+    let parameters = vec![
+        run.into(),
+        status.as_str().into(),
+        at.into(),
+        output.map(json).unwrap_or(Value::Null),
+        error.map(json).unwrap_or(Value::Null),
+    ];
+    Statement::new(sql, parameters).touching(TOPIC)
+}
+
+/// Ends what a cancelled run was about.
+pub(crate) fn cancel_tasks(run: &str, at: i64) -> Statement {
+    let sql = "UPDATE run_tasks SET status = 'cancelled', finished_at = ?2 \
+               WHERE run_id = ?1 AND finished_at IS NULL";
+    Statement::new(sql, vec![run.into(), at.into()])
+}

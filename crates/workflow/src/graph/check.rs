@@ -1,0 +1,161 @@
+//! What no run could ever do: two tasks under one id, tasks that wait for each other.
+
+use std::collections::HashMap;
+
+use super::{Fault, Graph, Node, Order, Place};
+
+/// Looks at a whole workflow.
+///
+/// # Errors
+/// Ids that are given twice, and tasks that wait for themselves by way of others.
+pub fn check(graph: &Graph) -> Result<(), Vec<Fault>> {
+    let mut faults = duplicates(graph);
+    if faults.is_empty() {
+        faults.extend(cycle(graph));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+fn duplicates(graph: &Graph) -> Vec<Fault> {
+    let mut found = Vec::new();
+    for node in &graph.body {
+        node.visit(&mut |node| match node {
+            Node::Task(task) => found.push(("tasks", task.id.as_str(), task.place.as_ref())),
+            Node::Loop(repeated) => {
+                found.push(("loops", repeated.id.as_str(), repeated.place.as_ref()));
+            }
+            Node::Group(_) => {}
+        });
+    }
+    let mut known: HashMap<(&str, &str), Option<&Place>> = HashMap::new();
+    let mut faults = Vec::new();
+    for (what, id, place) in found {
+        let Some(first) = known.get(&(what, id)) else {
+            known.insert((what, id), place);
+            continue;
+        };
+        let first = first.map(|first| format!(", the first at {first}")).unwrap_or_default();
+        let message = format!("two {what} have the id \"{id}\"{first}");
+        faults.push(Fault { place: place.cloned(), message });
+    }
+    faults
+}
+
+/// What waits for what: tasks by their ids, and the beginning and end of each group.
+#[derive(Default)]
+struct Waits<'a> {
+    /// The tasks, where a point is one.
+    names: Vec<Option<&'a str>>,
+    places: Vec<Option<&'a Place>>,
+    /// The points that come before each.
+    before: Vec<Vec<usize>>,
+    tasks: HashMap<&'a str, usize>,
+}
+
+impl<'a> Waits<'a> {
+    fn point(&mut self, name: Option<&'a str>, place: Option<&'a Place>) -> usize {
+        self.names.push(name);
+        self.places.push(place);
+        self.before.push(Vec::new());
+        self.names.len() - 1
+    }
+
+    /// Adds a node that comes after a point; the point that comes after it.
+    fn add(&mut self, node: &'a Node, after: usize) -> usize {
+        match node {
+            Node::Task(task) => {
+                let point = self.point(Some(&task.id), task.place.as_ref());
+                self.before[point].push(after);
+                self.tasks.insert(&task.id, point);
+                point
+            }
+            Node::Group(group) if group.order == Order::Sequence => {
+                self.sequence(&group.children, after)
+            }
+            Node::Group(group) => {
+                let ends: Vec<_> =
+                    group.children.iter().map(|child| self.add(child, after)).collect();
+                let end = self.point(None, None);
+                self.before[end] = ends;
+                self.before[end].push(after);
+                end
+            }
+            Node::Loop(repeated) => self.sequence(&repeated.children, after),
+        }
+    }
+
+    fn sequence(&mut self, nodes: &'a [Node], after: usize) -> usize {
+        nodes.iter().fold(after, |after, node| self.add(node, after))
+    }
+}
+
+/// The first tasks found that wait for each other.
+fn cycle(graph: &Graph) -> Option<Fault> {
+    let mut waits = Waits::default();
+    let start = waits.point(None, None);
+    waits.sequence(&graph.body, start);
+    for task in graph.tasks() {
+        let point = waits.tasks[task.id.as_str()];
+        for id in &task.after {
+            if let Some(other) = waits.tasks.get(id.as_str()) {
+                waits.before[point].push(*other);
+            }
+        }
+    }
+    let path = round(&waits.before)?;
+    let names: Vec<&str> = path.iter().filter_map(|point| waits.names[*point]).collect();
+    let place = path.iter().find_map(|point| waits.places[*point]).cloned();
+    let message = match names.as_slice() {
+        [only] => format!("task \"{only}\" waits for itself"),
+        [first, .., last] => {
+            let way = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
+            let way = way.join(" waits for ");
+            let end = if first == last { "" } else { ", which waits for the first" };
+            format!("tasks wait for each other: {way}{end}")
+        }
+        [] => "tasks wait for each other".to_owned(),
+    };
+    Some(Fault { place, message })
+}
+
+/// A way along the edges that comes back to where it began.
+fn round(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Seen {
+        Never,
+        OnTheWay,
+        Done,
+    }
+    let mut seen = vec![Seen::Never; edges.len()];
+    for start in 0..edges.len() {
+        if seen[start] != Seen::Never {
+            continue;
+        }
+        // The way from the start, with the next edge of each point on it. Not by recursion: a
+        // sequence of many tasks is a long way.
+        let mut way = vec![(start, 0)];
+        seen[start] = Seen::OnTheWay;
+        while let Some((point, edge)) = way.last_mut() {
+            let Some(next) = edges[*point].get(*edge).copied() else {
+                seen[*point] = Seen::Done;
+                way.pop();
+                continue;
+            };
+            *edge += 1;
+            match seen[next] {
+                Seen::Done => {}
+                Seen::Never => {
+                    seen[next] = Seen::OnTheWay;
+                    way.push((next, 0));
+                }
+                Seen::OnTheWay => {
+                    let begin = way.iter().position(|(point, _)| *point == next)?;
+                    let mut round: Vec<_> = way[begin..].iter().map(|(point, _)| *point).collect();
+                    round.push(next);
+                    return Some(round);
+                }
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,390 @@
+//! From what a rendering has to the model: every element is known, every attribute is what it must
+//! be. All that is wrong is told at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::props::{Props, number_of, tagged};
+use super::{
+    Approval, Cache, Event, Fault, Function, Graph, Group, Growth, Loop, Node, OnDeny, OnTimeout,
+    Order, Place, Prompt, Retry, Task, Timer, Work, nearest,
+};
+
+/// An element as a realm renders it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Element {
+    /// Its name, such as `task`.
+    pub kind: String,
+    /// Where it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// Its attributes.
+    #[serde(default)]
+    pub props: Map<String, Value>,
+    /// The elements in it.
+    #[serde(default)]
+    pub children: Vec<Self>,
+}
+
+/// The elements that there are, as they are written.
+const ELEMENTS: &[(&str, &str)] = &[
+    ("workflow", "Workflow"),
+    ("task", "Task"),
+    ("sequence", "Sequence"),
+    ("parallel", "Parallel"),
+    ("merge-queue", "MergeQueue"),
+    ("branch", "Branch"),
+    ("loop", "Loop"),
+    ("approval", "Approval"),
+    ("timer", "Timer"),
+    ("wait-for-event", "WaitForEvent"),
+    ("signal", "Signal"),
+    ("subflow", "Subflow"),
+    ("sandbox", "Sandbox"),
+];
+
+/// How often a loop is done that does not say.
+const MAX_ITERATIONS: u32 = 5;
+
+/// Reads a rendering. `schemas` are those that outputs refer to by their numbers.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn read(root: Element, schemas: &[Value]) -> Result<Graph, Vec<Fault>> {
+    let mut reader = Reader { schemas, faults: Vec::new() };
+    let Element { kind, place, props, children } = root;
+    if kind != "workflow" {
+        let message = format!("the outermost element must be <Workflow>, not <{}>", written(&kind));
+        return Err(vec![Fault { place, message }]);
+    }
+    let mut props = Props::new("Workflow", props, place.as_ref(), schemas);
+    let name = props.required_text("name");
+    props.flag("cache");
+    props.finish(&mut reader.faults);
+    let body = reader.nodes(children);
+    if reader.faults.is_empty() { Ok(Graph { name, body }) } else { Err(reader.faults) }
+}
+
+/// The name of an element as it is written.
+fn written(kind: &str) -> &str {
+    ELEMENTS.iter().find(|(known, _)| *known == kind).map_or(kind, |(_, written)| written)
+}
+
+struct Reader<'a> {
+    schemas: &'a [Value],
+    faults: Vec<Fault>,
+}
+
+impl Reader<'_> {
+    fn nodes(&mut self, elements: Vec<Element>) -> Vec<Node> {
+        elements.into_iter().filter_map(|element| self.node(element)).collect()
+    }
+
+    fn node(&mut self, element: Element) -> Option<Node> {
+        let Element { kind, place, props, children } = element;
+        let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
+            let names = ELEMENTS.iter().map(|(_, name)| *name);
+            let meant = nearest(&kind, names.clone());
+            let hint = meant.map(|meant| format!(" — did you mean <{meant}>?"));
+            let hint = hint.unwrap_or_else(|| {
+                format!(" — there are {}", names.collect::<Vec<_>>().join(", "))
+            });
+            let message = format!("there is no element <{kind}>{hint}");
+            self.faults.push(Fault { place, message });
+            return None;
+        };
+        let mut props = Props::new(name, props, place.as_ref(), self.schemas);
+        let is_skipped = props.flag("skipIf").unwrap_or_default();
+        let node = match kind.as_str() {
+            "workflow" => {
+                props.fault("cannot be in another; use <Subflow>");
+                None
+            }
+            "sequence" | "parallel" | "merge-queue" | "branch" => {
+                let order = order(&kind, &mut props);
+                let children = if is_skipped { Vec::new() } else { children };
+                props.finish(&mut self.faults);
+                return Some(Node::Group(Group { order, children: self.nodes(children) }));
+            }
+            "loop" => {
+                let mut repeated = repeated(&mut props);
+                props.finish(&mut self.faults);
+                repeated.children = if is_skipped { Vec::new() } else { self.nodes(children) };
+                repeated.until |= is_skipped;
+                repeated.place = place;
+                return Some(Node::Loop(repeated));
+            }
+            _ => {
+                if !children.is_empty() {
+                    props.fault("cannot hold other elements");
+                }
+                let mut task = task(&kind, is_skipped, &mut props);
+                task.place.clone_from(&place);
+                Some(Node::Task(Box::new(task)))
+            }
+        };
+        props.finish(&mut self.faults);
+        node
+    }
+}
+
+fn order(kind: &str, props: &mut Props<'_>) -> Order {
+    let (id, label) = (props.text("id"), props.text("label"));
+    // They name a group for people; nothing is known by them.
+    drop((id, label));
+    match kind {
+        "parallel" => Order::Parallel { limit: props.count("maxConcurrency", 1).flatten() },
+        "merge-queue" => {
+            // A queue takes one at a time unless it says otherwise.
+            let limit = props.count("maxConcurrency", 1).unwrap_or(Some(1));
+            Order::Parallel { limit }
+        }
+        "branch" => {
+            props.flag("if");
+            Order::Sequence
+        }
+        _ => Order::Sequence,
+    }
+}
+
+fn repeated(props: &mut Props<'_>) -> Loop {
+    let id = props.required_text("id");
+    props.text("label");
+    let until = props.flag("until").unwrap_or_default();
+    let max_iterations = props.count("maxIterations", 1).unwrap_or(Some(MAX_ITERATIONS));
+    let words = [("fail", true), ("return-last", false)];
+    Loop {
+        id,
+        until,
+        max_iterations: max_iterations.unwrap_or(u32::MAX),
+        fails_at_maximum: props.word("onMaxReached", &words).unwrap_or_default(),
+        children: Vec::new(),
+        place: None,
+    }
+}
+
+fn task(kind: &str, is_skipped: bool, props: &mut Props<'_>) -> Task {
+    let id = props.required_text("id");
+    let mut output = props.output("output", &id);
+    let needs = props.names("needs");
+    let deps = props.object("deps");
+    let mut after = props.texts("dependsOn");
+    after.extend(needs.values().cloned());
+    let inputs = inputs(deps, needs);
+    after.extend(inputs.iter().flatten().map(|(_, id)| id.clone()));
+    after.sort();
+    after.dedup();
+    let timeout = props.milliseconds("timeoutMs");
+    let heartbeat = props.milliseconds("heartbeatTimeoutMs");
+    let heartbeat = props.milliseconds("heartbeatTimeout").or(heartbeat);
+    let continue_on_fail = props.flag("continueOnFail").unwrap_or_default();
+    let meta = props.object("meta").unwrap_or_default();
+    let label = props.text("label");
+    let cache = cache(props);
+    let work = match kind {
+        "task" => work(props, inputs),
+        "approval" => approval(props),
+        "timer" => timer(props),
+        "wait-for-event" => event(props, &id),
+        "signal" => {
+            output = props.output("schema", &id).or(output);
+            event(props, &id)
+        }
+        "subflow" => subflow(props),
+        _ => sandbox(props),
+    };
+    let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
+    if produces && output.is_none() && !is_skipped {
+        props.fault("needs `output`: what it gives is checked and kept");
+    }
+    let retry = retry(props, &work, continue_on_fail);
+    Task {
+        id,
+        work,
+        output,
+        after,
+        is_skipped,
+        retry,
+        timeout,
+        heartbeat_timeout: heartbeat,
+        continue_on_fail,
+        cache,
+        label,
+        meta,
+        place: None,
+    }
+}
+
+/// The tasks that a function is called with: `deps` names them, by their own ids unless `needs`
+/// says which is meant.
+fn inputs(
+    deps: Option<Map<String, Value>>,
+    needs: BTreeMap<String, String>,
+) -> Option<BTreeMap<String, String>> {
+    let Some(deps) = deps else { return (!needs.is_empty()).then_some(needs) };
+    let id = |name: &String| needs.get(name).unwrap_or(name).clone();
+    Some(deps.keys().map(|name| (name.clone(), id(name))).collect())
+}
+
+fn cache(props: &mut Props<'_>) -> Option<Cache> {
+    let found = match props.take("cache")? {
+        Value::Bool(false) => return None,
+        Value::Bool(true) => Map::new(),
+        Value::Object(cache) => cache,
+        _ => {
+            props.fault("`cache` must be true, false or an object");
+            return None;
+        }
+    };
+    let milliseconds = found.get("ttlMs").and_then(Value::as_u64);
+    let lifetime = milliseconds.map(Duration::from_millis);
+    let key = |name: &str| found.get(name).cloned().unwrap_or_default();
+    Some(Cache { key: Value::Array(vec![key("key"), key("version"), key("by")]), lifetime })
+}
+
+fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work {
+    let agent = props.function("agent");
+    let content = props.take("children");
+    let function = content.as_ref().and_then(|content| tagged(content, "function"));
+    let function = function.and_then(|found| number_of(found, "ref")).map(Function);
+    let value = content.as_ref().and_then(|content| tagged(content, "value"));
+    let value = value.and_then(|value| value.get("value")).cloned();
+    match (agent, function, value) {
+        (Some(agent), Some(function), _) => {
+            Work::Agent { agent, prompt: Prompt::Made { function, inputs } }
+        }
+        (Some(agent), None, Some(Value::String(text))) => {
+            Work::Agent { agent, prompt: Prompt::Text(text) }
+        }
+        (Some(agent), None, Some(value)) => {
+            Work::Agent { agent, prompt: Prompt::Text(value.to_string()) }
+        }
+        (None, Some(function), _) => Work::Compute { function, inputs },
+        (None, None, Some(value)) => Work::Static(value),
+        (agent, None, None) => {
+            props.fault(match agent {
+                Some(_) => "has nothing to ask its agent: write a prompt between its tags",
+                None => "has nothing to do: write a value or a function between its tags",
+            });
+            Work::Static(Value::Null)
+        }
+    }
+}
+
+fn approval(props: &mut Props<'_>) -> Work {
+    let request = props.object("request").unwrap_or_default();
+    let text = |name: &str| request.get(name).and_then(Value::as_str).map(str::to_owned);
+    let words = [("fail", OnDeny::Fail), ("continue", OnDeny::Continue), ("skip", OnDeny::Skip)];
+    Work::Approval(Approval {
+        title: text("title"),
+        summary: text("summary"),
+        on_deny: props.word("onDeny", &words).unwrap_or_default(),
+    })
+}
+
+fn timer(props: &mut Props<'_>) -> Work {
+    let (duration, until) = (props.take("duration"), props.take("until"));
+    let timer = match (&duration, &until) {
+        (Some(duration), None) => length(duration).map(Timer::After),
+        (None, Some(until)) => moment(until).map(Timer::Until),
+        _ => None,
+    };
+    if timer.is_none() {
+        props.fault("needs either `duration`, such as \"30s\", or `until`, such as \"2030-01-31T12:00:00Z\"");
+    }
+    Work::Timer(timer.unwrap_or(Timer::Until(0)))
+}
+
+/// A time as `30s`, `5m`, `2h`, `250ms`, or milliseconds.
+fn length(value: &Value) -> Option<Duration> {
+    match value {
+        Value::String(text) => stockade_core::parse_duration(text).ok(),
+        value => Duration::try_from_secs_f64(value.as_f64()? / 1_000.0).ok(),
+    }
+}
+
+fn moment(value: &Value) -> Option<i64> {
+    let text = match tagged(value, "date") {
+        Some(date) => date.get("value")?.as_str()?,
+        None => value.as_str()?,
+    };
+    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
+}
+
+fn event(props: &mut Props<'_>, id: &str) -> Work {
+    let words =
+        [("fail", OnTimeout::Fail), ("continue", OnTimeout::Continue), ("skip", OnTimeout::Skip)];
+    Work::Event(Event {
+        name: props.text("event").unwrap_or_else(|| id.to_owned()),
+        correlation: props.text("correlationId"),
+        on_timeout: props.word("onTimeout", &words).unwrap_or_default(),
+    })
+}
+
+fn subflow(props: &mut Props<'_>) -> Work {
+    let input = props.take("input").unwrap_or_default();
+    props.word("mode", &[("childRun", ()), ("inline", ())]);
+    let workflow = props.function("workflow");
+    if workflow.is_none() {
+        props.fault("needs `workflow`: what `smithers(…)` gives");
+    }
+    Work::Subflow { workflow: workflow.unwrap_or(Function(0)), input }
+}
+
+/// What only `<Sandbox>` has (seeds 000 and 001, their tables of props).
+const OF_SANDBOX: &[&str] = &[
+    "workflow",
+    "input",
+    "provider",
+    "runtime",
+    "allowNetwork",
+    "reviewDiffs",
+    "autoAcceptDiffs",
+    "allowNested",
+    "image",
+    "env",
+    "egress",
+    "ports",
+    "volumes",
+    "memoryLimit",
+    "cpuLimit",
+    "command",
+    "workspace",
+    "onLimit",
+];
+
+fn sandbox(props: &mut Props<'_>) -> Work {
+    let said = OF_SANDBOX.iter().filter_map(|name| Some(((*name).to_owned(), props.take(name)?)));
+    Work::Sandbox(said.collect())
+}
+
+fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {
+    let never = props.flag("noRetry").unwrap_or_default();
+    let limit = props.count("retries", 0);
+    let policy = props.object("retryPolicy").unwrap_or_default();
+    let number = |name: &str| policy.get(name).and_then(Value::as_u64).map(Duration::from_millis);
+    let growth = match policy.get("backoff").and_then(Value::as_str) {
+        None | Some("exponential") => Growth::Exponential,
+        Some("linear") => Growth::Linear,
+        Some("fixed") => Growth::Fixed,
+        Some(other) => {
+            props.fault(format!(
+                "`retryPolicy.backoff` must be \"fixed\", \"linear\" or \"exponential\", not {other:?}"
+            ));
+            Growth::Exponential
+        }
+    };
+    let waits = matches!(work, Work::Approval(_) | Work::Timer(_) | Work::Event(_));
+    let is_known = matches!(work, Work::Static(_));
+    let usual = if continue_on_fail { Some(0) } else { Retry::USUAL.limit };
+    let limit = if never || waits || is_known { Some(0) } else { limit.unwrap_or(usual) };
+    Retry {
+        limit,
+        growth,
+        first: number("initialDelayMs").unwrap_or(Retry::USUAL.first),
+        longest: number("maxDelayMs").unwrap_or(Retry::USUAL.longest),
+    }
+}

@@ -1,0 +1,175 @@
+//! What each element does.
+
+use serde_json::json;
+use stockade_api::{Decide, RunStatus, SendSignal, Workflows as _};
+
+use crate::world::World;
+
+/// A file with one workflow, whose body is given.
+fn flow(body: &str) -> String {
+    format!(
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import {{ createSmithers }} from \"smithers-orchestrator\";\n\
+         const any = {{}};\n\
+         const {{ Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Approval, Timer, \
+            WaitForEvent, Signal, smithers, outputs }} = createSmithers({{ a: any, b: {{}}, output: {{}} }});\n\
+         export default smithers((ctx) => (<Workflow name=\"w\">{body}</Workflow>));\n"
+    )
+}
+
+#[tokio::test]
+async fn values_and_functions_give_what_is_kept() {
+    let world = World::new().await;
+    let run = world
+        .run(
+            &flow(
+                "<Task id=\"one\" output={outputs.a}>{{ n: ctx.input.n }}</Task>\
+                 <Task id=\"two\" output={outputs.b}>{async () => {\
+                    await new Promise((done) => setTimeout(done, 5));\
+                    return { n: ctx.output(outputs.a, { nodeId: \"one\" }).n + 1 }; }}</Task>\
+                 <Task id=\"sum\" output={outputs.output} deps={{ one: outputs.a, two: outputs.b }}>\
+                    {({ one, two }) => ({ sum: one.n + two.n, env: process.env.GREETING })}</Task>",
+            ),
+            json!({ "n": 3 }),
+        )
+        .await;
+    assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+    assert_eq!(run.output, Some(json!({ "sum": 7, "env": "hello" })));
+    assert_eq!(
+        world.told(&run).await,
+        [
+            json!(["one", 0, "finished", 1, 1]),
+            json!(["two", 0, "finished", 1, 1]),
+            json!(["sum", 0, "finished", 1, 1])
+        ]
+    );
+}
+
+#[tokio::test]
+async fn branches_follow_what_was_done() {
+    let world = World::new().await;
+    let run = world
+        .run(
+            &flow(
+                "<Task id=\"ask\" output={outputs.a}>{() => ({ yes: ctx.input.yes })}</Task>\
+                 <Branch if={ctx.outputMaybe(outputs.a)?.yes === true} \
+                    then={<Task id=\"yes\" output=\"output\">{{ took: \"yes\" }}</Task>} \
+                    else={<Task id=\"no\" output=\"output\">{{ took: \"no\" }}</Task>} />\
+                 <Task id=\"left\" output=\"b\" skipIf>{() => { throw new Error(\"never\"); }}</Task>",
+            ),
+            json!({ "yes": true }),
+        )
+        .await;
+    assert_eq!(run.output, Some(json!({ "took": "yes" })), "{run:?}");
+    assert_eq!(world.told(&run).await.len(), 2);
+}
+
+#[tokio::test]
+async fn loops_go_on_until_their_condition_holds() {
+    let world = World::new().await;
+    let run = world
+        .run(
+            &flow(
+                "<Loop id=\"l\" until={(ctx.latest(outputs.a, \"try\")?.n ?? 0) >= 2} maxIterations={9}>\
+                    <Task id=\"try\" output={outputs.a}>{() => ({ n: ctx.iteration })}</Task>\
+                 </Loop>\
+                 <Task id=\"end\" output=\"output\">{() => ({ all: ctx.outputs(outputs.a).map((row) => row.n) })}</Task>",
+            ),
+            json!({}),
+        )
+        .await;
+    assert_eq!(run.output, Some(json!({ "all": [0, 1, 2] })), "{run:?}");
+}
+
+#[tokio::test]
+async fn failures_are_tried_again_or_end_the_run() {
+    let world = World::new().await;
+    let flaky = "let tries = 0;\n".to_owned()
+        + &flow(
+            "<Task id=\"flaky\" output=\"output\" retries={5} retryPolicy={{ initialDelayMs: 1 }}>\
+                {() => { tries += 1; if (tries < 3) throw new TypeError(\"not yet\"); return { tries }; }}</Task>",
+        );
+    let run = world.run(&flaky, json!({})).await;
+    assert_eq!(run.output, Some(json!({ "tries": 3 })), "{run:?}");
+    assert_eq!(world.told(&run).await, [json!(["flaky", 0, "finished", 3, 3])]);
+
+    let run = world
+        .run(
+            &flow(
+                "<Task id=\"may\" output=\"a\" continueOnFail>{() => { throw new Error(\"no\"); }}</Task>\n\
+                 <Task id=\"bad\" output=\"a\" noRetry>{() => {\n  null.x;\n}}</Task>\n\
+                 <Task id=\"never\" output=\"a\">{{ a: 1 }}</Task>",
+            ),
+            json!({}),
+        )
+        .await;
+    assert_eq!(run.status, RunStatus::Failed);
+    let error = run.error.clone().unwrap();
+    assert_eq!((&error["task"], &error["code"]), (&json!("bad"), &json!("TASK_FAILED")));
+    assert!(error["message"].as_str().unwrap().starts_with("TypeError: "), "{error}");
+    assert!(error["frames"][0].as_str().unwrap().contains("flow.tsx:7:"), "{error}");
+    assert_eq!(
+        world.told(&run).await,
+        [json!(["may", 0, "failed", 1, 1]), json!(["bad", 0, "failed", 1, 1])]
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_output_is_refused_and_not_tried_again() {
+    let world = World::new().await;
+    let source = "import { createSmithers } from \"stockade\";\n\
+        const schema = { type: \"object\", required: [\"n\"], properties: { n: { type: \"number\" } } };\n\
+        const { Workflow, Task, smithers, outputs } = createSmithers({ input: { type: \"object\", required: [\"n\"] }, r: schema });\n\
+        export default smithers((ctx) => (\n  <Workflow name=\"w\">\n    <Task id=\"t\" output={outputs.r}>\n      {() => ({ n: ctx.input.n })}\n    </Task>\n  </Workflow>\n));\n";
+    let run = world.run(source, json!({ "n": "text" })).await;
+    let error = run.error.clone().unwrap();
+    assert_eq!(error["code"], "INVALID_OUTPUT");
+    assert!(error["message"].as_str().unwrap().starts_with("flow.tsx:6:5 — task \"t\""), "{error}");
+    assert_eq!(world.told(&run).await, [json!(["t", 0, "failed", 1, 1])]);
+    let run = world.run(source, json!({ "n": 7 })).await;
+    assert_eq!(run.output, Some(json!({ "n": 7 })));
+    let file = world.write("flow.tsx", source);
+    let refused = world.up(&file, json!({})).await.unwrap_err();
+    assert!(refused.message.contains("the input is not what"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn decisions_and_signals_are_waited_for() {
+    let world = World::new().await;
+    let run = world
+        .run(
+            &flow(
+                "<Approval id=\"ok\" output={outputs.a} request={{ title: \"Go?\" }} />\
+                 <WaitForEvent id=\"word\" event=\"word\" correlationId=\"7\" output={outputs.b} />\
+                 <Timer id=\"rest\" duration=\"10ms\" />\
+                 <Task id=\"end\" output={outputs.output}>{() => ({ ok: ctx.output(outputs.a).approved, word: ctx.output(outputs.b) })}</Task>",
+            ),
+            json!({}),
+        )
+        .await;
+    assert_eq!(run.status, RunStatus::Waiting);
+    let (workflows, caller) = (&world.workflows, &world.caller);
+    let decide = |task: &str| Decide {
+        id: run.id.clone(),
+        task: task.to_owned(),
+        approved: true,
+        note: Some("fine".to_owned()),
+    };
+    let refused = workflows.decide(caller, decide("of")).await.unwrap_err();
+    assert!(refused.cause.unwrap().contains("ok"));
+    // Signals that come early wait; those that are for others stay.
+    for (correlation, payload) in [("8", json!("no")), ("7", json!({ "said": "yes" }))] {
+        let (id, name) = (run.id.clone(), "word".to_owned());
+        let signal = SendSignal { id, name, correlation: Some(correlation.to_owned()), payload };
+        workflows.signal(caller, signal).await.unwrap();
+    }
+    workflows.decide(caller, decide("ok")).await.unwrap();
+    let run = loop {
+        let run = world.settled(&run.id).await;
+        if run.status.is_terminal() {
+            break run;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(run.output, Some(json!({ "ok": true, "word": { "said": "yes" } })), "{run:?}");
+}

@@ -1,0 +1,76 @@
+//! Files that are no workflows, and what is told of them.
+
+use serde_json::json;
+use stockade_api::{ListRuns, Workflows as _};
+
+use crate::world::World;
+
+/// What is told of a file that cannot be started; nothing was.
+async fn told(source: &str) -> String {
+    let world = World::new().await;
+    let file = world.write("flow.tsx", source);
+    let problem = world.up(&file, json!({})).await.unwrap_err();
+    assert!(world.workflows.runs(&world.caller, ListRuns { limit: 10 }).await.unwrap().is_empty());
+    format!("{}\n{}", problem.message, problem.cause.unwrap_or_default())
+}
+
+const HEAD: &str = "import { createSmithers } from \"smithers-orchestrator\";\n\
+    const { Workflow, Task, Parallel, smithers } = createSmithers({ r: {} });\n";
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_its_place() {
+    let body = |body: &str| {
+        format!(
+            "{HEAD}export default smithers((ctx) => (<Workflow name=\"w\">\n{body}\n</Workflow>));\n"
+        )
+    };
+    for (source, expected) in [
+        (
+            body("<Task id=\"a\" output=\"r\" timeot={1}>{{}}</Task>"),
+            "flow.tsx:4:1 — <Task> has no attribute `timeot`",
+        ),
+        (
+            body("<Task id=\"a\" output=\"r\">{{}}</Task><Task id=\"a\" output=\"r\">{{}}</Task>"),
+            "two tasks have the id \"a\", the first at flow.tsx:4:1",
+        ),
+        (
+            body(
+                "<Task id=\"a\" output=\"r\" dependsOn={[\"b\"]}>{{}}</Task><Task id=\"b\" output=\"r\">{{}}</Task>",
+            ),
+            "tasks wait for each other",
+        ),
+        (body("<Tesk id=\"a\" />"), "Tesk"),
+        (body("<task-thing />"), "there is no element <task-thing>"),
+        (body("text"), "\"text\" cannot stand between elements"),
+        (body("<Task id=\"a\">{{}}</Task>"), "flow.tsx:4:1 — <Task> needs `output`"),
+        (
+            body("{ctx.output(\"r\", { nodeId: \"x\" })}"),
+            "there is no output of task \"x\" in \"r\" yet",
+        ),
+        (format!("{HEAD}export default 7;"), "its default export is something else"),
+        (HEAD.to_owned(), "it has no default export"),
+        ("const x = ;".to_owned(), "flow.tsx:1:11"),
+        ("import \"./gone\";".to_owned(), "flow.tsx:1:1 — cannot find \"./gone\""),
+        ("import x from \"left-pad\"; x();".to_owned(), "cannot find the package \"left-pad\""),
+        ("\n  null.x;".to_owned(), "flow.tsx:2:"),
+        ("await new Promise(() => {});".to_owned(), "it awaits something"),
+    ] {
+        let told = told(&source).await;
+        assert!(told.contains(expected), "{source}\n--- told ---\n{told}");
+    }
+}
+
+#[tokio::test]
+async fn files_import_each_other() {
+    let world = World::new().await;
+    world.write("package.json", "{}");
+    world.write("lib/parts.tsx", "import { Task } from \"stockade\";\nimport words from \"./words.json\";\n\
+        export const Greet = ({ id }: { id: string }) => <Task id={id} output=\"r\">{{ said: words.hello as string }}</Task>;\n");
+    world.write("lib/words.json", "{ \"hello\": \"Hello\" }");
+    let file = world.write("flows/main.tsx", "import { createSmithers, Fragment } from \"stockade\";\nimport { Greet } from \"../lib/parts.js\";\n\
+        const { Workflow, smithers } = createSmithers({});\n\
+        export default smithers(() => <Workflow name=\"w\"><><Greet id=\"g\" /></></Workflow>);\n");
+    let run = world.up(&file, json!({})).await.unwrap();
+    let run = world.settled(&run.id).await;
+    assert_eq!(run.output, Some(json!({ "said": "Hello" })), "{run:?}");
+}

@@ -1,0 +1,105 @@
+//! A directory with a project and a database, and an engine on it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_api::{Caller, Run, RunById, RunStatus, TaskInfo, Up, Workflows as _};
+use stockade_core::{OwnerId, Problem};
+use stockade_durable::Store;
+use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
+use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
+
+/// How long anything may take, on a machine under heavy load.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A project and its engine.
+pub(crate) struct World {
+    place: tempfile::TempDir,
+    pub(crate) workflows: Workflows,
+    pub(crate) caller: Caller,
+}
+
+/// The program that runs realms, which is built beside this one.
+pub(crate) fn program() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    here.parent().unwrap().parent().unwrap().join("examples/realm")
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let workflows = launch(place.path()).await;
+        Self { place, workflows, caller: Caller::new(OwnerId::new("uid:0").unwrap()) }
+    }
+
+    /// Writes a file of the project.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.place.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) async fn up(&self, file: &Path, input: Value) -> Result<Run, Problem> {
+        let up = Up {
+            file: file.to_owned(),
+            input,
+            run_id: None,
+            environment: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
+            max_concurrency: None,
+        };
+        self.workflows.up(&self.caller, up).await
+    }
+
+    /// Waits until a run has ended, or nothing of it can be done but by others.
+    pub(crate) async fn settled(&self, id: &str) -> Run {
+        let mut changes = self.workflows.changes();
+        let settled = async {
+            loop {
+                changes.mark_unchanged();
+                let run = self.workflows.run(&self.caller, by_id(id)).await.unwrap();
+                if run.status != RunStatus::Running {
+                    return run;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, settled).await.unwrap()
+    }
+
+    /// Runs a file to where it can go by itself.
+    pub(crate) async fn run(&self, source: &str, input: Value) -> Run {
+        let file = self.write("flow.tsx", source);
+        let run = self.up(&file, input).await.unwrap();
+        self.settled(&run.id).await
+    }
+
+    pub(crate) async fn tasks(&self, run: &Run) -> Vec<TaskInfo> {
+        self.workflows.inspect(&self.caller, by_id(&run.id)).await.unwrap().tasks
+    }
+
+    /// The tasks of a run with their status, attempts and executions.
+    pub(crate) async fn told(&self, run: &Run) -> Vec<Value> {
+        let tasks = self.tasks(run).await;
+        let told = |task: &TaskInfo| {
+            json!([task.id, task.iteration, task.status, task.attempts, task.executions])
+        };
+        tasks.iter().map(told).collect()
+    }
+}
+
+/// A run, by its id.
+fn by_id(id: &str) -> RunById {
+    RunById { id: id.to_owned() }
+}
+
+async fn launch(place: &Path) -> Workflows {
+    let path = place.join("test.db");
+    let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(store).await.unwrap());
+    let options = Options { executor_id: "test".to_owned(), program: vec![program().into()] };
+    Workflows::launch(store, options).await.unwrap()
+}
