@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stockade_durable::sqlite::{Options, Sqlite, Synchronous};
 use stockade_durable::{Statement, Store as _};
-use stockade_service::MIGRATIONS;
+use stockade_workflow::engine::MIGRATIONS;
 
 use crate::Failure;
 

@@ -30,3 +30,4 @@ mod run;
 mod servants;
 mod snippet;
 mod tty;
+mod workflow;

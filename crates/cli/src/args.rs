@@ -3,6 +3,7 @@
 
 pub(crate) mod held;
 pub(crate) mod snippet;
+pub(crate) mod workflow;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,8 +61,8 @@ pub(crate) enum Command {
     Stop(One),
     /// Stop every process of a sandbox where it is
     Pause(One),
-    /// Let every process of a sandbox go on
-    Resume(One),
+    /// Let a run go on that failed or was interrupted, or every process of a paused sandbox
+    Resume(workflow::Resume),
     /// Let a sandbox live longer
     Renew(Renew),
     /// Keep the state of a sandbox's files
@@ -80,6 +81,22 @@ pub(crate) enum Command {
     Snippet(snippet::Snippet),
     /// Serve tools to agents over the standard streams, by the Model Context Protocol
     Mcp(snippet::Mcp),
+    /// Run a workflow file
+    Up(Box<workflow::Up>),
+    /// List runs of workflows
+    Runs(workflow::Runs),
+    /// Tell what is known of a run and its tasks
+    Inspect(workflow::OneRun),
+    /// Show what a workflow file would do
+    Graph(workflow::Graph),
+    /// Say yes to what a run asks
+    Approve(workflow::Decide),
+    /// Say no to what a run asks
+    Deny(workflow::Decide),
+    /// Send a signal to a run
+    Signal(workflow::Signal),
+    /// Cancel a run
+    Cancel(workflow::OneRun),
     /// Serve this user's sandboxes until interrupted, instead of on demand
     #[command(after_help = SERVE_HELP)]
     Serve,
@@ -275,11 +292,14 @@ impl Command {
             | Self::Kill(Kill { json, .. })
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
-            Self::Show(one)
-            | Self::Start(one)
-            | Self::Stop(one)
-            | Self::Pause(one)
-            | Self::Resume(one) => one.json,
+            Self::Show(one) | Self::Start(one) | Self::Stop(one) | Self::Pause(one) => one.json,
+            Self::Up(up) => up.json,
+            Self::Resume(resume) => resume.json,
+            Self::Runs(runs) => runs.json,
+            Self::Inspect(one) | Self::Cancel(one) => one.json,
+            Self::Graph(graph) => graph.json,
+            Self::Approve(decide) | Self::Deny(decide) => decide.json,
+            Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
             Self::Shell(_) | Self::Mcp(_) | Self::Serve | Self::Completions(_) | Self::Man(_) => {
                 false

@@ -38,15 +38,17 @@ fn main() -> ExitCode {
 }
 
 /// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
-/// `run` and `exec` tell apart from the command's by 125.
+/// `run` and `exec` tell apart from the command's by 125, and `up` from the run's by 4.
 fn usage(error: &clap::Error) -> ExitCode {
     // When the stream is closed there is nobody to tell.
     let _ = error.print();
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
     }
-    let is_run = std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "run" || word == "exec" || word == "shell");
-    ExitCode::from(if is_run { 125 } else { 2 })
+    let word = std::env::args_os().nth(1).unwrap_or_default();
+    match word.to_str() {
+        Some("run" | "exec" | "shell") => ExitCode::from(125),
+        Some("up" | "graph") => ExitCode::from(4),
+        _ => ExitCode::from(2),
+    }
 }

@@ -28,6 +28,23 @@ impl Failure {
         self
     }
 
+    /// The same failure as one of a workflow command, whose exit codes tell how a run ended: 4 for
+    /// what cannot be started as it was asked for.
+    #[must_use]
+    pub(crate) fn of_workflow(mut self) -> Self {
+        let refused = [
+            Code::InvalidInput,
+            Code::Conflict,
+            Code::NotFound,
+            Code::InvalidState,
+            Code::Unsupported,
+        ];
+        if refused.contains(&self.problem.code) {
+            self.exit_code = 4;
+        }
+        self
+    }
+
     /// Prints the problem: to stderr for people, as JSON to stdout where that was asked for.
     #[expect(clippy::print_stdout, clippy::print_stderr, reason = "the edge of the program")]
     pub(crate) fn present(&self, json: bool) {

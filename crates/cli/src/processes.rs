@@ -15,6 +15,8 @@ use crate::server;
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
+/// The only argument of the process that runs a workflow file.
+pub(crate) const REALM: &str = "__realm";
 /// This very program, also where it was replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
@@ -30,6 +32,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
     }
     if first == worker::ARGUMENT {
         return Some(ExitCode::from(worker::process()));
+    }
+    if first == REALM {
+        return Some(stockade_workflow::authoring::process());
     }
     (first == KEEPER).then(|| keeper(rest))
 }

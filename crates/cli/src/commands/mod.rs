@@ -11,6 +11,7 @@ mod mcp;
 mod reject;
 mod run;
 mod snippet;
+mod workflow;
 
 pub(crate) use self::debug::Debug;
 use crate::args::Command;
@@ -38,7 +39,15 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Start(arguments) => held::life::start(arguments),
         Command::Stop(arguments) => held::life::stop(arguments),
         Command::Pause(arguments) => held::life::pause(arguments),
-        Command::Resume(arguments) => held::life::resume(arguments),
+        Command::Resume(arguments) => workflow::resume::run(arguments),
+        Command::Up(arguments) => workflow::up::run(*arguments).map_err(Failure::of_workflow),
+        Command::Runs(arguments) => workflow::runs::run(arguments),
+        Command::Inspect(arguments) => workflow::inspect::run(arguments),
+        Command::Graph(arguments) => workflow::graph::run(&arguments).map_err(Failure::of_workflow),
+        Command::Approve(arguments) => workflow::answer::approve(arguments),
+        Command::Deny(arguments) => workflow::answer::deny(arguments),
+        Command::Signal(arguments) => workflow::answer::signal(arguments),
+        Command::Cancel(arguments) => workflow::answer::cancel(arguments),
         Command::Renew(arguments) => held::life::renew(arguments),
         Command::Kill(arguments) => held::life::kill(arguments),
         Command::Prune(arguments) => held::life::prune(arguments),

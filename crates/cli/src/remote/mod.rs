@@ -9,7 +9,7 @@ mod successive;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use stockade_api::{Caller, Problem, Sandboxes};
+use stockade_api::{Caller, Problem, Sandboxes, Workflows};
 use stockade_core::Code;
 
 use crate::args::held::Way;
@@ -25,12 +25,14 @@ use self::successive::Successive;
 pub(crate) struct Remote {
     /// What operations are asked of.
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    /// The same for runs of workflows.
+    pub(crate) workflows: Arc<dyn Workflows>,
     caller: Caller,
 }
 
 impl Remote {
-    fn new(sandboxes: Arc<dyn Sandboxes>) -> Result<Self, Problem> {
-        Ok(Self { sandboxes, caller: Caller::new(server::owner()?.id) })
+    fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Result<Self, Problem> {
+        Ok(Self { sandboxes, workflows, caller: Caller::new(server::owner()?.id) })
     }
 
     /// The one who asks, for an operation that only looks.
@@ -63,8 +65,9 @@ where
             own.end().await;
             answer
         } else {
-            let successive = Successive::find_or_start(data).await?;
-            act(Remote::new(Arc::new(stockade_api::Remote(successive)))?).await
+            let server = stockade_api::Remote(Successive::find_or_start(data).await?);
+            let server = Arc::new(server);
+            act(Remote::new(Arc::clone(&server) as _, server)?).await
         }
     });
     // A thread may wait for standard input for ever.

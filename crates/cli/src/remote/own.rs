@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stockade_core::{Code, Problem};
 use stockade_service::Service;
+use stockade_workflow::engine::Workflows;
 
 use super::Remote;
 use crate::server::{self, ENDING, Place, Settings};
@@ -14,6 +15,7 @@ use crate::server::{self, ENDING, Place, Settings};
 #[derive(Debug)]
 pub(super) struct Own {
     service: Service,
+    workflows: Workflows,
     _lock: File,
 }
 
@@ -29,16 +31,19 @@ impl Own {
                 .because(format!("a server, or a command like this one, uses {}", data.display()))
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
-        Ok(Self { service: server::launch(data, &settings).await?, _lock: lock })
+        let store = server::store(data).await?;
+        let service = server::launch(data, &settings, Arc::clone(&store)).await?;
+        let workflows = server::launch_workflows(store).await?;
+        Ok(Self { service, workflows, _lock: lock })
     }
 
     /// Its operations.
     pub(super) fn remote(&self) -> Result<Remote, Problem> {
-        Remote::new(Arc::new(self.service.clone()))
+        Remote::new(Arc::new(self.service.clone()), Arc::new(self.workflows.clone()))
     }
 
     /// Ends it. What lives on is found by whoever is next.
     pub(super) async fn end(self) {
-        self.service.shutdown(ENDING).await;
+        tokio::join!(self.service.shutdown(ENDING), self.workflows.shutdown(ENDING));
     }
 }

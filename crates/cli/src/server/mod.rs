@@ -14,7 +14,8 @@ use stockade_durable::Store;
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_runtime::native::{self, Native};
 use stockade_server::local::{self, Connections, Owner};
-use stockade_service::{Home, MIGRATIONS, Options, Service};
+use stockade_service::{Home, Options, Service};
+use stockade_workflow::engine::{self, MIGRATIONS, Workflows};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -22,13 +23,16 @@ pub(crate) use place::Place;
 pub(crate) use settings::Settings;
 
 use crate::problem::{Failure, caused};
-use crate::processes::{KEEPER, OURSELVES};
+use crate::processes::{KEEPER, OURSELVES, REALM};
 
 /// The first argument of a server that was started on demand, before the data directory.
 pub(crate) const SERVER: &str = "__server";
 
 /// How long what runs has to end when the server is told to.
 pub(crate) const ENDING: Duration = Duration::from_secs(5);
+
+/// Who does runs of workflows, among those that share the database.
+const WORKFLOW_EXECUTOR: &str = "local-workflows";
 
 /// How many never-used sandboxes are kept ready.
 const POOL: usize = 4;
@@ -82,13 +86,16 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
             .into());
     };
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
-    let service = launch(&data, &settings).await?;
+    let store = store(&data).await?;
+    let service = launch(&data, &settings, Arc::clone(&store)).await?;
+    let workflows = launch_workflows(store).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
     let serving = tokio::spawn(local::serve(
         listener,
         Arc::new(service.clone()),
+        Arc::new(workflows.clone()),
         owner()?,
         connections.clone(),
         stopped,
@@ -97,26 +104,39 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
         tell(&data);
     }
     tokio::select! {
-        () = nothing_to_hold(&service, &connections, settings.idle), if started == Started::OnDemand => {}
+        () = nothing_to_hold(&service, &workflows, &connections, settings.idle), if started == Started::OnDemand => {}
         _ = interrupted.recv() => {}
     }
     stop.send_replace(true);
     // Whoever comes from now on starts another one, which waits for the lock.
     place.leave();
     let _ = serving.await;
-    service.shutdown(ENDING).await;
+    tokio::join!(service.shutdown(ENDING), workflows.shutdown(ENDING));
     Ok(())
+}
+
+/// The database of a data directory.
+pub(crate) async fn store(data: &std::path::Path) -> Result<Arc<dyn Store>, Problem> {
+    let path = data.join("stockade.db");
+    let options = sqlite::Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
+    Ok(Arc::new(open(options).await.map_err(|error| database(data, &error))?))
+}
+
+/// What does runs of workflows.
+pub(crate) async fn launch_workflows(store: Arc<dyn Store>) -> Result<Workflows, Problem> {
+    let options = engine::Options {
+        executor_id: WORKFLOW_EXECUTOR.to_owned(),
+        program: vec![OURSELVES.into(), REALM.into()],
+    };
+    Workflows::launch(store, options).await
 }
 
 /// The service of a data directory.
 pub(crate) async fn launch(
     data: &std::path::Path,
     settings: &Settings,
+    store: Arc<dyn Store>,
 ) -> Result<Service, Problem> {
-    let path = data.join("stockade.db");
-    let store = sqlite::Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
-    let store: Arc<dyn Store> =
-        Arc::new(open(store).await.map_err(|error| database(data, &error))?);
     let keeper = vec![OURSELVES.into(), KEEPER.into()];
     let options = native::Options { data: data.to_owned(), keeper, pool: POOL };
     let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
@@ -161,13 +181,19 @@ pub(crate) fn owner() -> Result<Owner, Problem> {
     Ok(Owner { uid, id })
 }
 
-/// Waits until there is no sandbox, no operation and no client, for a while.
-async fn nothing_to_hold(service: &Service, connections: &Connections, idle: Duration) {
+/// Waits until there is no sandbox, no operation, no run and no client, for a while.
+async fn nothing_to_hold(
+    service: &Service,
+    workflows: &Workflows,
+    connections: &Connections,
+    idle: Duration,
+) {
     let mut since = Instant::now();
     while since.elapsed() < idle {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let holds = connections.count() > 0
             || service.engine().running() > 0
+            || workflows.running() > 0
             || !service.live().await.is_ok_and(|live| live == 0);
         if holds {
             since = Instant::now();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use stockade_api::Sandboxes;
+use stockade_api::{Sandboxes, Workflows};
 use stockade_core::OwnerId;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -62,12 +62,13 @@ impl Drop for Counted {
 pub async fn serve(
     listener: UnixListener,
     sandboxes: Arc<dyn Sandboxes>,
+    workflows: Arc<dyn Workflows>,
     owner: Owner,
     connections: Connections,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let uid = owner.uid;
-    let routes = routes::all(sandboxes, owner.id);
+    let routes = routes::all(sandboxes, workflows, owner.id);
     let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
     tokio::pin!(stopped);
     loop {

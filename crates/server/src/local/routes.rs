@@ -19,7 +19,10 @@ use stockade_api::wire::{
     ANSWER_HEADER, CALL, CONNECT, DIFF, EVENTS, EXECUTION_HEADER, HEALTH, HTTP_STREAM, KEY_HEADER,
     OUTPUT, READ, REQUEST_HEADER, SESSION, WEB_SOCKET, WRITE,
 };
-use stockade_api::{Caller, FileContent, HttpStream, Problem, Sandboxes, WriteFile, dispatch};
+use stockade_api::{
+    Caller, FileContent, HttpStream, Problem, Sandboxes, Workflows, WriteFile, dispatch,
+    dispatch_workflows,
+};
 use stockade_core::{Code, ExecutionId, OwnerId};
 
 use super::answer::{Failure, content, lines};
@@ -32,11 +35,16 @@ const REQUEST_BYTES: usize = 64 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    workflows: Arc<dyn Workflows>,
     owner: OwnerId,
 }
 
 /// Every path of the dialect.
-pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, owner: OwnerId) -> Router {
+pub(super) fn all(
+    sandboxes: Arc<dyn Sandboxes>,
+    workflows: Arc<dyn Workflows>,
+    owner: OwnerId,
+) -> Router {
     Router::new()
         .route(HEALTH, get(health))
         .route(&format!("{CALL}{{operation}}"), post(call))
@@ -51,7 +59,7 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, owner: OwnerId) -> Router {
         .route(WEB_SOCKET, post(session::web_socket))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .with_state(Shared { sandboxes, owner })
+        .with_state(Shared { sandboxes, workflows, owner })
 }
 
 async fn health() -> axum::Json<Value> {
@@ -70,8 +78,12 @@ async fn call(
     Path(operation): Path<String>,
     body: Bytes,
 ) -> Result<axum::Json<Value>, Failure> {
-    let answer = dispatch(&*shared.sandboxes, &caller.0, &operation, &body).await?;
-    Ok(axum::Json(answer))
+    let answer = dispatch_workflows(&*shared.workflows, &caller.0, &operation, &body).await;
+    let answer = match answer {
+        Some(answer) => answer,
+        None => dispatch(&*shared.sandboxes, &caller.0, &operation, &body).await,
+    };
+    Ok(axum::Json(answer?))
 }
 
 async fn output(

@@ -24,8 +24,10 @@ pub(crate) fn pause(arguments: One) -> Result<u8, Failure> {
 }
 
 /// Resumes one.
-pub(crate) fn resume(arguments: One) -> Result<u8, Failure> {
-    change(arguments, async |remote, id| Ok(remote.sandboxes.resume(&remote.once(), id).await?))
+pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
+    let id = find(remote, name).await?;
+    let sandbox = remote.sandboxes.resume(&remote.once(), ById { id }).await?;
+    tell(&sandbox, json)
 }
 
 fn change(

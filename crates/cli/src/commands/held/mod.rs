@@ -94,19 +94,19 @@ fn missing(message: &str) -> Problem {
 }
 
 /// Prints an answer as JSON.
-fn print(answer: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn print(answer: &impl Serialize) -> Result<(), Failure> {
     let value = serde_json::to_value(answer).map_err(|error| caused(Code::Io, &error))?;
     Ok(output::print_json(&value)?)
 }
 
 /// Prints one line of JSON.
-fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(answer).map_err(|error| caused(Code::Io, &error))?;
     print_text(&format!("{}\n", crate::json::safe(text)))
 }
 
 /// Prints a text as it is.
-fn print_text(text: &str) -> Result<(), Failure> {
+pub(super) fn print_text(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
@@ -119,12 +119,12 @@ fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 /// Says something about what was done.
 #[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     eprintln!("stockade: {text}");
 }
 
 /// Bytes that a person reads, with what would steer a terminal escaped.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() })
         .collect()

@@ -1,0 +1,144 @@
+//! Follows a run: tells what happens, and in the end what came of it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use stockade_api::{Follow, Followed, Run, RunById, RunStatus, TaskStatus};
+
+use crate::commands::held::{print, print_line, say, shown};
+use crate::problem::Failure;
+use crate::remote::Remote;
+
+/// How long one question may wait for its answer.
+const WAIT_MS: u32 = 20_000;
+/// A run that goes on by itself within this time is waited for.
+const SHORT: Duration = Duration::from_secs(30);
+
+/// Tells what happens in a run from an event on, until it has ended or waits for others. The exit
+/// code.
+pub(super) async fn to_its_end(
+    remote: &Remote,
+    id: &str,
+    from: i64,
+    is_json: bool,
+) -> Result<u8, Failure> {
+    let mut next = from;
+    loop {
+        let request = Follow { id: id.to_owned(), from: next, wait_ms: WAIT_MS };
+        let news = remote.workflows.follow(remote.caller(), request).await?;
+        let Followed { run, events, next: after } = news;
+        next = after;
+        for event in &events {
+            tell(event, is_json)?;
+        }
+        let is_late = events.len() >= 1_000;
+        if !is_late && (run.status.is_terminal() || waits(&run)) {
+            return ended(remote, run, is_json).await;
+        }
+    }
+}
+
+/// The first event of a run that has not happened yet.
+pub(super) async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
+    let mut next = 0;
+    loop {
+        let request = Follow { id: id.to_owned(), from: next, wait_ms: 0 };
+        let news = remote.workflows.follow(remote.caller(), request).await?;
+        if news.next == next {
+            return Ok(next);
+        }
+        next = news.next;
+    }
+}
+
+/// Whether a run waits for others, or for long.
+fn waits(run: &Run) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SHORT;
+    let soon = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    run.status == RunStatus::Waiting && run.wake_at.is_none_or(|at| at > soon)
+}
+
+fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
+    if is_json {
+        return print_line(event);
+    }
+    let text = |name: &str| shown(event[name].as_str().unwrap_or_default());
+    let attempt = event["attempt"].as_u64().unwrap_or(1);
+    let message = || shown(event["error"]["message"].as_str().unwrap_or_default());
+    let id = || match event["iteration"].as_u64() {
+        Some(iteration) if iteration > 0 => format!("{} #{iteration}", text("nodeId")),
+        _ => text("nodeId"),
+    };
+    match event["type"].as_str().unwrap_or_default() {
+        "RunStarted" => say(&format!("run {} of {}", text("runId"), text("name"))),
+        "NodeStarted" => say(&format!("→ {} (attempt {attempt})", id())),
+        "NodeFinished" => say(&format!("✓ {}", id())),
+        "NodeSkipped" => say(&format!("- {}", id())),
+        "NodeFailed" => say(&format!("✗ {} (attempt {attempt}): {}", id(), message())),
+        "NodeRetrying" => {
+            say(&format!("↻ {} failed (attempt {attempt}): {}", id(), message()));
+        }
+        "NodeWaiting" => say(&format!("… {} ({})", id(), text("status"))),
+        "Log" => say(&format!("[{}] {}", text("level"), text("message"))),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Tells what came of a run; the exit code.
+pub(super) async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failure> {
+    if is_json {
+        print_line(&json!({ "type": "Run", "run": run }))?;
+    } else {
+        match run.status {
+            RunStatus::Finished => print(&run.output.clone().unwrap_or_default())?,
+            RunStatus::Waiting | RunStatus::Running => tell_waits(remote, &run).await?,
+            RunStatus::Failed => tell_error(&run),
+            RunStatus::Cancelled => say(&format!("run {} was cancelled", run.id)),
+        }
+    }
+    Ok(exit_code(run.status))
+}
+
+/// Finished 0, failed 1, cancelled 2, waits 3.
+pub(super) const fn exit_code(status: RunStatus) -> u8 {
+    match status {
+        RunStatus::Finished => 0,
+        RunStatus::Failed => 1,
+        RunStatus::Cancelled => 2,
+        RunStatus::Waiting | RunStatus::Running => 3,
+    }
+}
+
+fn tell_error(run: &Run) {
+    let error = run.error.clone().unwrap_or_default();
+    let text = |name: &str| shown(error[name].as_str().unwrap_or_default());
+    let task = error["task"].as_str().map(|task| format!(" at task {}", shown(task)));
+    say(&format!(
+        "run {} failed{}: {} [{}]",
+        run.id,
+        task.unwrap_or_default(),
+        text("message"),
+        text("code")
+    ));
+    for frame in error["frames"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        say(&format!("    {}", shown(frame.as_str().unwrap_or_default())));
+    }
+}
+
+async fn tell_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
+    let request = RunById { id: run.id.clone() };
+    let tasks = remote.workflows.inspect(remote.caller(), request).await?.tasks;
+    for task in tasks.iter().filter(|task| task.status.is_waiting()) {
+        let (id, run) = (shown(&task.id), &run.id);
+        let how = match task.status {
+            TaskStatus::WaitingApproval => {
+                format!("a decision: stockade approve {run} {id}, or deny")
+            }
+            TaskStatus::WaitingEvent => format!("a signal: stockade signal {run} NAME"),
+            _ => "its time".to_owned(),
+        };
+        say(&format!("run {run}: {id} waits for {how}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! `stockade graph`: what a workflow file would do, as its first rendering has it.
+
+use serde_json::{Value, json};
+use stockade_core::Code;
+use stockade_workflow::engine::preview;
+use stockade_workflow::graph::{Graph, Node, Order};
+
+use super::{environment, value};
+use crate::args;
+use crate::commands::held::{print, print_text, shown};
+use crate::problem::{Failure, caused};
+use crate::processes::{OURSELVES, REALM};
+
+/// Shows it. Nothing is done.
+pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
+    let input = value(&arguments.input, "input")?;
+    let environment = environment(&arguments.env)?;
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| caused(Code::Io, &error))?;
+    let program = vec![OURSELVES.into(), REALM.into()];
+    let graph = tokio.block_on(preview(program, &arguments.file, &input, &environment))?;
+    if arguments.json {
+        print(&json!({ "name": graph.name, "nodes": nodes(&graph.body) }))?;
+    } else {
+        print_text(&text(&graph))?;
+    }
+    Ok(0)
+}
+
+fn nodes(nodes: &[Node]) -> Vec<Value> {
+    let node = |node: &Node| match node {
+        Node::Task(task) => json!({
+            "kind": task.work.kind(), "id": task.id, "label": task.name(), "after": task.after,
+            "table": task.output.as_ref().map(|output| &output.table), "skipped": task.is_skipped,
+        }),
+        Node::Group(group) => match group.order {
+            Order::Sequence => json!({ "kind": "sequence", "nodes": self::nodes(&group.children) }),
+            Order::Parallel { limit } => json!({
+                "kind": "parallel", "limit": limit, "nodes": self::nodes(&group.children),
+            }),
+        },
+        Node::Loop(repeated) => json!({
+            "kind": "loop", "id": repeated.id, "maxIterations": repeated.max_iterations,
+            "nodes": self::nodes(&repeated.children),
+        }),
+    };
+    nodes.iter().map(node).collect()
+}
+
+fn text(graph: &Graph) -> String {
+    let mut text = format!("{}\n", shown(&graph.name));
+    lines(&graph.body, 1, &mut text);
+    text
+}
+
+fn lines(nodes: &[Node], depth: usize, text: &mut String) {
+    let indent = "  ".repeat(depth);
+    for node in nodes {
+        match node {
+            Node::Task(task) => {
+                let after = task.after.iter().map(|id| shown(id)).collect::<Vec<_>>();
+                let after = match after.as_slice() {
+                    [] => String::new(),
+                    ids => format!(", after {}", ids.join(", ")),
+                };
+                let kind = if task.is_skipped { "skipped" } else { task.work.kind() };
+                text.push_str(&format!("{indent}{} ({kind}{after})\n", shown(&task.id)));
+            }
+            Node::Group(group) => {
+                let name = match group.order {
+                    Order::Sequence => "one after another".to_owned(),
+                    Order::Parallel { limit: None } => "at once".to_owned(),
+                    Order::Parallel { limit: Some(limit) } => format!("{limit} at a time"),
+                };
+                text.push_str(&format!("{indent}{name}:\n"));
+                lines(&group.children, depth + 1, text);
+            }
+            Node::Loop(repeated) => {
+                let (id, most) = (shown(&repeated.id), repeated.max_iterations);
+                text.push_str(&format!("{indent}{id}, {most} times at most:\n"));
+                lines(&repeated.children, depth + 1, text);
+            }
+        }
+    }
+}

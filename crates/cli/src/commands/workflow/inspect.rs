@@ -1,0 +1,52 @@
+//! `stockade inspect`: what is known of a run and its tasks.
+
+use stockade_api::{Inspection, RunById};
+
+use crate::args::workflow::OneRun;
+use crate::commands::held::{print, print_text, shown};
+use crate::problem::Failure;
+use crate::remote;
+
+/// Tells it.
+pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
+    let found = remote::with(arguments.way, async |remote| {
+        let request = RunById { id: arguments.id.clone() };
+        Ok(remote.workflows.inspect(remote.caller(), request).await?)
+    })?;
+    if arguments.json {
+        print(&found)?;
+    } else {
+        print_text(&text(&found))?;
+    }
+    Ok(0)
+}
+
+fn text(Inspection { run, tasks }: &Inspection) -> String {
+    let mut text = String::new();
+    let mut line =
+        |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", shown(value)));
+    line("run", &run.id);
+    line("workflow", &run.name);
+    line("file", &run.file);
+    line("status", run.status.as_str());
+    line("input", &run.input.to_string());
+    if let Some(output) = &run.output {
+        line("output", &output.to_string());
+    }
+    if let Some(error) = &run.error {
+        line("error", &error.to_string());
+    }
+    for task in tasks {
+        let times = match task.executions {
+            1 => String::new(),
+            several => format!(", begun {several} times"),
+        };
+        let iteration = match task.iteration {
+            0 => String::new(),
+            number => format!(" #{number}"),
+        };
+        let (id, status) = (shown(&task.id), task.status.as_str());
+        text.push_str(&format!("  {id}{iteration}  {status} (attempt {}{times})\n", task.attempts));
+    }
+    text
+}

@@ -1,0 +1,53 @@
+//! The commands that work on workflows and their runs, one file for each kind. What is data goes to
+//! stdout, what is said about it to stderr.
+
+pub(super) mod answer;
+mod follow;
+pub(super) mod graph;
+pub(super) mod inspect;
+pub(super) mod resume;
+pub(super) mod runs;
+pub(super) mod up;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use stockade_core::{Code, Problem};
+
+/// The most that is read as an input.
+const MAX_INPUT_BYTES: u64 = 16 << 20;
+
+/// A value that a person gives: JSON, or the name of a file behind `@`.
+fn value(given: &str, what: &str) -> Result<Value, Problem> {
+    use std::io::Read as _;
+    let text = match given.strip_prefix('@') {
+        None => given.to_owned(),
+        Some(path) => {
+            let mut text = String::new();
+            std::fs::File::open(path)
+                .and_then(|file| file.take(MAX_INPUT_BYTES).read_to_string(&mut text))
+                .map_err(|error| {
+                    Problem::new(Code::InvalidInput, format!("cannot read {path}"))
+                        .because(error.to_string())
+                })?;
+            text
+        }
+    };
+    serde_json::from_str(&text).map_err(|error| {
+        Problem::new(Code::InvalidInput, format!("the {what} is not JSON"))
+            .because(error.to_string())
+    })
+}
+
+/// The variables that a workflow may read: with a value, or with the one that this process has.
+fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+    let variable = |given: &String| match given.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok(Some((name.to_owned(), value.to_owned()))),
+        Some(_) => {
+            let message = format!("{given:?} is not NAME or NAME=VALUE");
+            Err(Problem::new(Code::InvalidInput, message))
+        }
+        None => Ok(std::env::var(given).ok().map(|value| (given.clone(), value))),
+    };
+    given.iter().filter_map(|given| variable(given).transpose()).collect()
+}

@@ -1,0 +1,33 @@
+//! `stockade up`: starts a run and follows it to where it can go by itself.
+
+use stockade_core::{Code, Problem};
+
+use super::{environment, follow, value};
+use crate::args::workflow::Up;
+use crate::commands::held::print_text;
+use crate::problem::{Failure, caused};
+use crate::remote;
+
+/// Starts it. The exit code tells how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
+pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
+    let file = std::path::absolute(&arguments.file).map_err(|error| caused(Code::Io, &error))?;
+    if !file.is_file() {
+        let message = format!("there is no file {}", arguments.file.display());
+        return Err(Problem::new(Code::InvalidInput, message).into());
+    }
+    let request = stockade_api::Up {
+        file,
+        input: value(&arguments.input, "input")?,
+        run_id: Some(arguments.run_id.unwrap_or_else(|| uuid::Uuid::now_v7().simple().to_string())),
+        environment: environment(&arguments.env)?,
+        max_concurrency: arguments.max_concurrency,
+    };
+    remote::with(arguments.way, async |remote| {
+        let run = remote.workflows.up(&remote.once(), request).await?;
+        if arguments.detach {
+            print_text(&format!("{}\n", run.id))?;
+            return Ok(0);
+        }
+        follow::to_its_end(&remote, &run.id, 0, arguments.json).await
+    })
+}
