@@ -15,10 +15,13 @@ pub(crate) const ANSWERS: &str = "workflow answers";
 
 /// The tables of the service and of workflows, in the one order in which databases get them. One
 /// that was released is never edited.
-pub const MIGRATIONS: &[Migration] = &[stockade_service::MIGRATIONS[0], TABLES];
+pub const MIGRATIONS: &[Migration] =
+    &[stockade_service::MIGRATIONS[0], stockade_service::MIGRATIONS[1], TABLES];
+// The numbers of both rooms are those of one database: what comes next has the next number.
+const _: () = assert!(stockade_service::MIGRATIONS.len() == 2);
 
 const TABLES: Migration = Migration {
-    number: 2,
+    number: 3,
     name: "runs of workflows, their tasks and events",
     sql: "
 CREATE TABLE run_programs (
