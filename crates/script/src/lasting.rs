@@ -9,10 +9,8 @@ use std::time::Duration;
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
     self as jail, Command, Ending, Identity, JailSpec, Payload, Signals, Sink, Source, Streams,
-    Supervision, Task,
+    Supervision, Task, identity,
 };
-
-use crate::worker::Error;
 
 /// Who a worker is inside when it has a range of ids.
 const USER: u32 = 1_000;
@@ -22,6 +20,23 @@ const PROCESSES: u64 = 16;
 const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 /// How long it may take to end when it was asked to.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Why there was no worker.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No ids could be had for it.
+    #[error("find ids for a worker")]
+    Identity(#[source] identity::Error),
+    /// Its streams could not be laid down.
+    #[error("hand a worker its streams")]
+    Streams(#[source] io::Error),
+    /// Signals could not be held back.
+    #[error("hold signals back")]
+    Signals(#[source] io::Error),
+    /// The jail could not be raised, or failed.
+    #[error("jail a worker")]
+    Jail(#[source] jail::Error),
+}
 
 /// Runs `serve` in a jail, its standard streams joined to those of this process, and waits for its
 /// end. This process must have a single thread, and nothing in memory that the worker may not know.
@@ -35,9 +50,9 @@ pub fn serve(serve: fn() -> u8) -> Result<Ending, Error> {
         Identity::Own { user, group } => (*user, *group),
         Identity::Range(_) => (USER, USER),
     };
-    let input = own(rustix::stdio::stdin()).map_err(Error::Input)?;
-    let output = own(rustix::stdio::stdout()).map_err(Error::Input)?;
-    let error = own(rustix::stdio::stderr()).map_err(Error::Input)?;
+    let input = own(rustix::stdio::stdin()).map_err(Error::Streams)?;
+    let output = own(rustix::stdio::stdout()).map_err(Error::Streams)?;
+    let error = own(rustix::stdio::stderr()).map_err(Error::Streams)?;
     let command = Command {
         payload: Payload::Function(serve),
         environment: Vec::new(),

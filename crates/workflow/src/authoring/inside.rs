@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
-use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm, Sink};
+use stockade_script::outside::Console;
+use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
 use stockade_script::syntax::{Scoping, tree};
-use stockade_script::{Fault, Finding, Inspector, Module, SourceFile, compile_elements};
+use stockade_script::{
+    Fault, Finding, Inspector, LibrarySet, Module, SourceFile, compile_elements,
+};
 
 use super::library;
 use super::wire::{FromRealm, Refused, ToRealm};
@@ -21,8 +24,10 @@ const ENGINE_STACK_BYTES: usize = 8 << 20;
 const HEAP_BYTES: usize = 512 << 20;
 /// All that a run may write to its console.
 const OUTPUT_BYTES: usize = 64 << 20;
-/// One turn of the engine. The host has shorter limits, and ends the process.
-const TURN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Source of all modules together.
+const CODE_BYTES: usize = 64 << 20;
+/// How long a program may take to be run. The host has a shorter limit, and ends the process.
+const RUNNING: Duration = Duration::from_secs(60 * 60);
 
 /// Serves until nobody asks any more; the exit code of the process.
 pub(super) fn serve() -> u8 {
@@ -198,20 +203,21 @@ fn run(program: Program) -> Result<Realm, Refused> {
     let limits = Limits {
         heap_bytes: HEAP_BYTES,
         stack_bytes: ENGINE_STACK_BYTES,
+        code_bytes: CODE_BYTES,
         output_bytes: OUTPUT_BYTES,
-        timeout: TURN,
     };
-    let sink: Sink = Box::new(|level, text| {
+    let console = Console(|level: &str, text: &str| {
         say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
     });
-    let realm =
-        Realm::new(program, &limits, sink).map_err(|error| Refused::Stuck(error.to_string()))?;
-    match realm.run(library::START).ended {
+    let realm = Realm::new(&LibrarySet::default(), &limits)
+        .map_err(|error| Refused::Stuck(error.to_string()))?;
+    match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
         Ended::Settled => Ok(realm),
         Ended::Threw(failure) => Err(Refused::Threw(failure)),
         Ended::TimedOut | Ended::NeverSettles => {
             Err(Refused::Stuck("it awaits something that nothing can bring about".to_owned()))
         }
+        Ended::TooMuchCode(too_large) => Err(Refused::Stuck(too_large.to_string())),
     }
 }
 
