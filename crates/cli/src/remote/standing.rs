@@ -32,8 +32,8 @@ impl Standing {
             .enable_all()
             .build()
             .map_err(|error| caused(Code::Io, &error))?;
-        let successive = Successive::of(data, place);
-        let remote = Remote::new(Arc::new(stockade_api::Remote(successive)))?;
+        let server = Arc::new(stockade_api::Remote(Successive::of(data, place)));
+        let remote = Remote::new(Arc::clone(&server) as _, server)?;
         Ok(Some(Self { tokio, remote }))
     }
 
