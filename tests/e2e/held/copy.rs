@@ -10,6 +10,7 @@ use super::{call, create, refused, sh};
 use crate::call::Outcome;
 use crate::harness::World;
 use crate::host::Tree;
+use crate::servants::kill_server;
 use crate::tty::Terminal;
 
 /// Contents that copying has gone wrong with somewhere.
@@ -166,7 +167,25 @@ fn progress_is_for_terminals(world: &World) {
     assert!(terminal.text().contains("MiB"), "{:?}", terminal.text());
 }
 
+fn a_file_whose_server_dies_is_written_again(world: &World) {
+    let id = create(world, &[]);
+    let file = world.outside().join("large");
+    std::fs::write(&file, vec![b'x'; 48 << 20]).unwrap();
+    world.own(&file);
+    for round in 0..3_u64 {
+        let words = ["cp", file.to_str().unwrap(), &format!("{id}:/tmp/large-{round}")];
+        let running = world.stockade(&words).start();
+        std::thread::sleep(std::time::Duration::from_millis(20 + 40 * round));
+        kill_server(&world.data());
+        running.finish().succeeds();
+        let size = sh(world, &id, &format!("wc -c < /tmp/large-{round}; ls /tmp | wc -l"));
+        assert_eq!(size.stdout, format!("{}\n{}\n", 48 << 20, round + 1), "{size}");
+    }
+    call(world, &["kill", &id]).succeeds();
+}
+
 as_root_and_as_user![
+    a_file_whose_server_dies_is_written_again,
     files_arrive_as_they_are_both_ways,
     directories_go_with_all_that_is_in_them,
     a_hostile_tree_writes_nothing_but_files_below_the_target,

@@ -228,6 +228,21 @@ fn a_project_is_seen_copy_on_write_beside_runs_on_it(world: &World) {
     assert_eq!(seen.stdout, "alpha\nbeta\n", "{seen}");
 }
 
+fn a_snapshot_knows_its_workspace(world: &World) {
+    let project = world.project.to_str().unwrap();
+    let id = create(world, &["--workspace", project]);
+    let change = format!("cd {project} && echo beta >> a.txt && rm -r src && echo new > new");
+    sh(world, &id, &change).succeeds();
+    call(world, &["snapshot", &id, "--as", "changed"]).succeeds();
+    call(world, &["kill", &id]).succeeds();
+    let again = call(world, &["restore", "changed"]);
+    again.succeeds();
+    let seen = sh(world, again.stdout.trim(), &format!("cd {project} && cat a.txt new; ls"));
+    assert!(seen.stdout.starts_with("alpha\nbeta\nnew\n"), "{seen}");
+    assert!(!seen.stdout.contains("src") && world.has("src"), "{seen}");
+    call(world, &["kill", again.stdout.trim()]).succeeds();
+}
+
 fn tools_run_in_a_sandbox(world: &World) {
     let id = create(world, &[]);
     let listed = call(world, &["tool", "ls"]);
@@ -256,6 +271,7 @@ fn what_it_uses_is_told(world: &World) {
 }
 
 as_root_and_as_user![
+    a_snapshot_knows_its_workspace,
     what_it_uses_is_told,
     a_sandbox_is_made_used_and_ended,
     json_is_all_there_is_on_standard_output,
