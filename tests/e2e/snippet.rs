@@ -183,7 +183,20 @@ fn a_gate_without_examples_is_shut(world: &World) {
     world.stockade(&["snippet", "gate", "nowhere.md"]).finish().ends_with(2);
 }
 
+fn says_that_inside_a_sandbox_it_has_the_walls_that_are_left(world: &World) {
+    let program = world.project.join("stockade");
+    std::fs::copy(env!("CARGO_BIN_EXE_stockade"), &program).unwrap();
+    world.write("main.ts", COUNTER);
+    let snippet = ["./stockade", "snippet", "run", "--json", "main.ts"];
+    let outcome = world.stockade(&[&["run", "--"][..], &snippet].concat()).finish();
+    outcome.succeeds();
+    let transcript = outcome.json();
+    assert_eq!(transcript["facts"], json!({"count": 2}), "{transcript}");
+    assert!(transcript["warnings"].to_string().contains("no namespaces"), "{transcript}");
+}
+
 as_root_and_as_user![
+    says_that_inside_a_sandbox_it_has_the_walls_that_are_left,
     answers_with_a_transcript,
     takes_a_directory,
     ends_in_time_with_what_was_written,

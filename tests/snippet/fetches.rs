@@ -50,7 +50,10 @@ async fn runner(hosts: Hosts) -> Runner {
                     return;
                 }
                 let first = text.lines().next().unwrap().to_owned();
-                let body = format!("{{\"asked\": \"{first}\"}}");
+                let body = match first.as_str() {
+                    "GET /large HTTP/1.1" => "y".repeat(1_000_000),
+                    _ => format!("{{\"asked\": \"{first}\"}}"),
+                };
                 let head = format!("HTTP/1.1 200 Fine\r\ncontent-length: {}\r\n\r\n", body.len());
                 stream.write_all((head + &body).as_bytes()).await.unwrap();
             });
@@ -107,6 +110,21 @@ async fn a_fetch_ends_with_its_signal_or_with_its_snippet() {
     let transcript = run(&runner, source, 300.0).await;
     assert_eq!(transcript.logs, ["[log] AbortError"]);
     assert_eq!(transcript.errors, ["wall-clock budget of 300ms elapsed"]);
+}
+
+#[tokio::test]
+async fn a_worker_is_heard_while_it_does_not_listen() {
+    let runner = runner(Hosts::Public).await;
+    let source = "import { get } from \"@directive-run/query\";\n\
+        const all = Promise.all(Array.from({ length: 6 }, () => get(\"http://example.com/large\")));\n\
+        const wait = Date.now() + 200; while (Date.now() < wait);\n\
+        for (let i = 0; i < 240; i++) console.log(\"x\".repeat(1000));\n\
+        const sizes = (await all).map(async (r) => (await r.text()).length);\n\
+        console.log((await Promise.all(sizes)).join());";
+    let transcript = run(&runner, source, 10_000.0).await;
+    assert_eq!(transcript.errors, [""; 0]);
+    assert_eq!(transcript.logs.len(), 241);
+    assert_eq!(transcript.logs[240], "[log] 1000000,1000000,1000000,1000000,1000000,1000000");
 }
 
 #[tokio::test]

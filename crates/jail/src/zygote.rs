@@ -30,8 +30,6 @@ pub type Serve = Box<dyn Fn(OwnedFd) -> u8>;
 
 /// The longest text that a zygote tells.
 const TEXT_BYTES: usize = 4 << 10;
-/// The bytes of what is told on a leash.
-pub(crate) const ENDED_BYTES: usize = 2;
 
 /// What a zygote does.
 #[derive(Debug)]
@@ -173,11 +171,18 @@ pub fn ended(told: &[u8]) -> Option<WorkerEnded> {
     }
 }
 
-pub(crate) const fn encode_ended(ended: WorkerEnded) -> [u8; ENDED_BYTES] {
+pub(crate) const fn encode_ended(ended: WorkerEnded) -> [u8; 2] {
     match ended {
         WorkerEnded::Exited(code) => [b'E', code],
         WorkerEnded::Signaled(signal) => [b'S', signal],
     }
+}
+
+/// Tells the caller that there is no zygote, for a reason that is known before anything is raised.
+pub fn refuse(requests: OwnedFd, why: &str) {
+    // The end of the socket is told without it.
+    let _ =
+        Channel::of_descriptor(requests).send(&FromZygote::NoJail(why.to_owned()).encode(), &[]);
 }
 
 /// Raises a jail whose pid 1 is a zygote, and waits for its end. What goes wrong is told to the

@@ -65,6 +65,15 @@ pub struct Request {
     pub redirect: Redirect,
 }
 
+impl Request {
+    /// How large it is in all.
+    pub fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        let body = self.body.as_ref().map_or(0, Vec::len);
+        self.method.len() + self.url.len() + headers.sum::<usize>() + body
+    }
+}
+
 /// What becomes of an answer that names another place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Redirect {

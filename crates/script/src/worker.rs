@@ -39,8 +39,9 @@ const DATA_BYTES: u64 = 256 << 20;
 const PROCESSES: u64 = 300;
 /// Processor time of a worker: more than any call may last.
 const CPU_SECONDS: u64 = 20;
-/// The most fetches of one call.
+/// The most fetches of one call, and the bytes that all their requests may have.
 const MAX_FETCHES: usize = 100;
+const MAX_ASKED_BYTES: usize = 8 << 20;
 /// How long preparing may take, on a machine under heavy load.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a zygote may take to end once nobody asks it any more.
@@ -142,7 +143,14 @@ impl Drop for Zygote {
 /// Is the process of a zygote, from its first action to its end: standard input is the socket on
 /// which workers are asked for. The exit code.
 pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
-    let Ok((requests, identity)) = stand_alone() else { return 1 };
+    let Ok(requests) = stand_alone() else { return 1 };
+    let identity = match Identity::of_caller() {
+        Ok(identity) => identity,
+        Err(error) => {
+            zygote::refuse(requests, &error.to_string());
+            return 1;
+        }
+    };
     zygote::run(JailSpec {
         identity,
         root: Source::Empty,
@@ -176,9 +184,9 @@ pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
 }
 
 /// Takes the socket from standard input, which it leaves empty.
-fn stand_alone() -> io::Result<(OwnedFd, Identity)> {
+fn stand_alone() -> io::Result<OwnedFd> {
     let requests = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
-    Ok((requests, Identity::of_caller().map_err(io::Error::other)?))
+    Ok(requests)
 }

@@ -140,7 +140,7 @@ impl Runner {
             told = self.ask(&question, timeout + ALLOWANCE, &mut lines) => Some(told?),
         };
         let mut transcript = match told {
-            Some((told, raised)) => transcript(told, timeout, raised),
+            Some((told, raised)) => transcript(&told, timeout, raised),
             None => {
                 let errors = vec![ABORTED.to_owned()];
                 Transcript::refused(Phase::Run, ErrorCode::Aborted, errors)
@@ -162,10 +162,10 @@ impl Runner {
         let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
         let question = Question::Check(files);
         let (told, _) = self.ask(&question, CHECK_TIMEOUT, &mut |_| {}).await?;
-        let reply = told.answer.as_deref().map(serde_json::from_slice);
-        Ok(match reply {
-            Some(Ok(Reply::Checked(faults))) => faults,
-            _ => vec![Fault { path, line: 1, column: 1, message: without_answer(&told) }],
+        Ok(match reply(&told) {
+            Ok(Reply::Checked(faults)) => faults,
+            Ok(Reply::Ran(_)) => vec![at_start(path, without_answer(&told, Ended::Misspoke))],
+            Err(ended) => vec![at_start(path, without_answer(&told, ended))],
         })
     }
 
@@ -189,7 +189,7 @@ impl Runner {
             };
             match zygote.call(call).await {
                 Ok(told) => {
-                    if told.ended == Ended::Lost {
+                    if told.answer == Err(Ended::Lost) {
                         self.forget(&zygote).await;
                     }
                     return Ok((told, zygote.raised()));
@@ -225,20 +225,21 @@ impl Runner {
 }
 
 /// The transcript of what a worker told; without an answer, the worker has failed.
-fn transcript(told: Told, timeout: Duration, raised: Raised) -> Transcript {
-    let mut transcript = match told.answer.as_deref().map(serde_json::from_slice) {
-        Some(Ok(Reply::Ran(transcript))) => *transcript,
-        _ if told.ended == Ended::TimedOut => {
+fn transcript(told: &Told, timeout: Duration, raised: Raised) -> Transcript {
+    let mut transcript = match reply(told) {
+        Ok(Reply::Ran(transcript)) => *transcript,
+        Ok(Reply::Checked(_)) => Transcript::failed(without_answer(told, Ended::Misspoke)),
+        Err(Ended::TimedOut) => {
             let error = format!("wall-clock budget of {}ms elapsed", timeout.as_millis());
             let phase = if told.reading { Phase::Validate } else { Phase::Run };
             let refused = Transcript::refused(phase, ErrorCode::Timeout, vec![error]);
             Transcript { timed_out: true, ..refused }
         }
-        _ if is_too_deep(&told) => {
+        Err(ended) if is_too_deep(told, ended) => {
             let errors = vec![TOO_DEEP.to_owned()];
             Transcript::refused(Phase::Validate, ErrorCode::ValidationFailed, errors)
         }
-        _ => Transcript::failed(without_answer(&told)),
+        Err(ended) => Transcript::failed(without_answer(told, ended)),
     };
     if !raised.namespaces {
         transcript.warnings.push(BARE.to_owned());
@@ -246,15 +247,24 @@ fn transcript(told: Told, timeout: Duration, raised: Raised) -> Transcript {
     transcript
 }
 
-fn is_too_deep(told: &Told) -> bool {
-    told.reading && matches!(told.ended, Ended::Signaled(signal) if BEYOND_STACK.contains(&signal))
+/// The reply of a worker, or how it ended without one that is understood.
+fn reply(told: &Told) -> Result<Reply, Ended> {
+    let answer = told.answer.as_deref().map_err(|ended| *ended)?;
+    serde_json::from_slice(answer).map_err(|_| Ended::Misspoke)
 }
 
-fn without_answer(told: &Told) -> String {
-    if is_too_deep(told) {
+fn at_start(path: String, message: String) -> Fault {
+    Fault { path, line: 1, column: 1, message }
+}
+
+fn is_too_deep(told: &Told, ended: Ended) -> bool {
+    told.reading && matches!(ended, Ended::Signaled(signal) if BEYOND_STACK.contains(&signal))
+}
+
+fn without_answer(told: &Told, ended: Ended) -> String {
+    if is_too_deep(told, ended) {
         return TOO_DEEP.to_owned();
     }
-    let ended = if told.answer.is_some() { Ended::Misspoke } else { told.ended };
     format!("the worker ended before it answered: {ended}")
 }
 
@@ -264,43 +274,42 @@ mod tests {
 
     const NAMESPACES: Raised = Raised { namespaces: true, landlock: 7 };
 
-    fn told(answer: Option<&[u8]>, ended: Ended) -> Told {
-        Told { answer: answer.map(<[u8]>::to_vec), reading: false, ended }
+    fn told(answer: Result<&[u8], Ended>) -> Told {
+        Told { answer: answer.map(<[u8]>::to_vec), reading: false }
     }
 
-    fn of(told: Told) -> Transcript {
+    fn of(told: &Told) -> Transcript {
         transcript(told, Duration::from_millis(150), NAMESPACES)
     }
 
     #[test]
     fn what_a_worker_says_is_read_or_thrown_away() {
-        let ended = Ended::Signaled(11);
-        let lost = of(told(None, ended));
+        let lost = of(&told(Err(Ended::Signaled(11))));
         assert_eq!(lost.errors, ["the worker ended before it answered: signal 11 ended it"]);
         assert_eq!(lost.error_code, Some(ErrorCode::WorkerError));
         let whole = serde_json::to_vec(&Reply::Ran(Box::new(lost.clone()))).unwrap();
-        assert_eq!(of(told(Some(&whole), Ended::Exited(0))), lost);
+        assert_eq!(of(&told(Ok(&whole))), lost);
         for rubbish in [&b""[..], b"{}", b"{\"Ran\":{}}", b"{\"Checked\":[]}", &whole[1..]] {
-            let error = &of(told(Some(rubbish), Ended::Exited(0))).errors[0];
+            let error = &of(&told(Ok(rubbish))).errors[0];
             assert!(error.contains("not understood"), "{error}");
         }
-        let late = of(told(None, Ended::TimedOut));
+        let late = of(&told(Err(Ended::TimedOut)));
         assert_eq!(late.errors, ["wall-clock budget of 150ms elapsed"]);
         assert!(late.timed_out);
     }
 
     #[test]
     fn what_is_too_deep_to_be_read_is_the_files_fault() {
-        let deep = Told { reading: true, ..told(None, Ended::Signaled(11)) };
-        let refused = of(deep.clone());
+        let deep = Told { reading: true, ..told(Err(Ended::Signaled(11))) };
+        let refused = of(&deep);
         assert_eq!((refused.phase, refused.errors), (Phase::Validate, vec![TOO_DEEP.to_owned()]));
-        assert_eq!(without_answer(&deep), TOO_DEEP);
+        assert_eq!(without_answer(&deep, Ended::Signaled(11)), TOO_DEEP);
     }
 
     #[test]
     fn a_worker_without_namespaces_says_so() {
         let bare = Raised { namespaces: false, landlock: 7 };
-        let transcript = transcript(told(None, Ended::Lost), Duration::ZERO, bare);
+        let transcript = transcript(&told(Err(Ended::Lost)), Duration::ZERO, bare);
         assert_eq!(transcript.warnings, [BARE]);
     }
 }

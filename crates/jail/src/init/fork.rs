@@ -17,7 +17,7 @@ use crate::channel::Channel;
 use crate::landlock::Ruleset;
 use crate::rlimits::ResourceLimits;
 use crate::sys::{self, Side};
-use crate::zygote::{ENDED_BYTES, FromZygote, Raised, Serve, ToZygote, Work, WorkerEnded};
+use crate::zygote::{FromZygote, Raised, Serve, ToZygote, Work, WorkerEnded};
 use crate::{seccomp, zygote};
 
 /// More workers than this are not forked, whatever is asked for.
@@ -41,8 +41,8 @@ pub(crate) struct Zygote {
 /// A worker that was not reaped.
 struct Worker {
     process: OwnedFd,
-    /// Whoever has the other end wants the worker to live.
-    leash: OwnedFd,
+    /// Whoever has the other end wants the worker to live; gone once nobody has.
+    leash: Option<OwnedFd>,
 }
 
 impl Zygote {
@@ -117,7 +117,7 @@ impl Zygote {
                 };
                 sys::exit_now(catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED))
             }
-            Ok(Side::Parent(_, process)) => Some(Worker { process, leash }),
+            Ok(Side::Parent(_, process)) => Some(Worker { process, leash: Some(leash) }),
             Err(_) => None,
         }
     }
@@ -141,7 +141,7 @@ fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<boo
     let mut waiting = vec![PollFd::new(requests, PollFlags::IN)];
     for worker in workers.iter() {
         waiting.push(PollFd::new(&worker.process, PollFlags::IN));
-        waiting.push(PollFd::new(&worker.leash, PollFlags::IN));
+        waiting.extend(worker.leash.as_ref().map(|leash| PollFd::new(leash, PollFlags::IN)));
     }
     match poll(&mut waiting, None) {
         Err(rustix::io::Errno::INTR) => return Ok(false),
@@ -149,42 +149,35 @@ fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<boo
     };
     let happened: Vec<bool> = waiting.iter().map(|one| !one.revents().is_empty()).collect();
     drop(waiting);
-    let mut events = happened.iter().skip(1);
-    workers.retain(|worker| {
-        let ended = events.next() == Some(&true);
-        let unwanted = events.next() == Some(&true);
-        if unwanted && !ended {
-            // It may be ending by itself.
-            let _ = pidfd_send_signal(&worker.process, Signal::KILL);
-        }
-        let ended = if unwanted || ended { reap(worker, unwanted) } else { None };
-        if let Some(ended) = ended {
-            // Whoever dropped the leash does not care.
-            let _ = rustix::net::send(
-                &worker.leash,
-                &zygote::encode_ended(ended),
-                rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
-            );
+    let mut events = happened.iter().copied();
+    let is_asked = events.next().unwrap_or_default();
+    workers.retain_mut(|worker| {
+        let has_ended = events.next().unwrap_or_default();
+        let is_unwanted = worker.leash.is_some() && events.next().unwrap_or_default();
+        if has_ended && let Some(ended) = reap(worker) {
+            if let Some(leash) = &worker.leash {
+                let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+                // Whoever dropped the other end does not care.
+                let _ = rustix::net::send(leash, &zygote::encode_ended(ended), flags);
+            }
             return false;
+        }
+        if is_unwanted {
+            // It may be ending by itself. Its end is told when it comes.
+            let _ = pidfd_send_signal(&worker.process, Signal::KILL);
+            worker.leash = None;
         }
         true
     });
-    Ok(happened.first() == Some(&true))
+    Ok(is_asked)
 }
 
-/// Reaps a worker, waiting for the end of one that was killed.
-fn reap(worker: &Worker, wait: bool) -> Option<WorkerEnded> {
-    let mut options = WaitIdOptions::EXITED;
-    options.set(WaitIdOptions::NOHANG, !wait);
-    let status = loop {
-        match waitid(WaitId::PidFd(worker.process.as_fd()), options) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other,
-        }
-    };
+/// Reaps a worker that has ended.
+fn reap(worker: &Worker) -> Option<WorkerEnded> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
-    match status {
-        Ok(None) => None,
+    match waitid(WaitId::PidFd(worker.process.as_fd()), options) {
+        Ok(None) | Err(rustix::io::Errno::INTR) => None,
         Ok(Some(status)) => Some(match status.terminating_signal() {
             Some(signal) => WorkerEnded::Signaled(byte(signal)),
             None => WorkerEnded::Exited(status.exit_status().map_or(u8::MAX, byte)),
@@ -200,9 +193,10 @@ fn end(workers: &[Worker]) -> i32 {
         let _ = pidfd_send_signal(&worker.process, Signal::KILL);
     }
     for worker in workers {
-        reap(worker, true);
+        let options = WaitIdOptions::EXITED;
+        while let Err(rustix::io::Errno::INTR) =
+            waitid(WaitId::PidFd(worker.process.as_fd()), options)
+        {}
     }
     0
 }
-
-const _: () = assert!(ENDED_BYTES == 2);

@@ -14,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-use super::wire::{FRAME_BYTES, FromWorker, Incoming, ToWorker, Word as _};
-use super::{Error, MAX_FETCHES, Zygote};
+use super::wire::{FromWorker, Incoming, ToWorker, Word as _};
+use super::{Error, MAX_ASKED_BYTES, MAX_FETCHES, Zygote};
 use crate::fetch::Fetcher;
 use crate::outside::{Answer, Request};
 
@@ -25,12 +25,12 @@ const PIECE_BYTES: usize = 64 << 10;
 const MAX_FETCHES_AT_ONCE: usize = 16;
 /// The bytes of responses that one call may have in all.
 const MAX_FETCHED_BYTES: usize = 16 << 20;
-/// How long a worker that has answered may take to end.
+/// How long it may take to hear of the end of a worker that says no more.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What is asked of a worker.
 pub struct Call<'a> {
-    /// The question, at most [`FRAME_BYTES`] long.
+    /// The question, at most [`FRAME_BYTES`](super::wire::FRAME_BYTES) long.
     pub question: Vec<u8>,
     /// The time after which the worker is killed.
     pub timeout: Duration,
@@ -51,15 +51,13 @@ impl std::fmt::Debug for Call<'_> {
 /// What a worker left. Every byte is what the worker wanted it to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Its answer.
-    pub answer: Option<Vec<u8>>,
-    /// Whether it was reading files when it ended.
+    /// Its answer, or how it ended without one.
+    pub answer: Result<Vec<u8>, Ended>,
+    /// Whether it was reading files then.
     pub reading: bool,
-    /// How it ended.
-    pub ended: Ended,
 }
 
-/// How a call ended.
+/// How a call ended that was not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The worker ended by itself.
@@ -102,29 +100,29 @@ impl Zygote {
             stream.set_nonblocking(true)?;
             tokio::net::UnixStream::from_std(stream)
         };
-        let wire = asynchronous(ours).map_err(Error::Wire)?;
+        let mut wire = asynchronous(ours).map_err(Error::Wire)?;
         let mut leash = asynchronous(leash).map_err(Error::Wire)?;
-        let mut session = Session::new(call, wire);
-        let heard = timeout_at(end, Box::pin(session.hear())).await;
+        let mut session = Session::new(call);
+        let heard = timeout_at(end, Box::pin(session.hear(&mut wire))).await;
         let Session { answer, reading, .. } = session;
-        let ended = match heard {
-            Err(_) => Ended::TimedOut,
-            Ok(Err(Misspoke)) => Ended::Misspoke,
-            Ok(Ok(())) => {
+        let answer = match (heard, answer) {
+            (Ok(Ok(())), Some(answer)) => Ok(answer),
+            (Err(_), _) => Err(Ended::TimedOut),
+            (Ok(Err(Misspoke)), _) => Err(Ended::Misspoke),
+            (Ok(Ok(())), None) => {
                 let mut told = Vec::new();
-                let told = match timeout_at(end + GRACE, leash.read_to_end(&mut told)).await {
-                    Ok(Ok(_)) => zygote::ended(&told),
-                    _ => None,
-                };
-                match told {
-                    Some(WorkerEnded::Exited(code)) => Ended::Exited(code),
-                    Some(WorkerEnded::Signaled(signal)) => Ended::Signaled(signal),
-                    None => Ended::Lost,
-                }
+                Err(match timeout_at(end + GRACE, leash.read_to_end(&mut told)).await {
+                    Err(_) => Ended::TimedOut,
+                    Ok(_) => match zygote::ended(&told) {
+                        Some(WorkerEnded::Exited(code)) => Ended::Exited(code),
+                        Some(WorkerEnded::Signaled(signal)) => Ended::Signaled(signal),
+                        None => Ended::Lost,
+                    },
+                })
             }
         };
-        // Whatever is still alive goes with the leash.
-        Ok(Told { answer, reading, ended })
+        // What is still alive of the worker goes with the leash.
+        Ok(Told { answer, reading })
     }
 }
 
@@ -134,43 +132,44 @@ struct Misspoke;
 /// A call that is under way.
 struct Session<'a> {
     call: Call<'a>,
-    wire: tokio::net::UnixStream,
+    /// What is still to be sent.
+    outgoing: Vec<u8>,
     incoming: Incoming,
     fetches: JoinSet<Answer>,
     begun: BTreeMap<u32, AbortHandle>,
     turns: Arc<Semaphore>,
     fetches_left: usize,
+    asked_bytes_left: usize,
     fetched_bytes_left: usize,
     reading: bool,
     answer: Option<Vec<u8>>,
 }
 
 impl<'a> Session<'a> {
-    fn new(call: Call<'a>, wire: tokio::net::UnixStream) -> Self {
+    fn new(call: Call<'a>) -> Self {
         Self {
             call,
-            wire,
+            outgoing: Vec::new(),
             incoming: Incoming::default(),
             fetches: JoinSet::new(),
             begun: BTreeMap::new(),
             turns: Arc::new(Semaphore::new(MAX_FETCHES_AT_ONCE)),
             fetches_left: MAX_FETCHES,
+            asked_bytes_left: MAX_ASKED_BYTES,
             fetched_bytes_left: MAX_FETCHED_BYTES,
             reading: false,
             answer: None,
         }
     }
 
-    /// Asks, and hears the worker out.
-    async fn hear(&mut self) -> Result<(), Misspoke> {
-        let question = ToWorker::Ask(std::mem::take(&mut self.call.question)).encode();
-        if question.len() > FRAME_BYTES || self.wire.write_all(&question).await.is_err() {
-            return Ok(());
-        }
+    /// Asks, and hears the worker out. It is heard also while it does not listen.
+    async fn hear(&mut self, wire: &mut tokio::net::UnixStream) -> Result<(), Misspoke> {
+        let (mut from, mut to) = wire.split();
+        self.outgoing = ToWorker::Ask(std::mem::take(&mut self.call.question)).encode();
         let mut piece = vec![0; PIECE_BYTES];
         while self.answer.is_none() {
             tokio::select! {
-                read = self.wire.read(&mut piece) => match read {
+                read = from.read(&mut piece) => match read {
                     // Its end says how it went.
                     Ok(0) | Err(_) => return Ok(()),
                     Ok(length) => {
@@ -178,13 +177,17 @@ impl<'a> Session<'a> {
                         self.understand()?;
                     }
                 },
-                Some(done) = self.fetches.join_next() => {
+                written = to.write(&self.outgoing), if !self.outgoing.is_empty() => {
+                    match written {
+                        Ok(length) => drop(self.outgoing.drain(..length)),
+                        Err(_) => return Ok(()),
+                    }
+                }
+                Some(done) = self.fetches.join_next(), if self.outgoing.is_empty() => {
                     let Ok(answer) = done else { continue };
                     self.begun.remove(&answer.id);
                     let answer = self.within_budget(answer);
-                    if self.wire.write_all(&ToWorker::Fetched(answer).encode()).await.is_err() {
-                        return Ok(());
-                    }
+                    self.outgoing = ToWorker::Fetched(answer).encode();
                 }
             }
         }
@@ -220,6 +223,8 @@ impl<'a> Session<'a> {
 
     fn fetch(&mut self, id: u32, request: Request) -> Result<(), Misspoke> {
         self.fetches_left = self.fetches_left.checked_sub(1).ok_or(Misspoke)?;
+        let left = self.asked_bytes_left.checked_sub(request.bytes());
+        self.asked_bytes_left = left.ok_or(Misspoke)?;
         let (fetcher, turns) = (self.call.fetcher.clone(), Arc::clone(&self.turns));
         let handle = self.fetches.spawn(async move {
             // Nobody closes it.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::MAX_FETCHES;
 use super::wire::{FromWorker, Incoming, ToWorker, Word as _};
+use super::{MAX_ASKED_BYTES, MAX_FETCHES};
 use crate::outside::{Answer, Outside, Request};
 
 /// How much is read at once.
@@ -21,14 +21,20 @@ pub struct Wire {
     file: File,
     incoming: Incoming,
     fetches_left: usize,
+    asked_bytes_left: usize,
     gone: bool,
 }
 
 impl Wire {
     /// Takes the descriptor that a worker begins with.
     pub fn new(descriptor: OwnedFd) -> Self {
-        let (incoming, fetches_left) = (Incoming::default(), MAX_FETCHES);
-        Self { file: descriptor.into(), incoming, fetches_left, gone: false }
+        Self {
+            file: descriptor.into(),
+            incoming: Incoming::default(),
+            fetches_left: MAX_FETCHES,
+            asked_bytes_left: MAX_ASKED_BYTES,
+            gone: false,
+        }
     }
 
     /// What is asked of this worker: the first word.
@@ -79,9 +85,14 @@ impl Outside for Wire {
     }
 
     fn fetch(&mut self, id: u32, request: Request) -> Result<(), String> {
-        self.fetches_left = self.fetches_left.checked_sub(1).ok_or_else(|| {
-            format!("fetch failed: a program fetches at most {MAX_FETCHES} times")
-        })?;
+        // More than this is not understood.
+        let left = |left: usize, taken: usize, what: String| {
+            left.checked_sub(taken).ok_or_else(|| format!("fetch failed: a program {what}"))
+        };
+        let times = format!("fetches at most {MAX_FETCHES} times");
+        self.fetches_left = left(self.fetches_left, 1, times)?;
+        let bytes = format!("sends at most {MAX_ASKED_BYTES} bytes in all");
+        self.asked_bytes_left = left(self.asked_bytes_left, request.bytes(), bytes)?;
         self.say(&FromWorker::Fetch(id, request));
         Ok(())
     }
