@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stockade_snippet::library::installed;
+use stockade_snippet::library::{Wanted, installed};
 use stockade_snippet::{Imports, Input, Transcript, execute};
 
 /// The directory of packages; `None`, and the test says that it did not run, where there is none.
@@ -32,7 +32,7 @@ fn skipped(reason: &str) {
 fn run(directory: &Path, source: &str) -> Transcript {
     let imports = Imports { packages: vec!["zod".to_owned()], ..Imports::default() };
     let input = Input { source: Some(source.to_owned()), ..Input::default() };
-    let library = installed(directory, &imports).unwrap();
+    let library = installed(directory, &imports, Wanted::All).unwrap();
     execute(input, &imports, &library)
 }
 

@@ -4,14 +4,16 @@
 mod error;
 mod installed;
 mod manifest;
+mod quoted;
 mod resolve;
 mod tree;
 
 use stockade_script::{LibraryModule, LibraryPackage, LibrarySet};
 
 pub use error::Error;
-pub use installed::installed;
-pub use resolve::is_package_name;
+pub use installed::{Wanted, installed};
+pub use quoted::imports;
+pub use resolve::is_of_package;
 
 /// The module in which systems are kept, known to libraries only. Every set has it.
 pub(crate) const SYSTEMS: &str = "stockade:systems";

@@ -18,6 +18,9 @@ use crate::stack::sanitize_stack;
 use crate::transcript::{ErrorCode, Phase, Transcript, UsedLibrary};
 use crate::validator::check;
 
+/// The most names that are told of a package that has others than what is imported.
+const MAX_NAMES: usize = 20;
+
 /// Time to read what systems hold, after the snippet's own time.
 const GRACE: Duration = Duration::from_millis(250);
 
@@ -110,10 +113,7 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
             } else if library.exports(specifier) {
                 Ok(specifier.clone())
             } else {
-                let why = library.absent.get(specifier).cloned().unwrap_or_else(|| {
-                    let names = library.exported().collect::<Vec<_>>().join(", ");
-                    format!("the library set has only {names}")
-                });
+                let why = lacking(library, specifier);
                 Err(format!("cannot resolve \"{specifier}\" from \"{}\" — {why}", module.path))
             };
             match meant {
@@ -126,6 +126,21 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
         program.modules.insert(module.path.clone(), module);
     }
     if errors.is_empty() { Ok(program) } else { Err(errors) }
+}
+
+/// Why a library set does not have what is imported.
+fn lacking(library: &LibrarySet, specifier: &str) -> String {
+    if let Some(why) = library.absent.get(specifier) {
+        return why.clone();
+    }
+    let names: Vec<&str> = match library.package(specifier) {
+        Some(package) => {
+            let is_of = |name: &&str| library.package(name) == Some(package);
+            library.exported().filter(is_of).take(MAX_NAMES).collect()
+        }
+        None => library.packages.iter().map(|package| package.name.as_str()).collect(),
+    };
+    format!("the library set has only {}", names.join(", "))
 }
 
 /// Runs a snippet in a realm that holds its library set. The lines of its console are the

@@ -96,8 +96,8 @@ pub(crate) struct Libraries {
     /// $STOCKADE_LIBRARIES, else what is built in]
     #[arg(long = "libraries", value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Let snippets import this package of the directory too; may be repeated [default:
-    /// $STOCKADE_PACKAGES, separated by commas]
+    /// Let snippets import this package of the directory too, or this part of one, such as
+    /// `zod/mini`; may be repeated [default: $STOCKADE_PACKAGES, separated by commas]
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! A library set from a `node_modules` directory: every package in it that snippets may import, with
-//! all that it imports itself. A package that cannot be had is left out with the reason.
+//! A library set from a `node_modules` directory: packages in it that snippets may import, with all
+//! that they import themselves. What cannot be had is left out with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use stockade_script::{LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey};
 
 use super::error::Error;
-use super::resolve::{File, Resolver};
+use super::resolve::{File, Resolver, split};
 use super::tree::Tree;
 use super::{CORE, SYSTEMS, core, systems};
 use crate::imports::Imports;
@@ -15,48 +15,86 @@ use crate::imports::Imports;
 /// Before the paths of files, which no file of a payload can be called.
 const PREFIX: &str = "library:";
 
+/// What of the packages is read.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'w> {
+    /// Everything that they show by name.
+    All,
+    /// What these imports mean, as far as they are allowed.
+    Imports(&'w BTreeSet<String>),
+}
+
 /// Reads the packages of a directory that may be imported. The small `@directive-run/core` that is
 /// built in stands in where the directory has none.
 ///
 /// # Errors
 /// When the directory cannot be read, has none of the packages, or lacks one that was asked for by
 /// its name; when there is more than is read.
-pub fn installed(directory: &Path, imports: &Imports) -> Result<LibrarySet, Error> {
+pub fn installed(
+    directory: &Path,
+    imports: &Imports,
+    wanted: Wanted<'_>,
+) -> Result<LibrarySet, Error> {
     let tree = Tree::open(directory)?;
     let mut loader = Loader { resolver: Resolver::new(tree), nodes: BTreeMap::new() };
     let mut set = LibrarySet { name: "installed".to_owned(), ..LibrarySet::default() };
-    let mut entries = Vec::new();
-    for (name, is_required) in imports.packages() {
-        let found = match loader.resolver.package("", &name) {
+    let mut entries = BTreeMap::new();
+    let mut is_empty = true;
+    for (allowed, is_required) in imports.packages() {
+        let (name, named) = split(&allowed).ok_or_else(|| Error::NotInstalled(allowed.clone()))?;
+        let found = match loader.resolver.package("", name) {
             Err(error) if error.is_of_all() || is_required => return Err(error),
-            Err(error) => {
-                set.absent.insert(name, told(&error));
-                continue;
+            Ok(None) if is_required => return Err(Error::NotInstalled(name.to_owned())),
+            found => {
+                found.and_then(|found| found.ok_or_else(|| Error::NotInstalled(name.to_owned())))
             }
-            Ok(None) if is_required => return Err(Error::NotInstalled(name)),
-            Ok(None) => continue,
-            Ok(Some(found)) => found,
         };
-        for subpath in found.manifest.subpaths() {
+        is_empty &= found.is_err();
+        let subpaths = match (wanted, &found) {
+            (Wanted::Imports(wanted), _) => {
+                wanted.iter().filter_map(|import| of_package(import, name, &allowed)).collect()
+            }
+            (Wanted::All, Ok(found)) if named == "." => found.manifest.subpaths(),
+            (Wanted::All, _) => vec![named],
+        };
+        for subpath in &subpaths {
             let specifier = format!("{name}{}", subpath.trim_start_matches('.'));
-            match loader.resolver.exported(&found, &name, &subpath) {
-                Ok(file) => entries.push((specifier, file)),
-                Err(error) => drop(set.absent.insert(specifier, told(&error))),
+            let file = match &found {
+                Ok(found) => loader.resolver.exported(found, name, subpath).map_err(|e| told(&e)),
+                Err(error) => Err(told(error)),
+            };
+            match file {
+                Ok(file) => drop(entries.insert(specifier, file)),
+                Err(why) => drop(set.absent.insert(specifier, why)),
             }
         }
-        let version = found.manifest.version.clone().unwrap_or_else(|| "unknown".to_owned());
-        set.packages.push(LibraryPackage { name, version: Some(version) });
+        if let Ok(found) = found
+            && !subpaths.is_empty()
+            && !set.packages.iter().any(|package| package.name == name)
+        {
+            let version = found.manifest.version.clone().unwrap_or_else(|| "unknown".to_owned());
+            set.packages.push(LibraryPackage { name: name.to_owned(), version: Some(version) });
+        }
     }
-    if set.packages.is_empty() {
+    if is_empty {
         return Err(Error::Empty(directory.to_owned()));
     }
     loader.emit(entries, &mut set)?;
-    if !set.packages.iter().any(|package| package.name == CORE) && imports.refusal(CORE).is_none() {
+    if loader.resolver.package("", CORE).is_ok_and(|found| found.is_none()) {
+        set.absent.remove(CORE);
         set.modules.push(core());
         set.packages.push(LibraryPackage { name: CORE.to_owned(), version: None });
     }
     set.modules.push(systems());
     Ok(set)
+}
+
+/// The subpath that an import means of a package, of which so much is allowed.
+fn of_package(import: &str, name: &str, allowed: &str) -> Option<String> {
+    let below = import.strip_prefix(allowed)?;
+    let (found, subpath) = split(import)?;
+    let is_allowed = below.is_empty() || below.starts_with('/');
+    (is_allowed && found == name).then_some(subpath)
 }
 
 struct Loader {
@@ -77,7 +115,7 @@ struct Node {
 
 impl Loader {
     /// Reads what the entries need, and adds to the set those that have all of it.
-    fn emit(&mut self, entries: Vec<(String, File)>, set: &mut LibrarySet) -> Result<(), Error> {
+    fn emit(&mut self, entries: BTreeMap<String, File>, set: &mut LibrarySet) -> Result<(), Error> {
         let mut needed = BTreeSet::new();
         for (specifier, file) in entries {
             // A manifest or a style sheet is shown by many packages, and imported by nobody.

@@ -165,9 +165,9 @@ impl Resolver {
     }
 }
 
-/// Whether a text is the name of a package, `name` or `@scope/name`.
-pub fn is_package_name(text: &str) -> bool {
-    split(text).is_some_and(|(name, _)| name == text)
+/// Whether a text is an import of a package, `name` or `@scope/name`, or of something below it.
+pub fn is_of_package(text: &str) -> bool {
+    split(text).is_some_and(|(_, subpath)| !subpath.ends_with('/'))
 }
 
 /// The name of a package in an import, and the subpath of it; `None` for what is no such import.
@@ -226,6 +226,7 @@ mod tests {
         {
             assert_eq!(of(wrong), None, "{wrong}");
         }
-        assert!(is_package_name("@a/b") && !is_package_name("@a/b/c") && !is_package_name("a/b"));
+        assert!(is_of_package("@a/b") && is_of_package("@a/b/c") && is_of_package("a/b"));
+        assert!(!is_of_package("a/") && !is_of_package("./a") && !is_of_package("@a"));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stockade_script::LibrarySet;
 use tempfile::TempDir;
 
-use super::{Error, installed};
+use super::{Error, Wanted, installed, quoted};
 use crate::imports::Imports;
 use crate::payload::Input;
 use crate::run::execute;
@@ -30,7 +30,7 @@ fn imports(packages: &[&str]) -> Imports {
 }
 
 fn set(directory: &TempDir, names: &[&str]) -> Result<LibrarySet, Error> {
-    installed(directory.path(), &imports(names))
+    installed(directory.path(), &imports(names), Wanted::All)
 }
 
 fn run(directory: &TempDir, names: &[&str], source: &str) -> Transcript {
@@ -129,7 +129,7 @@ fn what_cannot_be_had_is_told_when_it_is_imported() {
         ("needs", "needs/b.js imports \"react\", which is not installed"),
         ("needs/gone", "needs/gone.js is not there"),
         ("wrong", "wrong/index.js:1:"),
-        ("needs/b.js", "the library set has only needs/fine, @directive-run/core"),
+        ("needs/b.js", "the library set has only needs/fine"),
     ] {
         let transcript = run(&directory, &names, &format!("import \"{specifier}\";"));
         assert_eq!(transcript.error_code, Some(ErrorCode::BundleFailed), "{specifier}");
@@ -140,6 +140,38 @@ fn what_cannot_be_had_is_told_when_it_is_imported() {
 }
 
 #[test]
+fn only_what_is_wanted_is_read() {
+    let directory = packages(&[
+        (
+            "a/package.json",
+            "{\"type\": \"module\", \"exports\": {\".\": \"./a.js\", \"./*\": \"./parts/*.js\"}}",
+        ),
+        ("a/a.js", "export const all = 1;"),
+        ("a/parts/one.js", "export const one = 1;"),
+        ("b/package.json", "{\"type\": \"module\"}"),
+        ("b/index.js", "let = ;"),
+    ]);
+    let set = |names: &[&str], source: &str| {
+        let mut wanted = Default::default();
+        quoted::imports(source, &mut wanted);
+        installed(directory.path(), &imports(names), Wanted::Imports(&wanted)).unwrap()
+    };
+    let exported = |set: &LibrarySet| set.exported().map(ToOwned::to_owned).collect::<Vec<_>>();
+    let one =
+        set(&["a", "b"], "import \"a/one\"; import \"a/none\"; import \"@directive-run/ai\";");
+    assert_eq!(exported(&one), ["a/one", "@directive-run/core"]);
+    assert_eq!(one.absent["a/none"], "a/parts/none.js is not there");
+    assert_eq!(one.absent["@directive-run/ai"], "@directive-run/ai is not installed");
+    assert_eq!(one.packages.len(), 2);
+    // A part that is named is had without being wanted, and nothing beside it may be imported.
+    let all = installed(directory.path(), &imports(&["a/one"]), Wanted::All).unwrap();
+    assert_eq!(exported(&all), ["a/one", "@directive-run/core"]);
+    assert!(imports(&["a/one"]).refusal("a").is_some());
+    assert_eq!(exported(&set(&["a", "a/one"], "\"a/one\"")), ["a/one", "@directive-run/core"]);
+    assert!(exported(&set(&["a/one"], "import \"a\"; import \"b\"")).len() == 1);
+}
+
+#[test]
 fn a_directory_without_what_is_asked_for_is_refused() {
     let directory = packages(&[("a/package.json", "{}"), ("bad/package.json", "[")]);
     let error = |names: &[&str]| set(&directory, names).unwrap_err().to_string();
@@ -147,7 +179,7 @@ fn a_directory_without_what_is_asked_for_is_refused() {
     assert!(error(&[]).ends_with("has none of the packages that snippets may import"));
     assert!(error(&["bad"]).starts_with("bad/package.json cannot be understood"));
     let nowhere = directory.path().join("nowhere");
-    assert!(matches!(installed(&nowhere, &imports(&[])), Err(Error::Open(..))));
+    assert!(matches!(installed(&nowhere, &imports(&[]), Wanted::All), Err(Error::Open(..))));
 }
 
 #[test]

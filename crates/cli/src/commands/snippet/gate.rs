@@ -12,7 +12,7 @@ use stockade_snippet::{Runner, Transcript};
 use tokio::task::JoinSet;
 
 use super::files::{cannot_read, look};
-use super::runner::{no_worker, runner, wait_for};
+use super::runner::{no_worker, runner_of, wait_for};
 use super::{harmless, junit, print};
 use crate::args::snippet::Gate;
 use crate::problem::caused;
@@ -52,7 +52,6 @@ impl Judged {
 
 /// Runs every example; the exit code is 0 when each settled cleanly.
 pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
-    let runner = runner(&arguments.libraries)?;
     let mut found = Vec::new();
     for path in documents(&arguments.documents)? {
         let text = content(&path)?;
@@ -65,6 +64,9 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
         }));
     }
     let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
+    let to_run = found.iter().filter(|one| !one.example.skipped);
+    let inputs: Vec<_> = to_run.map(|one| one.example.input(timeout_ms)).collect();
+    let runner = runner_of(&arguments.libraries, &inputs)?;
     let judged = wait_for(judge_all(&runner, found, timeout_ms))??;
     if let Some(path) = &arguments.junit {
         std::fs::write(path, junit::report(&judged)).map_err(|error| {

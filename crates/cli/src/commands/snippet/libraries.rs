@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use stockade_core::{Code, Problem};
 use stockade_script::LibrarySet;
 use stockade_snippet::Imports;
-use stockade_snippet::library::{self, Error};
+use stockade_snippet::library::{self, Error, Wanted};
 
 use crate::args::snippet::Libraries;
 use crate::problem::caused;
@@ -16,8 +16,11 @@ const DIRECTORY: &str = "STOCKADE_LIBRARIES";
 /// Which of them may be imported beside those of the seed, where no argument says it.
 const PACKAGES: &str = "STOCKADE_PACKAGES";
 
-/// What snippets may import, and where it comes from.
-pub(crate) fn chosen(arguments: &Libraries) -> Result<(Imports, LibrarySet), Problem> {
+/// What snippets may import, and where it comes from; of a directory, what is wanted.
+pub(super) fn chosen(
+    arguments: &Libraries,
+    wanted: Wanted<'_>,
+) -> Result<(Imports, LibrarySet), Problem> {
     let imports = imports(&arguments.packages)?;
     let given = |text: &OsStr| (!text.is_empty()).then(|| PathBuf::from(text));
     let named = std::env::var_os(DIRECTORY).and_then(|text| given(&text));
@@ -31,12 +34,12 @@ pub(crate) fn chosen(arguments: &Libraries) -> Result<(Imports, LibrarySet), Pro
         }
         return Ok((imports, library::built_in()));
     };
-    let set = library::installed(&directory, &imports).map_err(|error| refused(&error))?;
+    let set = library::installed(&directory, &imports, wanted).map_err(|error| refused(&error))?;
     Ok((imports, set))
 }
 
 /// The imports that are allowed, with the packages that were named.
-pub(crate) fn imports(packages: &[String]) -> Result<Imports, Problem> {
+pub(super) fn imports(packages: &[String]) -> Result<Imports, Problem> {
     let named = std::env::var(PACKAGES).unwrap_or_default();
     let named = named.split(',').map(str::trim).filter(|name| !name.is_empty());
     let packages = if packages.is_empty() {
@@ -44,10 +47,10 @@ pub(crate) fn imports(packages: &[String]) -> Result<Imports, Problem> {
     } else {
         packages.to_vec()
     };
-    if let Some(wrong) = packages.iter().find(|name| !library::is_package_name(name)) {
+    if let Some(wrong) = packages.iter().find(|name| !library::is_of_package(name)) {
         let message = format!("{wrong:?} is not the name of a package");
         return Err(Problem::new(Code::InvalidInput, message)
-            .remedied_by("--package zod, or --package @scope/name"));
+            .remedied_by("--package zod, or --package @scope/name/part"));
     }
     Ok(Imports { packages, ..Imports::default() })
 }

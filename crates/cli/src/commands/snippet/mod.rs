@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
 use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
-use self::runner::{no_worker, wait_for};
+use self::runner::{no_worker, runner_of, wait_for};
 use crate::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
 use crate::problem::{Failure, caused};
 
@@ -29,7 +29,6 @@ pub(crate) fn run(arguments: &Snippet) -> Result<u8, Failure> {
 }
 
 fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
-    let runner = runner::runner(&arguments.libraries)?;
     let mut files = files::payload(&arguments.files)?;
     let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
     let input = match files.as_mut_slice() {
@@ -39,6 +38,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
         }
         _ => Input { source: None, files: Some(files), timeout_ms },
     };
+    let runner = runner_of(&arguments.libraries, std::slice::from_ref(&input))?;
     let ran = wait_for(runner.run(input, std::future::pending()))?;
     let transcript = ran.map_err(|error| no_worker(&error))?;
     if arguments.json {

@@ -1,18 +1,39 @@
 //! What runs snippets for the commands, with the library set that their arguments name.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stockade_core::{Code, Problem};
 use stockade_script::worker::{Error as WorkerError, JailError, NoZygote};
-use stockade_snippet::{Error, Options, Runner};
+use stockade_snippet::library::{Wanted, imports};
+use stockade_snippet::{Error, Input, Options, Runner};
 
 use super::libraries;
 use crate::args::snippet::Libraries;
 use crate::problem::caused;
 
-/// What runs snippets, and starts nothing yet.
+/// What runs any snippet, and starts nothing yet.
 pub(crate) fn runner(arguments: &Libraries) -> Result<Arc<Runner>, Problem> {
-    let (imports, library) = libraries::chosen(arguments)?;
+    start(arguments, Wanted::All)
+}
+
+/// What runs these snippets: packages are read as far as they are imported.
+pub(super) fn runner_of(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<Runner>, Problem> {
+    let mut wanted = BTreeSet::new();
+    let files = inputs.iter().flat_map(|input| input.files.iter().flatten());
+    // What JSX imports is not written.
+    if files.clone().any(|file| file.path.ends_with('x')) {
+        return start(arguments, Wanted::All);
+    }
+    let sources = inputs.iter().filter_map(|input| input.source.as_ref());
+    for source in sources.chain(files.map(|file| &file.source)) {
+        imports(source, &mut wanted);
+    }
+    start(arguments, Wanted::Imports(&wanted))
+}
+
+fn start(arguments: &Libraries, wanted: Wanted<'_>) -> Result<Arc<Runner>, Problem> {
+    let (imports, library) = libraries::chosen(arguments, wanted)?;
     let options = Options::new(crate::processes::snippets());
     Ok(Arc::new(Runner::new(Options { imports, library, ..options })))
 }

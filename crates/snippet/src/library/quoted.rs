@@ -1,0 +1,41 @@
+//! What texts could import, known before anything reads them as programs: everything that stands
+//! between quotes and looks like an import of a package. It is more than what is imported, and never
+//! less, but for what is written with escapes.
+
+use std::collections::BTreeSet;
+
+use super::resolve::is_of_package;
+
+/// The longest import that is looked for.
+const MAX_BYTES: usize = 214;
+
+/// Adds what a text could import of packages.
+pub fn imports(text: &str, found: &mut BTreeSet<String>) {
+    for (at, quote) in text.match_indices(['"', '\'', '`']) {
+        let Some(rest) = text.get(at + quote.len()..) else { continue };
+        // An end that would split a character ends a text that is no import either.
+        let rest = rest.get(..MAX_BYTES).unwrap_or(rest);
+        if let Some((inner, _)) = rest.split_once(quote)
+            && is_of_package(inner)
+        {
+            found.insert(inner.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_import_of_a_package_is_among_what_is_found() {
+        let text = "// don't\nimport { z } from 'zod'; import \"@directive-run/core/testing\";\n\
+                    export * from \"./x.js\"; import(`a/b`); \"two words\"; \"é\"; \"https://a\"";
+        let mut found = BTreeSet::new();
+        imports(text, &mut found);
+        for expected in ["zod", "@directive-run/core/testing", "a/b"] {
+            assert!(found.contains(expected), "{expected}: {found:?}");
+        }
+        assert!(!found.iter().any(|import| import.contains([' ', '.', 'é', ':'])), "{found:?}");
+    }
+}
