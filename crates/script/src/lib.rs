@@ -18,7 +18,7 @@ pub use compile::{Finding, Import, Inspector, Lenient, Module, compile, compile_
 pub use graph::{Unresolved, resolve};
 pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};
-pub use survey::{Survey, survey};
+pub use survey::{Survey, survey, uses_free};
 
 /// The syntax tree that an [`Inspector`] sees.
 pub mod syntax {

@@ -3,6 +3,7 @@
 
 use oxc_allocator::Allocator;
 use oxc_parser::Parser;
+use oxc_semantic::SemanticBuilder;
 use oxc_span::SourceType;
 use oxc_syntax::module_record::{DynamicImport, ExportExportName};
 
@@ -50,6 +51,15 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
     let mut exports = record.local_export_entries.iter().chain(&record.indirect_export_entries);
     let has_default = exports.any(|export| is_default(&export.export_name));
     Ok(Survey { is_module: record.has_module_syntax, imports, lazy, has_default })
+}
+
+/// Whether a file of JavaScript uses a name that it declares nowhere. One that cannot be read uses
+/// none.
+pub fn uses_free(file: &SourceFile, name: &str) -> bool {
+    let allocator = Allocator::default();
+    let parsed = Parser::new(&allocator, &file.source, SourceType::mjs()).parse();
+    let semantic = SemanticBuilder::new().build(&parsed.program).semantic;
+    semantic.scoping().root_unresolved_references().keys().any(|free| free.as_str() == name)
 }
 
 fn is_default(name: &ExportExportName<'_>) -> bool {
@@ -101,6 +111,24 @@ mod tests {
         }
         for source in ["export const a = 1;", "export * from \"a\";", "import a from \"a\";"] {
             assert!(!of(source).unwrap().has_default, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_free_name_is_one_that_is_declared_nowhere_above() {
+        let uses = |source: &str| {
+            uses_free(&SourceFile { path: "a.js".to_owned(), source: source.to_owned() }, "process")
+        };
+        assert!(uses("if (process.env.NODE_ENV) f();"));
+        assert!(uses("typeof process; function f(process) { process; }"));
+        for source in [
+            "const process = {}; process.env;",
+            "import process from \"process\"; process.env;",
+            "function f(process) { process.env; }",
+            "// process.env",
+            "a.process; \"process.env\"",
+        ] {
+            assert!(!uses(source), "{source}");
         }
     }
 

@@ -4,6 +4,8 @@
   "use strict";
   const define = (name, value) =>
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
+  // As the web calls it; packages make code of text where they do not find it.
+  define("self", globalThis);
 
   // Bytes as a text with one character for each, which is how the host takes them.
   host.narrow = (bytes) => {

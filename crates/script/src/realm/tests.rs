@@ -163,7 +163,7 @@ fn the_web_is_there_as_far_as_it_reaches_nothing() {
              const c = new AbortController(); c.signal.onabort = () => console.log(\"aborted\");\n\
              c.abort(); console.log(c.signal.aborted, (c.signal.reason as Error).name);\n\
              await new Promise<void>((done) => { setTimeout(done, 1); queueMicrotask(() => {}); });\n\
-             console.log(\"timer\");"
+             console.log(\"timer\", self === globalThis);"
         ),
         [
             "log: https://user@example.com:8080/b?x=1&x=%C3%A9&y=a+b#h https://example.com:8080 1,é",
@@ -175,7 +175,7 @@ fn the_web_is_there_as_far_as_it_reaches_nothing() {
             "log: true",
             "log: aborted",
             "log: true AbortError",
-            "log: timer",
+            "log: timer true",
         ]
     );
 }

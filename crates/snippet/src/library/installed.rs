@@ -4,13 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use stockade_script::{LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey};
+use stockade_script::{LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey, uses_free};
 
 use super::error::Error;
 use super::resolve::{File, Resolver, split};
 use super::tree::Tree;
 use super::{CORE, SYSTEMS, core, systems};
 use crate::imports::Imports;
+
+/// Before a file that looks at `process.env.NODE_ENV`, as bundlers define it for browsers: a process
+/// of the file's own, in which nothing is set.
+const MODE: &str = "const process = { env: {} }; ";
 
 /// Before the paths of files, which no file of a payload can be called.
 const PREFIX: &str = "library:";
@@ -202,7 +206,9 @@ impl Loader {
                 }
             }
         }
-        Ok(Node { source: written.source, has_default: survey.has_default, imports, lazy })
+        let has_default = survey.has_default;
+        let before = if asks_for_its_mode(&written) { MODE } else { "" };
+        Ok(Node { source: format!("{before}{}", written.source), has_default, imports, lazy })
     }
 
     /// Every file that one cannot do without, or why they cannot all be had.
@@ -269,6 +275,15 @@ impl Loader {
             exported: false,
         })
     }
+}
+
+/// Whether a file looks at `process.env.NODE_ENV` and at nothing else of Node.js's process.
+fn asks_for_its_mode(file: &SourceFile) -> bool {
+    let source = &file.source;
+    let is_env = |(at, _): (usize, &str)| source[at..].starts_with("process.env");
+    source.contains("process.env.NODE_ENV")
+        && source.match_indices("process.").all(is_env)
+        && uses_free(file, "process")
 }
 
 /// The name of the module that a file is.

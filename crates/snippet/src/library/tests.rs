@@ -254,6 +254,32 @@ fn systems_of_the_installed_core_are_told_whatever_they_are_called() {
 }
 
 #[test]
+fn a_package_may_ask_for_its_mode_and_snippets_may_not() {
+    let directory = packages(&[
+        (
+            "a/package.json",
+            "{\"type\": \"module\", \"exports\": {\".\": \"./a.js\", \
+                            \"./node\": \"./node.js\"}}",
+        ),
+        (
+            "a/a.js",
+            "export const mode = process.env.NODE_ENV !== \"production\" ? \"dev\" : \"\";\n\
+                    export const fail = () => { throw new Error(\"x\"); };",
+        ),
+        (
+            "a/node.js",
+            "export const where = typeof process === \"undefined\" ? \"web\" : \
+                       process.versions.node + process.env.NODE_ENV;",
+        ),
+    ]);
+    let source = "import { mode } from \"a\"; import { where } from \"a/node\";\n\
+                  console.log(mode, where);";
+    assert_eq!(lines(&directory, &["a"], source), ["[log] dev web"]);
+    let failed = run(&directory, &["a"], "import { fail } from \"a\"; fail();");
+    assert!(failed.errors[0].contains("library:a/a.js:2:"), "{failed:?}");
+}
+
+#[test]
 fn an_error_in_a_package_names_its_file() {
     let directory = packages(&[
         ("a/package.json", "{\"type\": \"module\"}"),
