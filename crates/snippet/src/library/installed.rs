@@ -12,6 +12,9 @@ use super::tree::Tree;
 use super::{CORE, SYSTEMS, core, systems};
 use crate::imports::Imports;
 
+/// The stack on which files are read: what bundlers make is nested deeply.
+const STACK_BYTES: usize = 256 << 20;
+
 /// Before a file that looks at `process.env.NODE_ENV`, as bundlers define it for browsers: a process
 /// of the file's own, in which nothing is set.
 const MODE: &str = "const process = { env: {} }; ";
@@ -39,6 +42,18 @@ pub fn installed(
     imports: &Imports,
     wanted: Wanted<'_>,
 ) -> Result<LibrarySet, Error> {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    std::thread::scope(|scope| {
+        let reading = thread.spawn_scoped(scope, || read(directory, imports, wanted));
+        match reading.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(read)) => read,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => Err(Error::Open(directory.to_owned(), error)),
+        }
+    })
+}
+
+fn read(directory: &Path, imports: &Imports, wanted: Wanted<'_>) -> Result<LibrarySet, Error> {
     let tree = Tree::open(directory)?;
     let mut loader = Loader { resolver: Resolver::new(tree), nodes: BTreeMap::new() };
     let mut set = LibrarySet { name: "installed".to_owned(), ..LibrarySet::default() };

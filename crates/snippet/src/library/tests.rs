@@ -280,6 +280,15 @@ fn a_package_may_ask_for_its_mode_and_snippets_may_not() {
 }
 
 #[test]
+fn deeply_nested_packages_are_read() {
+    let (open, close) = ("[".repeat(10_000), "]".repeat(10_000));
+    let nested = format!("export const nested = {open}{close};");
+    let directory =
+        packages(&[("a/package.json", "{\"type\": \"module\"}"), ("a/index.js", &nested)]);
+    assert!(set(&directory, &["a"]).unwrap().exports("a"));
+}
+
+#[test]
 fn an_error_in_a_package_names_its_file() {
     let directory = packages(&[
         ("a/package.json", "{\"type\": \"module\"}"),
