@@ -4,6 +4,7 @@
 mod error;
 mod installed;
 mod manifest;
+mod packages;
 mod quoted;
 mod resolve;
 mod tree;
@@ -12,6 +13,7 @@ use stockade_script::{LibraryModule, LibraryPackage, LibrarySet};
 
 pub use error::Error;
 pub use installed::{Wanted, installed};
+pub use packages::Packages;
 pub use quoted::imports;
 pub use resolve::is_of_package;
 

@@ -35,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-durable",
             "stockade-script",
             "stockade-service",
+            "stockade-snippet",
         ],
     ),
     (

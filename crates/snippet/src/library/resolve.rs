@@ -1,7 +1,7 @@
 //! Which file below a `node_modules` directory an import means, as Node.js finds it.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::error::Error;
 use super::manifest::{Manifest, Meant};
@@ -23,14 +23,14 @@ pub(super) struct File {
 #[derive(Debug)]
 pub(super) struct Resolver {
     tree: Tree,
-    manifests: BTreeMap<String, Option<Rc<Manifest>>>,
+    manifests: BTreeMap<String, Option<Arc<Manifest>>>,
 }
 
 /// A package: its directory without links, and what it says about itself.
 #[derive(Debug, Clone)]
 pub(super) struct Package {
     pub(super) directory: String,
-    pub(super) manifest: Rc<Manifest>,
+    pub(super) manifest: Arc<Manifest>,
 }
 
 impl Resolver {
@@ -134,7 +134,7 @@ impl Resolver {
                 let found = self.read(&real)?;
                 let manifest = Manifest::parse(&found.text)
                     .map_err(|why| Error::Manifest { path: real.clone(), why })?;
-                let manifest = Some(Rc::new(manifest));
+                let manifest = Some(Arc::new(manifest));
                 self.manifests.insert(directory.clone(), manifest.clone());
                 manifest
             }

@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use stockade_script::SourceFile;
+use stockade_snippet::library::Packages;
 
 /// The largest file that is read.
 const MAX_BYTES: u64 = 16 << 20;
+
+/// The name of the directory of packages, also before the names of their files.
+pub(super) const PACKAGES: &str = "node_modules/";
 
 /// What is tried behind the name of an import, in order. TypeScript writes `./x.js` for `x.ts`.
 const ENDINGS: &[&str] =
@@ -58,10 +62,13 @@ impl Modules for Sources {
     }
 }
 
-/// Files on disk, below one directory; remembers what it read.
+/// Files on disk, below one directory, and the packages that are installed for it; remembers what
+/// it read.
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
+    /// Where packages are looked for, once one is imported.
+    packages: Option<Packages>,
     read: Sources,
 }
 
@@ -77,7 +84,11 @@ impl Disk {
         let root = folder.ancestors().find(is_project).unwrap_or(folder).to_owned();
         let name =
             relative(&root, &path).ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
-        let mut disk = Self { root, read: Sources { entry: name.clone(), ..Sources::default() } };
+        let mut disk = Self {
+            root,
+            packages: None,
+            read: Sources { entry: name.clone(), ..Sources::default() },
+        };
         let source = disk.open(&name)?;
         Ok((disk, source))
     }
@@ -104,6 +115,31 @@ impl Disk {
         Ok(SourceFile { path: name.to_owned(), source })
     }
 
+    /// The file of a package, from the nearest `node_modules` above the workflow.
+    fn package(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
+        if self.packages.is_none() {
+            let entry = self.root.join(&self.read.entry);
+            let mut above = entry.ancestors().skip(1);
+            let directory = above.find_map(|folder| {
+                let directory = folder.join("node_modules");
+                directory.is_dir().then_some(directory)
+            });
+            let directory = directory.ok_or_else(|| {
+                format!(
+                    "cannot find the package \"{specifier}\": no directory above the workflow has \
+                     a node_modules; what needs no package are \"smithers-orchestrator\", \
+                     \"stockade\", and files of the project by ./ and ../"
+                )
+            })?;
+            self.packages = Some(Packages::open(&directory).map_err(|error| error.to_string())?);
+        }
+        let packages = self.packages.as_mut().ok_or("there are no packages")?;
+        let found = packages
+            .import(importer, specifier)
+            .map_err(|error| format!("cannot find the package \"{specifier}\": {error}"))?;
+        Ok(SourceFile { path: format!("{PACKAGES}{}", found.path), source: found.source })
+    }
+
     /// The names that a relative import may mean, in order.
     fn candidates(&self, importer: &str, specifier: &str) -> Result<Vec<String>, String> {
         let folder = importer.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -123,11 +159,13 @@ impl Disk {
 
 impl Modules for Disk {
     fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
-        if !specifier.starts_with('.') {
-            return Err(format!(
-                "cannot find the package \"{specifier}\": a workflow can import \
-                 \"smithers-orchestrator\", \"stockade\", and files of its project by ./ and ../"
-            ));
+        let within = importer.strip_prefix(PACKAGES);
+        if within.is_some() || !specifier.starts_with('.') {
+            let found = self.package(within.unwrap_or_default(), specifier)?;
+            let name = found.path.clone();
+            self.read.files.insert(name.clone(), found.source.clone());
+            self.read.links.push((importer.to_owned(), specifier.to_owned(), name));
+            return Ok(found);
         }
         let names = self.candidates(importer, specifier)?;
         let found = names.iter().find(|name| self.root.join(name).is_file());

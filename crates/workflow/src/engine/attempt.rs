@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::author::Author;
 use crate::authoring::Error;
-use crate::graph::Task;
+use crate::graph::{Task, Work};
 
 /// What a task fails with.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +69,18 @@ impl From<Error> for Trouble {
 
 /// Does what a task does, once.
 pub(crate) async fn attempt(author: &Author, run: &str, task: &Task) -> Result<Value, Trouble> {
+    let is_agent = matches!(task.work, Work::Agent { .. });
+    tried(author, run, task).await.map_err(|mut trouble| {
+        // An agent may answer better when it is asked again.
+        trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
+        if trouble.code == "INVALID_OUTPUT" && trouble.frames.is_empty() {
+            trouble.frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+        }
+        trouble
+    })
+}
+
+async fn tried(author: &Author, run: &str, task: &Task) -> Result<Value, Trouble> {
     let work = author.work(run, &task.work);
     let Some(limit) = task.timeout else { return Ok(work.await?) };
     match tokio::time::timeout(limit, work).await {

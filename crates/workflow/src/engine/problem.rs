@@ -34,6 +34,10 @@ pub(super) fn of_author(file: &Path, error: Error) -> Problem {
             Problem::new(Code::InvalidInput, format!("{file} is no workflow that can be run"))
                 .because(told)
         }
+        Error::Threw(failure) if failure.code.as_deref() == Some("INVALID_INPUT_VALUE") => {
+            Problem::new(Code::InvalidInput, format!("the input is not what {file} takes"))
+                .because(failure.message)
+        }
         Error::Threw(failure) => {
             let name = failure.name.as_deref().unwrap_or("Error");
             let mut told = format!("{name}: {}", failure.message);

@@ -13,7 +13,18 @@ export const useZod = (modules) => {
   zods = modules;
 };
 
-const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
+export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
+
+// A schema of zod says itself what a value is, with defaults and refinements; others leave the value
+// as it is, and the host looks at it.
+export const parsed = (target, value, code) => {
+  const schema = tableOf(target)?.schema ?? target;
+  if (typeof schema?.safeParse !== "function" || !isZod(schema)) return value;
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const told = (result.error?.issues ?? []).slice(0, 5).map((issue) => `/${issue.path.join("/")}: ${issue.message}`);
+  throw new SmithersError(code, told.join("; "));
+};
 
 const jsonSchema = (schema) => {
   if (typeof schema === "boolean" || !isZod(schema)) return schema;
@@ -142,21 +153,32 @@ export class Rendering {
     if (provider !== undefined) node.props.provider = typeof provider === "string" ? provider : { $: "provider", id: String(provider?.id ?? "custom") };
     if (asked !== undefined) {
       const call = agent(asked);
-      node.props.agent = call === undefined ? plain(asked) : this.#function(call);
+      const checked = async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
+      node.props.agent = call === undefined ? plain(asked) : this.#function(checked);
     }
-    if (kind === "task") this.#content(children, asked !== undefined, node.props);
+    if (kind === "task") this.#content(children, asked !== undefined, target, node.props);
     else if (children !== undefined) node.props.children = plain(children);
     return node;
   }
 
-  #content(children, isPrompt, props) {
+  #content(children, isPrompt, target, props) {
     if (typeof children === "function") {
-      props.children = this.#function(isPrompt ? async (inputs) => text(await children(inputs)) : children);
+      const call = isPrompt
+        ? async (...given) => text(await children(...given))
+        : async (...given) => parsed(target, await children(...given), "INVALID_OUTPUT");
+      props.children = this.#function(call);
     } else if (isPrompt) {
       const prompt = text(children);
       if (prompt !== "") props.children = { $: "value", value: prompt };
     } else if (children !== undefined) {
-      props.children = { $: "value", value: children };
+      try {
+        props.children = { $: "value", value: parsed(target, children, "INVALID_OUTPUT") };
+      } catch (error) {
+        // The task fails, not the rendering.
+        props.children = this.#function(() => {
+          throw error;
+        });
+      }
     }
   }
 }

@@ -3,7 +3,7 @@ import "stockade:environment";
 import * as entry from "stockade:entry";
 import * as zods from "stockade:zods";
 import { Run } from "stockade:context";
-import { Rendering, schemaNumber, schemasFrom, useZod } from "stockade:render";
+import { Rendering, isZod, parsed, schemaNumber, schemasFrom, useZod } from "stockade:render";
 import { SmithersError, isWorkflow, within } from "stockade:smithers";
 
 const runs = new Map();
@@ -27,7 +27,7 @@ const described = (workflow) => {
   let table;
   if (output !== undefined) table = Object.entries(workflow.schemas ?? {}).find(([, known]) => known === output)?.[0] ?? output;
   return {
-    input: schema === undefined ? null : schemaNumber(schema),
+    input: schema === undefined || isZod(schema) ? null : schemaNumber(schema),
     output: typeof table === "string" ? table : null,
   };
 };
@@ -40,7 +40,9 @@ export const open = listening(({ run, input, within: parent, workflow }) => {
     const why = entry.default === undefined ? "it has no default export" : "its default export is something else";
     throw new SmithersError("INVALID_INPUT", `the file must export a workflow, as in \`export default smithers((ctx) => …)\`: ${why}`);
   }
-  runs.set(run, new Run(run, definition, input));
+  const schema = definition.schemas?.input;
+  const given = schema === undefined ? input : parsed(schema, input, "INVALID_INPUT_VALUE");
+  runs.set(run, new Run(run, definition, given));
   const about = described(definition);
   return { ...about, schemas: schemasFrom(0) };
 });
