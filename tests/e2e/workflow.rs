@@ -159,9 +159,10 @@ fn a_workflow_reaches_nothing_of_the_host(world: &World) {
     let file = flow(
         world,
         "reach",
-        "<Task id=\"t\" output=\"output\">{() => ({\n\
+        "<Task id=\"t\" output=\"output\">{async () => ({\n\
            env: Object.keys(process.env), eval: typeof eval, require: typeof require,\n\
-           fetch: typeof fetch, deno: typeof Deno, secret: process.env.SECRET ?? null,\n\
+           fetch: await fetch(\"http://127.0.0.1:9/\").then(() => \"reached\", () => \"refused\"),\n\
+           deno: typeof Deno, secret: process.env.SECRET ?? null,\n\
          })}</Task>",
     );
     let outcome = world
@@ -170,7 +171,7 @@ fn a_workflow_reaches_nothing_of_the_host(world: &World) {
         .finish();
     outcome.succeeds();
     let expected = json!({
-        "env": ["NAME"], "eval": "undefined", "require": "undefined", "fetch": "undefined",
+        "env": ["NAME"], "eval": "undefined", "require": "undefined", "fetch": "refused",
         "deno": "undefined", "secret": null,
     });
     assert_eq!(outcome.json(), expected, "{outcome}");

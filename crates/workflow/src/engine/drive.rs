@@ -2,6 +2,7 @@
 //! nothing is left. What is kept decides after a crash what is done again: nothing that is finished.
 
 mod begin;
+mod subflow;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Context, Failure, Statement};
 
+use self::subflow::Children;
 use super::Inner;
 use super::attempt::Trouble;
 use super::author::{About, Author, Shared, View, lock};
@@ -68,6 +70,10 @@ pub(crate) struct Drive {
     graph: Arc<Graph>,
     /// The tables that the rendering depends on.
     read: BTreeSet<String>,
+    /// The runs that it has under way below itself.
+    children: Arc<Children>,
+    /// Those that it is one of.
+    siblings: Option<Arc<Children>>,
     /// Tasks that are to be begun once it is on disk that they are.
     to_begin: Vec<(Key, Task)>,
 }
@@ -102,6 +108,8 @@ impl Drive {
             has_new_waits: false,
             graph: Arc::new(Graph::new("", [])),
             read: BTreeSet::new(),
+            children: Arc::default(),
+            siblings: None,
             to_begin: Vec::new(),
         };
         drive.recall();
@@ -127,7 +135,11 @@ impl Drive {
     }
 
     /// Does it to its end; an error when it must stop before.
-    pub(crate) async fn go(mut self) -> Result<(End, Vec<Statement>), Failure> {
+    pub(crate) fn go(self) -> BoxFuture<'static, Result<(End, Vec<Statement>), Failure>> {
+        Box::pin(self.turns())
+    }
+
+    async fn turns(mut self) -> Result<(End, Vec<Statement>), Failure> {
         let mut under_way: FuturesUnordered<Attempt> = FuturesUnordered::new();
         let mut changes = self.context.engine().subscribe(tables::ANSWERS);
         loop {
@@ -153,7 +165,8 @@ impl Drive {
             if is_more && self.to_begin.is_empty() && self.gathered.len() < MAX_GATHERED {
                 continue;
             }
-            if under_way.is_empty() && self.to_begin.is_empty() && !is_more {
+            let is_idle = under_way.len() == self.children.waiting();
+            if is_idle && self.to_begin.is_empty() && !is_more {
                 self.say_whether_it_waits();
             } else {
                 self.say_status(RunStatus::Running);
@@ -169,6 +182,7 @@ impl Drive {
                 tokio::select! {
                     Some(outcome) = under_way.next(), if !under_way.is_empty() => Some(outcome),
                     _ = changes.changed() => None,
+                    () = self.children.changed.notified() => None,
                     () = tokio::time::sleep(self.next_time()) => None,
                 }
             };
@@ -255,8 +269,9 @@ impl Drive {
 
     /// Whether the run is kept as one that waits: when nothing can be done but by others.
     fn say_whether_it_waits(&mut self) {
-        let waits =
-            !self.is_retrying() && self.phases.values().any(|phase| *phase == Phase::Waiting);
+        let waits = !self.is_retrying()
+            && (self.children.waiting() > 0
+                || self.phases.values().any(|phase| *phase == Phase::Waiting));
         let status = if waits { RunStatus::Waiting } else { RunStatus::Running };
         self.say_status(status);
     }
@@ -265,6 +280,9 @@ impl Drive {
         if self.status != status {
             self.status = status;
             self.gathered.push(tables::move_run(&self.run, status, now_ms()));
+            if let Some(siblings) = &self.siblings {
+                siblings.count(status == RunStatus::Waiting);
+            }
             let kind = if status == RunStatus::Waiting { "RunWaiting" } else { "RunRunning" };
             self.event(json!({ "type": kind }));
         }
@@ -304,6 +322,8 @@ impl Drive {
 
     /// The end, and what is to be kept with it.
     fn ended(mut self, end: End) -> (End, Vec<Statement>) {
+        // Whoever has it hears of its end by other ways.
+        self.say_status(RunStatus::Running);
         let at = now_ms();
         let statement = match &end {
             End::Finished(output) => {

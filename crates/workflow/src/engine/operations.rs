@@ -145,12 +145,7 @@ impl stockade_api::Workflows for Workflows {
             )
             .expecting(1)
             .touching(tables::TOPIC),
-            Statement::new(
-                "UPDATE run_tasks SET status = 'retrying', attempts = 0, wake_at = 0, \
-                 error = NULL, finished_at = NULL \
-                 WHERE run_id = ?1 AND status NOT IN ('finished', 'skipped')",
-                vec![id.into()],
-            ),
+            tables::reset_tasks(id),
         ];
         self.start(&caller.owner, id, next, with).await?;
         Ok(self.own(caller, id).await?.run)
@@ -168,7 +163,10 @@ impl stockade_api::Workflows for Workflows {
         if ended.is_some_and(|info| info.status == Status::Cancelled) {
             let now = now_ms();
             let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
+            let [tasks, runs] = tables::cancel_below(id, now);
             let statements = vec![
+                tasks,
+                runs,
                 tables::cancel_tasks(id, now),
                 tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
             ];
@@ -179,7 +177,7 @@ impl stockade_api::Workflows for Workflows {
 
     async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
         let id = self.own(caller, &request.id).await?.run.id;
-        waits_for_decision(&id, &request.task, &self.tasks(&id).await?)?;
+        let id = self.waiting(&id, &request.task).await?;
         let now = now_ms();
         let decided_at = jiff::Timestamp::from_millisecond(now).map(|at| at.to_string()).ok();
         let decision = json!({
@@ -210,6 +208,18 @@ impl Workflows {
 
     async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
         rows::tasks(self.inner.store(), id).await.map_err(of_store)
+    }
+
+    /// The run that waits for a decision on a task: a run, or one of those below it.
+    async fn waiting(&self, id: &str, task: &str) -> Result<String> {
+        let found = waits_for_decision(id, task, &self.tasks(id).await?);
+        if found.is_err() {
+            let below = rows::waiting_below(self.inner.store(), id, task).await;
+            if let [run] = below.map_err(of_store)?.as_slice() {
+                return Ok(run.clone());
+            }
+        }
+        found.map(|()| id.to_owned())
     }
 
     async fn start(

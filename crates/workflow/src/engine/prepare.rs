@@ -61,13 +61,8 @@ pub(super) async fn prepared(
 /// Refuses what cannot be executed yet.
 pub(super) fn executable(graph: &Graph) -> Result<(), Problem> {
     for task in graph.tasks() {
-        let what = match task.work {
-            Work::Sandbox(_) => "<Sandbox>",
-            Work::Subflow { .. } => "<Subflow>",
-            _ => continue,
-        };
-        if !task.is_skipped {
-            let message = format!("{}{what} \"{}\" cannot be executed yet", at(task), task.id);
+        if matches!(task.work, Work::Sandbox(_)) && !task.is_skipped {
+            let message = format!("{}<Sandbox> \"{}\" cannot be executed yet", at(task), task.id);
             return Err(Problem::new(Code::Unsupported, message));
         }
     }

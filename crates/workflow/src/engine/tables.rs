@@ -200,6 +200,30 @@ pub(crate) fn end_run(
     Statement::new(sql, parameters).touching(TOPIC)
 }
 
+/// Lets what a run has not finished begin again.
+pub(crate) fn reset_tasks(run: &str) -> Statement {
+    let sql = "UPDATE run_tasks SET status = 'retrying', attempts = 0, wake_at = 0, \
+               error = NULL, finished_at = NULL \
+               WHERE run_id = ?1 AND status NOT IN ('finished', 'skipped')";
+    Statement::new(sql, vec![run.into()])
+}
+
+/// Ends the runs below one that was cancelled, with what they were about.
+pub(crate) fn cancel_below(run: &str, at: i64) -> [Statement; 2] {
+    let below = "substr(run_id, 1, length(?1) + 7) = ?1 || ':child:'";
+    let tasks = format!(
+        "UPDATE run_tasks SET status = 'cancelled', finished_at = ?2 \
+         WHERE finished_at IS NULL AND {below}"
+    );
+    let runs = format!(
+        "UPDATE runs SET status = 'cancelled', updated_at = ?2, finished_at = ?2 \
+         WHERE finished_at IS NULL AND {}",
+        below.replace("run_id", "id")
+    );
+    let parameters = || vec![run.into(), at.into()];
+    [Statement::new(tasks, parameters()), Statement::new(runs, parameters()).touching(TOPIC)]
+}
+
 /// Ends what a cancelled run was about.
 pub(crate) fn cancel_tasks(run: &str, at: i64) -> Statement {
     let sql = "UPDATE run_tasks SET status = 'cancelled', finished_at = ?2 \

@@ -164,12 +164,31 @@ async fn decisions_and_signals_are_waited_for() {
         workflows.signal(caller, signal).await.unwrap();
     }
     workflows.decide(caller, decide("ok")).await.unwrap();
-    let run = loop {
-        let run = world.settled(&run.id).await;
-        if run.status.is_terminal() {
-            break run;
-        }
-        tokio::task::yield_now().await;
-    };
+    let run = world.ended(&run.id).await;
     assert_eq!(run.output, Some(json!({ "ok": true, "word": { "said": "yes" } })), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_workflow_in_a_workflow_is_a_run_of_its_own() {
+    let world = World::new().await;
+    let source = "/** @jsxImportSource stockade */\n\
+        import { createSmithers, Subflow } from \"stockade\";\n\
+        const child = createSmithers({ input: {}, result: {}, d: {} });\n\
+        const inner = child.smithers((ctx) => (<child.Workflow name=\"inner\">\n\
+          <child.Approval id=\"ok\" output={child.outputs.d} />\n\
+          <child.Task id=\"twice\" output={child.outputs.result}>{() => ({ n: ctx.input.n * 2 })}</child.Task>\n\
+        </child.Workflow>));\n\
+        const parent = createSmithers({ output: {} });\n\
+        export default parent.smithers((ctx) => (<parent.Workflow name=\"outer\">\n\
+          <Subflow id=\"sub\" workflow={inner} input={{ n: ctx.input.n }} output={parent.outputs.output} />\n\
+        </parent.Workflow>));\n";
+    let run = world.run(source, json!({ "n": 21 })).await;
+    assert_eq!(run.status, RunStatus::Waiting, "{run:?}");
+    let decide = Decide { id: run.id.clone(), task: "ok".to_owned(), approved: true, note: None };
+    world.workflows.decide(&world.caller, decide).await.unwrap();
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.output, Some(json!({ "n": 42 })), "{run:?}");
+    let runs = world.workflows.runs(&world.caller, stockade_api::ListRuns { limit: 9 }).await;
+    let parents: Vec<_> = runs.unwrap().into_iter().map(|run| run.parent_id).collect();
+    assert!(parents.contains(&Some(run.id)) && parents.len() == 2, "{parents:?}");
 }

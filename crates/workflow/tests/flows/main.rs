@@ -4,3 +4,4 @@
 mod elements;
 mod files;
 mod world;
+mod zod;

@@ -35,6 +35,11 @@ impl World {
         Self { place, workflows, caller: Caller::new(OwnerId::new("uid:0").unwrap()) }
     }
 
+    /// The directory of the project.
+    pub(crate) fn path(&self) -> &Path {
+        self.place.path()
+    }
+
     /// Writes a file of the project.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.place.path().join(name);
@@ -68,6 +73,17 @@ impl World {
             }
         };
         tokio::time::timeout(PATIENCE, settled).await.unwrap()
+    }
+
+    /// Waits until a run has ended.
+    pub(crate) async fn ended(&self, id: &str) -> Run {
+        loop {
+            let run = self.settled(id).await;
+            if run.status.is_terminal() {
+                return run;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Runs a file to where it can go by itself.

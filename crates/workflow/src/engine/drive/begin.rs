@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
+use super::subflow::Child;
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::lock;
@@ -71,12 +72,7 @@ impl Drive {
                 self.fail(key, task, Trouble::new("SANDBOX_EXECUTION_FAILED", message));
                 return true;
             }
-            Work::Subflow { .. } => {
-                let message = format!("{}<Subflow> cannot be executed yet", at(task));
-                self.fail(key, task, Trouble::new("UNSUPPORTED", message));
-                return true;
-            }
-            Work::Compute { .. } | Work::Agent { .. } => {
+            Work::Compute { .. } | Work::Agent { .. } | Work::Subflow { .. } => {
                 self.keep(key);
                 self.to_begin.push((key.clone(), task.clone()));
             }
@@ -92,6 +88,20 @@ impl Drive {
     /// A try of a task that is to be done.
     pub(super) fn attempt(&self, key: Key, task: Task) -> Attempt {
         let (author, run) = (Arc::clone(&self.author), self.run.clone());
+        if let Work::Subflow { workflow, input } = task.work {
+            let child = Child {
+                inner: Arc::clone(&self.inner),
+                context: self.context.clone(),
+                author,
+                parent: run,
+                siblings: Arc::clone(&self.children),
+                max_concurrency: self.max_concurrency,
+            };
+            return Box::pin(async move {
+                let result = child.run(&key, workflow, input).await;
+                (key, result)
+            });
+        }
         Box::pin(async move {
             let result = attempt(&author, &run, &task).await;
             (key, result)

@@ -1,0 +1,139 @@
+//! A workflow in a workflow: a run of its own, done by the one that has it. Its id follows from that
+//! run and the task, so that it is found again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use stockade_api::RunStatus;
+use stockade_durable::{Context, Failure, Statement};
+use tokio::sync::Notify;
+
+use super::{Drive, End, now_ms};
+use crate::engine::Inner;
+use crate::engine::attempt::Trouble;
+use crate::engine::author::{Author, Journal};
+use crate::engine::{rows, tables};
+use crate::graph::Function;
+use crate::schedule::Key;
+
+/// The runs that a run has under way below itself.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// How many of them wait for others.
+    waiting: AtomicUsize,
+    /// Told when that changes.
+    pub(super) changed: Notify,
+}
+
+impl Children {
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// One of them begins to wait, or ends to.
+    pub(super) fn count(&self, waits: bool) {
+        if waits {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.changed.notify_one();
+    }
+}
+
+/// All that a run below another needs.
+pub(super) struct Child {
+    pub(super) inner: Arc<Inner>,
+    pub(super) context: Context,
+    pub(super) author: Arc<Author>,
+    pub(super) parent: String,
+    pub(super) siblings: Arc<Children>,
+    pub(super) max_concurrency: Option<u32>,
+}
+
+impl Child {
+    /// Does it, or what is left of it; what it gives.
+    pub(super) async fn run(
+        self,
+        key: &Key,
+        workflow: Function,
+        input: Value,
+    ) -> Result<Value, Trouble> {
+        let id = format!("{}:child:{}:{}", self.parent, key.node, key.iteration);
+        let stopped = |failure: Failure| Trouble::new("INTERRUPTED", failure.message).retryable();
+        let known = rows::run(self.inner.store(), &id).await;
+        let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
+        let statements = match known {
+            Some(run) if run.status == RunStatus::Finished => {
+                return Ok(run.output.unwrap_or_default());
+            }
+            // What is finished of it is not done again.
+            Some(run) if run.status.is_terminal() => again(&id),
+            Some(_) => Vec::new(),
+            None => vec![self.begun(&id, &input)],
+        };
+        let journal = Arc::new(Mutex::new(Journal {
+            within: Some((self.parent.clone(), workflow)),
+            ..Journal::new(&id, input)
+        }));
+        let about = self.author.open(&journal).await?;
+        let Self { inner, context, author, siblings, max_concurrency, .. } = self;
+        if !statements.is_empty() {
+            context.write(statements).await.map_err(stopped)?;
+        }
+        let drive = Drive::new(inner, context.clone(), author, journal, about, max_concurrency);
+        let drive = drive.await.map_err(stopped)?.below(siblings);
+        let (end, statements) = drive.go().await.map_err(stopped)?;
+        context.write(statements).await.map_err(stopped)?;
+        match end {
+            End::Finished(output) => Ok(output),
+            End::Failed(error) => {
+                let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+                let message = match error["task"].as_str() {
+                    Some(task) => format!("task \"{task}\" of it failed: {}", text("message")),
+                    None => text("message"),
+                };
+                let frames = error["frames"].as_array().cloned().unwrap_or_default();
+                let frames = frames.iter().filter_map(|frame| frame.as_str().map(str::to_owned));
+                let trouble = Trouble::new(&text("code"), message);
+                // Its tasks were tried again already, each as often as it may be.
+                Err(Trouble { frames: frames.collect(), ..trouble })
+            }
+        }
+    }
+
+    fn begun(&self, id: &str, input: &Value) -> Statement {
+        let sql = "INSERT INTO runs (id, owner_id, parent_id, generation, name, file, program, \
+                   status, input, environment, created_at, updated_at) \
+                   SELECT ?1, owner_id, id, 1, name, file, program, 'running', ?3, environment, \
+                   ?4, ?4 FROM runs WHERE id = ?2";
+        let now = now_ms();
+        let parameters =
+            vec![id.into(), self.parent.as_str().into(), input.to_string().into(), now.into()];
+        Statement::new(sql, parameters).expecting(1).touching(tables::TOPIC)
+    }
+}
+
+/// Lets a run that has failed begin again where it was.
+fn again(id: &str) -> Vec<Statement> {
+    vec![
+        Statement::new(
+            "UPDATE runs SET status = 'running', error = NULL, finished_at = NULL, \
+             updated_at = ?2 WHERE id = ?1",
+            vec![id.into(), now_ms().into()],
+        ),
+        tables::reset_tasks(id),
+    ]
+}
+
+impl Drive {
+    /// The same as one below another, which learns when it waits.
+    fn below(mut self, siblings: Arc<Children>) -> Self {
+        if self.status == RunStatus::Waiting {
+            self.status = RunStatus::Running;
+        }
+        self.siblings = Some(siblings);
+        self
+    }
+}

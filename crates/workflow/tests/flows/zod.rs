@@ -1,0 +1,74 @@
+//! Files that import zod from `node_modules`, which `cargo xtask ci` installs.
+
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::json;
+use stockade_core::Code;
+
+use crate::world::World;
+
+/// A world whose project has zod; `None`, and the test says that it did not run, where there is none.
+async fn world(test: &str) -> Option<World> {
+    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/npm/node_modules");
+    if !packages.join("zod/package.json").exists() {
+        let reason = "zod is not installed: cargo xtask ci installs it";
+        let line = format!("SKIPPED: flows::zod::{test}: {reason}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+            let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        return None;
+    }
+    let world = World::new().await;
+    symlink(packages, world.path().join("node_modules")).unwrap();
+    Some(world)
+}
+
+#[tokio::test]
+async fn schemas_of_zod_check_and_complete_what_tasks_give() {
+    let Some(world) = world("schemas_of_zod_check_and_complete_what_tasks_give").await else {
+        return;
+    };
+    let source = "import { createSmithers } from \"smithers-orchestrator\";\n\
+        import { z } from \"zod\";\n\
+        const { Workflow, Task, smithers, outputs } = createSmithers({\n\
+          input: z.object({ name: z.string().min(2), times: z.number().default(2) }),\n\
+          output: z.object({ text: z.string(), tags: z.array(z.string()).default([\"new\"]) }),\n\
+        });\n\
+        export default smithers((ctx) => (<Workflow name=\"w\">\n\
+          <Task id=\"t\" output={outputs.output}>{() => ({ text: ctx.input.name.repeat(ctx.input.times) as any })}</Task>\n\
+        </Workflow>));\n";
+    let run = world.run(source, json!({ "name": "ab" })).await;
+    assert_eq!(run.output, Some(json!({ "text": "abab", "tags": ["new"] })), "{run:?}");
+    let file = world.write("flow.tsx", source);
+    let refused = world.up(&file, json!({ "name": "a" })).await.unwrap_err();
+    assert!(refused.message.contains("the input is not what"), "{refused:?}");
+    assert!(refused.cause.unwrap().starts_with("/name: "));
+    let wrong = source.replace("text: ctx.input.name", "text: 7, more: ctx.input.name");
+    let run = world.run(&wrong, json!({ "name": "ab" })).await;
+    let error = run.error.unwrap();
+    assert_eq!(error["code"], "INVALID_OUTPUT", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("/text: "), "{error}");
+}
+
+/// Seed 001, "Complete one-file provider and child workflow", as it stands.
+const SEED: &str = include_str!("seed-001.tsx");
+
+#[tokio::test]
+async fn the_seeds_complete_file_renders_and_is_refused_by_its_sandbox() {
+    let test = "the_seeds_complete_file_renders_and_is_refused_by_its_sandbox";
+    let Some(world) = world(test).await else { return };
+    let file = world.write("flow.tsx", SEED);
+    let refused = world.up(&file, json!({ "prompt": "hi" })).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
+    assert!(refused.message.contains("<Sandbox> \"remote-summary\" cannot be executed yet"));
+    // Its child workflow is one like any other, and needs no `{ output }`.
+    let child =
+        SEED.replace("export default parent.smithers", "export const other = parent.smithers");
+    let run =
+        world.run(&(child + "\nexport default childWorkflow;"), json!({ "prompt": "hi" })).await;
+    assert_eq!(run.output, Some(json!({ "summary": "Processed: hi" })), "{run:?}");
+}
