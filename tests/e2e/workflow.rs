@@ -1,11 +1,13 @@
 //! `stockade up` and its companions: workflows are done, wait, are refused, and survive the death of
 //! whoever does them.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::call::Outcome;
 use crate::harness::World;
-use crate::servants::kill_server;
+use crate::servants::{kill_server, wait_until};
 
 /// A workflow file of the project, by its path.
 fn flow(world: &World, name: &str, body: &str) -> String {
@@ -177,8 +179,101 @@ fn a_workflow_reaches_nothing_of_the_host(world: &World) {
     assert_eq!(outcome.json(), expected, "{outcome}");
 }
 
+/// What each example gives for which input, and what is to be done while it waits.
+const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
+    ("agent", "{\"topic\": \"walls\"}", &[], "{\"summary\": \"READ ABOUT WALLS, THEN WRITE\"}"),
+    ("approval", "{}", &[&["approve", "approval", "deploy"]], "{\"deployed\": true}"),
+    ("branch", "{\"size\": 200}", &[], "{\"way\": \"long\"}"),
+    ("hello", "{}", &[], "{\"text\": \"Hello, world!\", \"letters\": 13}"),
+    ("loop", "{}", &[], "{\"rounds\": 3}"),
+    ("needs", "{}", &[], "{\"n\": 42}"),
+    ("parallel", "{}", &[], "{\"sum\": 40}"),
+    ("retry", "{}", &[], "{\"tries\": 3}"),
+    (
+        "signal",
+        "{}",
+        &[
+            &["signal", "signal", "review", "--payload", "{\"ok\": true}"],
+            &["signal", "signal", "build-finished", "--correlation-id", "main", "--payload", "{}"],
+        ],
+        "{\"ok\": true}",
+    ),
+    ("subflow", "{}", &[], "{\"count\": 3}"),
+    ("timer", "{}", &[], "{\"rested\": true}"),
+];
+
+/// The example of each element is done, in the server, and where it waits, on the word from outside.
+fn every_example_does_what_it_says(world: &World) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workflows");
+    let mut names: Vec<String> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "tsx"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, EXAMPLES.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
+    for (name, input, words, expected) in EXAMPLES {
+        let text = std::fs::read_to_string(directory.join(format!("{name}.tsx"))).unwrap();
+        let file = world.write(&format!("{name}.tsx"), text).to_str().unwrap().to_owned();
+        let up = call(world, &["up", &file, "--run-id", name, "--input", input]);
+        let end = if words.is_empty() {
+            up
+        } else {
+            up.ends_with(3);
+            for words in *words {
+                call(world, words).succeeds();
+            }
+            finished(world, name)
+        };
+        end.succeeds();
+        assert_eq!(end.json(), serde_json::from_str::<Value>(expected).unwrap(), "{name}: {end}");
+    }
+    let graph = call(world, &["graph", "parallel.tsx"]);
+    graph.succeeds();
+    assert!(graph.stdout.contains("2 at a time:") && graph.stdout.contains("part-4 (compute)"));
+}
+
+/// The end of a run that was told what it waits for, which it may not have heard yet.
+fn finished(world: &World, run: &str) -> Outcome {
+    let status = || call(world, &["inspect", run, "--json"]).json()["run"]["status"].clone();
+    wait_until("the run ends", || status() == "finished");
+    call(world, &["resume", run])
+}
+
+fn a_first_workflow_is_written_and_runs(world: &World) {
+    call(world, &["init", "flows"]).succeeds();
+    let refused = call(world, &["init", "flows"]);
+    refused.ends_with(1);
+    // The binary answers to the seeds' name as well.
+    let smithers = world.path("bin/smithers");
+    std::os::unix::fs::symlink("stockade", &smithers).unwrap();
+    let words = ["up", "flows/workflow.tsx", "--in-process", "--run-id", "first"];
+    let first = world.on_host(&smithers, &words).finish();
+    first.succeeds();
+    assert_eq!(first.json(), json!({ "text": "Hello, world!" }), "{first}");
+    let events = call(world, &["events", "first", "--in-process"]);
+    events.succeeds();
+    assert!(events.stdout.contains("NodeFinished  greet"), "{events}");
+}
+
+fn what_a_workflow_writes_is_told(world: &World) {
+    let file = flow(
+        world,
+        "talk",
+        "<Task id=\"t\" output=\"output\">{() => { console.log(\"one\"); console.error(\"two\"); return {}; }}</Task>",
+    );
+    call(world, &["up", &file, "--run-id", "talk"]).succeeds();
+    let logs = call(world, &["logs", "talk"]);
+    logs.succeeds();
+    assert_eq!((logs.stdout.as_str(), logs.stderr.as_str()), ("one\n", "two\n"));
+}
+
 as_root_and_as_user![
     says_what_it_gave,
+    every_example_does_what_it_says,
+    a_first_workflow_is_written_and_runs,
+    what_a_workflow_writes_is_told,
     exit_codes_tell_how_a_run_ended,
     goes_on_where_it_was_killed,
     a_killed_server_is_followed_by_one_that_goes_on,

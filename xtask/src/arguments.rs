@@ -28,6 +28,8 @@ usage: cargo xtask COMMAND
                               what executes workflows is killed at every write and at random
   crash service [--kills N] [--seed N]
                               the local server, the keeper and inits are killed under load
+  crash workflow [--kills N] [--seed N]
+                              the local server is killed while it does runs of workflows
   fuzz [--seconds N] [--seed N] [--target NAME]
                               mutated input for the parsers that read what a sandbox wrote";
 
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     CrashDurable(CrashOptions),
     /// Kill the local server and what is behind it, and look at what is left.
     CrashService(CrashOptions),
+    /// Kill what does runs of workflows.
+    CrashWorkflow(CrashOptions),
     /// Feed mutated input to the parsers.
     Fuzz(FuzzOptions),
 }
@@ -142,6 +146,7 @@ impl Command {
             ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
             ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(as_oneself(options)?)),
             ["crash", "service", options @ ..] => Ok(Self::CrashService(as_oneself(options)?)),
+            ["crash", "workflow", options @ ..] => Ok(Self::CrashWorkflow(as_oneself(options)?)),
             ["fuzz", options @ ..] => {
                 let mut parsed = FuzzOptions::default();
                 for (name, value) in pairs(options)? {
@@ -252,6 +257,7 @@ mod tests {
         assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
         assert!(parse("crash durable --user 1000").is_err());
         assert!(matches!(parse("crash service").unwrap(), Command::CrashService(_)));
+        assert!(matches!(parse("crash workflow").unwrap(), Command::CrashWorkflow(_)));
         assert_eq!(
             parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
             Command::Fuzz(FuzzOptions {

@@ -64,6 +64,10 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
         let clean = crash::service::run(workspace, &CrashOptions::default())?;
         Ok(Outcome::of(clean, "see `FAULT` above"))
     });
+    report.step("crash workflow", || {
+        let clean = crash::workflow::run(workspace, &CrashOptions::default())?;
+        Ok(Outcome::of(clean, "see `FAULT` above"))
+    });
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
     report.step("deny", || deny(workspace));
     report.step("fuzz", || {

@@ -4,6 +4,7 @@
 
 pub(crate) mod durable;
 pub(crate) mod service;
+pub(crate) mod workflow;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -53,6 +53,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
         Command::CrashRuntime(options) => crash::run(workspace, options),
         Command::CrashDurable(options) => crash::durable::run(workspace, options),
         Command::CrashService(options) => crash::service::run(workspace, options),
+        Command::CrashWorkflow(options) => crash::workflow::run(workspace, options),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),
             Answer::Broken => Ok(false),

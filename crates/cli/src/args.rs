@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Snippet(snippet::Snippet),
     /// Serve tools to agents over the standard streams, by the Model Context Protocol
     Mcp(snippet::Mcp),
+    /// Write a first workflow file, and what editors need to know of such files
+    Init(workflow::Init),
     /// Run a workflow file
     Up(Box<workflow::Up>),
     /// List runs of workflows
@@ -301,9 +303,12 @@ impl Command {
             Self::Approve(decide) | Self::Deny(decide) => decide.json,
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
-            Self::Shell(_) | Self::Mcp(_) | Self::Serve | Self::Completions(_) | Self::Man(_) => {
-                false
-            }
+            Self::Shell(_)
+            | Self::Mcp(_)
+            | Self::Init(_)
+            | Self::Serve
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }

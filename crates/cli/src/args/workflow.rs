@@ -7,6 +7,13 @@ use clap::Args;
 use super::held::Way;
 
 #[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Where to write it
+    #[arg(default_value = ".")]
+    pub(crate) directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Up {
     /// The file that exports the workflow
     pub(crate) file: PathBuf,

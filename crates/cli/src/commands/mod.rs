@@ -40,6 +40,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Stop(arguments) => held::life::stop(arguments),
         Command::Pause(arguments) => held::life::pause(arguments),
         Command::Resume(arguments) => workflow::resume::run(arguments),
+        Command::Init(arguments) => workflow::init::run(&arguments),
         Command::Up(arguments) => workflow::up::run(*arguments).map_err(Failure::of_workflow),
         Command::Runs(arguments) => workflow::runs::run(arguments),
         Command::Inspect(arguments) => workflow::inspect::run(arguments),

@@ -82,13 +82,17 @@ pub(crate) async fn attempt(author: &Author, run: &str, task: &Task) -> Result<V
 
 async fn tried(author: &Author, run: &str, task: &Task) -> Result<Value, Trouble> {
     let work = author.work(run, &task.work);
-    let Some(limit) = task.timeout else { return Ok(work.await?) };
+    // Functions of the file have no way to tell that they are alive but to end.
+    let limits =
+        [(task.timeout, "TASK_TIMEOUT"), (task.heartbeat_timeout, "TASK_HEARTBEAT_TIMEOUT")];
+    let limit = limits.into_iter().filter_map(|(limit, code)| Some((limit?, code))).min();
+    let Some((limit, code)) = limit else { return Ok(work.await?) };
     match tokio::time::timeout(limit, work).await {
         Ok(answer) => Ok(answer?),
         Err(_) => {
             author.look_after().await;
             let message = format!("task \"{}\" took longer than {} ms", task.id, limit.as_millis());
-            Err(Trouble::new("TASK_TIMEOUT", message).retryable())
+            Err(Trouble::new(code, message).retryable())
         }
     }
 }

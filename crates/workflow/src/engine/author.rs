@@ -201,6 +201,13 @@ impl Author {
         answer.await
     }
 
+    /// Ends the realm while nothing is asked of it. It is made again when something is.
+    pub(crate) async fn rest(&self) {
+        if let Some(live) = self.live.lock().await.take() {
+            live.realm.kill();
+        }
+    }
+
     /// Ends a realm that does not hear any more: a function in it goes on for ever.
     pub(crate) async fn look_after(&self) {
         let realm = match &*self.live.lock().await {

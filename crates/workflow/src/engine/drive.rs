@@ -28,6 +28,8 @@ use crate::schedule::{Key, Next, Phase, Turn, plan};
 
 /// How many statements are gathered before they are committed.
 const MAX_GATHERED: usize = 512;
+/// A wait that is not worth making the realm again after it.
+const SHORT_WAIT: Duration = Duration::from_secs(5);
 /// The longest that is waited before the rows are looked at again.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -172,6 +174,12 @@ impl Drive {
                 self.say_status(RunStatus::Running);
             }
             self.commit().await?;
+            if self.status == RunStatus::Waiting && self.siblings.is_none() {
+                let is_long = self.next_time() > SHORT_WAIT;
+                if is_long {
+                    self.author.rest().await;
+                }
+            }
             for (key, task) in std::mem::take(&mut self.to_begin) {
                 under_way.push(self.attempt(key, task));
             }
@@ -195,11 +203,16 @@ impl Drive {
         }
     }
 
-    /// Puts on disk what changed.
-    async fn commit(&mut self) -> Result<(), Failure> {
+    /// Keeps what the workflow wrote to its console.
+    fn tell_lines(&mut self) {
         for (level, text) in self.author.take_lines() {
             self.event(json!({ "type": "Log", "level": level, "message": text }));
         }
+    }
+
+    /// Puts on disk what changed.
+    async fn commit(&mut self) -> Result<(), Failure> {
+        self.tell_lines();
         if self.gathered.is_empty() {
             return Ok(());
         }
@@ -322,6 +335,7 @@ impl Drive {
 
     /// The end, and what is to be kept with it.
     fn ended(mut self, end: End) -> (End, Vec<Statement>) {
+        self.tell_lines();
         // Whoever has it hears of its end by other ways.
         self.say_status(RunStatus::Running);
         let at = now_ms();

@@ -61,6 +61,11 @@ pub(super) async fn prepared(
 /// Refuses what cannot be executed yet.
 pub(super) fn executable(graph: &Graph) -> Result<(), Problem> {
     for task in graph.tasks() {
+        if task.cache.is_some() && !task.is_skipped {
+            let message =
+                format!("{}the `cache` of task \"{}\" cannot be had yet", at(task), task.id);
+            return Err(Problem::new(Code::Unsupported, message));
+        }
         if matches!(task.work, Work::Sandbox(_)) && !task.is_skipped {
             let message = format!("{}<Sandbox> \"{}\" cannot be executed yet", at(task), task.id);
             return Err(Problem::new(Code::Unsupported, message));

@@ -169,6 +169,28 @@ async fn decisions_and_signals_are_waited_for() {
 }
 
 #[tokio::test]
+async fn a_function_that_never_ends_takes_only_its_try_with_it() {
+    let world = World::new().await;
+    let run = world
+        .run(
+            &flow(
+                "<Parallel>\
+                 <Task id=\"stuck\" output=\"a\" timeoutMs={300} noRetry continueOnFail>{() => { for (;;); }}</Task>\
+                 <Task id=\"silent\" output=\"a\" heartbeatTimeoutMs={20} noRetry continueOnFail>{() => new Promise(() => {})}</Task>\
+                 </Parallel>\
+                 <Task id=\"end\" output=\"output\">{() => ({ n: 1 })}</Task>",
+            ),
+            json!({}),
+        )
+        .await;
+    assert_eq!(run.output, Some(json!({ "n": 1 })), "{run:?}");
+    let tasks = world.tasks(&run).await;
+    let codes: Vec<_> =
+        tasks.iter().filter_map(|task| task.error.as_ref()).map(|error| &error["code"]).collect();
+    assert_eq!(codes, ["TASK_TIMEOUT", "TASK_HEARTBEAT_TIMEOUT"]);
+}
+
+#[tokio::test]
 async fn a_workflow_in_a_workflow_is_a_run_of_its_own() {
     let world = World::new().await;
     let source = "/** @jsxImportSource stockade */\n\

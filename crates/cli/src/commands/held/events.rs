@@ -5,12 +5,21 @@ use stockade_core::Code;
 
 use super::{find, print_line, print_text};
 use crate::args::held::Events;
+use crate::commands::workflow::events::{Wanted, of_run};
 use crate::problem::Failure;
 use crate::remote;
 
 /// Prints them, and with `--follow` those that come.
 pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
+        if let Some(id) = &arguments.id {
+            let from = i64::try_from(arguments.after).unwrap_or(i64::MAX);
+            let Events { follow, json, .. } = arguments;
+            let wanted = Wanted { from, follow, console: false, json };
+            if of_run(&remote, id, wanted).await? {
+                return Ok(0);
+            }
+        }
         let sandbox_id = match &arguments.id {
             Some(name) => Some(find(&remote, name).await?),
             None => None,

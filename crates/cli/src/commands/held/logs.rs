@@ -7,12 +7,18 @@ use stockade_core::Code;
 
 use super::{exec, print_bytes, print_line, say};
 use crate::args::held::Logs;
+use crate::commands::workflow::events::{Wanted, of_run};
 use crate::problem::Failure;
 use crate::remote;
 
 /// Prints it; with `--follow` the exit code is the command's.
 pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
+        let Logs { follow, json, .. } = arguments;
+        let wanted = Wanted { from: 0, follow, console: true, json };
+        if of_run(&remote, &arguments.operation, wanted).await? {
+            return Ok(0);
+        }
         let workflow_id = OperationId(arguments.operation.clone());
         let mut request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
         let mut output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;

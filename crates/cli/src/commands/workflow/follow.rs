@@ -10,24 +10,25 @@ use crate::problem::Failure;
 use crate::remote::Remote;
 
 /// How long one question may wait for its answer.
-const WAIT_MS: u32 = 20_000;
+pub(super) const WAIT_MS: u32 = 20_000;
 /// A run that goes on by itself within this time is waited for.
 const SHORT: Duration = Duration::from_secs(30);
 
 /// Tells what happens in a run from an event on, until it has ended or waits for others. The exit
-/// code.
+/// code. `first_wait_ms` is how long to wait for the first of them.
 pub(super) async fn to_its_end(
     remote: &Remote,
     id: &str,
     from: i64,
+    first_wait_ms: u32,
     is_json: bool,
 ) -> Result<u8, Failure> {
-    let mut next = from;
+    let (mut next, mut wait_ms) = (from, first_wait_ms);
     loop {
-        let request = Follow { id: id.to_owned(), from: next, wait_ms: WAIT_MS };
+        let request = Follow { id: id.to_owned(), from: next, wait_ms };
         let news = remote.workflows.follow(remote.caller(), request).await?;
         let Followed { run, events, next: after } = news;
-        next = after;
+        (next, wait_ms) = (after, WAIT_MS);
         for event in &events {
             tell(event, is_json)?;
         }

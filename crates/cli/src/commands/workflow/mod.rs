@@ -2,8 +2,10 @@
 //! stdout, what is said about it to stderr.
 
 pub(super) mod answer;
+pub(super) mod events;
 mod follow;
 pub(super) mod graph;
+pub(super) mod init;
 pub(super) mod inspect;
 pub(super) mod resume;
 pub(super) mod runs;

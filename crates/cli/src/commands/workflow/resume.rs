@@ -9,6 +9,9 @@ use crate::commands::held::{life, print_text};
 use crate::problem::Failure;
 use crate::remote;
 
+/// How long a run that waits is given to take what it was told a moment ago.
+const FIRST_WAIT_MS: u32 = 2_000;
+
 /// Resumes what has the id: a run before a sandbox.
 pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
@@ -29,6 +32,6 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             print_text(&format!("{id}\n"))?;
             return Ok(0);
         }
-        follow::to_its_end(&remote, &id, from, arguments.json).await
+        follow::to_its_end(&remote, &id, from, FIRST_WAIT_MS, arguments.json).await
     })
 }

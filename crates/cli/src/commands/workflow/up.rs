@@ -28,6 +28,6 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
             print_text(&format!("{}\n", run.id))?;
             return Ok(0);
         }
-        follow::to_its_end(&remote, &run.id, 0, arguments.json).await
+        follow::to_its_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await
     })
 }

@@ -1,0 +1,73 @@
+//! What `stockade events` and `stockade logs` print of a run.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+use stockade_api::{Follow, RunById};
+use stockade_core::Code;
+
+use crate::commands::held::{print_line, print_text, shown};
+use crate::problem::Failure;
+use crate::remote::Remote;
+
+/// How long one question may wait for its answer.
+const WAIT_MS: u32 = 20_000;
+
+/// What is printed of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// From which event on, from 0.
+    pub(crate) from: i64,
+    /// Whether to wait for what is still to come, until the run has ended.
+    pub(crate) follow: bool,
+    /// Whether only what the workflow wrote to its console, as it was written.
+    pub(crate) console: bool,
+    /// Whether to print one JSON object a line.
+    pub(crate) json: bool,
+}
+
+/// Prints what happened in a run; false when no run has the id.
+pub(crate) async fn of_run(remote: &Remote, id: &str, wanted: Wanted) -> Result<bool, Failure> {
+    match remote.workflows.run(remote.caller(), RunById { id: id.to_owned() }).await {
+        Err(problem) if problem.code == Code::NotFound => return Ok(false),
+        run => drop(run?),
+    }
+    let mut from = wanted.from;
+    loop {
+        let wait_ms = if wanted.follow { WAIT_MS } else { 0 };
+        let request = Follow { id: id.to_owned(), from, wait_ms };
+        let news = remote.workflows.follow(remote.caller(), request).await?;
+        let is_all = news.events.is_empty();
+        for (number, event) in (from..).zip(&news.events) {
+            print(number, event, wanted)?;
+        }
+        from = news.next;
+        if is_all && (!wanted.follow || news.run.status.is_terminal()) {
+            return Ok(true);
+        }
+    }
+}
+
+fn print(number: i64, event: &Value, wanted: Wanted) -> Result<(), Failure> {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    if wanted.console && text("type") != "Log" {
+        return Ok(());
+    }
+    if wanted.json {
+        return print_line(event);
+    }
+    if wanted.console {
+        let line = format!("{}\n", text("message"));
+        if text("level") == "log" {
+            return print_text(&line);
+        }
+        // When nobody listens, there is nobody to tell.
+        drop(std::io::stderr().write_all(line.as_bytes()));
+        return Ok(());
+    }
+    let at = event["timestampMs"].as_i64().unwrap_or_default();
+    let node = event["nodeId"].as_str().map(|node| format!("  {}", shown(node)));
+    let error = event["error"]["message"].as_str().map(|message| format!("  {}", shown(message)));
+    let (node, error) = (node.unwrap_or_default(), error.unwrap_or_default());
+    print_text(&format!("{number:>6}  {at}  {}{node}{error}\n", text("type")))
+}

@@ -1,0 +1,32 @@
+//! `stockade init`: a first workflow, and what editors need to know of the language.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+
+use stockade_core::{Code, Problem};
+use stockade_workflow::authoring::FIRST_FILES;
+
+use crate::args::workflow::Init;
+use crate::commands::held::say;
+use crate::problem::{Failure, caused};
+
+/// Writes the files into a directory. None that is there is changed.
+pub(crate) fn run(arguments: &Init) -> Result<u8, Failure> {
+    let directory = &arguments.directory;
+    std::fs::create_dir_all(directory).map_err(|error| caused(Code::Io, &error))?;
+    let there = FIRST_FILES.iter().find(|(name, _)| directory.join(name).exists());
+    if let Some((name, _)) = there {
+        let message = format!("there is a {name} in {} already", directory.display());
+        let problem = Problem::new(Code::Conflict, message);
+        return Err(problem.remedied_by("stockade init NEW-DIRECTORY").into());
+    }
+    for (name, text) in FIRST_FILES {
+        let path = directory.join(name);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| caused(Code::Io, &error))?;
+        say(&format!("wrote {}", path.display()));
+    }
+    say(&format!("run it: stockade up {}", directory.join("workflow.tsx").display()));
+    Ok(0)
+}

@@ -1,0 +1,175 @@
+// What workflow files can import from "smithers-orchestrator" and "stockade", for editors.
+declare module "smithers-orchestrator" {
+  type Json = unknown;
+  type Schema = object;
+  type Output = Schema | string;
+  type Node = Element | Element[] | string | number | boolean | null | undefined | Node[];
+  interface Element {
+    readonly type: unknown;
+    readonly props: unknown;
+  }
+
+  interface RetryPolicy {
+    backoff?: "fixed" | "linear" | "exponential";
+    initialDelayMs?: number;
+    maxDelayMs?: number;
+  }
+  interface CachePolicy {
+    key?: Json;
+    version?: Json;
+    by?: Json;
+    ttlMs?: number;
+  }
+  interface Common {
+    id: string;
+    key?: string;
+    output?: Output;
+    dependsOn?: string[];
+    needs?: Record<string, string>;
+    deps?: Record<string, Output>;
+    skipIf?: boolean;
+    retries?: number;
+    noRetry?: boolean;
+    retryPolicy?: RetryPolicy;
+    timeoutMs?: number;
+    heartbeatTimeoutMs?: number;
+    heartbeatTimeout?: number;
+    continueOnFail?: boolean;
+    cache?: boolean | CachePolicy;
+    label?: string;
+    meta?: Record<string, Json>;
+  }
+  interface Agent {
+    generate(request: { prompt: string; signal?: AbortSignal }): Json | Promise<Json>;
+  }
+  type AgentFunction = (request: { prompt: string; signal?: AbortSignal }) => Json | Promise<Json>;
+  interface TaskProps extends Common {
+    output: Output;
+    agent?: Agent | AgentFunction;
+    children?: Json | ((inputs: any, run: { signal: AbortSignal }) => Json | Promise<Json>);
+  }
+  interface Group {
+    id?: string;
+    label?: string;
+    skipIf?: boolean;
+    children?: Node;
+  }
+
+  export function Workflow(props: { name: string; cache?: boolean; children?: Node }): Element;
+  export function Task(props: TaskProps): Element;
+  export function Sequence(props: Group): Element;
+  export function Parallel(props: Group & { maxConcurrency?: number }): Element;
+  export function MergeQueue(props: Group & { maxConcurrency?: number }): Element;
+  export function Branch(props: { if: boolean; then?: Node; else?: Node; skipIf?: boolean }): Element;
+  export function Loop(
+    props: Group & {
+      id: string;
+      until?: boolean;
+      maxIterations?: number;
+      onMaxReached?: "fail" | "return-last";
+    },
+  ): Element;
+  export const Ralph: typeof Loop;
+  export function Approval(
+    props: Common & {
+      request?: { title?: string; summary?: string };
+      onDeny?: "fail" | "continue" | "skip";
+    },
+  ): Element;
+  export function Timer(props: Common & { duration?: string | number; until?: string | Date }): Element;
+  interface Wait extends Common {
+    event?: string;
+    correlationId?: string;
+    onTimeout?: "fail" | "continue" | "skip";
+  }
+  export function WaitForEvent(props: Wait): Element;
+  export function Signal(props: Wait & { schema?: Output }): Element;
+  export function Subflow(
+    props: Common & { workflow: SmithersWorkflow; input?: Json; mode?: "childRun" | "inline" },
+  ): Element;
+  export function Sandbox(props: Common & Record<string, any>): Element;
+
+  export interface Ctx<Input = any> {
+    readonly runId: string;
+    readonly input: Input;
+    readonly iteration: number;
+    readonly iterations: Record<string, number>;
+    readonly outputs: ((table: Output) => any[]) & Record<string, any[]>;
+    output(table: Output, key?: { nodeId?: string; iteration?: number }): any;
+    outputMaybe(table: Output, key?: { nodeId?: string; iteration?: number }): any;
+    latest(table: Output, nodeId?: string): any;
+    latestArray(value: Json): any[];
+    iterationCount(table: Output, nodeId: string): number;
+    outputRows(table: Output): any[];
+  }
+  export interface SmithersWorkflow {
+    readonly build: (ctx: Ctx) => Element;
+  }
+  export function createSmithers<Schemas extends Record<string, Schema>>(
+    schemas?: Schemas,
+    options?: Record<string, Json>,
+  ): {
+    Workflow: typeof Workflow;
+    Task: typeof Task;
+    Sequence: typeof Sequence;
+    Parallel: typeof Parallel;
+    MergeQueue: typeof MergeQueue;
+    Branch: typeof Branch;
+    Loop: typeof Loop;
+    Ralph: typeof Loop;
+    Approval: typeof Approval;
+    Timer: typeof Timer;
+    Signal: typeof Signal;
+    WaitForEvent: typeof WaitForEvent;
+    Subflow: typeof Subflow;
+    Sandbox: typeof Sandbox;
+    outputs: Schemas;
+    tables: Schemas;
+    useCtx(): Ctx;
+    smithers(build: (ctx: Ctx) => Element, options?: { output?: Output }): SmithersWorkflow;
+  };
+  export function useCtx(): Ctx;
+  export class SmithersError extends Error {
+    constructor(code: string, message: string, details?: Json);
+    readonly code: string;
+  }
+}
+
+declare module "smithers-orchestrator/jsx-runtime" {
+  export const jsx: any;
+  export const jsxs: any;
+  export const Fragment: any;
+  export namespace JSX {
+    type Element = any;
+    interface ElementChildrenAttribute {
+      children: {};
+    }
+    interface IntrinsicElements {
+      [name: string]: any;
+    }
+  }
+}
+
+declare module "smithers-orchestrator/sandbox" {
+  export interface SandboxProvider {
+    id: string;
+    run(request: any): any;
+    cleanup?(request: any): void | Promise<void>;
+  }
+  export type SandboxProviderRequest = any;
+  export type SandboxProviderResult = any;
+  export type SandboxDiffBundleLike = any;
+  export type SandboxEgressConfig = any;
+  export type ExecuteSandboxOptions = any;
+  export function registerSandboxProvider(provider: SandboxProvider): () => void;
+}
+
+declare module "stockade" {
+  export * from "smithers-orchestrator";
+}
+
+declare module "stockade/jsx-runtime" {
+  export * from "smithers-orchestrator/jsx-runtime";
+}
+
+declare const process: { readonly env: Readonly<Record<string, string | undefined>> };

@@ -1,0 +1,28 @@
+/** @jsxImportSource smithers-orchestrator */
+// A task that asks an agent. This one is a function in the file; it answers with JSON.
+import { createSmithers } from "smithers-orchestrator";
+
+const { Workflow, Task, smithers, outputs } = createSmithers({
+  plan: { type: "object", required: ["steps"], properties: { steps: { type: "array" } } },
+  output: { type: "object", required: ["summary"], properties: { summary: { type: "string" } } },
+});
+
+const planner = {
+  async generate({ prompt }) {
+    const topic = prompt.replace("Plan: ", "");
+    return { text: "```json\n" + JSON.stringify({ steps: [`read about ${topic}`, "write"] }) + "\n```" };
+  },
+};
+
+const writer = async ({ prompt }) => JSON.stringify({ summary: prompt.toUpperCase() });
+
+export default smithers((ctx) => (
+  <Workflow name="agent">
+    <Task id="plan" output={outputs.plan} agent={planner}>
+      Plan: {ctx.input.topic ?? "jails"}
+    </Task>
+    <Task id="write" output={outputs.output} agent={writer} deps={{ plan: outputs.plan }}>
+      {({ plan }) => plan.steps.join(", then ")}
+    </Task>
+  </Workflow>
+));

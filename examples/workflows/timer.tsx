@@ -1,0 +1,15 @@
+/** @jsxImportSource smithers-orchestrator */
+// Waits for a time, across restarts of whoever does the run.
+import { createSmithers } from "smithers-orchestrator";
+
+const { Workflow, Task, Timer, smithers, outputs } = createSmithers({
+  output: { type: "object", required: ["rested"], properties: { rested: { type: "boolean" } } },
+});
+
+export default smithers((ctx) => (
+  <Workflow name="timer">
+    <Timer id="rest" duration="200ms" />
+    <Timer id="past" until="2020-01-01T00:00:00Z" />
+    <Task id="after" output={outputs.output}>{{ rested: true }}</Task>
+  </Workflow>
+));

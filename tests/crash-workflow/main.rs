@@ -1,0 +1,251 @@
+//! Kills the local server at random while it does runs of workflows, and looks afterwards whether a
+//! task was done again that was finished, or one was lost. `cargo xtask crash workflow` builds and
+//! starts it. Everything is done by typed commands, as a person would.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
+
+#[path = "../crash/random.rs"]
+mod random;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+use std::time::{Duration, Instant};
+
+use random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// What went wrong, for people.
+type Failure = Box<dyn std::error::Error>;
+
+/// What is run: each kind of work, in each kind of order.
+const FLOW: &str = r#"
+import { createSmithers } from "stockade";
+const { Workflow, Task, Parallel, Loop, Timer, Subflow, smithers, outputs } =
+  createSmithers({ part: {}, other: {}, output: {} });
+const later = (ms) => new Promise((done) => setTimeout(done, ms));
+const child = smithers((ctx) => (
+  <Workflow name="below">
+    {[1, 2, 3].map((n) => (
+      <Task id={`below-${n}`} output="part">{async () => { await later(5); return { n }; }}</Task>
+    ))}
+    <Task id="sum" output="output">{() => ({ n: ctx.outputs("part").length })}</Task>
+  </Workflow>
+));
+export default smithers((ctx) => (
+  <Workflow name="crash">
+    {[1, 2, 3, 4, 5, 6, 7, 8].map((n) => (
+      <Task id={`one-${n}`} output={outputs.part}>{async () => { await later(n * 3); return { n }; }}</Task>
+    ))}
+    <Parallel maxConcurrency={3}>
+      {[1, 2, 3, 4, 5, 6, 7, 8].map((n) => (
+        <Task id={`par-${n}`} output={outputs.part}>{async () => { await later(20 - n); return { n }; }}</Task>
+      ))}
+    </Parallel>
+    <Loop id="again" until={ctx.iterationCount(outputs.other, "round") >= 4} maxIterations={9}>
+      <Task id="round" output={outputs.other}>{async () => { await later(5); return { n: ctx.iteration }; }}</Task>
+      <Task id="known" output={outputs.part}>{{ n: 0 }}</Task>
+    </Loop>
+    <Timer id="rest" duration="30ms" />
+    <Subflow id="sub" workflow={child} input={{}} output={outputs.other} />
+    <Task id="end" output={outputs.output}>
+      {() => ({ parts: ctx.outputs(outputs.part).length, others: ctx.outputs(outputs.other).length })}
+    </Task>
+  </Workflow>
+));
+"#;
+
+/// What each run must give. The loop ends where its condition holds, before its last `known`.
+const EXPECTED: (u64, u64) = (19, 5);
+/// How many runs are under way at once.
+const AT_ONCE: usize = 4;
+/// How long nothing may end until the whole is given up.
+const STALLED: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let done = match words.as_slice() {
+        ["run", program, kills, seed] => {
+            run(Path::new(program), kills.parse().unwrap_or(0), seed.parse().unwrap_or(0))
+        }
+        _ => Err("usage: crash-workflow run PROGRAM KILLS SEED".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("crash workflow: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A directory with a project and a data directory, which goes with the value.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for server in servers(&self.data()) {
+            // It may have ended by itself.
+            let _ = kill_process(server, Signal::TERM);
+        }
+        // Left in the temporary directory, it harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    fn new() -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("stockade-flows-{}", std::process::id()));
+        fs::create_dir(&path)?;
+        let place = Self(path);
+        fs::create_dir(place.data())?;
+        fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700))?;
+        fs::write(place.0.join("flow.tsx"), FLOW)?;
+        Ok(place)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    fn call(&self, program: &Path, words: &[&str]) -> Result<Output, Failure> {
+        let mut command = Command::new(program);
+        command.args(words).current_dir(&self.0).env("STOCKADE_DATA_DIR", self.data());
+        Ok(command.output()?)
+    }
+
+    /// What a command answers that may meet the death of a server, and is then asked again.
+    fn json(&self, program: &Path, words: &[&str]) -> Result<Vec<Value>, Failure> {
+        let give_up = Instant::now() + STALLED;
+        loop {
+            let output = self.call(program, words)?;
+            if output.status.success() {
+                let text = String::from_utf8(output.stdout)?;
+                let values = serde_json::Deserializer::from_str(&text).into_iter();
+                return Ok(values.collect::<Result<_, _>>()?);
+            }
+            if Instant::now() > give_up {
+                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(format!("{words:?} is not answered: {errors}").into());
+            }
+        }
+    }
+}
+
+/// The processes that serve a data directory.
+fn servers(data: &Path) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let Ok(processes) = fs::read_dir("/proc") else { return found };
+    for process in processes.flatten() {
+        let name = process.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0).skip(1);
+        let serves = words.next() == Some(b"__server")
+            && words.next() == Some(data.as_os_str().as_encoded_bytes());
+        found.extend(Pid::from_raw(number).filter(|_| serves));
+    }
+    found
+}
+
+fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
+    println!("crash workflow: {kills} kills, seed {seed}");
+    let place = Place::new()?;
+    let mut random = Random::new(seed);
+    let (mut killed, mut started, mut last) = (0, 0, Instant::now());
+    let mut open: BTreeSet<String> = BTreeSet::new();
+    let mut ended: Vec<String> = Vec::new();
+    while killed < kills || !open.is_empty() {
+        while open.len() < AT_ONCE && killed < kills {
+            started += 1;
+            let id = format!("run-{started}");
+            // Whether it was started is seen by whether it is there.
+            place.call(program, &["up", "flow.tsx", "--run-id", &id, "--detach"])?;
+            open.insert(id);
+        }
+        if killed < kills {
+            std::thread::sleep(Duration::from_millis(20 + random.below(300)));
+            for server in servers(&place.data()) {
+                if kill_process(server, Signal::KILL).is_ok() {
+                    killed += 1;
+                }
+            }
+        }
+        for id in open.clone() {
+            let known = place.call(program, &["inspect", &id, "--json"])?;
+            if known.status.success() {
+                let found: Value = serde_json::from_slice(&known.stdout)?;
+                if found["run"]["finishedAt"].is_i64() {
+                    open.remove(&id);
+                    ended.push(id);
+                    last = Instant::now();
+                }
+            } else if String::from_utf8_lossy(&known.stdout).contains("NOT_FOUND") {
+                open.remove(&id);
+            }
+        }
+        if last.elapsed() > STALLED {
+            return Err(format!("nothing ends any more: {open:?}").into());
+        }
+    }
+    let (mut tasks, mut again) = (0, 0);
+    for id in &ended {
+        let (done, repeated) = audit(&place, program, id)?;
+        tasks += done;
+        again += repeated;
+    }
+    println!(
+        "crash workflow: {killed} servers killed, {} runs and {tasks} tasks finished, {again} tasks \
+         begun again, none that was finished",
+        ended.len()
+    );
+    Ok(())
+}
+
+/// Looks at a run that has ended, and those below it: how many tasks were done, and how many of
+/// their executions were more than one.
+fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure> {
+    let mut totals = (0, 0);
+    for id in [id.to_owned(), format!("{id}:child:sub:0")] {
+        let found = place.json(program, &["inspect", &id, "--json"])?;
+        let found = found.first().ok_or("nothing is told")?;
+        if found["run"]["status"] != "finished" {
+            return Err(format!("run {id} is not finished: {}", found["run"]).into());
+        }
+        if !id.contains(':') {
+            let output = json!({ "parts": EXPECTED.0, "others": EXPECTED.1 });
+            if found["run"]["output"] != output {
+                return Err(format!("run {id} gave {}", found["run"]["output"]).into());
+            }
+        }
+        for task in found["tasks"].as_array().ok_or("no tasks are told")? {
+            if task["status"] != "finished" || task["attempts"] != 1 {
+                return Err(format!("run {id} has left a task: {task}").into());
+            }
+            totals.0 += 1;
+            totals.1 += u64::from(task["executions"] != 1);
+        }
+        let mut finished: BTreeMap<(String, u64), u64> = BTreeMap::new();
+        for event in place.json(program, &["events", &id, "--json"])? {
+            let node = event["nodeId"].as_str().unwrap_or_default().to_owned();
+            let key = (node, event["iteration"].as_u64().unwrap_or_default());
+            match event["type"].as_str().unwrap_or_default() {
+                "NodeFinished" => *finished.entry(key).or_default() += 1,
+                "NodeStarted" | "NodeWaiting" if finished.contains_key(&key) => {
+                    return Err(format!("run {id} began {key:?} again, which was finished").into());
+                }
+                _ => {}
+            }
+        }
+        if let Some((key, _)) = finished.iter().find(|(_, count)| **count != 1) {
+            return Err(format!("run {id} finished {key:?} more than once").into());
+        }
+    }
+    Ok(totals)
+}
