@@ -129,7 +129,8 @@ impl Inner {
         let Owned(mut row) = Owned::check(&*self.store, owner, id).await?;
         if row.state == State::Paused && row.idle_paused && !row.damaged {
             let runtime = self.runtime(&row.runtime)?;
-            self.within(runtime.resume(id)).await.map_err(|error| of_runtime(&error))?;
+            let resumed = self.dooms.unless(id, self.within(runtime.resume(id))).await?;
+            resumed.map_err(|error| of_runtime(&error))?;
             // Each time is an event of its own: the generation tells them apart.
             let operation = format!("wake:{id}:{}", row.generation);
             let change = row.change(State::Running, None);

@@ -108,8 +108,12 @@ pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
         best_effort: request.best_effort.clone(),
         access: row.rules.clone(),
         labels: row.labels(service),
-        // The end of its life may be moved before it is asked for again.
-        lease: Some(UNTIL_RENEWED),
+        // That of its whole life, however much of that is over: it is the same each time.
+        lease: match request.expiry {
+            Expiry::Never => None,
+            Expiry::Seconds(seconds) => Some(duration(seconds)?.saturating_add(GRACE)),
+            Expiry::Default => Some(UNTIL_RENEWED),
+        },
     })
 }
 

@@ -4,8 +4,9 @@
 //! The loop is one step: after a restart it begins anew instead of replaying every look.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stockade_api::IdleAction;
@@ -32,10 +33,18 @@ struct Watched {
 
 /// What wakes watchers before their time.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Mutex<HashMap<SandboxId, Arc<Notify>>>);
+pub(crate) struct Wakers(Mutex<HashMap<SandboxId, Arc<Waker>>>);
+
+/// What wakes one watcher.
+#[derive(Debug, Default)]
+struct Waker {
+    notify: Notify,
+    /// Whether the runtime may not have the sandbox any more.
+    suspected: AtomicBool,
+}
 
 impl Wakers {
-    fn of(&self, id: &SandboxId) -> Arc<Notify> {
+    fn of(&self, id: &SandboxId) -> Arc<Waker> {
         let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.entry(id.clone()).or_default().clone()
     }
@@ -46,9 +55,16 @@ impl Wakers {
 }
 
 impl Inner {
-    /// Has a sandbox looked at now.
+    /// Has a sandbox's record looked at now.
     pub(crate) fn wake(&self, id: &SandboxId) {
-        self.wakers.of(id).notify_one();
+        self.wakers.of(id).notify.notify_one();
+    }
+
+    /// Has its runtime asked for it now as well.
+    pub(crate) fn suspect(&self, id: &SandboxId) {
+        let waker = self.wakers.of(id);
+        waker.suspected.store(true, Ordering::Relaxed);
+        waker.notify.notify_one();
     }
 }
 
@@ -65,9 +81,15 @@ fn options(id: &SandboxId) -> Result<StartOptions, Failure> {
     Ok(StartOptions { id: Some(id), ..StartOptions::default() })
 }
 
-/// Starts the watcher of a sandbox as a child of a workflow. There is only ever one.
-pub(crate) async fn start(context: &Context, id: &SandboxId) -> Result<(), Failure> {
-    context.child(NAME, &Watched { id: id.clone() }, options(id)?).await.map(drop)
+/// Starts the watcher of a sandbox as a child of a workflow, whose next step it is. There is only
+/// ever one.
+pub(crate) fn start(
+    context: &Context,
+    id: &SandboxId,
+) -> impl Future<Output = Result<(), Failure>> + Send {
+    let started =
+        options(id).map(|options| context.child(NAME, &Watched { id: id.clone() }, options));
+    async move { started?.await.map(drop) }
 }
 
 /// Sees to it that a sandbox has its watcher.
@@ -121,10 +143,12 @@ async fn poll(
     inner: &Inner,
     context: &Context,
     id: &SandboxId,
-    waker: &Notify,
+    waker: &Waker,
 ) -> Result<Verdict, Failure> {
+    let interval = inner.options.watch_interval;
+    let mut asked: Option<Instant> = None;
     loop {
-        let mut wait = inner.options.watch_interval;
+        let mut wait = interval;
         // A store that cannot be read now is read at the next look.
         if let Ok(found) = SandboxRow::find(&*inner.store, id).await {
             let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
@@ -137,11 +161,18 @@ async fn poll(
                 }
                 wait = wait.min(until(end, now));
             }
-            if is_gone(inner, context, &row).await {
-                return Ok(Verdict::Terminate(Reason::Gone));
+            let suspected = waker.suspected.swap(false, Ordering::Relaxed);
+            let is_due = asked.is_none_or(|asked| asked.elapsed() >= interval);
+            if suspected || is_due {
+                asked = Some(Instant::now());
+                if is_gone(inner, context, &row).await {
+                    return Ok(Verdict::Terminate(Reason::Gone));
+                }
+            } else if let Some(asked) = asked {
+                wait = wait.min(interval.saturating_sub(asked.elapsed()));
             }
         }
-        let next = tokio::time::timeout(wait, waker.notified());
+        let next = tokio::time::timeout(wait, waker.notify.notified());
         // Woken, or it is time: both mean to look again.
         let _ = context.wait(next).await?;
     }
@@ -220,7 +251,8 @@ async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
     let seen = Verdict::PauseIdle;
     let Some(mut row) = still(inner, context, id, seen).await else { return Ok(()) };
     let runtime = inner.runtime(&row.runtime)?;
-    inner.within(runtime.pause(id)).await.map_err(|error| of_runtime(&error))?;
+    let paused = inner.dooms.unless(id, inner.within(runtime.pause(id))).await?;
+    paused.map_err(|error| of_runtime(&error))?;
     let change = row.change_to_idle();
     // Each pause is an event of its own: the generation tells them apart.
     let operation = format!("{}:{}", context.id(), row.generation);

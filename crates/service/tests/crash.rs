@@ -27,26 +27,22 @@ fn id(text: &str) -> SandboxId {
 
 #[tokio::test]
 async fn during_create() {
-    for call in ["create", "renew"] {
-        for side in SIDES {
-            let mut harness = Harness::new().await;
-            harness.gate.hold(call, side);
-            let request = CreateSandbox { id: Some(id("sb1")), ..CreateSandbox::default() };
-            let asked = request.clone();
-            let cut = harness.spawn(|service| async move {
-                service.create(&caller("u1").once("k"), asked).await
-            });
-            harness.gate.holds(1).await;
-            harness.kill().await;
-            assert!(cut.await.is_err(), "the call went with its process");
-            let sandbox = harness.until(&id("sb1"), State::Running).await;
-            let again = harness.run(|service| async move {
-                service.create(&caller("u1").once("k"), request).await
-            });
-            assert_eq!(again.await.unwrap().id, sandbox.id, "the same name finds the same");
-            assert_eq!(harness.held().await, 1, "{call} {side:?}");
-            assert_eq!(harness.kinds().await, [Kind::SandboxCreated]);
-        }
+    for side in SIDES {
+        let mut harness = Harness::new().await;
+        harness.gate.hold("create", side);
+        let request = CreateSandbox { id: Some(id("sb1")), ..CreateSandbox::default() };
+        let asked = request.clone();
+        let cut = harness
+            .spawn(|service| async move { service.create(&caller("u1").once("k"), asked).await });
+        harness.gate.holds(1).await;
+        harness.kill().await;
+        assert!(cut.await.is_err(), "the call went with its process");
+        let sandbox = harness.until(&id("sb1"), State::Running).await;
+        let again = harness
+            .run(|service| async move { service.create(&caller("u1").once("k"), request).await });
+        assert_eq!(again.await.unwrap().id, sandbox.id, "the same name finds the same");
+        assert_eq!(harness.held().await, 1, "{side:?}");
+        assert_eq!(harness.kinds().await, [Kind::SandboxCreated]);
     }
 }
 
@@ -102,8 +98,8 @@ async fn when_a_command_has_ended_and_nobody_recorded_it() {
     door.add_permits(4);
     harness.begin().await;
     assert_counted(&harness, execute, &runs).await;
-    // What is recorded is let go of in the runtime.
-    harness.eventually(async || (harness.fake.calls("acknowledge") == 1).then_some(())).await;
+    // What is recorded is let go of in the runtime, by its operation or by the reaper.
+    harness.eventually(async || (harness.fake.calls("acknowledge") > 0).then_some(())).await;
 }
 
 async fn assert_counted(harness: &Harness, execute: Execute, runs: &AtomicUsize) {

@@ -92,7 +92,7 @@ async fn scope(harness: &Harness) -> Result<(), String> {
 }
 
 async fn start_fails(harness: &Harness) -> Result<(), String> {
-    harness.fake.fail_next("renew", Error::Deadline("become ready"));
+    harness.fake.fail_next("create", Error::Deadline("become ready"));
     let scoped = Arc::new(scoped(harness, Settings::default()));
     let starting = scoped.clone();
     let failed = harness.run(|_| async move { starting.start().await }).await;

@@ -13,12 +13,12 @@ impl Context {
     /// Starts a workflow below this one, once: its row and the record of this step are committed
     /// together. Its id is `{parent}-{function_id}` unless one is given; it is cancelled with
     /// this workflow.
-    pub fn child<I: Serialize + Sync + ?Sized>(
-        &self,
+    pub fn child<'c, I: Serialize + Sync + ?Sized>(
+        &'c self,
         name: &str,
         input: &I,
         mut options: StartOptions,
-    ) -> impl Future<Output = Result<Handle, Failure>> + Send {
+    ) -> impl Future<Output = Result<Handle, Failure>> + Send + use<'c, I> {
         let function_id = self.next_function();
         let name = name.to_owned();
         let input = serde_json::to_string(input);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use stockade_api::{Caller, CreateSandbox, Result, Sandbox};
+use stockade_api::{Caller, CreateSandbox, Expiry, Result, Sandbox};
 use stockade_core::access::Rules;
 use stockade_core::event::{Created, Payload};
 use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 
-use super::life;
+use super::{life, with_next};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
 use crate::failure::{no_sandbox, of_runtime, of_store, to_failure};
@@ -72,7 +72,7 @@ fn plan(
     service: &Service,
     caller: &Caller,
     workflow: &WorkflowId,
-    request: CreateSandbox,
+    mut request: CreateSandbox,
 ) -> Result<SandboxRow> {
     let inner = &service.inner;
     spec::check(&request)?;
@@ -81,6 +81,8 @@ fn plan(
         Some(name) => inner.selected(name)?,
     };
     let ttl = spec::ttl(request.expiry, inner.options.default_ttl)?;
+    // From here on it does not matter what the default is.
+    request.expiry = ttl.map_or(Expiry::Never, |ttl| Expiry::Seconds(ttl.as_secs_f64()));
     let idle = request.idle_timeout_seconds.map(spec::duration).transpose()?;
     let now = now_ms();
     let ms = |length: std::time::Duration| i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
@@ -157,22 +159,25 @@ pub(crate) async fn perform(
     let id = &input.request.id;
     context.hold(inner.drive(id).await.map_err(to_failure)?);
     let owned = mine(&inner, &context, &input.owner, id).await?;
-    watcher::start(&context, id).await?;
     let payload = Payload::SandboxCreated(Created {
         image: owned.image.clone(),
         expires_at: owned.expires_at.map(timestamp),
     });
     let event = events::record(&context, &owned, payload);
+    let watched = watcher::start(&context, id);
     if owned.state != State::Creating {
+        watched.await?;
         context.finish_with(vec![event]);
         return Ok(owned.to_sandbox(None));
     }
-    let made = context
-        .step("create", async |_| {
-            let made = inner.dooms.unless(id, make(&inner, &owned)).await.map_err(to_failure)?;
-            made.map_err(|error| to_failure(of_runtime(&error)))
-        })
-        .await;
+    let again = context.run_number() > 1;
+    // Recorded with the end: it may be made again, and is then found.
+    let made = context.step_with("create", with_next(), async |_| {
+        let made = inner.dooms.unless(id, make(&inner, &owned, again)).await.map_err(to_failure)?;
+        made.map_err(|error| to_failure(of_runtime(&error)))
+    });
+    let (watched, made) = tokio::join!(watched, made);
+    watched?;
     match made {
         Ok(isolation) => {
             let mut row = (*owned).clone();
@@ -197,6 +202,7 @@ pub(crate) async fn perform(
 async fn make(
     inner: &Inner,
     row: &SandboxRow,
+    again: bool,
 ) -> std::result::Result<Isolation, stockade_runtime::Error> {
     let invalid = |problem: Problem| stockade_runtime::Error::Invalid(problem.message);
     let spec = spec::runtime(row, &inner.id).map_err(invalid)?;
@@ -207,7 +213,10 @@ async fn make(
         inner.within(runtime.cleanup(&row.id)).await?;
         status = inner.within(runtime.create(&row.id, &spec)).await?;
     }
-    inner.within(runtime.renew(&row.id, spec::lease(row.expires_at, now_ms()))).await?;
+    if again {
+        // It has lived for a while since it was asked for.
+        inner.within(runtime.renew(&row.id, spec::lease(row.expires_at, now_ms()))).await?;
+    }
     Ok(status.isolation)
 }
 

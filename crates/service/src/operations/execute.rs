@@ -293,7 +293,7 @@ impl<'a> Running<'a> {
             }
             Err(error) => {
                 if matches!(error, Error::NoSandbox(_)) {
-                    inner.wake(&owned.id);
+                    inner.suspect(&owned.id);
                 }
                 return Err(failed(error));
             }

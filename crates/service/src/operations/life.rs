@@ -314,7 +314,8 @@ async fn prolong(
             .step("renew", async |_: Step| {
                 let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
                 let lease = spec::lease(Some(end), now_ms());
-                let renewed = inner.within(runtime.renew(&row.id, lease)).await;
+                let renewed = inner.within(runtime.renew(&row.id, lease));
+                let renewed = inner.dooms.unless(id, renewed).await.map_err(to_failure)?;
                 renewed.map_err(|error| to_failure(of_runtime(&error)))
             })
             .await?;
