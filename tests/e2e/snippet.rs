@@ -183,6 +183,27 @@ fn a_gate_without_examples_is_shut(world: &World) {
     world.stockade(&["snippet", "gate", "nowhere.md"]).finish().ends_with(2);
 }
 
+fn lets_packages_fetch_from_the_hosts_that_are_named(world: &World) {
+    world.write("node_modules/get/package.json", "{\"exports\": \"./get.mjs\"}");
+    world.write("node_modules/get/get.mjs", "export const get = (url) => fetch(url);");
+    world.write(
+        "main.ts",
+        "import { get } from \"get\";\n\
+         try { await get(\"http://example.com/\"); } catch (e) { console.log(e.message); }\n",
+    );
+    let arguments = ["--libraries", "node_modules", "--package", "get", "main.ts"];
+    let run = |more: &[&str]| world.stockade(&[&["snippet", "run"], more, &arguments].concat());
+    let refused = "[log] sandbox: outbound fetch blocked — hostname \"example.com\" is not allowed";
+    for hosts in ["none", "example.org,*.example.org"] {
+        let outcome = run(&["--fetch", hosts]).finish();
+        outcome.succeeds();
+        assert!(outcome.stdout.starts_with(refused), "{outcome}");
+    }
+    let outcome = run(&[]).env("STOCKADE_FETCH", "none").finish();
+    assert!(outcome.stdout.starts_with(refused), "{outcome}");
+    run(&["--fetch", "everywhere and nowhere"]).finish().ends_with(2);
+}
+
 fn says_that_inside_a_sandbox_it_has_the_walls_that_are_left(world: &World) {
     let program = world.project.join("stockade");
     std::fs::copy(env!("CARGO_BIN_EXE_stockade"), &program).unwrap();
@@ -196,6 +217,7 @@ fn says_that_inside_a_sandbox_it_has_the_walls_that_are_left(world: &World) {
 }
 
 as_root_and_as_user![
+    lets_packages_fetch_from_the_hosts_that_are_named,
     says_that_inside_a_sandbox_it_has_the_walls_that_are_left,
     answers_with_a_transcript,
     takes_a_directory,

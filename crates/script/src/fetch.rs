@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use connect::{Connect, Direct, Stream};
-pub use guard::{Hosts, Resolve, SystemResolver};
+pub use guard::{Hosts, NoHosts, Resolve, SystemResolver};
 
 use crate::outside::{Redirect, Request, Response};
 use guard::Guard;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use stockade_script::fetch::Hosts;
 
 #[derive(Debug, Args)]
 pub(crate) struct Snippet {
@@ -89,7 +90,7 @@ pub(crate) struct Timeout {
     pub(crate) timeout_ms: Option<u32>,
 }
 
-/// What snippets may import.
+/// What snippets may import, and fetch with it.
 #[derive(Debug, Args)]
 pub(crate) struct Libraries {
     /// Take `@directive-run/*` and other packages from this `node_modules` directory [default:
@@ -100,6 +101,10 @@ pub(crate) struct Libraries {
     /// `zod/mini`; may be repeated [default: $STOCKADE_PACKAGES, separated by commas]
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,
+    /// Let packages fetch from these hosts only: `public`, `none`, or names separated by commas, as
+    /// example.com,*.example.org [default: $STOCKADE_FETCH, else public]
+    #[arg(long, value_name = "HOSTS")]
+    pub(crate) fetch: Option<Hosts>,
 }
 
 impl Snippet {

@@ -2,6 +2,7 @@
 //! are in `core`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -81,6 +82,37 @@ impl Guard {
         };
         let port = url.port_or_known_default().unwrap_or_default();
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+    }
+}
+
+/// A text that names no hosts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not `public`, `none`, or a list of host names as `example.com,*.example.org`")]
+pub struct NoHosts(String);
+
+impl FromStr for Hosts {
+    type Err = NoHosts;
+
+    /// `public`, `none`, or names separated by commas.
+    fn from_str(text: &str) -> Result<Self, NoHosts> {
+        match text {
+            "public" => Ok(Self::Public),
+            "none" => Ok(Self::Nowhere),
+            list => {
+                let names: Vec<String> = list.split(',').map(|one| one.trim().to_owned()).collect();
+                // As a URL has it, but that the first label may be an asterisk.
+                let is_name = |name: &String| {
+                    let bare = name.strip_prefix("*.").unwrap_or(name);
+                    let is_host = |host: Host| host.to_string().eq_ignore_ascii_case(bare);
+                    !bare.contains('*') && Host::parse(bare).is_ok_and(is_host)
+                };
+                if names.iter().all(is_name) {
+                    Ok(Self::Only(names))
+                } else {
+                    Err(NoHosts(text.to_owned()))
+                }
+            }
+        }
     }
 }
 

@@ -25,6 +25,8 @@ const PIECE_BYTES: usize = 64 << 10;
 const MAX_FETCHES_AT_ONCE: usize = 16;
 /// The bytes of responses that one call may have in all.
 const MAX_FETCHED_BYTES: usize = 16 << 20;
+/// The most words that a worker says: lines, for the most part, which may be empty.
+const MAX_WORDS: usize = 1 << 20;
 /// How long it may take to hear of the end of a worker that says no more.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -138,6 +140,7 @@ struct Session<'a> {
     fetches: JoinSet<Answer>,
     begun: BTreeMap<u32, AbortHandle>,
     turns: Arc<Semaphore>,
+    words_left: usize,
     fetches_left: usize,
     asked_bytes_left: usize,
     fetched_bytes_left: usize,
@@ -154,6 +157,7 @@ impl<'a> Session<'a> {
             fetches: JoinSet::new(),
             begun: BTreeMap::new(),
             turns: Arc::new(Semaphore::new(MAX_FETCHES_AT_ONCE)),
+            words_left: MAX_WORDS,
             fetches_left: MAX_FETCHES,
             asked_bytes_left: MAX_ASKED_BYTES,
             fetched_bytes_left: MAX_FETCHED_BYTES,
@@ -197,6 +201,7 @@ impl<'a> Session<'a> {
     /// Does what the words say that have come.
     fn understand(&mut self) -> Result<(), Misspoke> {
         while let Some(word) = self.incoming.take().map_err(|_| Misspoke)? {
+            self.words_left = self.words_left.checked_sub(1).ok_or(Misspoke)?;
             if self.answer.is_some() {
                 return Err(Misspoke);
             }

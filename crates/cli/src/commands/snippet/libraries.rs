@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use stockade_core::{Code, Problem};
 use stockade_script::LibrarySet;
+use stockade_script::fetch::{Hosts, NoHosts};
 use stockade_snippet::Imports;
 use stockade_snippet::library::{self, Error, Wanted};
 
@@ -15,6 +16,23 @@ use crate::problem::caused;
 const DIRECTORY: &str = "STOCKADE_LIBRARIES";
 /// Which of them may be imported beside those of the seed, where no argument says it.
 const PACKAGES: &str = "STOCKADE_PACKAGES";
+
+/// From where packages may fetch, where no argument says it.
+const FETCH: &str = "STOCKADE_FETCH";
+
+/// The hosts that packages may fetch from.
+pub(crate) fn hosts(arguments: &Libraries) -> Result<Hosts, Problem> {
+    if let Some(hosts) = &arguments.fetch {
+        return Ok(hosts.clone());
+    }
+    match std::env::var(FETCH) {
+        Err(std::env::VarError::NotPresent) => Ok(Hosts::Public),
+        Ok(text) => text.parse().map_err(|error: NoHosts| {
+            Problem::new(Code::InvalidInput, format!("{FETCH}: {error}"))
+        }),
+        Err(error) => Err(caused(Code::InvalidInput, &error)),
+    }
+}
 
 /// What snippets may import, and where it comes from; of a directory, what is wanted.
 pub(super) fn chosen(

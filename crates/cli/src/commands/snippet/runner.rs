@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stockade_core::{Code, Problem};
+use stockade_script::fetch::Fetcher;
 use stockade_script::worker::{Error as WorkerError, JailError, NoZygote};
 use stockade_snippet::library::{Wanted, imports};
 use stockade_snippet::{Error, Input, Options, Runner};
@@ -34,8 +35,9 @@ pub(super) fn runner_of(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<R
 
 fn start(arguments: &Libraries, wanted: Wanted<'_>) -> Result<Arc<Runner>, Problem> {
     let (imports, library) = libraries::chosen(arguments, wanted)?;
+    let fetcher = Fetcher::new(libraries::hosts(arguments)?);
     let options = Options::new(crate::processes::snippets());
-    Ok(Arc::new(Runner::new(Options { imports, library, ..options })))
+    Ok(Arc::new(Runner::new(Options { imports, library, fetcher, ..options })))
 }
 
 /// Waits for something that is done in this thread.
