@@ -75,7 +75,9 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let arguments = vec![stockade_snippet::worker::ARGUMENT.into()];
     let forked = Program { path: program.to_owned(), arguments };
-    let runner = Arc::new(Runner::new(Options::new(forked)));
+    let mut options = Options::new(forked);
+    options.library.modules.push(memory::waits());
+    let runner = Arc::new(Runner::new(options));
     let mut floor = Series::new(FLOOR);
     let mut warm = Series::new("warm call, two files").with_goal(Goal::MedianAtMost(5.0));
     let mut cold = Series::new("the same from the command line, cold");

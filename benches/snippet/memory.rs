@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stockade_script::LibraryModule;
 use stockade_snippet::Runner;
 
 use crate::{Failure, MAIN, snippet};
@@ -11,13 +12,25 @@ use crate::{Failure, MAIN, snippet};
 /// How long they may take to be there.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// A package whose one function waits: a snippet itself has no timers.
+pub(crate) fn waits() -> LibraryModule {
+    LibraryModule {
+        specifier: "@directive-run/scaffold".to_owned(),
+        source: "export const wait = (ms) => new Promise((done) => setTimeout(done, ms));"
+            .to_owned(),
+        exported: true,
+        ..LibraryModule::default()
+    }
+}
+
 /// The mean of so many isolates that have run and wait, in KiB; `None` where it cannot be seen.
 pub(crate) async fn of_isolates(
     runner: &Arc<Runner>,
     count: usize,
 ) -> Result<Option<u64>, Failure> {
     let before = runner.set_max_concurrent(count);
-    let waiting = format!("{MAIN}await new Promise((done) => setTimeout(done, 9000));");
+    let waiting =
+        format!("import {{ wait }} from \"@directive-run/scaffold\";\n{MAIN}await wait(9000);");
     let mut isolates = tokio::task::JoinSet::new();
     for _ in 0..count {
         let (runner, waiting) = (Arc::clone(runner), waiting.clone());
@@ -28,6 +41,9 @@ pub(crate) async fn of_isolates(
     // They have run when there are all of them and none works any more.
     while Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(200)).await;
+        if let Some(ended) = isolates.try_join_next() {
+            ended??;
+        }
         workers = of_zygote()?;
         if workers.len() == count && workers.iter().all(|worker| state(*worker) == Some('S')) {
             break;
