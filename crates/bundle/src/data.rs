@@ -100,7 +100,9 @@ impl DataDir {
 
     /// The directory of the views.
     pub fn views(&self) -> Result<Dir, Error> {
-        self.part("views")
+        let views = self.part("views")?;
+        views.keep_apart();
+        Ok(views)
     }
 
     /// The directory of the bundles.

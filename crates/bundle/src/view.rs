@@ -352,13 +352,17 @@ fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
     let tick = own("inspect", layer.stat_self())?.changed;
     set_mode(layer, mode)?;
     let made = own("inspect", layer.stat_self())?.changed;
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    let now =
-        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) };
+    let now = coarse_now();
     Ok(match made.nanoseconds.checked_sub(1) {
         Some(nanoseconds) if made > tick && made > now => Timestamp { nanoseconds, ..made },
         _ => made,
     })
+}
+
+/// The present time of the clock that file systems stamp changes with.
+fn coarse_now() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
 /// Gives an open directory its mode, whatever the umask was.

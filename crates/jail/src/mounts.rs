@@ -231,8 +231,9 @@ fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Fai
 }
 
 /// See the kernel's `filesystems/overlayfs.rst`: `userxattr` is what an unprivileged mount needs,
-/// and with it `redirect_dir`, `metacopy` and `index` are off, so that the upper layer alone
-/// tells what changed; `volatile` is the opposite of `synced`.
+/// and with it `redirect_dir` and `metacopy` are off, so that with `index` off the upper layer alone
+/// tells what changed, and may be that of an overlay which is just being taken down; `volatile` is
+/// the opposite of `synced`.
 fn new_overlay(lower: &str, upper: &str, work: &str, synced: bool) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", "view")?;
@@ -240,6 +241,7 @@ fn new_overlay(lower: &str, upper: &str, work: &str, synced: bool) -> rustix::io
     fsconfig_set_string(context.as_fd(), "upperdir", upper)?;
     fsconfig_set_string(context.as_fd(), "workdir", work)?;
     fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    fsconfig_set_string(context.as_fd(), "index", "off")?;
     if !synced {
         fsconfig_set_flag(context.as_fd(), "volatile")?;
     }

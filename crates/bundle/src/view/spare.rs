@@ -4,32 +4,38 @@
 //! systems avoid the inodes that were given up last. A spare is a view without
 //! a description, as `sweep` takes it away, under one of a few fixed names.
 
+use std::time::Duration;
+
 use rustix::fs::{IFlags, ioctl_getflags};
 use rustix::io::Errno;
 
 use super::{Error, Layers, View, lock, open_or_make, own, record::Record};
-use crate::beneath::{Dir, Rename};
+use crate::beneath::{Dir, Rename, Timestamp};
 use crate::path::RelativePath;
 
-/// How many spares are kept: as many as runs are likely to follow each other at once.
-const KEPT: u32 = 4;
+/// How many spares are kept: as many as runs are likely to be at once, or to follow each other
+/// while spares rest.
+pub(super) const KEPT: usize = 16;
+
+/// How long a spare rests. The kernel takes down the overlay of its last use after the run is over,
+/// and complains in its log when there is another one over the same layers meanwhile.
+pub(super) const REST: Duration = Duration::from_millis(50);
 
 /// What an overlay itself leaves on its upper layer's root, and only there.
 const OWN_ATTRIBUTE: &[u8] = b"user.overlay.uuid";
 
-fn name(number: u32) -> RelativePath {
-    RelativePath::literal(match number {
-        0 => "spare-0",
-        1 => "spare-1",
-        2 => "spare-2",
-        _ => "spare-3",
-    })
+fn names() -> impl Iterator<Item = RelativePath> {
+    (0..KEPT).filter_map(|number| RelativePath::new(format!("spare-{number}")).ok())
 }
 
 /// Takes a spare and gives it a new name; `None` where there is none.
 pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<Dir>, Error> {
-    for number in 0..KEPT {
-        let from = name(number);
+    let now = super::coarse_now();
+    for from in names() {
+        let Some(stat) = own("inspect", views.stat(&from))? else { continue };
+        if rests(stat.changed, now) {
+            continue;
+        }
         let dir = match views.open_dir(&from) {
             Err(error) if error.errno() == Some(Errno::NOENT) => continue,
             other => own("open", other)?,
@@ -41,6 +47,16 @@ pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<Dir>, Error>
         return Ok(Some(dir));
     }
     Ok(None)
+}
+
+/// Whether a spare that has got its name then was in use a moment ago.
+fn rests(named: Timestamp, now: Timestamp) -> bool {
+    let since_epoch = |time: Timestamp| {
+        let seconds = u64::try_from(time.seconds).unwrap_or(0);
+        Duration::new(seconds, time.nanoseconds)
+    };
+    // A clock that was set back tells nothing.
+    since_epoch(now).checked_sub(since_epoch(named)).is_some_and(|since| since < REST)
 }
 
 /// Whether the name still leads to the directory: it may have been taken before it was locked.
@@ -84,8 +100,8 @@ pub(super) fn keep(view: View) -> Result<(), Error> {
         return view.remove();
     }
     Record::blank(&view.dir)?;
-    for number in 0..KEPT {
-        match view.views.rename(&view.name, &view.views, &name(number), Rename::NoReplace) {
+    for name in names() {
+        match view.views.rename(&view.name, &view.views, &name, Rename::NoReplace) {
             Err(error) if error.errno() == Some(Errno::EXIST) => {}
             other => return own("keep", other),
         }
@@ -111,3 +127,17 @@ fn is_untouched(view: &View) -> bool {
 const USUAL: IFlags = IFlags::from_bits_retain(EXTENTS | HASHED);
 const EXTENTS: u32 = 0x0008_0000;
 const HASHED: u32 = 0x0000_1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spare_rests_for_a_moment() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        assert!(rests(at(5, 0), at(5, 0)));
+        assert!(rests(at(5, 990_000_000), at(6, 0)));
+        assert!(!rests(at(5, 0), at(5, 60_000_000)));
+        assert!(!rests(at(6, 0), at(5, 0)), "the clock was set back");
+    }
+}

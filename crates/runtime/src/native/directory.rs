@@ -80,9 +80,10 @@ impl Directory {
         let failed = |source| Error::Use { path: path.clone(), source };
         let versions = DataDir::open(data)?.runtime()?;
         let dir = part(&versions, &version).map_err(failed)?;
-        for name in [SANDBOXES, SNAPSHOTS, STAGING, TRASH] {
+        for name in [SNAPSHOTS, STAGING, TRASH] {
             part(&dir, name).map_err(failed)?;
         }
+        part(&dir, SANDBOXES).map_err(failed)?.keep_apart();
         Ok(Self { path, versions, dir })
     }
 
