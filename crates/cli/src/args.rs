@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
@@ -24,6 +24,17 @@ use crate::commands::Debug;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// Reads the words behind the program's name. Those of `run`, which is to start quickly, are
+    /// read without building what is known of all other commands.
+    pub(crate) fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+        match Run::alone(words) {
+            Some(run) => Ok(Self { command: Command::Run(Box::new(run)) }),
+            None => Self::try_parse(),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -194,6 +205,16 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
+impl Run {
+    /// Reads the words of a `run` in which nothing is wrong; help and errors are left to whoever
+    /// knows the whole program.
+    fn alone(words: &[OsString]) -> Option<Self> {
+        words.first().filter(|name| *name == "run")?;
+        let command = Self::augment_args(clap::Command::new("run"));
+        Self::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
+    }
+}
+
 /// What the command may reach.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Network {
@@ -337,5 +358,31 @@ mod tests {
     fn a_run_has_one_fate() {
         let both = ["stockade", "run", "--apply", "--discard", "--", "x"];
         assert!(Arguments::try_parse_from(both).is_err());
+    }
+
+    #[test]
+    fn a_run_is_read_alone_as_it_is_among_all_commands() {
+        for line in [
+            "run -- true",
+            "run --discard --env A=b --env C=d --memory 1G --timeout 2s ls -l --json",
+            "run --best-effort landlock --mount /a:/b:ro --pids 7 -- sh -c exit",
+            "run help",
+            "run --help",
+            "run --version",
+            "run",
+            "run --apply --discard -- true",
+            "run --json --tty -- true",
+            "run --nonsense -- true",
+            "ls",
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let alone = Run::alone(&words).map(|run| format!("{run:?}"));
+            let all = std::iter::once("stockade".into()).chain(words);
+            let among = match Arguments::try_parse_from(all).map(|arguments| arguments.command) {
+                Ok(Command::Run(run)) => Some(format!("{run:?}")),
+                _ => None,
+            };
+            assert_eq!(alone, among, "{line}");
+        }
     }
 }

@@ -16,14 +16,12 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let Some(code) = processes::run(&words) {
         return code;
     }
-    let arguments = match args::Arguments::try_parse() {
+    let arguments = match args::Arguments::read(&words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
