@@ -50,7 +50,7 @@ pub(crate) enum FromInit {
         step: String,
     },
     /// All walls that init itself raises stand. Carries the terminal, the upper layer where that
-    /// is in memory, and the root, in this order.
+    /// is in memory, the root, and the namespace of mounts, in this order.
     Ready {
         /// Whether a terminal is carried.
         terminal: bool,
@@ -58,6 +58,8 @@ pub(crate) enum FromInit {
         upper: bool,
         /// Whether the root is carried.
         root: bool,
+        /// Whether the namespace of mounts is carried.
+        mounts: bool,
         /// Whether `/proc` had to be left out.
         proc_missing: bool,
         /// Landlock's version; 0 where the kernel has none.
@@ -216,8 +218,9 @@ impl FromInit {
                 bytes.extend(step.bytes().take(STEP_BYTES));
                 bytes
             }
-            Self::Ready { terminal, upper, root, proc_missing, landlock } => {
-                let flags = [terminal, upper, root, proc_missing].map(|flag| u8::from(*flag));
+            Self::Ready { terminal, upper, root, mounts, proc_missing, landlock } => {
+                let flags =
+                    [terminal, upper, root, mounts, proc_missing].map(|flag| u8::from(*flag));
                 let mut bytes = [&b"R"[..], &flags].concat();
                 bytes.extend(landlock.to_le_bytes());
                 bytes
@@ -241,11 +244,19 @@ impl FromInit {
             }
             (
                 b'R',
-                [terminal @ 0..=1, upper @ 0..=1, root @ 0..=1, proc_missing @ 0..=1, rest @ ..],
+                [
+                    terminal @ 0..=1,
+                    upper @ 0..=1,
+                    root @ 0..=1,
+                    mounts @ 0..=1,
+                    proc_missing @ 0..=1,
+                    rest @ ..,
+                ],
             ) => Some(Self::Ready {
                 terminal: *terminal == 1,
                 upper: *upper == 1,
                 root: *root == 1,
+                mounts: *mounts == 1,
                 proc_missing: *proc_missing == 1,
                 landlock: number(rest)?,
             }),
@@ -268,6 +279,7 @@ mod tests {
                 terminal: true,
                 upper: false,
                 root: true,
+                mounts: false,
                 proc_missing: true,
                 landlock: 7,
             },

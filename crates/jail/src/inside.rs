@@ -97,6 +97,10 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     let mut assembly = mounts::gather(root, spec.root_writable, mounts, handed)?;
     let fixtures = Fixtures::gather(spec.root_writable)?;
     argv::forget();
+    let own_mounts = match spec.task {
+        Task::Once { .. } => Some(open_mounts().at(Wall::Root, words("open the own mounts"))?),
+        Task::Serve { .. } | Task::Fork(_) => None,
+    };
     let upper = assembly.upper.take();
     assembly.leave_host_root()?;
     let proc_missing = !fixtures.has_proc();
@@ -145,16 +149,16 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
         terminal: master.is_some(),
         upper: upper.is_some(),
         root: root.is_some(),
+        mounts: own_mounts.is_some(),
         proc_missing,
         landlock,
     };
-    let descriptors: Vec<_> =
-        master.iter().chain(&upper).chain(&root).map(|fd| fd.as_fd()).collect();
+    let descriptors = master.iter().chain(&upper).chain(&root).chain(&own_mounts);
+    let descriptors: Vec<_> = descriptors.map(|fd| fd.as_fd()).collect();
     channel
         .send(&ready.encode(), &descriptors)
         .at(Wall::Inheritance, words("report to the supervisor"))?;
-    drop(master);
-    drop(upper);
+    drop((master, upper, own_mounts));
     drop(helper);
 
     let serving = match &spec.task {
@@ -198,6 +202,11 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     // The lock of the range is the supervisor's or among what is kept.
     std::mem::forget(identity);
     Ok(init)
+}
+
+/// This process's namespace of mounts, for the supervisor to hold beyond the end of the jail.
+fn open_mounts() -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn open_root() -> rustix::io::Result<OwnedFd> {

@@ -13,6 +13,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
+use crate::deferred::Deferred;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
 use crate::mounts;
@@ -96,6 +97,8 @@ pub struct Jail {
     /// Nothing but init was alive when it said so, and it is about to exit: whoever supervised it
     /// waits for that.
     pub(crate) ended: bool,
+    /// Keeps init's end from being that of the mounts, which the kernel takes down later.
+    pub(crate) mounts: Option<Deferred>,
     _range: Option<Range>,
 }
 
@@ -177,6 +180,8 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         ),
     };
     let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
+    // Without it the end takes longer, and nothing else.
+    let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(Deferred::new);
     let JailSpec { identity, .. } = spec;
     Ok(Jail {
         init: guard.keep().ok_or(Error::Lost)?,
@@ -188,6 +193,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         landlock: ready.landlock,
         init_process: process,
         ended: false,
+        mounts: mounts.and_then(Result::ok),
         _range: match identity {
             Identity::Range(range) => Some(range),
             Identity::Own { .. } => None,
@@ -342,6 +348,7 @@ struct Ready {
     terminal: bool,
     upper: bool,
     root: bool,
+    mounts: bool,
     proc_missing: bool,
     landlock: i32,
     descriptors: Vec<OwnedFd>,
@@ -366,8 +373,8 @@ fn wait_until_ready(channel: &Channel) -> Result<Ready, Error> {
 fn hear(channel: &Channel) -> Result<Ready, Error> {
     let (bytes, descriptors) = channel.receive().map_err(Error::Pipe)?.ok_or(Error::Lost)?;
     match FromInit::decode(&bytes) {
-        Some(FromInit::Ready { terminal, upper, root, proc_missing, landlock }) => {
-            Ok(Ready { terminal, upper, root, proc_missing, landlock, descriptors })
+        Some(FromInit::Ready { terminal, upper, root, mounts, proc_missing, landlock }) => {
+            Ok(Ready { terminal, upper, root, mounts, proc_missing, landlock, descriptors })
         }
         Some(FromInit::Failed { wall, errno, step }) => Err(failed(wall, step, errno)),
         _ => Err(Error::Lost),

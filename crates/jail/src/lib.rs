@@ -20,6 +20,7 @@ pub mod cgroup;
 mod channel;
 mod command;
 pub mod control;
+mod deferred;
 mod file_user;
 mod fixtures;
 mod helper;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::channel::{FromInit, ToInit};
+use crate::deferred::Deferred;
 use crate::launch::{self, Error, Jail, OuterStreams};
 use crate::pty;
 use crate::relay::{self, Captured, Pump, Sink};
@@ -100,15 +101,18 @@ pub enum Ending {
     NotRun(i32),
 }
 
-/// The end of a jail's init: the kernel takes down the mounts meanwhile. Dropping the value waits
-/// for it, so that no process is left to whoever inherits orphans; until then there is time for
-/// other work.
+/// The end of a jail's init. Dropping the value waits for it, so that no process is left to whoever
+/// inherits orphans; until then there is time for other work. The kernel takes down the jail's
+/// mounts after that, and nobody waits for it.
 #[derive(Debug)]
-pub struct Teardown(OwnedFd);
+pub struct Teardown {
+    init: OwnedFd,
+    _mounts: Option<Deferred>,
+}
 
 impl Drop for Teardown {
     fn drop(&mut self) {
-        launch::wait(&self.0);
+        launch::wait(&self.init);
     }
 }
 
@@ -165,7 +169,8 @@ pub fn supervise(
         launch::end(&jail.init);
         let _ = group.remove();
     }
-    let teardown = Teardown(jail.init.try_clone().map_err(Error::Pipe)?);
+    let init = jail.init.try_clone().map_err(Error::Pipe)?;
+    let teardown = Teardown { init, _mounts: jail.mounts.take() };
     let Session { output, error, .. } = session;
     Ok(Outcome {
         ending,
