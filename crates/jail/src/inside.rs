@@ -24,7 +24,7 @@ use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
 use crate::walls::Wall;
-use crate::{areas, argv, capabilities, landlock, seccomp, sys, zygote};
+use crate::{areas, argv, capabilities, landlock, memory, seccomp, sys, zygote};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ impl Init {
             Self::Serve(init) => {
                 // Whoever launched it has heard that the walls stand, and connects from now on.
                 drop(channel);
+                // SAFETY: init was made anew, and all else was dropped.
+                unsafe { memory::give_back_heap() };
                 init.run()
             }
             Self::Fork(zygote) => {
@@ -195,6 +197,9 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
                 Identity::Range(range) => init::serve::Users::Below(range.init()),
             };
             let parts = (users, rlimits, ruleset);
+            // SAFETY: this process has had a single thread since it was made.
+            unsafe { memory::begin_anew() }
+                .at(Wall::Inheritance, words("begin with own memory"))?;
             Init::Serve(Box::new(init::serve::Init::new(listener, descriptors, root, lease, parts)))
         }
         _ => return Err(Errno::INVAL).at(Wall::Inheritance, words("choose what to do")),

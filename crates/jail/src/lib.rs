@@ -29,6 +29,7 @@ mod init;
 mod inside;
 pub mod landlock;
 mod launch;
+mod memory;
 mod mounts;
 mod network;
 pub mod patience;

@@ -354,15 +354,6 @@ pub(crate) fn reap(block: bool) -> io::Result<Waited> {
     }
 }
 
-/// Gives the pages of the heap back to the kernel that nothing is kept in.
-pub(crate) fn give_back_free_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: concerns what is free alone.
-    unsafe {
-        libc::malloc_trim(0)
-    };
-}
-
 /// Ends this process at once, without the C library's clean-up.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: nothing of this process is used again.

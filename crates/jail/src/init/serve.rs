@@ -158,8 +158,6 @@ impl Init {
         let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, subreaper::WAKE]) else {
             return 1;
         };
-        // Init began as a copy of a process that has much else to do.
-        sys::give_back_free_memory();
         while self.turn(&signals) == Next::Go {}
         0
     }
