@@ -1,17 +1,17 @@
 //! What is the same in every jail: `/dev`, and a `/proc` that tells nothing of the host.
 //!
-//! [`Fixtures::attach`] runs in a process that shares the memory of another one which runs at the
-//! same time ([`crate::helper`]): it allocates nothing and makes bare calls only.
+//! [`Fixtures::attach_proc`] runs in a process that shares the memory of another one which runs at
+//! the same time ([`crate::helper`]): it allocates nothing and makes bare calls only.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    fsconfig_set_string, fsmount, fsopen, mount_bind, move_mount, open_tree,
 };
 
 use crate::mounts::{At as _, Failure};
@@ -20,7 +20,8 @@ use crate::walls::Wall;
 
 /// The device files of every jail; each is the host's own and harmless.
 const DEVICES: [&CStr; 6] =
-    [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
+    [NULL, c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
+const NULL: &CStr = c"/dev/null";
 
 const LINKS: [(&CStr, &CStr); 5] = [
     (c"/dev/ptmx", c"pts/ptmx"),
@@ -67,6 +68,7 @@ pub(crate) struct Fixtures {
 pub(crate) enum Step {
     Network = 1,
     Ids,
+    HostRoot,
     Dev,
     Device,
     Terminals,
@@ -78,9 +80,10 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Network,
         Self::Ids,
+        Self::HostRoot,
         Self::Dev,
         Self::Device,
         Self::Terminals,
@@ -96,6 +99,7 @@ impl Step {
         match self {
             Self::Network => Wall::Network,
             Self::Ids => Wall::User,
+            Self::HostRoot => Wall::Root,
             Self::Proc | Self::Cover => Wall::Proc,
             _ => Wall::Devices,
         }
@@ -106,6 +110,7 @@ impl Step {
         match self {
             Self::Network => "make the network",
             Self::Ids => "take on the inside ids",
+            Self::HostRoot => "detach the old root",
             Self::Dev => "make /dev",
             Self::Device => "attach a device",
             Self::Terminals => "attach terminals",
@@ -115,6 +120,13 @@ impl Step {
             Self::Proc => "attach /proc",
             Self::Cover => "cover an entry of /proc",
         }
+    }
+}
+
+impl Step {
+    /// The failure of a launch in this step.
+    pub(crate) fn failed(self, errno: Errno) -> Failure {
+        Failure { wall: self.wall(), step: self.words().to_owned(), errno: errno.raw_os_error() }
     }
 }
 
@@ -153,22 +165,24 @@ impl Fixtures {
         self.proc.is_some()
     }
 
-    /// Puts everything in its place below the current root.
-    pub(crate) fn attach(&self) -> Result<()> {
-        self.attach_devices()?;
-        self.attach_proc()
+    /// Puts in its place below the current root what everything else here needs.
+    pub(crate) fn attach_first(&self) -> Result<()> {
+        at(Step::Dev, make_directory(c"/dev"))?;
+        // What is made there would else be kept in the root's layer, and could be changed.
+        if self.root_writable {
+            at(Step::Dev, new_tmpfs(c"/dev", c"755", c"1048576", c"1024"))?;
+        }
+        let [null, ..] = &self.devices;
+        at(Step::Device, attach_device(null, NULL))?;
+        at(Step::Proc, make_directory(c"/proc"))?;
+        // `/dev/pts` aside, the one directory of the root that is always empty.
+        at(Step::Cover, make_directory(c"/sys"))
     }
 
-    fn attach_devices(&self) -> Result<()> {
-        at(Step::Dev, make_directory(c"/dev"))?;
-        // What is made here would else be kept in the root's layer, and could be changed.
-        let own = match self.root_writable {
-            false => None,
-            true => Some(at(Step::Dev, new_tmpfs(c"/dev", c"755", c"1048576", c"1024"))?),
-        };
-        for (path, mount) in DEVICES.iter().zip(&self.devices) {
-            let attached = touch(path).and_then(|()| attach(mount, path));
-            at(Step::Device, attached)?;
+    /// Puts in its place what is in `/dev`.
+    pub(crate) fn attach_devices(&self) -> Result<()> {
+        for (path, mount) in DEVICES.iter().zip(&self.devices).skip(1) {
+            at(Step::Device, attach_device(mount, path))?;
         }
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -177,18 +191,13 @@ impl Fixtures {
         for (path, to) in LINKS {
             at(Step::DeviceLink, rustix::fs::symlink(to, path))?;
         }
-        match own {
-            None => Ok(()),
-            Some(own) => at(Step::DevReadOnly, make_read_only(&own)),
-        }
+        if self.root_writable { at(Step::DevReadOnly, close_dev()) } else { Ok(()) }
     }
 
-    fn attach_proc(&self) -> Result<()> {
-        at(Step::Proc, make_directory(c"/proc"))?;
+    /// Puts `/proc` in its place, with nothing to be seen in it of the host.
+    pub(crate) fn attach_proc(&self) -> Result<()> {
         let Some(proc) = &self.proc else { return Ok(()) };
         at(Step::Proc, attach(proc, c"/proc"))?;
-        // `/dev/pts` aside, the one directory of the root that is always empty.
-        at(Step::Cover, make_directory(c"/sys"))?;
         MASKED.into_iter().try_for_each(|path| at(Step::Cover, cover(path)))
     }
 }
@@ -219,7 +228,7 @@ fn cover(path: &CStr) -> rustix::io::Result<()> {
             make_read_only(&cover)?;
             cover
         }
-        Ok(_) => open_tree(CWD, c"/dev/null", CLONE)?,
+        Ok(_) => return mount_bind(NULL, path),
     };
     attach(&cover, path)
 }
@@ -233,12 +242,13 @@ fn make_read_only(mount: &OwnedFd) -> rustix::io::Result<()> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-fn new_tmpfs(
-    path: &CStr,
-    mode: &CStr,
-    size_bytes: &CStr,
-    inodes: &CStr,
-) -> rustix::io::Result<OwnedFd> {
+/// Makes `/dev` itself read-only, where it is a mount.
+fn close_dev() -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    make_read_only(&rustix::fs::open(c"/dev", flags, Mode::empty())?)
+}
+
+fn new_tmpfs(path: &CStr, mode: &CStr, size_bytes: &CStr, inodes: &CStr) -> rustix::io::Result<()> {
     let options = [(c"mode", mode), (c"size", size_bytes), (c"nr_inodes", inodes)];
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     new_at(path, c"tmpfs", &options, flags)
@@ -250,11 +260,10 @@ fn new_at(
     kind: &CStr,
     options: &[(&CStr, &CStr)],
     flags: MountAttrFlags,
-) -> rustix::io::Result<OwnedFd> {
+) -> rustix::io::Result<()> {
     let mount = new(kind, options, flags)?;
     make_directory(path)?;
-    attach(&mount, path)?;
-    Ok(mount)
+    attach(&mount, path)
 }
 
 fn new(
@@ -274,10 +283,11 @@ fn make_directory(path: &CStr) -> rustix::io::Result<()> {
     unless_there(rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)))
 }
 
-/// Makes an empty file unless something is there.
-fn touch(path: &CStr) -> rustix::io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    unless_there(rustix::fs::open(path, flags, Mode::from_raw_mode(0o444)).map(drop))
+/// Attaches a device over an empty file, which is made where it is missing.
+fn attach_device(mount: &OwnedFd, path: &CStr) -> rustix::io::Result<()> {
+    let mode = Mode::from_raw_mode(0o444);
+    unless_there(mknodat(CWD, path, FileType::RegularFile, mode, 0))?;
+    attach(mount, path)
 }
 
 fn unless_there(result: rustix::io::Result<()>) -> rustix::io::Result<()> {

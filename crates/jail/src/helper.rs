@@ -1,5 +1,6 @@
 //! A second process that raises walls beside the jail's first one: it makes the network, which takes
-//! longest of all, and then `/dev` and `/proc`, while the first one does all else.
+//! longest of all, unless that was made before ([`crate::prepared`]), then lets go of the host's root
+//! and furnishes `/proc`, while the first one does all else.
 //!
 //! It shares memory and descriptors with the first process and runs at the same time. So it
 //! allocates nothing, touches nothing but what is meant for it, and makes bare calls on a stack of
@@ -9,25 +10,25 @@ use std::io;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::LinkNameSpaceType;
 
 use crate::fixtures::{Fixtures, Step};
-use crate::mounts::{At as _, Failure};
+use crate::mounts::{self, At as _, Failure};
+use crate::network;
 use crate::sys::Stack;
 use crate::walls::Wall;
-use crate::{network, raw};
+use crate::word::Word;
 
 /// How long it may take on a machine under heavy load.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The helper makes a few calls and holds small structures.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What is not there yet.
-const NOT_YET: i32 = 0;
-const DONE: i32 = 1;
+/// No descriptor.
+const NONE: RawFd = -1;
 
 /// The helper. Dropping this waits for its end.
 #[derive(Debug)]
@@ -37,17 +38,21 @@ pub(crate) struct Helper {
     _stack: Stack,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Whether the network is still to be made.
+    makes_network: bool,
     /// What is to be attached, once `entered` says so.
     fixtures: OnceLock<Fixtures>,
     /// Whether the inside ids are to be taken on first.
     take_ids: AtomicU8,
-    /// [`DONE`] once the jail's root is that of both processes.
-    entered: AtomicI32,
-    /// [`DONE`] once there is nothing left to do, or something has failed.
-    over: AtomicI32,
-    /// The network's namespace.
+    /// The jail's root is that of both processes.
+    entered: Word,
+    /// The network is there.
+    networked: Word,
+    /// There is nothing left to do, or something has failed.
+    over: Word,
+    /// The network's namespace, where it was made here.
     network: AtomicI32,
     /// The step that failed, and its error number.
     failed: AtomicU8,
@@ -55,9 +60,19 @@ struct Shared {
 }
 
 impl Helper {
-    /// Starts the helper, which begins with the network.
-    pub(crate) fn start() -> io::Result<Self> {
-        let shared = Box::<Shared>::default();
+    /// Starts the helper, which begins with the network where that is still to be made.
+    pub(crate) fn start(makes_network: bool) -> io::Result<Self> {
+        let shared = Box::new(Shared {
+            makes_network,
+            fixtures: OnceLock::new(),
+            take_ids: AtomicU8::new(0),
+            entered: Word::default(),
+            networked: Word::default(),
+            over: Word::default(),
+            network: AtomicI32::new(NONE),
+            failed: AtomicU8::new(0),
+            errno: AtomicI32::new(0),
+        });
         let mut stack = Stack::new(STACK_BYTES)?;
         let mut descriptor: RawFd = -1;
         // SAFETY: the stack and what is shared live until the helper is dead (`Drop`). The helper
@@ -79,36 +94,46 @@ impl Helper {
         Ok(Self { process, shared, _stack: stack })
     }
 
-    /// Has the helper attach these. The jail's root must have been entered, and its ids be mapped;
-    /// with `take_ids` the helper takes on the inside ids, which are not its own yet.
-    pub(crate) fn furnish(&self, fixtures: Fixtures, take_ids: bool) {
-        // Called once: nothing is there yet.
-        let _ = self.shared.fixtures.set(fixtures);
+    /// Has the helper let go of the host's root, which must have been left for the jail's, and attach
+    /// `/proc`. The ids must be mapped; with `take_ids` the helper takes on the inside ids, which are
+    /// not its own yet. Gives back the fixtures, to attach the rest of them meanwhile.
+    pub(crate) fn furnish(&self, fixtures: Fixtures, take_ids: bool) -> &Fixtures {
+        let fixtures = self.shared.fixtures.get_or_init(|| fixtures);
         self.shared.take_ids.store(take_ids.into(), Ordering::Relaxed);
-        tell(&self.shared.entered);
+        self.shared.entered.say();
+        fixtures
     }
 
-    /// Waits until all is done, and enters the network. The helper is about to end.
-    pub(crate) fn finish(&self) -> Result<(), Failure> {
+    /// Enters the network, where it is made here, once it is there.
+    pub(crate) fn enter_network(&self) -> Result<(), Failure> {
         let words = |text: &'static str| move || text.to_owned();
         let shared = &self.shared;
-        let deadline = Instant::now() + DEADLINE;
-        while shared.over.load(Ordering::Acquire) == NOT_YET {
-            if Instant::now() > deadline {
-                return Err(Errno::TIMEDOUT).at(Wall::Network, words("wait for the helper"));
-            }
-            wait(&shared.over, Some(Duration::from_millis(100)));
+        if !shared.makes_network {
+            return Ok(());
         }
-        let failed = shared.failed.load(Ordering::Relaxed);
-        if let Some(step) = Step::ALL.into_iter().find(|step| *step as u8 == failed) {
-            let error = io::Error::from_raw_os_error(shared.errno.load(Ordering::Relaxed));
-            return Err(error).at(step.wall(), words(step.words()));
+        shared.networked.wait_at_most(DEADLINE).at(Wall::Network, words("wait for the network"))?;
+        let network = shared.network.swap(NONE, Ordering::Relaxed);
+        if network == NONE {
+            return self.finish();
         }
         // SAFETY: the helper has opened this descriptor for us and does nothing with it any more.
-        let network = unsafe { OwnedFd::from_raw_fd(shared.network.load(Ordering::Relaxed)) };
+        let network = unsafe { OwnedFd::from_raw_fd(network) };
         let kind = Some(LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(network.as_fd(), kind)
             .at(Wall::Network, words("enter the network"))
+    }
+
+    /// Waits until all is done. The helper is about to end.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        let shared = &self.shared;
+        shared.over.wait_at_most(DEADLINE).at(Wall::Proc, || "wait for the helper".to_owned())?;
+        let failed = shared.failed.load(Ordering::Relaxed);
+        match Step::ALL.into_iter().find(|step| *step as u8 == failed) {
+            None => Ok(()),
+            Some(step) => {
+                Err(step.failed(Errno::from_raw_os_error(shared.errno.load(Ordering::Relaxed))))
+            }
+        }
     }
 }
 
@@ -126,41 +151,23 @@ extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
         shared.errno.store(errno.raw_os_error(), Ordering::Relaxed);
         shared.failed.store(step as u8, Ordering::Relaxed);
     }
-    tell(&shared.over);
+    shared.over.say();
+    shared.networked.say();
     crate::sys::exit_now(0)
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
-    let network = network::make().map_err(|errno| (Step::Network, errno))?;
-    shared.network.store(network, Ordering::Relaxed);
-    while shared.entered.load(Ordering::Acquire) == NOT_YET {
-        wait(&shared.entered, None);
+    if shared.makes_network {
+        let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
+        shared.network.store(network, Ordering::Relaxed);
+        shared.networked.say();
     }
+    shared.entered.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
     }
     // Both are the caller's, as they were when this process began.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    rustix::process::chdir(c"/").map_err(|errno| (Step::Dev, errno))?;
-    shared.fixtures.get().map_or(Ok(()), Fixtures::attach)
-}
-
-/// Sets a word to [`DONE`] and wakes the other process.
-fn tell(word: &AtomicI32) {
-    word.store(DONE, Ordering::Release);
-    let arguments = [word.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0];
-    // SAFETY: wakes whoever waits on a valid word.
-    unsafe { raw::syscall(libc::SYS_futex, arguments) };
-}
-
-/// Sleeps until a word may have changed, so long at most.
-fn wait(word: &AtomicI32, at_most: Option<Duration>) {
-    let timeout =
-        at_most.map(|timeout| libc::timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() });
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let (wait, not_yet) = (raw::signed(libc::FUTEX_WAIT), raw::signed(NOT_YET));
-    let arguments = [word.as_ptr() as usize, wait, not_yet, timeout as usize, 0, 0];
-    // SAFETY: the word and the time are valid for the call. Whatever it returns, the caller looks
-    // again.
-    unsafe { raw::syscall(libc::SYS_futex, arguments) };
+    mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
+    shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
-use crate::fixtures::Fixtures;
+use crate::fixtures::{Fixtures, Step};
 use crate::helper::Helper;
 use crate::identity::Identity;
 use crate::init;
@@ -37,10 +37,17 @@ pub(crate) enum InnerStreams {
     None,
 }
 
+/// Whether the jail's first process is in the jail's network already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    Made,
+    ToBeMade,
+}
+
 /// Raises every wall, and stays as init: of one command, which is started, or of those that are
 /// asked for.
-pub(crate) fn run(spec: JailSpec, channel: Channel, streams: InnerStreams) -> ! {
-    let code = match start(spec, &channel, streams) {
+pub(crate) fn run(spec: JailSpec, channel: Channel, streams: InnerStreams, network: Network) -> ! {
+    let code = match start(spec, &channel, streams, network) {
         Ok(init) => init.run(channel),
         Err(failure) => {
             report(&channel, failure);
@@ -82,9 +89,18 @@ fn report(channel: &Channel, failure: Failure) {
     let _ = channel.send(&FromInit::Failed { wall, errno, step }.encode(), &[]);
 }
 
-fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result<Init, Failure> {
+fn start(
+    mut spec: JailSpec,
+    channel: &Channel,
+    streams: InnerStreams,
+    network: Network,
+) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    let helper = Helper::start().at(Wall::Network, words("start making the network"))?;
+    let helper = Helper::start(network == Network::ToBeMade)
+        .at(Wall::Network, words("start making the network"))?;
+    // Neither needs ids, which the supervisor maps meanwhile.
+    mounts::separate()?;
+    let fixtures = Fixtures::gather(spec.root_writable)?;
     let handed = assume_identity(&spec, channel)?;
     bind_to_supervisor()?;
     // Mount points are for everybody inside, whatever the caller's files are.
@@ -95,9 +111,7 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
     let by_range = spec.identity.range().is_some();
-    mounts::separate()?;
     let mut assembly = mounts::gather(root, spec.root_writable, mounts, handed)?;
-    let fixtures = Fixtures::gather(spec.root_writable)?;
     argv::forget();
     let own_mounts = match spec.task {
         Task::Once { .. } => Some(open_mounts().at(Wall::Root, words("open the own mounts"))?),
@@ -105,11 +119,17 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     };
     let upper = assembly.upper.take();
     assembly.leave_host_root()?;
+    let failed = |(step, errno): (Step, Errno)| step.failed(errno);
+    fixtures.attach_first().map_err(failed)?;
+    let fixtures = helper.furnish(fixtures, by_range);
     let proc_missing = !fixtures.has_proc();
-    helper.furnish(fixtures, by_range);
+    fixtures.attach_devices().map_err(failed)?;
     assembly.attach(|target| !Fixtures::hold(target))?;
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
-    helper.finish()?;
+    helper.enter_network()?;
+    if areas.is_some() || !assembly.is_attached() {
+        helper.finish()?;
+    }
     assembly.attach(|_| true)?;
     assembly.close()?;
     let places = match &areas {
@@ -147,6 +167,8 @@ fn start(mut spec: JailSpec, channel: &Channel, streams: InnerStreams) -> Result
     // The supervisor has put this process into its groups before the word to go.
     sys::hide_outer_groups().at(Wall::Cgroup, words("hide the outer control groups"))?;
     give_up(&spec, set_id_bits)?;
+    helper.finish()?;
+    mounts::check_root()?;
     let ready = FromInit::Ready {
         terminal: master.is_some(),
         upper: upper.is_some(),

@@ -15,8 +15,9 @@ use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::deferred::Deferred;
 use crate::identity::{Identity, Range};
-use crate::inside::{self, InnerStreams};
+use crate::inside::{self, InnerStreams, Network};
 use crate::mounts;
+use crate::prepared::{self, Maker};
 use crate::spec::{JailSpec, Streams, Task};
 use crate::sys::{self, Side};
 use crate::walls::Wall;
@@ -170,7 +171,8 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         }
     }
     let cgroup = spec.cgroup.take();
-    let Forked { spec, process, init: guard, channel } = fork(spec, inner, cgroup.as_ref())?;
+    let Forked { spec, process, init: guard, channel } =
+        fork(spec, inner, cgroup.as_ref(), prepared::take())?;
     let ready = wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
@@ -205,7 +207,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
 /// waited for. The caller must have a single thread.
 pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
     let cgroup = spec.cgroup.take();
-    let Forked { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    let Forked { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref(), None)?;
     wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
     // The range of ids stays locked as long as this process waits for the jail's end.
     std::mem::forget(spec.identity);
@@ -222,7 +224,7 @@ pub fn begin(mut spec: JailSpec) -> Result<Launching, Error> {
         return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
     }
     let cgroup = spec.cgroup.take();
-    let forked = fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    let forked = fork(spec, InnerStreams::None, cgroup.as_ref(), None)?;
     Ok(Launching { forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
 }
 
@@ -275,26 +277,52 @@ struct Forked {
 }
 
 /// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
-fn fork(spec: JailSpec, streams: InnerStreams, cgroup: Option<&Group>) -> Result<Forked, Error> {
+fn fork(
+    spec: JailSpec,
+    streams: InnerStreams,
+    cgroup: Option<&Group>,
+    prepared: Option<Maker>,
+) -> Result<Forked, Error> {
     single_thread().map_err(Error::Namespaces)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
     // To move a process, the kernel may have to wait for every processor; to make it there, not.
     let place = cgroup.and_then(Group::birthplace);
-    // SAFETY: this process has a single thread, checked above.
-    let clone = |place| unsafe { sys::clone_process(sys::NAMESPACES, place) };
-    let (side, born) = match clone(place.as_ref().map(AsFd::as_fd)) {
-        Err(_) if place.is_some() => (clone(None).map_err(Error::Namespaces)?, false),
-        side => (side.map_err(Error::Namespaces)?, place.is_some()),
+    let group = place.as_ref().map(AsFd::as_fd);
+    let mut parts = Some((spec, ours, theirs, streams));
+    let mut forked = None;
+    if let Some(maker) = prepared {
+        let mut child = || {
+            if let Some((spec, ours, theirs, streams)) = parts.take() {
+                drop(ours);
+                inside::run(spec, theirs, streams, Network::Made);
+            }
+        };
+        // SAFETY: this process has a single thread, checked above.
+        let made = unsafe { maker.fork(group, &mut child) };
+        // What could not be prepared is tried again.
+        forked = made.ok().map(|(pid, init)| (pid, init, place.is_some()));
+    }
+    let Some((spec, ours, theirs, streams)) = parts else { return Err(Error::Lost) };
+    let (process, init, born) = match forked {
+        Some(forked) => forked,
+        None => {
+            // SAFETY: this process has a single thread, checked above.
+            let clone = |group| unsafe { sys::clone_process(sys::NAMESPACES, group) };
+            let (side, born) = match clone(group) {
+                Err(_) if group.is_some() => (clone(None).map_err(Error::Namespaces)?, false),
+                side => (side.map_err(Error::Namespaces)?, group.is_some()),
+            };
+            match side {
+                Side::Child => {
+                    drop(ours);
+                    // Whatever else is left here is never dropped: it is the caller's.
+                    inside::run(spec, theirs, streams, Network::ToBeMade)
+                }
+                Side::Parent(pid, init) => (pid, init, born),
+            }
+        }
     };
     drop(place);
-    let (process, init) = match side {
-        Side::Child => {
-            drop(ours);
-            // Whatever else is left here is never dropped: it is the caller's.
-            inside::run(spec, theirs, streams)
-        }
-        Side::Parent(pid, init) => (pid, init),
-    };
     drop(theirs);
     drop(streams);
     let init = Ended(Some(init));
@@ -388,12 +416,9 @@ pub(crate) fn failed(wall: Wall, step: String, errno: i32) -> Error {
 
 /// Refuses unless this process has one thread: a fork copies only the one that calls.
 fn single_thread() -> io::Result<()> {
-    let threads = fs::read_dir("/proc/self/task")?.take(2).count();
-    if threads == 1 {
-        Ok(())
-    } else {
-        Err(io::Error::other("a jail is forked, which needs a process with a single thread"))
-    }
+    sys::leave_thread_group().map_err(|_| {
+        io::Error::other("a jail is forked, which needs a process with a single thread")
+    })
 }
 
 /// Ends the jail and reaps its init unless it is kept.

@@ -33,6 +33,7 @@ mod memory;
 mod mounts;
 mod network;
 pub mod patience;
+mod prepared;
 mod pty;
 mod raw;
 mod relay;
@@ -46,6 +47,7 @@ pub mod system;
 mod testing;
 mod walls;
 pub mod watch;
+mod word;
 pub mod zygote;
 
 /// Lets no program that is started from now on inherit a descriptor beyond the three standard
@@ -60,6 +62,7 @@ pub fn inherit_nothing() -> std::io::Result<()> {
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use launch::{Error, Held, Jail, Launching, begin, launch};
+pub use prepared::{Prepared, prepare};
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, Area, Areas, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Reach,

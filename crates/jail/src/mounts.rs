@@ -283,16 +283,15 @@ impl Held {
 }
 
 impl Assembly {
-    /// Makes the overlays, then leaves the host's root for the jail's: afterwards no path leads
-    /// to anything of the host (`pivot_root(2)`, "Notes").
+    /// Makes the overlays, then leaves the host's root for the jail's: afterwards only `/..` leads
+    /// to anything of the host (`pivot_root(2)`, "Notes"), until [`let_go_of_old_root`] was called.
     pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
         for (_, piece) in &mut self.mounts {
             if let Piece::Held(held) = piece {
                 held.mount()?;
             }
         }
-        let root = self.root.mount()?;
-        enter_root(root)
+        pivot_to(self.root.mount()?)
     }
 
     /// Puts what is there in its place below the current root, as far as `chosen` says of its place.
@@ -309,6 +308,11 @@ impl Assembly {
         Ok(())
     }
 
+    /// Whether everything is in its place.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.mounts.is_empty()
+    }
+
     /// Makes the root read-only, unless it is to be writable: everything is in its place.
     pub(crate) fn close(mut self) -> Result<(), Failure> {
         let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
@@ -322,11 +326,30 @@ impl Assembly {
 
 /// Leaves the current root for another one, and lets go of it with all that is mounted there.
 pub(crate) fn enter_root(root: &OwnedFd) -> Result<(), Failure> {
+    pivot_to(root)?;
+    let_go_of_old_root().at(Wall::Root, || "detach the old root".to_owned())?;
+    check_root()
+}
+
+/// Leaves the current root for another one, which the old one then covers.
+fn pivot_to(root: &OwnedFd) -> Result<(), Failure> {
     let step = |text: &'static str| move || text.to_owned();
     attach_mount(root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
     rustix::process::fchdir(root).at(Wall::Root, step("enter the new root"))?;
-    rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))?;
-    unmount(".", UnmountFlags::DETACH).at(Wall::Root, step("detach the old root"))?;
+    rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))
+}
+
+/// Takes away the old root that covers the current one. The kernel waits for every processor then.
+/// Allocates nothing and makes bare calls only.
+pub(crate) fn let_go_of_old_root() -> rustix::io::Result<()> {
+    rustix::process::chdir(c"/")?;
+    unmount(c".", UnmountFlags::DETACH)?;
+    rustix::process::chdir(c"/")
+}
+
+/// Makes sure that nothing covers the root.
+pub(crate) fn check_root() -> Result<(), Failure> {
+    let step = |text: &'static str| move || text.to_owned();
     rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))?;
     // Whatever still covered the root would be reached by this path.
     let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));

@@ -1,7 +1,7 @@
 //! The jail's network: its own loopback and nothing else.
 //!
-//! It is made by [`crate::helper`], in memory that another process uses at the same time: nothing
-//! here allocates, and all calls are bare.
+//! It is made by [`crate::helper`] or [`crate::prepared`], in memory that another process uses at the
+//! same time: nothing here allocates, and all calls are bare.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -16,9 +16,10 @@ const SIOCGSKNS: usize = 0x894c;
 const SIOCSIFFLAGS: usize = 0x8914;
 
 /// Moves the calling process into a new namespace, whose loopback is up (`netdevice(7)`), and gives
-/// a descriptor of that.
-pub(crate) fn make() -> rustix::io::Result<RawFd> {
-    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET), 0, 0])?;
+/// a descriptor of that. `others` are more namespaces, made at once; one of users is the network's
+/// owner then.
+pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
+    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all zero is an interface's name of no length and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -27,6 +27,13 @@ pub(crate) fn hide_outer_groups() -> io::Result<()> {
     }
 }
 
+/// `unshare(CLONE_THREAD)`: does nothing where the calling process has a single thread, and fails
+/// otherwise.
+pub(crate) fn leave_thread_group() -> io::Result<()> {
+    // SAFETY: takes flags; what threads share stays shared.
+    check(i64::from(unsafe { libc::unshare(libc::CLONE_THREAD) }))
+}
+
 /// Which side of a [`clone_process`] this is.
 #[derive(Debug)]
 pub(crate) enum Side {
@@ -40,14 +47,13 @@ pub(crate) enum Side {
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `clone3(2)` without shared memory: a fork into new namespaces, and into a control group of
-/// version 2 where one is given.
+/// version 2 where one is given. With `CLONE_PARENT` among the flags the child is the caller's
+/// sibling. Allocates nothing and does not touch `errno`.
 ///
 /// # Safety
-/// The calling process must have a single thread: the child goes on with a copy of that one only.
-pub(crate) unsafe fn clone_process(
-    namespaces: i32,
-    group: Option<BorrowedFd<'_>>,
-) -> io::Result<Side> {
+/// Whoever runs in the calling process's memory must be waiting: the child goes on with a copy of
+/// that, and of the caller only.
+pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) -> io::Result<Side> {
     #[repr(C)]
     #[derive(Default)]
     struct CloneArgs {
@@ -64,10 +70,12 @@ pub(crate) unsafe fn clone_process(
         cgroup: u64,
     }
     let mut pidfd: RawFd = -1;
+    // A sibling has the caller's own signal.
+    let signal = if flags & libc::CLONE_PARENT == 0 { libc::SIGCHLD } else { 0 };
     let mut arguments = CloneArgs {
-        flags: u64::from((namespaces | libc::CLONE_PIDFD).cast_unsigned()),
+        flags: u64::from((flags | libc::CLONE_PIDFD).cast_unsigned()),
         pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
+        exit_signal: u64::from(signal.cast_unsigned()),
         ..CloneArgs::default()
     };
     if let Some(group) = group {
@@ -77,13 +85,13 @@ pub(crate) unsafe fn clone_process(
     // SAFETY: the arguments are valid for the call and the kernel writes only `pidfd`; no stack
     // is given and no memory is shared, so that the child goes on as after fork(2).
     let result = unsafe {
-        libc::syscall(libc::SYS_clone3, std::ptr::from_mut(&mut arguments), size_of::<CloneArgs>())
+        let arguments = std::ptr::from_mut(&mut arguments) as usize;
+        raw::syscall(libc::SYS_clone3, [arguments, size_of::<CloneArgs>(), 0, 0, 0, 0])
     };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
+    match raw::check(result)? {
         0 => Ok(Side::Child),
         pid => {
-            let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+            let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidData)?;
             // SAFETY: the kernel has just opened this descriptor for us.
             Ok(Side::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
         }
@@ -164,6 +172,9 @@ pub(crate) struct Stack {
     start: *mut libc::c_void,
     length: usize,
 }
+
+// SAFETY: the memory is the value's own, wherever that is.
+unsafe impl Send for Stack {}
 
 impl Stack {
     pub(crate) fn new(length: usize) -> io::Result<Self> {

@@ -147,7 +147,6 @@ fn visible(
             group: account.group,
         })
     };
-    mounts.push(("/sys".into(), Mount::Directory));
     mounts.push(("/tmp".into(), scratch(0o1777)));
     mounts.push((account.home.clone(), scratch(0o700)));
     mounts.push((around.project.root.clone(), Mount::Tree(project(around.project, shown)?)));

@@ -1,0 +1,249 @@
+//! Namespaces that are made before it is known what the jail will be: those of users and of the
+//! network, which take longest. A run begins with them and puts its spec together meanwhile.
+//!
+//! They are made by a process that shares the memory of this one and runs at the same time. So it
+//! allocates nothing, touches nothing but what is meant for it, and makes bare calls on a stack of
+//! its own. The jail is forked from it, as a child of this process, while this one waits; then it
+//! ends.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::time::Duration;
+
+use crate::sys::{self, Side, Stack};
+use crate::word::Word;
+use crate::{network, raw};
+
+/// How long it may take on a machine under heavy load.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// The first process of a jail goes on with a copy of this stack. Costs nothing until it is touched.
+const STACK_BYTES: usize = 1 << 20;
+
+/// What the next launch takes.
+static PREPARED: Mutex<Option<Maker>> = Mutex::new(None);
+
+/// Namespaces for the next launch of this process, as long as it lives. Dropping it ends what was
+/// begun, where no launch has taken it.
+#[derive(Debug)]
+pub struct Prepared(());
+
+/// Begins to make namespaces for the next [`crate::launch`], which is as good without them. The
+/// caller must have a single thread.
+pub fn prepare() -> Prepared {
+    let maker = Maker::start();
+    if let Ok(mut prepared) = PREPARED.lock() {
+        // A launch finds out what cannot be made, and tells.
+        *prepared = maker.ok();
+    }
+    Prepared(())
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        drop(take());
+    }
+}
+
+/// What was prepared for the launch that asks.
+pub(crate) fn take() -> Option<Maker> {
+    PREPARED.lock().ok()?.take()
+}
+
+/// The process that makes the namespaces. Dropping this ends it.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    process: OwnedFd,
+    shared: Box<Shared>,
+    _stack: Stack,
+}
+
+/// The first process of a jail, seen from its parent.
+pub(crate) type Forked = (libc::pid_t, OwnedFd);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The namespaces are there, or cannot be.
+    made: Word,
+    /// The process is to fork.
+    wanted: Word,
+    /// It has, or cannot.
+    forked: Word,
+    /// The error number of what failed; 0 as long as nothing has.
+    errno: AtomicI32,
+    /// The control group to fork into, one more than its descriptor; 0 for none.
+    group: AtomicI32,
+    /// What the child runs in its copy of the memory: a `&mut dyn FnMut()` that never returns.
+    child: AtomicPtr<libc::c_void>,
+    pid: AtomicI32,
+    descriptor: AtomicI32,
+}
+
+impl Maker {
+    fn start() -> io::Result<Self> {
+        let shared = Box::<Shared>::default();
+        let mut stack = Stack::new(STACK_BYTES)?;
+        let mut descriptor: RawFd = -1;
+        // SAFETY: the stack and what is shared live until the process is dead (`Drop`). It
+        // allocates nothing and touches nothing else. The kernel writes the descriptor.
+        let pid = unsafe {
+            libc::clone(
+                run,
+                stack.top(),
+                libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD,
+                (&raw const *shared).cast_mut().cast(),
+                &raw mut descriptor,
+            )
+        };
+        if pid == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened this descriptor for us.
+        let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Self { process, shared, _stack: stack })
+    }
+
+    /// Forks a child of this process into what was made and into all other namespaces of a jail. It
+    /// runs `child`, which must not return.
+    ///
+    /// # Errors
+    /// What was said to the making or to the fork.
+    ///
+    /// # Safety
+    /// This process must have a single thread: the child goes on with a copy of its memory, and
+    /// with nobody else in it.
+    pub(crate) unsafe fn fork(
+        self,
+        group: Option<BorrowedFd<'_>>,
+        mut child: &mut dyn FnMut(),
+    ) -> io::Result<Forked> {
+        let shared = &self.shared;
+        shared.made.wait_at_most(DEADLINE)?;
+        self.check()?;
+        let group = group.map_or(0, |group| group.as_raw_fd() + 1);
+        shared.group.store(group, Ordering::Relaxed);
+        shared.child.store((&raw mut child).cast(), Ordering::Relaxed);
+        shared.wanted.say();
+        if shared.forked.wait_at_most(DEADLINE).is_err() {
+            // Then it forks nothing any more.
+            crate::launch::end(&self.process);
+        }
+        self.check()?;
+        let pid = shared.pid.load(Ordering::Relaxed);
+        if pid == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // SAFETY: the kernel has opened this descriptor for this process, which nobody else owns.
+        let init = unsafe { OwnedFd::from_raw_fd(shared.descriptor.load(Ordering::Relaxed)) };
+        Ok((pid, init))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.shared.errno.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        crate::launch::end(&self.process);
+    }
+}
+
+/// The process's own code.
+extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the argument is in a box that outlives this process.
+    let shared = unsafe { &*shared.cast::<Shared>() };
+    end_with_parent();
+    match network::make(libc::CLONE_NEWUSER) {
+        Ok(network) => {
+            let arguments = [raw::signed(network), 0, 0, 0, 0, 0];
+            // SAFETY: closes the descriptor that was just opened, which nobody else knows.
+            unsafe { raw::syscall(libc::SYS_close, arguments) };
+        }
+        Err(errno) => shared.errno.store(errno.raw_os_error(), Ordering::Relaxed),
+    }
+    // New rights may have undone it (`prctl(2)`).
+    end_with_parent();
+    shared.made.say();
+    shared.wanted.wait();
+    if let Err(error) = fork(shared) {
+        shared.errno.store(error.raw_os_error().unwrap_or(libc::EIO), Ordering::Relaxed);
+    }
+    shared.forked.say();
+    sys::exit_now(0)
+}
+
+fn end_with_parent() {
+    let signal = raw::signed(libc::SIGKILL);
+    let arguments = [raw::signed(libc::PR_SET_PDEATHSIG), signal, 0, 0, 0, 0];
+    // SAFETY: takes numbers.
+    unsafe { raw::syscall(libc::SYS_prctl, arguments) };
+}
+
+fn fork(shared: &Shared) -> io::Result<()> {
+    let group = match shared.group.load(Ordering::Relaxed) {
+        0 => None,
+        // SAFETY: who waits for the fork keeps it open.
+        descriptor => Some(unsafe { BorrowedFd::borrow_raw(descriptor - 1) }),
+    };
+    let flags = sys::NAMESPACES & !libc::CLONE_NEWUSER | libc::CLONE_PARENT;
+    // SAFETY: the only one who runs in this memory waits for this.
+    match unsafe { sys::clone_process(flags, group) }? {
+        Side::Parent(pid, init) => {
+            shared.descriptor.store(init.into_raw_fd(), Ordering::Relaxed);
+            shared.pid.store(pid, Ordering::Relaxed);
+        }
+        Side::Child => {
+            let child = shared.child.load(Ordering::Relaxed).cast::<&mut dyn FnMut()>();
+            // SAFETY: a copy of what `Maker::fork` has put there and keeps until it has heard of
+            // this fork; nobody else is in this memory.
+            unsafe { (*child)() };
+            sys::exit_now(1)
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Ended, in_child, skipped, wait_for};
+
+    #[test]
+    fn a_child_of_the_caller_is_forked_into_what_was_prepared() {
+        let ended = in_child(|| {
+            let maker = Maker::start().unwrap();
+            let network = || std::fs::read_link("/proc/self/ns/net").unwrap();
+            let (outer, mut told) = (network(), vec![7]);
+            let mut child = || {
+                told.push(8);
+                let is_apart = network() != outer && std::process::id() == 1;
+                sys::exit_now(if is_apart && told == [7, 8] { 3 } else { 4 });
+            };
+            // SAFETY: the process that `in_child` makes has a single thread.
+            let forked = unsafe { maker.fork(None, &mut child) };
+            let Ok((pid, _init)) = forked else { return 77 };
+            i32::from(wait_for(pid) != Ended::Exited(3) || told != [7])
+        });
+        if ended == Ended::Exited(77) {
+            skipped("namespaces of users cannot be made here");
+            return;
+        }
+        assert_eq!(ended, Ended::Exited(0));
+    }
+
+    #[test]
+    fn what_nobody_takes_ends() {
+        let ended = in_child(|| {
+            drop(prepare());
+            assert!(take().is_none());
+            // There is no child left to wait for.
+            i32::from(!matches!(sys::reap(true), Ok(sys::Waited::NoChildren)))
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
+}
