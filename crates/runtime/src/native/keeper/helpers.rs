@@ -25,6 +25,8 @@ const MEASURE: &str = "measure";
 const WATCH: &str = "watch";
 /// What a helper exits with when there is more than there may be.
 const TOO_MUCH: u8 = 3;
+/// By how much a helper that nobody waits for lets others go first (`nice(2)`).
+const NOT_URGENT: i32 = 10;
 /// How many add up at once.
 const AT_ONCE: usize = 2;
 
@@ -170,7 +172,11 @@ pub fn run(arguments: &[std::ffi::OsString]) -> ExitCode {
         number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
     };
     let too_much = match words[..] {
-        [job, trash] if is(job, SWEEP) => sweep::sweep(Path::new(trash)).map(|()| false),
+        [job, trash] if is(job, SWEEP) => {
+            // Nobody waits for it; it is as well done at the usual pace.
+            let _ = rustix::process::nice(NOT_URGENT);
+            sweep::sweep(Path::new(trash)).map(|()| false)
+        }
         [job, place, limit] if is(job, MEASURE) => {
             number(limit).and_then(|limit| disk::takes_more_than(Path::new(place), limit))
         }
