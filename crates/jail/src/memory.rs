@@ -1,6 +1,7 @@
 //! The memory of an init that is held. It began as a copy of its keeper's, of which it needs next to
 //! nothing; each page that the keeper has changed since is kept for that init alone. So init goes on
-//! in fresh memory and gives the heap back.
+//! in fresh memory and gives the heap back. From then on it calls nothing of the C library that
+//! allocates: no `opendir(3)`, no `realpath(3)`, no new thread.
 //!
 //! Until then, and in every other process, memory is the system's.
 
