@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 mod burst;
+mod late;
 mod samples;
 mod scene;
 
@@ -63,6 +64,7 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
             measure(&scene, &mut samples, round).await?;
         }
         burst::measure(&scene, &mut samples.burst).await?;
+        late::measure(&scene, &mut samples.late).await?;
         let used = scene.server_memory()?;
         scene.leave().await?;
         Ok::<_, Failure>((samples.report(), idle, used))

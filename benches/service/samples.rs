@@ -15,6 +15,7 @@ pub(crate) struct Samples {
     pub(crate) socket: Series,
     pub(crate) whole: Series,
     pub(crate) burst: Series,
+    pub(crate) late: Series,
 }
 
 impl Default for Samples {
@@ -29,6 +30,7 @@ impl Default for Samples {
             whole: Series::new("create, exec, result over the socket")
                 .with_goal(Goal::MedianAtMost(10.0)),
             burst: Series::new("the same, 100 clients at once").with_goal(Goal::P99AtMost(250.0)),
+            late: Series::new("a tool with a tree of processes, after its time"),
         }
     }
 }
@@ -46,6 +48,7 @@ impl Samples {
             self.socket.with_goal(durable),
             self.whole,
             self.burst,
+            self.late,
         ];
         Report { what: "`true`", unit: Unit::Milliseconds, base: FLOOR, series }
     }
