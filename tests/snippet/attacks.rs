@@ -168,6 +168,23 @@ fn look(process: u32) -> Seen {
     Seen { resident_kib: resident, descriptors: descriptors.map(Iterator::count) }
 }
 
+/// The same once it has no workers, and has let go of what it knew them by.
+async fn look_at_rest(zygote: u32) -> Seen {
+    let pause = || tokio::time::sleep(std::time::Duration::from_millis(20));
+    while !children_of(zygote).is_empty() {
+        pause().await;
+    }
+    let mut seen = look(zygote);
+    loop {
+        pause().await;
+        let now = look(zygote);
+        if now.descriptors == seen.descriptors {
+            return now;
+        }
+        seen = now;
+    }
+}
+
 /// What is wrong with the end of an attack.
 fn judge(transcript: &Transcript) -> Option<&'static str> {
     let told = serde_json::to_string(&(&transcript.facts, &transcript.derived)).unwrap();
@@ -190,7 +207,7 @@ async fn assault(runner: Runner, sources: Vec<String>) {
     runner.warm().await.unwrap();
     run(&runner, "export {};", 100.0).await;
     let zygote = zygote();
-    let before = look(zygote);
+    let before = look_at_rest(zygote).await;
     let mut attacks = tokio::task::JoinSet::new();
     for source in sources {
         let runner = Arc::clone(&runner);
@@ -202,10 +219,7 @@ async fn assault(runner: Runner, sources: Vec<String>) {
     let judged = attacks.join_all().await;
     let wrong: Vec<String> = judged.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    while !children_of(zygote).is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    let after = look(zygote);
+    let after = look_at_rest(zygote).await;
     assert_eq!(crate::support::zygote(), zygote, "another one took its place");
     let growth_kib = after.resident_kib.saturating_sub(before.resident_kib);
     assert!(growth_kib < GROWTH_KIB, "{before:?} {after:?}");
