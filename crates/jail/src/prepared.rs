@@ -64,6 +64,8 @@ pub(crate) type Forked = (libc::pid_t, OwnedFd);
 
 #[derive(Debug, Default)]
 struct Shared {
+    /// The process that this one ends with.
+    parent: libc::pid_t,
     /// The namespaces are there, or cannot be.
     made: Word,
     /// The process is to fork.
@@ -82,7 +84,8 @@ struct Shared {
 
 impl Maker {
     fn start() -> io::Result<Self> {
-        let shared = Box::<Shared>::default();
+        let parent = rustix::process::getpid().as_raw_nonzero().get();
+        let shared = Box::new(Shared { parent, ..Shared::default() });
         let mut stack = Stack::new(STACK_BYTES)?;
         let mut descriptor: RawFd = -1;
         // SAFETY: the stack and what is shared live until the process is dead (`Drop`). It
@@ -157,7 +160,7 @@ impl Drop for Maker {
 extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the argument is in a box that outlives this process.
     let shared = unsafe { &*shared.cast::<Shared>() };
-    end_with_parent();
+    end_with(shared.parent);
     match network::make(libc::CLONE_NEWUSER) {
         Ok(network) => {
             let arguments = [raw::signed(network), 0, 0, 0, 0, 0];
@@ -166,8 +169,8 @@ extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
         }
         Err(errno) => shared.errno.store(errno.raw_os_error(), Ordering::Relaxed),
     }
-    // New rights may have undone it (`prctl(2)`).
-    end_with_parent();
+    // New rights have undone it (`prctl(2)`).
+    end_with(shared.parent);
     shared.made.say();
     shared.wanted.wait();
     if let Err(error) = fork(shared) {
@@ -177,11 +180,18 @@ extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
     sys::exit_now(0)
 }
 
-fn end_with_parent() {
+/// Has this process end with its parent, which may have ended already.
+fn end_with(parent: libc::pid_t) {
     let signal = raw::signed(libc::SIGKILL);
     let arguments = [raw::signed(libc::PR_SET_PDEATHSIG), signal, 0, 0, 0, 0];
-    // SAFETY: takes numbers.
-    unsafe { raw::syscall(libc::SYS_prctl, arguments) };
+    // SAFETY: both take numbers.
+    let present = unsafe {
+        raw::syscall(libc::SYS_prctl, arguments);
+        raw::syscall(libc::SYS_getppid, [0; 6])
+    };
+    if present != i64::from(parent) {
+        sys::exit_now(0);
+    }
 }
 
 fn fork(shared: &Shared) -> io::Result<()> {
@@ -233,6 +243,33 @@ mod tests {
             skipped("namespaces of users cannot be made here");
             return;
         }
+        assert_eq!(ended, Ended::Exited(0));
+    }
+
+    #[test]
+    fn what_was_begun_ends_with_who_began_it() {
+        let ended = in_child(|| {
+            // What is orphaned is left to this process.
+            sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).unwrap();
+            for round in 0..200 {
+                // SAFETY: the process that `in_child` makes has a single thread.
+                let (pid, starter) = match unsafe { sys::clone_process(0, None) }.unwrap() {
+                    Side::Parent(pid, starter) => (pid, starter),
+                    Side::Child => {
+                        let _prepared = prepare();
+                        std::thread::sleep(DEADLINE);
+                        sys::exit_now(0)
+                    }
+                };
+                std::thread::sleep(Duration::from_micros(round * 10));
+                rustix::process::pidfd_send_signal(&starter, rustix::process::Signal::KILL)
+                    .unwrap();
+                assert_eq!(wait_for(pid), Ended::Killed(libc::SIGKILL));
+            }
+            // Waits for every one of them.
+            while !matches!(sys::reap(true), Ok(sys::Waited::NoChildren)) {}
+            0
+        });
         assert_eq!(ended, Ended::Exited(0));
     }
 
