@@ -214,6 +214,11 @@ impl Proposal<'_> {
             (_, None) if !is_new || source != path => return Err(lacks("there is no such file")),
             _ => {}
         }
+        if let (Some(told), Some(from)) = (file.and_then(|file| file.old_mode), from)
+            && (told & LINK == LINK) != (mode_of(from) & LINK == LINK)
+        {
+            return Err(lacks("it is about a link where a file is, or the other way round"));
+        }
         let change = if proposed.operation == Operation::Delete {
             let old = here.as_ref().map(|base| base.node.clone()).ok_or_else(|| lacks("gone"))?;
             if let Some(file) = file
@@ -369,13 +374,21 @@ fn check_announced(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'s
     if fits { Ok(()) } else { Err("does another operation") }
 }
 
-/// The mode afterwards: the patch's own, else the one before.
-fn mode(file: Option<&FilePatch<'_>>, base: Option<&Base>) -> u32 {
-    let before = base.map(|base| match base.node {
+/// The mode of what the project has; [`LINK`] for a link.
+const fn mode_of(base: &Base) -> u32 {
+    match base.node {
         Node::File { mode, .. } => mode,
         Node::Symlink { .. } | Node::Directory { .. } => LINK,
-    });
-    match (file.and_then(|file| file.new_mode), before) {
+    }
+}
+
+/// The mode afterwards: the one before, unless the patch changes it.
+fn mode(file: Option<&FilePatch<'_>>, base: Option<&Base>) -> u32 {
+    let before = base.map(mode_of);
+    // A patch that changes content alone tells the mode that git has written down, which may not be
+    // the file's.
+    let changed = file.filter(|file| before.is_none() || file.old_mode != file.new_mode);
+    match (changed.and_then(|file| file.new_mode), before) {
         (Some(new), _) if new & LINK == LINK => LINK,
         // Git knows only whether a file can be executed; the rest is as it was.
         (Some(new), Some(before)) if before & LINK != LINK && new & 0o111 != 0 => {

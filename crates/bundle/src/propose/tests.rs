@@ -200,6 +200,37 @@ fn what_does_not_fit_is_refused_whole() {
 }
 
 #[test]
+fn a_mode_changes_only_where_the_patch_says_so() {
+    let mode = |header: &str, base: u32| {
+        let host = fixture();
+        std::fs::set_permissions(host.root.join("run.sh"), PermissionsExt::from_mode(base))
+            .unwrap();
+        let diff = format!(
+            "diff --git a/run.sh b/run.sh\n{header}--- a/run.sh\n+++ b/run.sh\n\
+             @@ -1 +1 @@\n-#!/bin/sh\n+#!/bin/bash\n"
+        );
+        let changes = host.propose("HEAD", &json!([patch("run.sh", "modify", &diff)]));
+        match changes.unwrap().entries[0].change.new_node() {
+            Some(Node::File { mode, .. }) => *mode,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(mode("index 0123456..789abcd 100644\n", 0o755), 0o755);
+    assert_eq!(mode("index 0123456..789abcd 100755\n", 0o640), 0o640);
+    assert_eq!(mode("old mode 100644\nnew mode 100755\nindex 0123456..789abcd\n", 0o640), 0o750);
+    assert_eq!(mode("old mode 100755\nnew mode 100644\nindex 0123456..789abcd\n", 0o755), 0o644);
+}
+
+#[test]
+fn a_file_is_not_taken_for_a_link() {
+    let host = fixture();
+    let diff = "diff --git a/run.sh b/run.sh\nindex 0123456..789abcd 120000\n--- a/run.sh\n\
+                +++ b/run.sh\n@@ -1 +1 @@\n-#!/bin/sh\n+src\n\\ No newline at end of file\n";
+    let error = host.refused(&json!([patch("run.sh", "modify", diff)]));
+    assert!(matches!(error, Error::DoesNotFit { .. }), "{error}");
+}
+
+#[test]
 fn a_link_of_the_host_is_not_followed() {
     let host = fixture();
     let outside = tempfile::tempdir().unwrap();
