@@ -60,18 +60,20 @@ pub(super) async fn prepared(
 
 /// Refuses what cannot be executed yet.
 pub(super) fn executable(graph: &Graph) -> Result<(), Problem> {
-    for task in graph.tasks() {
-        if task.cache.is_some() && !task.is_skipped {
-            let message =
-                format!("{}the `cache` of task \"{}\" cannot be had yet", at(task), task.id);
-            return Err(Problem::new(Code::Unsupported, message));
-        }
-        if matches!(task.work, Work::Sandbox(_)) && !task.is_skipped {
-            let message = format!("{}<Sandbox> \"{}\" cannot be executed yet", at(task), task.id);
-            return Err(Problem::new(Code::Unsupported, message));
-        }
-    }
-    Ok(())
+    let refused = graph.tasks().into_iter().filter(|task| !task.is_skipped).find_map(inexecutable);
+    refused.map_or(Ok(()), |message| Err(Problem::new(Code::Unsupported, message)))
+}
+
+/// Why a task cannot be executed yet, where it cannot.
+pub(super) fn inexecutable(task: &Task) -> Option<String> {
+    let what = if matches!(task.work, Work::Sandbox(_)) {
+        format!("<Sandbox> \"{}\" cannot be executed yet", task.id)
+    } else if task.cache.is_some() {
+        format!("the `cache` of task \"{}\" cannot be had yet", task.id)
+    } else {
+        return None;
+    };
+    Some(at(task) + &what)
 }
 
 /// The place of a task, to begin a message with.

@@ -12,7 +12,7 @@ fn flow(body: &str) -> String {
          import {{ createSmithers }} from \"smithers-orchestrator\";\n\
          const any = {{}};\n\
          const {{ Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Approval, Timer, \
-            WaitForEvent, Signal, smithers, outputs }} = createSmithers({{ a: any, b: {{}}, output: {{}} }});\n\
+            WaitForEvent, Signal, Sandbox, smithers, outputs }} = createSmithers({{ a: any, b: {{}}, output: {{}} }});\n\
          export default smithers((ctx) => (<Workflow name=\"w\">{body}</Workflow>));\n"
     )
 }
@@ -112,6 +112,24 @@ async fn failures_are_tried_again_or_end_the_run() {
         world.told(&run).await,
         [json!(["may", 0, "failed", 1, 1]), json!(["bad", 0, "failed", 1, 1])]
     );
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_yet_fails_also_when_it_is_rendered_later() {
+    let world = World::new().await;
+    for (later, code) in [
+        ("<Task id=\"later\" output=\"output\" cache>{{ a: 1 }}</Task>", "UNSUPPORTED"),
+        ("<Sandbox id=\"later\" output=\"output\" workflow={null} />", "SANDBOX_EXECUTION_FAILED"),
+    ] {
+        let body = format!(
+            "<Task id=\"first\" output={{outputs.a}}>{{{{ n: 1 }}}}</Task>\
+             {{ctx.latest(outputs.a, \"first\") ? {later} : null}}"
+        );
+        let run = world.run(&flow(&body), json!({})).await;
+        assert_eq!(run.status, RunStatus::Failed, "{run:?}");
+        let error = run.error.clone().unwrap();
+        assert_eq!((&error["task"], &error["code"]), (&json!("later"), &json!(code)), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::subflow::Child;
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::lock;
-use crate::engine::prepare::at;
+use crate::engine::prepare::{at, inexecutable};
 use crate::engine::tables::{self, TaskRow};
 use crate::graph::{Task, Timer, Work};
 use crate::schedule::Key;
@@ -62,16 +62,20 @@ impl Drive {
             "nodeId": key.node, "iteration": key.iteration, "attempt": attempts,
             "label": task.name(), "status": status,
         }));
+        // A later rendering may have what was not there when the run began.
+        if let Some(message) = inexecutable(task) {
+            let is_sandbox = matches!(task.work, Work::Sandbox(_));
+            let code = if is_sandbox { "SANDBOX_EXECUTION_FAILED" } else { "UNSUPPORTED" };
+            self.fail(key, task, Trouble::new(code, message));
+            return true;
+        }
         match &task.work {
             Work::Static(value) => {
                 self.finish(key, task, value.clone());
                 return true;
             }
-            Work::Sandbox(_) => {
-                let message = format!("{}<Sandbox> cannot be executed yet", at(task));
-                self.fail(key, task, Trouble::new("SANDBOX_EXECUTION_FAILED", message));
-                return true;
-            }
+            // Refused above.
+            Work::Sandbox(_) => return true,
             Work::Compute { .. } | Work::Agent { .. } | Work::Subflow { .. } => {
                 self.keep(key);
                 self.to_begin.push((key.clone(), task.clone()));
