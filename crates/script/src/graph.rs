@@ -44,8 +44,8 @@ pub fn resolve(
     }
 }
 
-/// A relative path below a folder, without `.` and `..`; `None` when it leaves the payload.
-fn joined(folder: &str, relative: &str) -> Option<String> {
+/// A relative path below a folder, without `.` and `..`; `None` when it leaves the top.
+pub fn joined(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(relative.split('/')) {
         match part {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use stockade_script::joined;
+
 use super::error::Error;
 use super::manifest::{Manifest, Meant};
 use super::tree::{Found, Tree};
@@ -193,21 +195,6 @@ fn parent(path: &str) -> &str {
 
 fn last(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, last)| last)
-}
-
-/// A relative path below a directory, without `.` and `..`; `None` when it leaves the top.
-fn joined(directory: &str, relative: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in directory.split('/').chain(relative.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
 }
 
 #[cfg(test)]

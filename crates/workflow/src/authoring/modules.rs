@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stockade_script::SourceFile;
+use stockade_script::{SourceFile, joined};
 use stockade_snippet::library::Packages;
 
 /// The largest file that is read.
@@ -178,19 +178,6 @@ impl Modules for Disk {
         self.read.links.push((importer.to_owned(), specifier.to_owned(), found.clone()));
         Ok(file)
     }
-}
-
-/// A relative path below a folder, without `.` and `..`; `None` when it leads out.
-fn joined(folder: &str, specifier: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in folder.split('/').chain(specifier.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()?),
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
 }
 
 fn relative(root: &Path, path: &Path) -> Option<String> {
