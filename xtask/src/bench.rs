@@ -2,10 +2,7 @@
 //! contenders take turns in one run, so that whatever else the machine does hits them alike.
 
 mod contenders;
-pub(crate) mod durable;
-pub(crate) mod runtime;
-pub(crate) mod service;
-pub(crate) mod snippet;
+pub(crate) mod programs;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

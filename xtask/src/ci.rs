@@ -57,15 +57,15 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
         });
     }
     report.step("crash durable", || {
-        let clean = crash::durable::run(workspace, &CrashOptions::default())?;
+        let clean = crash::programs::durable(workspace, &CrashOptions::default())?;
         Ok(Outcome::of(clean, "see `FAULT` above"))
     });
     report.step("crash service", || {
-        let clean = crash::service::run(workspace, &CrashOptions::default())?;
+        let clean = crash::programs::service(workspace, &CrashOptions::default())?;
         Ok(Outcome::of(clean, "see `FAULT` above"))
     });
     report.step("crash workflow", || {
-        let clean = crash::workflow::run(workspace, &CrashOptions::default())?;
+        let clean = crash::programs::workflow(workspace, &CrashOptions::default())?;
         Ok(Outcome::of(clean, "see `FAULT` above"))
     });
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));

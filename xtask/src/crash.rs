@@ -2,9 +2,7 @@
 //! and looks at what is left. The work is done by `tests/crash`, a program of its own; this builds
 //! it.
 
-pub(crate) mod durable;
-pub(crate) mod service;
-pub(crate) mod workflow;
+pub(crate) mod programs;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,22 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 use crate::arguments::CrashOptions;
-use crate::workspace::Workspace;
+use crate::workspace::{Built, Profile, Workspace};
 
 /// Runs it; true when nothing was lost, done twice or left behind.
 pub(crate) fn run(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
-    let package = ["build", "--quiet", "--package", "stockade-cli"];
-    let built = workspace.cargo().args(package).args(["--bins", "--example", "crash"]).status()?;
-    ensure!(built.success(), "stockade does not build");
-    let built = workspace.target_directory()?.join("debug");
+    let built = workspace.build("stockade-cli", "crash", Profile::Debug)?;
     let seed = seed(options)?;
-    let place = options.user.map(|_| Place::with_programs_of(&built)).transpose()?;
-    let (crash, stockade) = match &place {
+    let place = options.user.map(|_| Place::with(&built)).transpose()?;
+    let (crash, stockade) = match place.as_ref() {
         Some(Place(place)) => (place.join("crash"), place.join("stockade")),
-        None => (built.join("examples/crash"), built.join("stockade")),
+        None => (built.program, built.stockade),
     };
     let mut command = Command::new(crash);
     command.arg("run").arg(stockade).args([options.kills.to_string(), seed.to_string()]);
@@ -43,15 +38,15 @@ pub(crate) fn run(workspace: &Workspace, options: &CrashOptions) -> anyhow::Resu
 struct Place(PathBuf);
 
 impl Place {
-    fn with_programs_of(built: &Path) -> anyhow::Result<Self> {
+    fn with(built: &Built) -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("stockade-programs-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
         let place = Self(path);
         let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
         open(&place.0).context("open the programs' directory to all")?;
-        for (program, name) in [("examples/crash", "crash"), ("stockade", "stockade")] {
-            let (from, to) = (built.join(program), place.0.join(name));
-            fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
+        for (from, name) in [(&built.program, "crash"), (&built.stockade, "stockade")] {
+            let to = place.0.join(name);
+            fs::copy(from, &to).with_context(|| format!("copy {}", from.display()))?;
             open(&to).context("open a program to all")?;
         }
         Ok(place)

@@ -1,0 +1,52 @@
+//! The benchmarks whose measuring is done by a program of its own, below `benches`: each is built
+//! and started here.
+
+use std::process::Command;
+
+use crate::arguments::BenchOptions;
+use crate::workspace::{Profile, Workspace};
+
+/// `cargo xtask bench durable`: what a durable step costs, over the engine alone. False when a
+/// contender failed.
+pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    let built = workspace.build("stockade-durable", "bench-durable", Profile::Release)?;
+    let mut command = Command::new(built.program);
+    command.arg(options.rounds.to_string());
+    measured(command, options)
+}
+
+/// `cargo xtask bench runtime`: what a held sandbox costs. False when a contender failed.
+pub(crate) fn runtime(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    let mut command = of_stockade(workspace, "bench-runtime", options)?;
+    command.arg(&options.docker_image);
+    measured(command, options)
+}
+
+/// `cargo xtask bench service`: what an operation of the product costs. False when a contender
+/// failed.
+pub(crate) fn service(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    measured(of_stockade(workspace, "bench-service", options)?, options)
+}
+
+/// `cargo xtask bench snippet`: what a snippet costs. False when a contender failed.
+pub(crate) fn snippet(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    measured(of_stockade(workspace, "bench-snippet", options)?, options)
+}
+
+/// A program that measures `stockade`, so many times.
+fn of_stockade(
+    workspace: &Workspace,
+    example: &str,
+    options: &BenchOptions,
+) -> anyhow::Result<Command> {
+    let built = workspace.build("stockade-cli", example, Profile::Release)?;
+    let mut command = Command::new(built.program);
+    command.arg(built.stockade).arg(options.rounds.to_string());
+    Ok(command)
+}
+
+/// Lets it measure, and write a file where that is asked for.
+fn measured(mut command: Command, options: &BenchOptions) -> anyhow::Result<bool> {
+    command.arg(options.json.clone().unwrap_or_default());
+    Ok(command.status()?.success())
+}

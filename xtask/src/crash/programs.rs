@@ -1,0 +1,53 @@
+//! The harnesses besides that of the runtime: each is a program of its own below `tests`, built and
+//! started here.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use super::seed;
+use crate::arguments::CrashOptions;
+use crate::workspace::{Profile, Workspace};
+
+/// `cargo xtask crash durable`: kills a process that executes workflows at every write and at random
+/// under load. True when no workflow was lost and no recorded step ran again.
+pub(crate) fn durable(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
+    let built = workspace.build("stockade-durable", "crash-durable", Profile::Debug)?;
+    killed(built.program, None, options)
+}
+
+/// `cargo xtask crash service`: kills the local server, the keeper and inits at random while clients
+/// work. True when nothing was lost, done twice or left behind.
+pub(crate) fn service(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
+    of_stockade(workspace, "crash-service", options)
+}
+
+/// `cargo xtask crash workflow`: kills the local server while it does runs of workflows. True when
+/// nothing was lost or done again that was finished.
+pub(crate) fn workflow(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
+    of_stockade(workspace, "crash-workflow", options)
+}
+
+fn of_stockade(
+    workspace: &Workspace,
+    example: &str,
+    options: &CrashOptions,
+) -> anyhow::Result<bool> {
+    let built = workspace.build("stockade-cli", example, Profile::Debug)?;
+    killed(built.program, Some(built.stockade), options)
+}
+
+fn killed(
+    program: PathBuf,
+    stockade: Option<PathBuf>,
+    options: &CrashOptions,
+) -> anyhow::Result<bool> {
+    let status = Command::new(program)
+        .arg("run")
+        .args(stockade)
+        .args([options.kills.to_string(), seed(options)?.to_string()])
+        .status()
+        .context("start the program that kills")?;
+    Ok(status.success())
+}
