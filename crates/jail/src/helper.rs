@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::thread::LinkNameSpaceType;
 
+use crate::beside::Beside;
 use crate::fixtures::{Fixtures, Step};
 use crate::mounts::{self, At as _, Failure};
 use crate::network;
-use crate::sys::Stack;
 use crate::walls::Wall;
 use crate::word::Word;
 
@@ -32,11 +32,7 @@ const NONE: RawFd = -1;
 
 /// The helper. Dropping this waits for its end.
 #[derive(Debug)]
-pub(crate) struct Helper {
-    process: OwnedFd,
-    shared: Box<Shared>,
-    _stack: Stack,
-}
+pub(crate) struct Helper(Beside<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -62,7 +58,7 @@ struct Shared {
 impl Helper {
     /// Starts the helper, which begins with the network where that is still to be made.
     pub(crate) fn start(makes_network: bool) -> io::Result<Self> {
-        let shared = Box::new(Shared {
+        let shared = Shared {
             makes_network,
             fixtures: OnceLock::new(),
             take_ids: AtomicU8::new(0),
@@ -72,42 +68,25 @@ impl Helper {
             network: AtomicI32::new(NONE),
             failed: AtomicU8::new(0),
             errno: AtomicI32::new(0),
-        });
-        let mut stack = Stack::new(STACK_BYTES)?;
-        let mut descriptor: RawFd = -1;
-        // SAFETY: the stack and what is shared live until the helper is dead (`Drop`). The helper
-        // allocates nothing and touches nothing else. The kernel writes the descriptor.
-        let pid = unsafe {
-            libc::clone(
-                run,
-                stack.top(),
-                libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD,
-                (&raw const *shared).cast_mut().cast(),
-                &raw mut descriptor,
-            )
         };
-        if pid == -1 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened this descriptor for us.
-        let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { process, shared, _stack: stack })
+        // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
+        unsafe { Beside::start(shared, STACK_BYTES, run) }.map(Self)
     }
 
     /// Has the helper let go of the host's root, which must have been left for the jail's, and attach
     /// `/proc`. The ids must be mapped; with `take_ids` the helper takes on the inside ids, which are
     /// not its own yet. Gives back the fixtures, to attach the rest of them meanwhile.
     pub(crate) fn furnish(&self, fixtures: Fixtures, take_ids: bool) -> &Fixtures {
-        let fixtures = self.shared.fixtures.get_or_init(|| fixtures);
-        self.shared.take_ids.store(take_ids.into(), Ordering::Relaxed);
-        self.shared.entered.say();
+        let fixtures = self.0.shared().fixtures.get_or_init(|| fixtures);
+        self.0.shared().take_ids.store(take_ids.into(), Ordering::Relaxed);
+        self.0.shared().entered.say();
         fixtures
     }
 
     /// Enters the network, where it is made here, once it is there.
     pub(crate) fn enter_network(&self) -> Result<(), Failure> {
         let words = |text: &'static str| move || text.to_owned();
-        let shared = &self.shared;
+        let shared = self.0.shared();
         if !shared.makes_network {
             return Ok(());
         }
@@ -125,7 +104,7 @@ impl Helper {
 
     /// Waits until all is done. The helper is about to end.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
-        let shared = &self.shared;
+        let shared = self.0.shared();
         shared.over.wait_at_most(DEADLINE).at(Wall::Proc, || "wait for the helper".to_owned())?;
         let failed = shared.failed.load(Ordering::Relaxed);
         match Step::ALL.into_iter().find(|step| *step as u8 == failed) {
@@ -137,23 +116,14 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
-    fn drop(&mut self) {
-        crate::launch::end(&self.process);
-    }
-}
-
 /// The helper's own code.
-extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the argument is in a box that outlives this process.
-    let shared = unsafe { &*shared.cast::<Shared>() };
+fn run(shared: &Shared) {
     if let Err((step, errno)) = work(shared) {
         shared.errno.store(errno.raw_os_error(), Ordering::Relaxed);
         shared.failed.store(step as u8, Ordering::Relaxed);
     }
     shared.over.say();
     shared.networked.say();
-    crate::sys::exit_now(0)
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {

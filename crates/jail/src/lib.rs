@@ -15,6 +15,7 @@
 
 mod areas;
 mod argv;
+mod beside;
 pub mod capabilities;
 pub mod cgroup;
 mod channel;

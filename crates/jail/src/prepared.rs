@@ -7,12 +7,13 @@
 //! ends.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::Duration;
 
-use crate::sys::{self, Side, Stack};
+use crate::beside::Beside;
+use crate::sys::{self, Side};
 use crate::word::Word;
 use crate::{network, raw};
 
@@ -53,11 +54,7 @@ pub(crate) fn take() -> Option<Maker> {
 
 /// The process that makes the namespaces. Dropping this ends it.
 #[derive(Debug)]
-pub(crate) struct Maker {
-    process: OwnedFd,
-    shared: Box<Shared>,
-    _stack: Stack,
-}
+pub(crate) struct Maker(Beside<Shared>);
 
 /// The first process of a jail, seen from its parent.
 pub(crate) type Forked = (libc::pid_t, OwnedFd);
@@ -85,26 +82,9 @@ struct Shared {
 impl Maker {
     fn start() -> io::Result<Self> {
         let parent = rustix::process::getpid().as_raw_nonzero().get();
-        let shared = Box::new(Shared { parent, ..Shared::default() });
-        let mut stack = Stack::new(STACK_BYTES)?;
-        let mut descriptor: RawFd = -1;
-        // SAFETY: the stack and what is shared live until the process is dead (`Drop`). It
-        // allocates nothing and touches nothing else. The kernel writes the descriptor.
-        let pid = unsafe {
-            libc::clone(
-                run,
-                stack.top(),
-                libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD,
-                (&raw const *shared).cast_mut().cast(),
-                &raw mut descriptor,
-            )
-        };
-        if pid == -1 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened this descriptor for us.
-        let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { process, shared, _stack: stack })
+        let shared = Shared { parent, ..Shared::default() };
+        // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
+        unsafe { Beside::start(shared, STACK_BYTES, run) }.map(Self)
     }
 
     /// Forks a child of this process into what was made and into all other namespaces of a jail. It
@@ -121,7 +101,7 @@ impl Maker {
         group: Option<BorrowedFd<'_>>,
         mut child: &mut dyn FnMut(),
     ) -> io::Result<Forked> {
-        let shared = &self.shared;
+        let shared = self.0.shared();
         shared.made.wait_at_most(DEADLINE)?;
         self.check()?;
         let group = group.map_or(0, |group| group.as_raw_fd() + 1);
@@ -130,7 +110,7 @@ impl Maker {
         shared.wanted.say();
         if shared.forked.wait_at_most(DEADLINE).is_err() {
             // Then it forks nothing any more.
-            crate::launch::end(&self.process);
+            self.0.end();
         }
         self.check()?;
         let pid = shared.pid.load(Ordering::Relaxed);
@@ -143,23 +123,15 @@ impl Maker {
     }
 
     fn check(&self) -> io::Result<()> {
-        match self.shared.errno.load(Ordering::Relaxed) {
+        match self.0.shared().errno.load(Ordering::Relaxed) {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 }
 
-impl Drop for Maker {
-    fn drop(&mut self) {
-        crate::launch::end(&self.process);
-    }
-}
-
 /// The process's own code.
-extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the argument is in a box that outlives this process.
-    let shared = unsafe { &*shared.cast::<Shared>() };
+fn run(shared: &Shared) {
     end_with(shared.parent);
     match network::make(libc::CLONE_NEWUSER) {
         Ok(network) => {
@@ -177,7 +149,6 @@ extern "C" fn run(shared: *mut libc::c_void) -> libc::c_int {
         shared.errno.store(error.raw_os_error().unwrap_or(libc::EIO), Ordering::Relaxed);
     }
     shared.forked.say();
-    sys::exit_now(0)
 }
 
 /// Has this process end with its parent, which may have ended already.

@@ -1,0 +1,77 @@
+//! A process that shares the memory and the descriptors of this one and runs at the same time: for
+//! slow system calls that need not be waited for one after the other.
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+
+use crate::sys::{self, Stack};
+
+/// The process, and what it shares with this one. Dropping it ends it and waits for that.
+#[derive(Debug)]
+pub(crate) struct Beside<S> {
+    process: OwnedFd,
+    task: Box<Task<S>>,
+    _stack: Stack,
+}
+
+#[derive(Debug)]
+struct Task<S> {
+    work: fn(&S),
+    shared: S,
+}
+
+impl<S: Sync> Beside<S> {
+    /// Starts a process that does `work`, and then ends.
+    ///
+    /// # Errors
+    /// What mmap(2) or clone(2) said.
+    ///
+    /// # Safety
+    /// `work` may allocate nothing and touch nothing but what is shared, and all that it calls must
+    /// be bare, for not even `errno` is its own. The stack must be enough for it.
+    pub(crate) unsafe fn start(shared: S, stack_bytes: usize, work: fn(&S)) -> io::Result<Self> {
+        let task = Box::new(Task { work, shared });
+        let mut stack = Stack::new(stack_bytes)?;
+        let mut descriptor: RawFd = -1;
+        // SAFETY: the stack and the task live until the process is dead (`Drop`), and what it does
+        // is the caller's to answer for. The kernel writes the descriptor.
+        let pid = unsafe {
+            libc::clone(
+                enter::<S>,
+                stack.top(),
+                libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | libc::SIGCHLD,
+                (&raw const *task).cast_mut().cast(),
+                &raw mut descriptor,
+            )
+        };
+        if pid == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened this descriptor for us.
+        let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(Self { process, task, _stack: stack })
+    }
+
+    /// What both processes use.
+    pub(crate) fn shared(&self) -> &S {
+        &self.task.shared
+    }
+
+    /// Ends the process before its work is done.
+    pub(crate) fn end(&self) {
+        crate::launch::end(&self.process);
+    }
+}
+
+impl<S> Drop for Beside<S> {
+    fn drop(&mut self) {
+        crate::launch::end(&self.process);
+    }
+}
+
+extern "C" fn enter<S>(task: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the argument is in a box that outlives this process.
+    let task = unsafe { &*task.cast::<Task<S>>() };
+    (task.work)(&task.shared);
+    sys::exit_now(0)
+}
