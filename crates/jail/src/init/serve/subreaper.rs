@@ -305,7 +305,7 @@ fn stay(slot: &Slot, command: i32) {
                 let _ = raw::kill(-command, libc::SIGKILL);
             }
             // There are children: when none was found, numbers have started anew.
-            if !kill_children(end.unwrap_or_else(|| newest_process(slot)), |_| false) {
+            if !kill_children(end.unwrap_or_else(newest_process), |_| false) {
                 end = Some(END);
             }
             raw::wait_for_signal(signals, Some(ROUND_MILLISECONDS));
@@ -316,11 +316,22 @@ fn stay(slot: &Slot, command: i32) {
 }
 
 /// The number of a process that is made now: all others are likely to have lower ones.
-fn newest_process(slot: &Slot) -> i32 {
-    extern "C" fn leave(_: *mut libc::c_void) -> libc::c_int {
-        sys::exit_now(0)
+///
+/// It has memory of its own and is not waited for: with everything else it may be stopped before it
+/// has ended by itself.
+fn newest_process() -> i32 {
+    let arguments = [signed(libc::SIGCHLD), 0, 0, 0, 0, 0];
+    // SAFETY: makes a copy of this process, which ends at once.
+    match unsafe { raw::syscall(libc::SYS_clone, arguments) } {
+        0 => sys::exit_now(0),
+        pid => match i32::try_from(pid) {
+            Ok(pid) if pid > 0 => {
+                let _ = raw::kill(pid, libc::SIGKILL);
+                pid
+            }
+            _ => END,
+        },
     }
-    clone_below(slot, leave).unwrap_or(END)
 }
 
 /// Kills every child of the calling process below this number, but those that are spared; false
@@ -339,9 +350,7 @@ fn kill_children(end: i32, spared: impl Fn(i32) -> bool) -> bool {
 
 /// Kills every child of init that is no subreaper; false when there was none.
 pub(super) fn kill_orphans(is_subreaper: impl Fn(i32) -> bool) -> bool {
-    // SAFETY: init has a single thread, and the child ends at once.
-    let newest = unsafe { sys::spawn_sharing_memory(&|| sys::exit_now(0)) };
-    kill_children(newest.unwrap_or(END), is_subreaper)
+    kill_children(newest_process(), is_subreaper)
 }
 
 /// Wakes a subreaper, which may have been stopped from inside.
