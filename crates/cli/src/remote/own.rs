@@ -33,7 +33,7 @@ impl Own {
         })?;
         let store = server::store(data).await?;
         let service = server::launch(data, &settings, Arc::clone(&store)).await?;
-        let workflows = server::launch_workflows(store).await?;
+        let workflows = server::launch_workflows(store, &service).await?;
         Ok(Self { service, workflows, _lock: lock })
     }
 

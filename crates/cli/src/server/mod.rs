@@ -88,7 +88,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
     let store = store(&data).await?;
     let service = launch(&data, &settings, Arc::clone(&store)).await?;
-    let workflows = launch_workflows(store).await?;
+    let workflows = launch_workflows(store, &service).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
@@ -123,10 +123,14 @@ pub(crate) async fn store(data: &std::path::Path) -> Result<Arc<dyn Store>, Prob
 }
 
 /// What does runs of workflows.
-pub(crate) async fn launch_workflows(store: Arc<dyn Store>) -> Result<Workflows, Problem> {
+pub(crate) async fn launch_workflows(
+    store: Arc<dyn Store>,
+    service: &Service,
+) -> Result<Workflows, Problem> {
     let options = engine::Options {
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
         program: vec![OURSELVES.into(), REALM.into()],
+        sandboxes: Some(Arc::new(service.clone())),
     };
     Workflows::launch(store, options).await
 }

@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stockade_api::Sandboxes;
 use stockade_core::Problem;
 use stockade_durable::{Engine, Store};
 
@@ -40,6 +41,9 @@ pub struct Options {
     pub executor_id: String,
     /// A command and its first arguments that run [`crate::authoring::process`].
     pub program: Vec<OsString>,
+    /// Where commands, agents and the children of a `<Sandbox>` are executed, in the name of their
+    /// run's owner. Without it they are refused.
+    pub sandboxes: Option<Arc<dyn Sandboxes>>,
 }
 
 /// Does runs: [`stockade_api::Workflows`]. Its clones are the same engine.

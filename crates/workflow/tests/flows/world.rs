@@ -116,6 +116,10 @@ async fn launch(place: &Path) -> Workflows {
     let path = place.join("test.db");
     let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(store).await.unwrap());
-    let options = Options { executor_id: "test".to_owned(), program: vec![program().into()] };
+    let options = Options {
+        executor_id: "test".to_owned(),
+        program: vec![program().into()],
+        sandboxes: None,
+    };
     Workflows::launch(store, options).await.unwrap()
 }
