@@ -2,9 +2,10 @@
 //! transaction, commits once, and only then answers: many workflows share one sync of the disk.
 
 use std::fs::File;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -15,6 +16,10 @@ use crate::{Channel, Error, Pending, Result, Wakes};
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 1024;
+
+/// How long it looks for the next command before it sleeps. Whoever was just answered often has
+/// one, and waking a thread takes as long.
+const LINGER: Duration = Duration::from_micros(50);
 
 /// The way to the thread.
 #[derive(Debug)]
@@ -119,7 +124,7 @@ where
 }
 
 fn write(connection: &Connection, commands: &Receiver<Box<dyn Command>>, wakes: &Wakes) {
-    while let Ok(first) = commands.recv() {
+    while let Some(first) = next(commands) {
         let mut batch = vec![first];
         batch.extend(commands.try_iter().take(MAX_BATCH - 1));
         if transact(connection, &mut batch).is_ok() || batch.len() == 1 {
@@ -129,6 +134,19 @@ fn write(connection: &Connection, commands: &Receiver<Box<dyn Command>>, wakes: 
             for command in batch {
                 finish(connection, vec![command], wakes, false);
             }
+        }
+    }
+}
+
+/// The next command; `None` once there can be none.
+fn next(commands: &Receiver<Box<dyn Command>>) -> Option<Box<dyn Command>> {
+    let until = Instant::now() + LINGER;
+    loop {
+        match commands.try_recv() {
+            Ok(command) => return Some(command),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) if Instant::now() < until => std::thread::yield_now(),
+            Err(TryRecvError::Empty) => return commands.recv().ok(),
         }
     }
 }
