@@ -68,6 +68,8 @@ const IDLE: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// How long until it is tried again to remove what could not be.
 const SWEEP_AGAIN: Duration = Duration::from_secs(60);
+/// How long trash is gathered before it is removed.
+const GATHERING: Duration = Duration::from_millis(100);
 /// How long the pool's jails may take to end, when the keeper does.
 const LEAVING: Duration = Duration::from_secs(10);
 /// How long until the pool of a new keeper is filled: somebody has started it to use it.
@@ -145,6 +147,8 @@ struct Keeper {
     draining: bool,
     /// It takes nothing new at all.
     ending: bool,
+    /// Whether trash is removed in a moment.
+    gathers_trash: bool,
     /// Since when nobody needs it.
     idle_since: Option<Moment>,
     /// Held as long as it lives, so that there is no second one.
@@ -176,6 +180,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         buffer: vec![0; connections::OUTPUT_BYTES],
         draining: false,
         ending: false,
+        gathers_trash: false,
         idle_since: None,
         _lock: lock,
     };
@@ -459,7 +464,11 @@ impl Keeper {
             Timer::Memory(key) => self.watch_memory(key),
             Timer::Disk(key) => self.measure(key),
             Timer::Groups => self.desk.remove_leftovers(),
-            Timer::Sweep => self.desk.has_trash = true,
+            Timer::Sweep => {
+                self.gathers_trash = false;
+                self.start_sweeping();
+            }
+            Timer::SweepAgain => self.desk.has_trash = true,
             Timer::Pool => self.fill_pool(),
             Timer::Accept => {
                 if let Some(listener) = &mut self.listener {
@@ -481,8 +490,20 @@ impl Keeper {
         }
     }
 
-    /// Has what was thrown away removed.
+    /// Has what was thrown away removed, a moment later: a process is started for it, and more is
+    /// often thrown away soon.
     fn sweep(&mut self) {
+        if !self.desk.has_trash || self.helpers.sweeps() {
+            return;
+        }
+        if self.ending {
+            self.start_sweeping();
+        } else if !std::mem::replace(&mut self.gathers_trash, true) {
+            self.desk.timers.after(GATHERING, Timer::Sweep);
+        }
+    }
+
+    fn start_sweeping(&mut self) {
         if !self.desk.has_trash || self.helpers.sweeps() {
             return;
         }
@@ -529,7 +550,7 @@ impl Keeper {
             Job::Sweep => {
                 if outcome == Outcome::Failed {
                     self.desk.note("something in the trash cannot be removed");
-                    self.desk.timers.after(SWEEP_AGAIN, Timer::Sweep);
+                    self.desk.timers.after(SWEEP_AGAIN, Timer::SweepAgain);
                 }
             }
             Job::Watch(key) => {

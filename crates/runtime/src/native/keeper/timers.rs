@@ -25,8 +25,10 @@ pub(super) enum Timer {
     Disk(Key),
     /// Try to remove control groups that were still in use.
     Groups,
-    /// Try to remove what of the trash could not be removed.
+    /// Remove what was thrown away.
     Sweep,
+    /// Try to remove what of the trash could not be removed.
+    SweepAgain,
     /// Fill the pool.
     Pool,
     /// Take connections again.
