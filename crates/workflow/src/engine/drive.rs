@@ -2,6 +2,7 @@
 //! nothing is left. What is kept decides after a crash what is done again: nothing that is finished.
 
 mod begin;
+mod cached;
 mod subflow;
 mod waits;
 
@@ -17,11 +18,12 @@ use serde_json::{Value, json};
 use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Context, Failure, Statement};
 
+use self::cached::Lookup;
 use self::subflow::Children;
 use super::Inner;
 use super::attempt::Trouble;
 use super::author::{About, Author, Shared, View, lock};
-use super::rows::{self, Kept};
+use super::rows::{self, Kept, Origin};
 use super::tables::{self, TaskRow};
 use crate::graph::{Graph, Task};
 use crate::schedule::{Key, Next, Phase, Turn, plan};
@@ -55,6 +57,7 @@ pub(crate) struct Drive {
     journal: Shared,
     run: String,
     about: About,
+    origin: Origin,
     max_concurrency: Option<u32>,
     tasks: HashMap<Key, TaskRow>,
     phases: HashMap<Key, Phase>,
@@ -78,6 +81,10 @@ pub(crate) struct Drive {
     siblings: Option<Arc<Children>>,
     /// Tasks that are to be begun once it is on disk that they are.
     to_begin: Vec<(Key, Task)>,
+    /// Tasks that are to be begun once it is known whether their answers are there.
+    to_look_up: Vec<(Key, Task)>,
+    /// Whether those of tasks that begin, or have begun, are.
+    lookups: HashMap<Key, Lookup>,
 }
 
 impl Drive {
@@ -91,7 +98,8 @@ impl Drive {
         max_concurrency: Option<u32>,
     ) -> Result<Self, Failure> {
         let run = lock(&journal).run.clone();
-        let Kept { tasks, turns, next_event, status } = rows::kept(inner.store(), &run).await?;
+        let Kept { tasks, turns, next_event, status, origin } =
+            rows::kept(inner.store(), &run).await?;
         let mut drive = Self {
             inner,
             context,
@@ -99,6 +107,7 @@ impl Drive {
             journal,
             run,
             about,
+            origin,
             max_concurrency,
             phases: HashMap::new(),
             tasks,
@@ -113,6 +122,8 @@ impl Drive {
             children: Arc::default(),
             siblings: None,
             to_begin: Vec::new(),
+            to_look_up: Vec::new(),
+            lookups: HashMap::new(),
         };
         drive.recall();
         Ok(drive)
@@ -162,6 +173,9 @@ impl Drive {
             let round = self.round(under_way.is_empty());
             if let Round::Ended(end) = round {
                 return Ok(self.ended(end));
+            }
+            if self.look_up().await? {
+                continue;
             }
             let is_more = matches!(round, Round::Again) || self.is_stale || self.has_new_waits;
             if is_more && self.to_begin.is_empty() && self.gathered.len() < MAX_GATHERED {
@@ -247,7 +261,7 @@ impl Drive {
         }
         let mut moved = !plan.loops.is_empty();
         for (key, task) in &plan.ready {
-            moved |= self.begin(key, task);
+            moved |= self.looks_up(key, task) || self.begin(key, task);
         }
         let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
         if is_stuck

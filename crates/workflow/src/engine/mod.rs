@@ -5,6 +5,7 @@
 
 mod attempt;
 mod author;
+mod cache;
 mod drive;
 mod operations;
 mod output;

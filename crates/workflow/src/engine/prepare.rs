@@ -68,8 +68,6 @@ pub(super) fn executable(graph: &Graph) -> Result<(), Problem> {
 pub(super) fn inexecutable(task: &Task) -> Option<String> {
     let what = if matches!(task.work, Work::Sandbox(_)) {
         format!("<Sandbox> \"{}\" cannot be executed yet", task.id)
-    } else if task.cache.is_some() {
-        format!("the `cache` of task \"{}\" cannot be had yet", task.id)
     } else {
         return None;
     };

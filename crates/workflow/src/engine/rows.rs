@@ -145,6 +145,18 @@ pub(crate) struct Kept {
     pub(crate) turns: HashMap<String, Turn>,
     pub(crate) next_event: i64,
     pub(crate) status: RunStatus,
+    pub(crate) origin: Origin,
+}
+
+/// Where a run is from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origin {
+    /// The file of its workflow.
+    pub(crate) file: String,
+    /// The hash of its program.
+    pub(crate) program: String,
+    /// What its program finds in `process.env`, as JSON.
+    pub(crate) environment: String,
 }
 
 /// What a run left.
@@ -181,11 +193,19 @@ pub(crate) async fn kept(store: &dyn Store, run: &str) -> Result<Kept> {
     let sql = "SELECT coalesce(max(seq), -1) + 1 FROM run_events WHERE run_id = ?1";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let next_event = rows.first().map_or(Ok(0), |row| row.integer(0))?;
-    let sql = "SELECT status FROM runs WHERE id = ?1";
+    let sql = "SELECT status, file, program, environment FROM runs WHERE id = ?1";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
-    let status = rows.first().map(|row| row.text(0)).transpose()?;
-    let status = status.and_then(RunStatus::parse).unwrap_or(RunStatus::Running);
-    Ok(Kept { tasks, turns, next_event, status })
+    let (mut status, mut origin) = (None, Origin::default());
+    if let Some(row) = rows.first() {
+        status = RunStatus::parse(row.text(0)?);
+        origin = Origin {
+            file: row.text(1)?.to_owned(),
+            program: row.text(2)?.to_owned(),
+            environment: row.text(3)?.to_owned(),
+        };
+    }
+    let status = status.unwrap_or(RunStatus::Running);
+    Ok(Kept { tasks, turns, next_event, status, origin })
 }
 
 /// A decision or a signal that nobody has taken.

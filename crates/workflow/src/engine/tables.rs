@@ -16,7 +16,7 @@ pub(crate) const ANSWERS: &str = "workflow answers";
 /// The tables of the service and of workflows, in the one order in which databases get them. One
 /// that was released is never edited.
 pub const MIGRATIONS: &[Migration] =
-    &[stockade_service::MIGRATIONS[0], stockade_service::MIGRATIONS[1], TABLES];
+    &[stockade_service::MIGRATIONS[0], stockade_service::MIGRATIONS[1], TABLES, CACHE];
 // The numbers of both rooms are those of one database: what comes next has the next number.
 const _: () = assert!(stockade_service::MIGRATIONS.len() == 2);
 
@@ -92,6 +92,24 @@ CREATE TABLE run_answers (
     used_by TEXT
 );
 CREATE INDEX run_answers_run_id ON run_answers (run_id, seq);
+",
+};
+
+const CACHE: Migration = Migration {
+    number: 4,
+    name: "what tasks gave, for other runs",
+    sql: "
+CREATE TABLE run_cache (
+    owner_id TEXT NOT NULL,
+    key TEXT NOT NULL,
+    output TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    PRIMARY KEY (owner_id, key)
+) WITHOUT ROWID;
+CREATE INDEX run_cache_expires_at ON run_cache (expires_at) WHERE expires_at IS NOT NULL;
 ",
 };
 

@@ -3,6 +3,7 @@
 //! [`check`](check::check) refuses what can never be executed. Nothing here does anything.
 
 mod build;
+mod cache;
 mod check;
 mod nearest;
 mod props;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use cache::{Cache, Depends, Scope};
 pub use check::check;
 pub use read::{Element, read};
 
@@ -208,6 +210,15 @@ impl Work {
             Self::Sandbox(_) => "sandbox",
         }
     }
+
+    /// The names and tasks of what its function is called with.
+    pub const fn inputs(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Compute { inputs, .. }
+            | Self::Agent { prompt: Prompt::Made { inputs, .. }, .. } => inputs.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// What an agent is asked.
@@ -222,6 +233,16 @@ pub enum Prompt {
         /// The names and tasks of what it is called with.
         inputs: Option<BTreeMap<String, String>>,
     },
+}
+
+impl Prompt {
+    /// The prompt, where it is known already.
+    pub const fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text.as_str()),
+            Self::Made { .. } => None,
+        }
+    }
 }
 
 /// What somebody is asked to decide.
@@ -335,15 +356,6 @@ impl Retry {
         };
         Some(self.first.saturating_mul(factor).min(self.longest))
     }
-}
-
-/// What is kept of a task for other runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cache {
-    /// What the result depends on besides the code.
-    pub key: Value,
-    /// How long it is good for.
-    pub lifetime: Option<Duration>,
 }
 
 impl Graph {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::cache::cache;
 use super::props::{Props, number_of, tagged};
 use super::{
-    Approval, Cache, Event, Fault, Function, Graph, Group, Growth, Loop, Node, OnDeny, OnTimeout,
-    Order, Place, Prompt, Retry, Task, Timer, Work, nearest,
+    Approval, Event, Fault, Function, Graph, Group, Growth, Loop, Node, OnDeny, OnTimeout, Order,
+    Place, Prompt, Retry, Task, Timer, Work, nearest,
 };
 
 /// An element as a realm renders it.
@@ -54,7 +55,7 @@ const MAX_ITERATIONS: u32 = 5;
 /// # Errors
 /// Everything that is wrong with it.
 pub fn read(root: Element, schemas: &[Value]) -> Result<Graph, Vec<Fault>> {
-    let mut reader = Reader { schemas, faults: Vec::new() };
+    let mut reader = Reader { schemas, is_cached: false, faults: Vec::new() };
     let Element { kind, place, props, children } = root;
     if kind != "workflow" {
         let message = format!("the outermost element must be <Workflow>, not <{}>", written(&kind));
@@ -62,7 +63,7 @@ pub fn read(root: Element, schemas: &[Value]) -> Result<Graph, Vec<Fault>> {
     }
     let mut props = Props::new("Workflow", props, place.as_ref(), schemas);
     let name = props.required_text("name");
-    props.flag("cache");
+    reader.is_cached = props.flag("cache").unwrap_or_default();
     props.finish(&mut reader.faults);
     let body = reader.nodes(children);
     if reader.faults.is_empty() { Ok(Graph { name, body }) } else { Err(reader.faults) }
@@ -75,6 +76,8 @@ fn written(kind: &str) -> &str {
 
 struct Reader<'a> {
     schemas: &'a [Value],
+    /// Whether tasks are kept for other runs that do not say.
+    is_cached: bool,
     faults: Vec<Fault>,
 }
 
@@ -121,7 +124,7 @@ impl Reader<'_> {
                 if !children.is_empty() {
                     props.fault("cannot hold other elements");
                 }
-                let mut task = task(&kind, is_skipped, &mut props);
+                let mut task = task(&kind, is_skipped, self.is_cached, &mut props);
                 task.place.clone_from(&place);
                 Some(Node::Task(Box::new(task)))
             }
@@ -166,7 +169,7 @@ fn repeated(props: &mut Props<'_>) -> Loop {
     }
 }
 
-fn task(kind: &str, is_skipped: bool, props: &mut Props<'_>) -> Task {
+fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) -> Task {
     let id = props.required_text("id");
     let mut output = props.output("output", &id);
     let needs = props.names("needs");
@@ -183,7 +186,8 @@ fn task(kind: &str, is_skipped: bool, props: &mut Props<'_>) -> Task {
     let continue_on_fail = props.flag("continueOnFail").unwrap_or_default();
     let meta = props.object("meta").unwrap_or_default();
     let label = props.text("label");
-    let cache = cache(props);
+    // Other elements wait, ask, or change files: only their authors can say that they need not.
+    let cache = cache(props, is_cached && kind == "task" && !is_skipped);
     let work = match kind {
         "task" => work(props, inputs),
         "approval" => approval(props),
@@ -199,6 +203,9 @@ fn task(kind: &str, is_skipped: bool, props: &mut Props<'_>) -> Task {
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
     if produces && output.is_none() && !is_skipped {
         props.fault("needs `output`: what it gives is checked and kept");
+    }
+    if cache.is_some() && !produces {
+        props.fault("has a `cache`, but waits for what can come only once");
     }
     let retry = retry(props, &work, continue_on_fail);
     Task {
@@ -227,22 +234,6 @@ fn inputs(
     let Some(deps) = deps else { return (!needs.is_empty()).then_some(needs) };
     let id = |name: &String| needs.get(name).unwrap_or(name).clone();
     Some(deps.keys().map(|name| (name.clone(), id(name))).collect())
-}
-
-fn cache(props: &mut Props<'_>) -> Option<Cache> {
-    let found = match props.take("cache")? {
-        Value::Bool(false) => return None,
-        Value::Bool(true) => Map::new(),
-        Value::Object(cache) => cache,
-        _ => {
-            props.fault("`cache` must be true, false or an object");
-            return None;
-        }
-    };
-    let milliseconds = found.get("ttlMs").and_then(Value::as_u64);
-    let lifetime = milliseconds.map(Duration::from_millis);
-    let key = |name: &str| found.get(name).cloned().unwrap_or_default();
-    Some(Cache { key: Value::Array(vec![key("key"), key("version"), key("by")]), lifetime })
 }
 
 fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work {

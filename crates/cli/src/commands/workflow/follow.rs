@@ -73,6 +73,7 @@ fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
     match event["type"].as_str().unwrap_or_default() {
         "RunStarted" => say(&format!("run {} of {}", text("runId"), text("name"))),
         "NodeStarted" => say(&format!("→ {} (attempt {attempt})", id())),
+        "NodeFinished" if event["cacheHit"] == true => say(&format!("✓ {} (kept)", id())),
         "NodeFinished" => say(&format!("✓ {}", id())),
         "NodeSkipped" => say(&format!("- {}", id())),
         "NodeFailed" => say(&format!("✗ {} (attempt {attempt}): {}", id(), message())),

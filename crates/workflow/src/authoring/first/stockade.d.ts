@@ -17,8 +17,9 @@ declare module "smithers-orchestrator" {
   interface CachePolicy {
     key?: Json;
     version?: Json;
-    by?: Json;
+    by?: ((ctx: Ctx) => Json) | object | string | number | boolean | null;
     ttlMs?: number;
+    scope?: "run" | "workflow" | "global";
   }
   interface Common {
     id: string;

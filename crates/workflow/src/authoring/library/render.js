@@ -1,7 +1,7 @@
 // From elements to a tree of plain values, which the host reads and checks. Functions stay here and
 // are known to the host by their numbers in the rendering.
 import { Element, Fragment, kindOf } from "stockade:elements";
-import { SmithersError, isWorkflow, tableOf } from "stockade:smithers";
+import { SmithersError, isWorkflow, tableOf, useCtx } from "stockade:smithers";
 
 const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
 
@@ -65,6 +65,16 @@ const plain = (value) => {
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, plain(item)]));
   }
   return value;
+};
+
+// `by` says what a result depends on; it may look for what is not there yet.
+const kept = (cache) => {
+  if (typeof cache?.by !== "function") return cache;
+  try {
+    return { ...cache, by: cache.by(useCtx()) ?? null };
+  } catch (error) {
+    return { ...cache, by: { $: "unknown", message: String(error?.message ?? error) } };
+  }
 };
 
 // Text of what stands between the tags of a prompt.
@@ -144,8 +154,8 @@ export class Rendering {
       node.props = { id: props.id, skipIf: true, children: { $: "value", value: null } };
       return node;
     }
-    const { children, output: target, schema, agent: asked, workflow, provider, deps, ...rest } = props;
-    node.props = plain(rest);
+    const { children, output: target, schema, agent: asked, workflow, provider, deps, cache, ...rest } = props;
+    node.props = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
     if (target !== undefined) node.props.output = output(target);
     if (schema !== undefined) node.props.schema = output(schema);
     if (deps !== undefined) node.props.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));

@@ -16,10 +16,10 @@ use crate::graph::{Task, Timer, Work};
 use crate::schedule::Key;
 
 impl Drive {
-    /// Begins a task; whether it was done at once.
-    pub(super) fn begin(&mut self, key: &Key, task: &Task) -> bool {
+    /// What is kept of a task, from now on.
+    pub(super) fn row(&mut self, key: &Key, task: &Task) -> &mut TaskRow {
         let place = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
-        let row = self.tasks.entry(key.clone()).or_insert_with(|| TaskRow {
+        self.tasks.entry(key.clone()).or_insert_with(|| TaskRow {
             kind: task.work.kind().to_owned(),
             label: task.name().to_owned(),
             status: TaskStatus::Retrying,
@@ -33,7 +33,15 @@ impl Drive {
             wake_at: None,
             started_at: now_ms(),
             finished_at: None,
-        });
+        })
+    }
+
+    /// Begins a task; whether it was done at once.
+    pub(super) fn begin(&mut self, key: &Key, task: &Task) -> bool {
+        if self.take_kept(key, task) {
+            return true;
+        }
+        let row = self.row(key, task);
         // A try that a crash ended is the same try.
         if row.status != TaskStatus::Running {
             row.attempts += 1;
@@ -147,6 +155,7 @@ impl Drive {
 
     /// A task is done, with what it gave or without.
     pub(super) fn done(&mut self, key: &Key, status: TaskStatus, output: Option<Value>) {
+        let is_kept = self.keep_answer(key, output.as_ref());
         let Some(row) = self.tasks.get_mut(key) else { return };
         row.status = status;
         row.output = output;
@@ -161,13 +170,18 @@ impl Drive {
         self.phases.insert(key.clone(), phase_of(status));
         self.keep(key);
         let kind = if status == TaskStatus::Skipped { "NodeSkipped" } else { "NodeFinished" };
-        self.event(json!({
+        let mut event = json!({
             "type": kind, "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
-        }));
+        });
+        if is_kept {
+            event["cacheHit"] = true.into();
+        }
+        self.event(event);
     }
 
     /// A try of a task failed: it is tried again, or has failed for good.
     pub(super) fn fail(&mut self, key: &Key, task: &Task, trouble: Trouble) {
+        self.lookups.remove(key);
         let Some(row) = self.tasks.get_mut(key) else { return };
         let pause = task.retry.pause(row.attempts).filter(|_| trouble.is_retryable);
         row.error = Some(trouble.to_json());

@@ -1,0 +1,239 @@
+//! What tasks gave, kept for other runs of the same owner: under which key, and how it is found
+//! again. A key holds all that the answer depends on; whoever changes any of it has another key.
+
+use serde_json::{Value as Json, json};
+use stockade_durable::{Error, Statement, Store, Value};
+
+use super::author::Journal;
+use crate::graph::{Cache, Depends, Scope, Task, Work};
+
+/// What decides which answers are answers to the same question.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker<'a> {
+    /// The run.
+    pub(crate) run: &'a str,
+    /// The file of its workflow, and the workflow's name.
+    pub(crate) workflow: (&'a str, &'a str),
+    /// The hash of all its code.
+    pub(crate) program: &'a str,
+    /// What its code finds in `process.env`, as JSON.
+    pub(crate) environment: &'a str,
+    /// What it was given, and has done.
+    pub(crate) journal: &'a Journal,
+}
+
+impl Asker<'_> {
+    /// The key of what a task gives; an error is why there is none.
+    pub(crate) fn key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
+        let scope = match cache.scope {
+            Scope::Run => json!(["run", self.run]),
+            Scope::Workflow => json!(["workflow", self.workflow.0, self.workflow.1]),
+            Scope::Global => json!(["global"]),
+        };
+        let schema = task.output.as_ref().and_then(|output| output.schema.as_ref());
+        let question =
+            json!([scope, self.work(task), schema, cache.name, self.inputs(task, &cache.depends)?]);
+        Ok(blake3::hash(question.to_string().as_bytes()).to_hex().to_string())
+    }
+
+    /// What is done. A function of the author's is known by the program and by whose it is.
+    fn work(&self, task: &Task) -> Json {
+        let (kind, program, id) = (task.work.kind(), self.program, task.id.as_str());
+        match &task.work {
+            Work::Static(value) => json!([kind, value]),
+            Work::Compute { .. } => json!([kind, program, id]),
+            Work::Agent { prompt, .. } => json!([kind, program, id, prompt.text()]),
+            Work::Subflow { input, .. } => json!([kind, program, id, input]),
+            Work::Sandbox(said) => {
+                let said: Vec<_> =
+                    said.iter().map(|(name, value)| (name, settled(value))).collect();
+                json!([kind, program, id, said])
+            }
+            // They can have no key.
+            Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),
+        }
+    }
+
+    /// What it is done with.
+    fn inputs(&self, task: &Task, depends: &Depends) -> Result<Json, String> {
+        match depends {
+            _ if matches!(task.work, Work::Static(_)) => Ok(Json::Null),
+            Depends::Unknown(why) => Err(why.clone()),
+            Depends::Only(value) => Ok(json!([value, self.named(&task.work)])),
+            Depends::Everything => {
+                let Journal { input, rows, iterations, .. } = self.journal;
+                let mut rows: Vec<String> = rows.iter().map(Json::to_string).collect();
+                // Tasks that are done at once end in any order.
+                rows.sort_unstable();
+                Ok(json!([input, self.environment, iterations, rows]))
+            }
+        }
+    }
+
+    /// What a function is called with.
+    fn named(&self, work: &Work) -> Json {
+        let names = work.inputs().into_iter().flatten();
+        let last = |node: &str| {
+            let mut rows = self.journal.rows.iter().rev();
+            rows.find(|row| row["node"] == node).map(|row| &row["value"])
+        };
+        names.map(|(name, node)| json!([name, last(node)])).collect()
+    }
+}
+
+/// A value without the numbers of functions, which are others in each rendering.
+fn settled(value: &Json) -> Json {
+    match value {
+        Json::Object(object) if object.get("$").and_then(Json::as_str) == Some("function") => {
+            json!({ "$": "function" })
+        }
+        Json::Object(object) => {
+            object.iter().map(|(name, value)| (name.clone(), settled(value))).collect()
+        }
+        Json::Array(items) => items.iter().map(settled).collect(),
+        other => other.clone(),
+    }
+}
+
+/// An answer that was kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) output: Json,
+    /// The run whose task gave it.
+    pub(crate) run: String,
+    pub(crate) created_at: i64,
+}
+
+/// The answer that the owner of a run has under a key, if it is not too old.
+pub(crate) async fn kept(
+    store: &dyn Store,
+    run: &str,
+    key: &str,
+    cache: &Cache,
+    now: i64,
+) -> Result<Option<Kept>, Error> {
+    let sql = "SELECT output, run_id, created_at FROM run_cache \
+               WHERE owner_id = (SELECT owner_id FROM runs WHERE id = ?1) AND key = ?2 \
+               AND created_at > ?3 AND (expires_at IS NULL OR expires_at > ?4)";
+    let lifetime = cache.lifetime.map(|lifetime| milliseconds(lifetime.as_millis()));
+    let oldest = lifetime.map_or(i64::MIN, |lifetime| now.saturating_sub(lifetime));
+    let parameters = vec![run.into(), key.into(), oldest.into(), now.into()];
+    let rows = store.query(Statement::new(sql, parameters)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Kept {
+        output: serde_json::from_str(row.text(0)?)?,
+        run: row.text(1)?.to_owned(),
+        created_at: row.integer(2)?,
+    }))
+}
+
+/// Keeps an answer for its owner, and forgets those that are too old.
+pub(crate) fn keep(
+    run: &str,
+    node: &str,
+    key: &str,
+    cache: &Cache,
+    now: i64,
+    output: &Json,
+) -> [Statement; 2] {
+    let lifetime = cache.lifetime.map(|lifetime| milliseconds(lifetime.as_millis()));
+    let expires_at = lifetime.map(|lifetime| now.saturating_add(lifetime));
+    let old = "DELETE FROM run_cache WHERE expires_at <= ?1";
+    let new = "INSERT INTO run_cache (owner_id, key, output, run_id, node_id, created_at, \
+               expires_at) SELECT owner_id, ?2, ?3, id, ?4, ?5, ?6 FROM runs WHERE id = ?1 \
+               ON CONFLICT (owner_id, key) DO UPDATE SET output = excluded.output, \
+               run_id = excluded.run_id, node_id = excluded.node_id, \
+               created_at = excluded.created_at, expires_at = excluded.expires_at";
+    let parameters = vec![
+        run.into(),
+        key.into(),
+        Value::Text(output.to_string()),
+        node.into(),
+        now.into(),
+        expires_at.into(),
+    ];
+    [Statement::new(old, vec![now.into()]), Statement::new(new, parameters)]
+}
+
+fn milliseconds(count: u128) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Function;
+
+    fn compute(id: &str) -> Task {
+        Task::compute(id, Function(1)).into_table("r", Some(json!({"type": "object"})))
+    }
+
+    #[test]
+    fn a_key_changes_with_all_that_an_answer_depends_on() {
+        let mut journal = Journal::new("one", json!({"n": 1}));
+        journal.rows.push(json!({"table": "a", "node": "x", "iteration": 0, "value": 1}));
+        journal.rows.push(json!({"table": "a", "node": "y", "iteration": 0, "value": 2}));
+        let asker = Asker {
+            run: "one",
+            workflow: ("/w.tsx", "w"),
+            program: "p",
+            environment: "{}",
+            journal: &journal,
+        };
+        let (task, cache) = (compute("t"), Cache::default());
+        let first = asker.key(&task, &cache).unwrap();
+        // Another number in the rendering, another run, and another order are the same.
+        let same =
+            Task { work: Work::Compute { function: Function(7), inputs: None }, ..task.clone() };
+        assert_eq!(asker.key(&same, &cache).unwrap(), first);
+        let mut turned = Journal::new("two", json!({"n": 1}));
+        turned.rows = journal.rows.iter().rev().cloned().collect();
+        let other = Asker { run: "two", journal: &turned, ..asker.clone() };
+        assert_eq!(other.key(&task, &cache).unwrap(), first);
+
+        let by = |depends| Cache { depends, ..Cache::default() };
+        let named = Cache { name: json!(["k", null]), ..Cache::default() };
+        let scoped = |scope| Cache { scope, ..Cache::default() };
+        let mut more = turned;
+        more.rows.pop();
+        let told = [
+            asker.key(&task, &named),
+            asker.key(&task, &scoped(Scope::Run)),
+            asker.key(&task, &scoped(Scope::Global)),
+            asker.key(&task, &by(Depends::Only(json!(1)))),
+            asker.key(&task, &by(Depends::Only(json!(2)))),
+            asker.key(&compute("u"), &cache),
+            asker.key(&Task { output: None, ..task.clone() }, &cache),
+            Asker { program: "q", ..asker.clone() }.key(&task, &cache),
+            Asker { environment: "{\"A\":\"b\"}", ..asker.clone() }.key(&task, &cache),
+            Asker { workflow: ("/v.tsx", "w"), ..asker.clone() }.key(&task, &cache),
+            Asker { workflow: ("/w.tsx", "v"), ..asker.clone() }.key(&task, &cache),
+            Asker { journal: &more, ..asker.clone() }.key(&task, &cache),
+            Asker { run: "two", ..asker.clone() }.key(&task, &scoped(Scope::Run)),
+        ];
+        let mut keys: Vec<String> = told.into_iter().map(Result::unwrap).collect();
+        keys.push(first);
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 14);
+        let unknown = by(Depends::Unknown("no".to_owned()));
+        assert_eq!(asker.key(&task, &unknown), Err("no".to_owned()));
+    }
+
+    #[test]
+    fn what_is_said_to_matter_alone_matters_with_what_is_named() {
+        let by = Cache { depends: Depends::Only(json!(1)), ..Cache::default() };
+        let inputs = Some([("x".to_owned(), "a".to_owned())].into());
+        let task = Task { work: Work::Compute { function: Function(0), inputs }, ..compute("t") };
+        let key = |node: &str, value: i64| {
+            let mut journal = Journal::new("r", json!(null));
+            journal.rows.push(json!({"table": "t", "node": node, "iteration": 0, "value": value}));
+            let workflow = ("f", "w");
+            let asker =
+                Asker { run: "r", workflow, program: "p", environment: "{}", journal: &journal };
+            asker.key(&task, &by).unwrap()
+        };
+        assert_eq!(key("other", 1), key("other", 2));
+        assert_ne!(key("a", 1), key("a", 2));
+    }
+}
