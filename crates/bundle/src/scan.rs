@@ -14,6 +14,7 @@ use stockade_core::BundleLimits;
 
 use crate::beneath;
 use crate::manifest::Entry;
+use crate::path::RelativePath;
 use crate::project::Project;
 use crate::validate::Exceeded;
 use crate::view::View;
@@ -53,7 +54,20 @@ pub enum Error {
 /// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is no
 /// error but an entry that is refused.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
-    finish(walk::walk(view, project, limits)?, view, project)
+    scan_but(view, project, &[], limits)
+}
+
+/// The same but for what is at and below some paths, which is not looked at.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_but(
+    view: &View,
+    project: &Project,
+    excluded: &[RelativePath],
+    limits: &BundleLimits,
+) -> Result<Changes, Error> {
+    finish(walk::walk(view, project, excluded, limits)?, view, project)
 }
 
 /// Sorts and marks entries whose new contents are in `view`, and pairs renames.

@@ -5,6 +5,7 @@
 //! command left: that is `scan`.
 
 mod copy;
+mod gathered;
 mod record;
 mod spare;
 
@@ -12,6 +13,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
+pub use gathered::{Gathered, Gathering};
 pub use record::{Record, Summary};
 
 use crate::beneath::{self, Dir, Timestamp};
@@ -45,6 +47,7 @@ pub struct View {
 enum Layers {
     Overlay { upper: Dir, work: Dir },
     Copy { copy: Dir },
+    Gathered { upper: Dir, removed: Vec<RelativePath> },
 }
 
 /// Why a view could not be made, found or removed.
@@ -244,31 +247,39 @@ impl View {
     /// The layer that takes what is changed; `None` for a copy.
     pub fn upper(&self) -> Option<&Dir> {
         match &self.layers {
-            Layers::Overlay { upper, .. } => Some(upper),
+            Layers::Overlay { upper, .. } | Layers::Gathered { upper, .. } => Some(upper),
             Layers::Copy { .. } => None,
         }
     }
 
-    /// The overlay's working directory; `None` for a copy.
+    /// The overlay's working directory; `None` for what is not mounted as one.
     pub fn work(&self) -> Option<&Dir> {
         match &self.layers {
             Layers::Overlay { work, .. } => Some(work),
-            Layers::Copy { .. } => None,
+            Layers::Copy { .. } | Layers::Gathered { .. } => None,
         }
     }
 
     /// The copy; `None` for an overlay.
     pub fn copy(&self) -> Option<&Dir> {
         match &self.layers {
-            Layers::Overlay { .. } => None,
+            Layers::Overlay { .. } | Layers::Gathered { .. } => None,
             Layers::Copy { copy } => Some(copy),
+        }
+    }
+
+    /// What was removed and the layer does not tell of.
+    pub fn removed(&self) -> &[RelativePath] {
+        match &self.layers {
+            Layers::Overlay { .. } | Layers::Copy { .. } => &[],
+            Layers::Gathered { removed, .. } => removed,
         }
     }
 
     /// The layer that holds what was changed, of either kind.
     pub fn changed(&self) -> &Dir {
         match &self.layers {
-            Layers::Overlay { upper, .. } => upper,
+            Layers::Overlay { upper, .. } | Layers::Gathered { upper, .. } => upper,
             Layers::Copy { copy } => copy,
         }
     }
@@ -348,7 +359,9 @@ fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
 /// `filesystems/multigrain-ts.rst`). What was changed after such a stamp can be told from what was
 /// changed before it, in the same tick too. Without one the moment is a tick, which must be over
 /// before anybody looks at the view.
-fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
+///
+/// Gives the directory `layer` its mode once more.
+pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
     let tick = own("inspect", layer.stat_self())?.changed;
     set_mode(layer, mode)?;
     let made = own("inspect", layer.stat_self())?.changed;

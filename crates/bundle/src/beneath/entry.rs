@@ -9,6 +9,7 @@ use rustix::fs::{
     Timestamps, UTIME_OMIT, makedev,
 };
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// The type of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,13 +26,26 @@ pub enum FileKind {
     Other,
 }
 
-/// A point in time of the file system's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A point in time of the file system's clock; in JSON `[seconds, nanoseconds]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(i64, u32)", into = "(i64, u32)")]
 pub struct Timestamp {
     /// Whole seconds since the epoch.
     pub seconds: i64,
     /// The nanoseconds beyond them.
     pub nanoseconds: u32,
+}
+
+impl From<(i64, u32)> for Timestamp {
+    fn from((seconds, nanoseconds): (i64, u32)) -> Self {
+        Self { seconds, nanoseconds }
+    }
+}
+
+impl From<Timestamp> for (i64, u32) {
+    fn from(time: Timestamp) -> Self {
+        (time.seconds, time.nanoseconds)
+    }
 }
 
 /// What `statx(2)` tells of a directory entry.

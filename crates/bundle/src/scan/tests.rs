@@ -11,7 +11,6 @@ use super::*;
 use crate::beneath::Timestamp;
 use crate::data::DataDir;
 use crate::manifest::{Change, ContentHash, ExecutedBy, Node, Refusal, ViewKind};
-use crate::path::RelativePath;
 use crate::testing::{chmod, skipped};
 
 struct Fixture {
@@ -483,4 +482,75 @@ fn fifty_thousand_files_are_scanned_and_removed() {
     fixture.view.remove().unwrap();
     let took = begun.elapsed();
     assert!(took < std::time::Duration::from_secs(60), "{took:?}");
+}
+
+#[test]
+fn what_is_excluded_is_not_looked_at() {
+    let fixture = fixture(ViewKind::Overlay, |root| {
+        for name in ["a/b/c", "a/x", "ab", "gone/kept", "gone/left"] {
+            write(root, name, name);
+        }
+    });
+    for name in ["a/b/c", "a/b/new", "a/x", "ab", "bundle.tsx"] {
+        fixture.write(name, "changed");
+    }
+    fixture.whiteout("gone");
+    let excluded: Vec<_> =
+        ["a/b", "bundle.tsx", "gone/left"].map(|path| RelativePath::new(path).unwrap()).into();
+    let project = Project::find(&fixture.root, None).unwrap();
+    let changes = scan_but(&fixture.view, &project, &excluded, &BundleLimits::RUN).unwrap();
+    let told: Vec<_> = changes.entries.iter().map(short).collect();
+    assert_eq!(told, ["~a/x", "~ab", "-gone/kept"]);
+}
+
+#[test]
+fn what_was_gathered_tells_of_removals_in_a_list() {
+    use crate::view::{Gathered, Gathering};
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().canonicalize().unwrap().join("project");
+    for name in ["edited", "gone", "tree/a/b", "tree/c", "file/inner", "later"] {
+        write(&root, name, name);
+    }
+    symlink("tree", root.join("link")).unwrap();
+    let data = DataDir::open(&scratch.path().join("data")).unwrap();
+    let gather = || Gathering::begin(&data).unwrap();
+    let place = gather().layer().to_owned();
+    assert!(!place.parent().unwrap().exists(), "what is not finished is left");
+
+    let gathering = gather();
+    write(gathering.layer(), "edited", "other");
+    std::fs::write(gathering.layer().join("file"), "no directory any more").unwrap();
+    let project = Project::find(&root, None).unwrap();
+    let since = crate::view::moment(&project.dir, 0o755).unwrap();
+    while coarse_now() <= since {
+        std::thread::yield_now();
+    }
+    write(&root, "later", "of the host");
+    let removed = ["gone", "tree", "file/inner", "link/c", "never/was", "edited/below", "later"]
+        .map(|path| RelativePath::new(path).unwrap());
+    let gathered = Gathered { since, removed: removed.into() };
+    let view = gathering.finish(&project, gathered, &["make".to_owned()]).unwrap();
+    let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();
+    let told: Vec<_> = changes.entries.iter().map(short).collect();
+    let expected = [
+        "~edited",
+        "~file",
+        "-file/inner",
+        "-gone",
+        "-later conflict",
+        "-tree",
+        "-tree/a",
+        "-tree/a/b",
+        "-tree/c",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(View::sweep(&data).unwrap(), 0, "it is in use");
+    let place = data.path().join("views").join(view.id());
+    view.remove().unwrap();
+    assert!(!place.exists());
+}
+
+fn coarse_now() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap() }
 }

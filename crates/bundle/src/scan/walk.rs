@@ -2,7 +2,7 @@
 //!
 //! Of an overlay the upper layer is walked (kernel documentation, `overlayfs.rst`): character
 //! device 0:0 is a deletion, `user.overlay.opaque=y` a directory that hides the one below it. A
-//! copy is compared with the project.
+//! copy is compared with the project. What was gathered is an upper layer with a list of deletions.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd as _;
@@ -23,6 +23,7 @@ use crate::view::View;
 pub(super) fn walk(
     view: &View,
     project: &Project,
+    excluded: &[RelativePath],
     limits: &BundleLimits,
 ) -> Result<Vec<Entry>, Error> {
     let layer = view.changed();
@@ -38,6 +39,7 @@ pub(super) fn walk(
         copied: view.copy().and_then(|_| view.record().copied),
         is_copy: view.copy().is_some(),
         started: view.record().started,
+        excluded,
         limits,
         reader: Reader::new(),
         entries: Vec::new(),
@@ -47,6 +49,7 @@ pub(super) fn walk(
     while let Some(level) = walk.pending.pop() {
         walk.level(&level)?;
     }
+    walk.removed(view.removed())?;
     Ok(walk.entries)
 }
 
@@ -56,6 +59,7 @@ struct Walk<'a> {
     is_copy: bool,
     copied: Option<Timestamp>,
     started: Timestamp,
+    excluded: &'a [RelativePath],
     limits: &'a BundleLimits,
     reader: Reader,
     entries: Vec<Entry>,
@@ -116,6 +120,9 @@ impl Walk<'_> {
         };
         for (bytes, _) in &names {
             let (path, name) = child(path, bytes)?;
+            if self.is_excluded(&path) {
+                continue;
+            }
             let stat = layer.stat(&name).map_err(|source| at("view", Some(&path), source))?;
             let Some(stat) = stat else { continue };
             let found = match &base {
@@ -134,6 +141,33 @@ impl Walk<'_> {
                 if let Some(stat) = stat {
                     self.deleted(path, &name, base, stat)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is gone without a mark in the layer. Where the layer has told so in another way, it was
+    /// told.
+    fn removed(&mut self, removed: &[RelativePath]) -> Result<(), Error> {
+        if removed.is_empty() {
+            return Ok(());
+        }
+        let told: HashSet<_> = self.entries.iter().map(|entry| entry.path.clone()).collect();
+        for path in removed.iter().filter(|path| !told.contains(path)) {
+            let parent = path.parent();
+            let base = match open(self.project, parent.as_ref()) {
+                Ok(base) => base,
+                // The host was quicker.
+                Err(beneath::Error::ThroughLink { .. }) => continue,
+                Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => {
+                    continue;
+                }
+                Err(source) => return Err(at("project", Some(path), source)),
+            };
+            let (_, name) = child(None, path.file_name())?;
+            let stat = base.stat(&name).map_err(|source| at("project", Some(path), source))?;
+            if let Some(stat) = stat {
+                self.deleted(path.clone(), &name, &base, stat)?;
             }
         }
         Ok(())
@@ -221,6 +255,9 @@ impl Walk<'_> {
         base: &Dir,
         stat: Stat,
     ) -> Result<(), Error> {
+        if self.is_excluded(&path) {
+            return Ok(());
+        }
         if self.is_copy && matches!(stat.kind, FileKind::CharacterDevice | FileKind::Other) {
             // It was never copied.
             return Ok(());
@@ -258,6 +295,9 @@ impl Walk<'_> {
                 let (path, name) = child(Some(&path), &bytes)?;
                 let stat = dir.stat(&name).map_err(|source| at("project", Some(&path), source))?;
                 let Some(stat) = stat else { continue };
+                if self.is_excluded(&path) {
+                    continue;
+                }
                 if stat.kind == FileKind::Directory && !self.is_too_long(&path) {
                     // Its content has its own turn.
                     pending.push(path.clone());
@@ -291,6 +331,13 @@ impl Walk<'_> {
         refused: Option<Refusal>,
         conflict: bool,
     ) -> Result<(), Error> {
+        let is_kept = |excluded: &RelativePath| excluded.is_within(path);
+        if matches!(change, Change::Delete { old: Node::Directory { .. } })
+            && self.excluded.iter().any(is_kept)
+        {
+            // Something in it stays.
+            return Ok(());
+        }
         let count = self.entries.len() as u64 + 1;
         within(count, "entries", self.limits.entries, self.limits)?;
         self.entries.push(Entry {
@@ -309,6 +356,10 @@ impl Walk<'_> {
         self.bytes = self.bytes.saturating_add(size);
         within(self.bytes, "total_bytes", self.limits.total_bytes, self.limits)?;
         Ok(())
+    }
+
+    fn is_excluded(&self, path: &RelativePath) -> bool {
+        self.excluded.iter().any(|excluded| path.is_within(excluded))
     }
 
     fn is_too_long(&self, path: &RelativePath) -> bool {

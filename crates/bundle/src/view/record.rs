@@ -28,10 +28,9 @@ pub struct Record {
     /// How it was made copy-on-write.
     pub kind: ViewKind,
     /// When: what the host changed later is a conflict.
-    #[serde(with = "timestamp")]
     pub started: Timestamp,
     /// For a copy: when it was complete. What has an earlier stamp is as it was copied.
-    #[serde(default, with = "optional_timestamp")]
+    #[serde(default)]
     pub copied: Option<Timestamp>,
     /// What runs in it.
     pub command: Vec<String>,
@@ -125,53 +124,15 @@ impl Record {
         })
     }
 
+    /// Takes the description away, where there is one.
     pub(super) fn remove(dir: &Dir) -> Result<(), Error> {
-        dir.remove_file(&name()).map_err(|source| Error::Own { operation: "remove", source })
+        match dir.remove_file(&name()) {
+            Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => Ok(()),
+            other => other.map_err(|source| Error::Own { operation: "remove", source }),
+        }
     }
 }
 
 fn name() -> RelativePath {
     RelativePath::literal("view.json")
-}
-
-/// A timestamp as `[seconds, nanoseconds]`.
-mod timestamp {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    use crate::beneath::Timestamp;
-
-    pub(super) fn serialize<S: Serializer>(
-        time: &Timestamp,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        (time.seconds, time.nanoseconds).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Timestamp, D::Error> {
-        let (seconds, nanoseconds) = <(i64, u32)>::deserialize(deserializer)?;
-        Ok(Timestamp { seconds, nanoseconds })
-    }
-}
-
-/// The same where there may be none.
-mod optional_timestamp {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    use crate::beneath::Timestamp;
-
-    pub(super) fn serialize<S: Serializer>(
-        time: &Option<Timestamp>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        time.map(|time| (time.seconds, time.nanoseconds)).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Timestamp>, D::Error> {
-        let pair = Option::<(i64, u32)>::deserialize(deserializer)?;
-        Ok(pair.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds }))
-    }
 }

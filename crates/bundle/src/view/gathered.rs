@@ -1,0 +1,94 @@
+//! Views of what a sandbox that lives on has changed: a copy of its layer, which somebody else makes
+//! in a place that is prepared here, while the sandbox goes on with its own.
+
+use std::path::{Path, PathBuf};
+
+use super::{Error, Layers, Record, View, own, set_mode};
+use crate::beneath::{Dir, Timestamp};
+use crate::claim;
+use crate::data::DataDir;
+use crate::manifest::ViewKind;
+use crate::path::RelativePath;
+use crate::project::Project;
+
+const LAYER: &str = "upper";
+
+/// A place for a layer. Dropping it removes all that is in it; what a killed process leaves is
+/// taken away by [`View::sweep`].
+#[derive(Debug)]
+pub struct Gathering {
+    name: RelativePath,
+    views: Dir,
+    /// Locked as long as it is open.
+    dir: Dir,
+    path: PathBuf,
+    is_over: bool,
+}
+
+/// What was gathered, besides the layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gathered {
+    /// When the sandbox began with the project: what the host changed later is a conflict.
+    pub since: Timestamp,
+    /// What was removed and the layer does not tell of.
+    pub removed: Vec<RelativePath>,
+}
+
+impl Gathering {
+    /// Prepares a place in a data directory.
+    ///
+    /// # Errors
+    /// [`Error::Data`], [`Error::Own`].
+    pub fn begin(data: &DataDir) -> Result<Self, Error> {
+        let views = data.views()?;
+        let (name, dir) = own("create", claim::claim(&views, "gathered-"))?;
+        let path = data.path().join("views").join(name.as_os_str()).join(LAYER);
+        let gathering = Self { name, views, dir, path, is_over: false };
+        // Nothing is mounted here, so nobody has to pass.
+        set_mode(&gathering.dir, 0o700)?;
+        Ok(gathering)
+    }
+
+    /// Where the layer is to be put, a directory that is not there yet: the upper layer of an overlay
+    /// over the project, with `user.overlay.` attributes, that belongs to this process's user unless
+    /// he is root.
+    pub fn layer(&self) -> &Path {
+        &self.path
+    }
+
+    /// The view of `project` that the layer is, made by `command`.
+    ///
+    /// # Errors
+    /// [`Error::Own`] when there is no layer.
+    pub fn finish(
+        mut self,
+        project: &Project,
+        gathered: Gathered,
+        command: &[String],
+    ) -> Result<View, Error> {
+        let Gathered { since, removed } = gathered;
+        let upper = own("open", self.dir.open_dir(&RelativePath::literal(LAYER)))?;
+        let mut record = Record::new(project, ViewKind::Overlay, command, since);
+        // Which commit there was at the beginning is not known any more.
+        record.base_ref = None;
+        let (views, dir) = (self.views.try_clone(), self.dir.try_clone());
+        let view = View {
+            name: self.name.clone(),
+            views: own("open", views)?,
+            dir: own("open", dir)?,
+            layers: Layers::Gathered { upper, removed },
+            record,
+        };
+        self.is_over = true;
+        Ok(view)
+    }
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // What cannot be removed now is swept some time.
+            let _ = self.views.remove_tree(&self.name);
+        }
+    }
+}
