@@ -30,4 +30,5 @@ mod run;
 mod servants;
 mod snippet;
 mod tty;
+mod within;
 mod workflow;

@@ -54,7 +54,7 @@ pub use sandbox::{
     CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,
     SandboxList, SandboxUser,
 };
-pub use sandboxes::{Done, LONG, Names, PLAIN, Remote, Sandboxes, Transport, dispatch};
+pub use sandboxes::{Done, LONG, Names, Nowhere, PLAIN, Remote, Sandboxes, Transport, dispatch};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};

@@ -95,6 +95,18 @@ macro_rules! operations {
             )*
         }
 
+        #[async_trait]
+        impl Transport for Nowhere {
+            async fn call(&self, _: &Caller, _: &str, _: Value) -> Result<Value> {
+                Err(self.0.clone())
+            }
+            $(
+                async fn $long(&self, _: &Caller $(, _: $kind)*) -> $long_answer {
+                    Err(self.0.clone())
+                }
+            )*
+        }
+
         /// The names of the plain operations, which [`dispatch`] knows.
         pub const PLAIN: &[&str] = &[$( stringify!($name) ),*];
 
@@ -130,6 +142,10 @@ macro_rules! operations {
 /// The operations of a server somewhere else.
 #[derive(Debug, Clone)]
 pub struct Remote<T>(pub T);
+
+/// Where there are no operations: each is refused, with this.
+#[derive(Debug, Clone)]
+pub struct Nowhere(pub Problem);
 
 operations! {
     plain {

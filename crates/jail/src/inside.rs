@@ -24,7 +24,7 @@ use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
 use crate::walls::Wall;
-use crate::{areas, argv, capabilities, landlock, memory, seccomp, sys, zygote};
+use crate::{areas, argv, capabilities, confined, landlock, memory, seccomp, sys, zygote};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ fn start(
         Task::Serve { .. } => Scope::Namespaces,
     };
     let ruleset = match spec.task {
-        Task::Fork(_) => Some(zygote::nothing()?.0),
+        Task::Fork(_) => Some(confined::nothing()?.0),
         _ if landlock > 0 => Some(rules(&places, scope)?),
         _ => None,
     };

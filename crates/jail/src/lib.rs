@@ -20,6 +20,7 @@ pub mod capabilities;
 pub mod cgroup;
 mod channel;
 mod command;
+pub mod confined;
 pub mod control;
 mod deferred;
 mod file_user;

@@ -15,15 +15,12 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::channel::{Channel, FromInit};
+use crate::confined;
 use crate::init::fork::Zygote;
-use crate::landlock::{Ruleset, Scope};
 use crate::launch::{self, Error};
-use crate::mounts::{At as _, Failure};
+use crate::mounts::Failure;
 use crate::rlimits::ResourceLimits;
-use crate::seccomp::SetIdBits;
 use crate::spec::{JailSpec, Task};
-use crate::walls::Wall;
-use crate::{capabilities, seccomp, sys};
 
 /// Serves one call in a worker: speaks over the wire, and gives the exit code.
 pub type Serve = Box<dyn Fn(OwnedFd) -> u8>;
@@ -196,20 +193,21 @@ pub fn run(spec: JailSpec) -> u8 {
     let Task::Fork(Work { requests, prepare, stack_bytes, worker }) = &spec.task else { return 2 };
     let (prepare, stack_bytes, worker) = (*prepare, *stack_bytes, *worker);
     let Ok(again) = requests.try_clone() else { return 1 };
-    let error = match launch::launch_zygote(spec) {
-        Ok(init) => {
-            // The zygote's end is told by the end of the socket, which is open nowhere else.
-            drop(again);
-            launch::wait(&init);
-            return 0;
-        }
-        Err(error) => error,
-    };
-    if !(matches!(error, Error::Namespaces(_)) && sys::is_confined()) {
-        tell(&Channel::of_descriptor(again), &error);
-        return 1;
+    if !confined::is_within() {
+        return match launch::launch_zygote(spec) {
+            Ok(init) => {
+                // The zygote's end is told by the end of the socket, which is open nowhere else.
+                drop(again);
+                launch::wait(&init);
+                0
+            }
+            Err(error) => {
+                tell(&Channel::of_descriptor(again), &error);
+                1
+            }
+        };
     }
-    match confine_self() {
+    match confined::raise(&ResourceLimits::default()) {
         Ok((nothing, landlock)) => {
             let work = Work { requests: again, prepare, stack_bytes, worker };
             let raised = Raised { namespaces: false, landlock };
@@ -220,33 +218,6 @@ pub fn run(spec: JailSpec) -> u8 {
             1
         }
     }
-}
-
-/// Raises what walls can be raised without namespaces around this process: a ruleset that allows
-/// nothing, which is in force, and Landlock's version.
-fn confine_self() -> Result<(Ruleset, u32), Failure> {
-    let words = |text: &'static str| move || text.to_owned();
-    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
-    ResourceLimits::default().apply().at(Wall::ResourceLimits, words("set the limits"))?;
-    capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
-    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
-        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    let (nothing, landlock) = nothing()?;
-    nothing.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
-    seccomp::install(seccomp::program(SetIdBits::Refused))
-        .at(Wall::Seccomp, words("install the filter"))?;
-    Ok((nothing, landlock))
-}
-
-/// A ruleset that allows nothing, and Landlock's version.
-pub(crate) fn nothing() -> Result<(Ruleset, u32), Failure> {
-    let ruleset = Ruleset::new(&[], Scope::Own)
-        .map_err(io::Error::from)
-        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())?;
-    let version = crate::landlock::abi()
-        .map_err(io::Error::from)
-        .at(Wall::Landlock, || "ask for Landlock's version".to_owned())?;
-    Ok((ruleset, version))
 }
 
 /// Tells the caller why there is no zygote.

@@ -1,16 +1,22 @@
 //! A worker that lives on: a process behind the same walls as [`worker`](crate::worker), whose
 //! standard streams are those of the process that called for it. It ends when its input does.
+//!
+//! Where no namespace can be made because this process is confined by somebody else already, it is
+//! that process itself which serves, behind the filters and Landlock alone, and says so.
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    self as jail, Command, Ending, Identity, JailSpec, Payload, Signals, Sink, Source, Streams,
-    Supervision, Task, identity,
+    self as jail, Command, Identity, Payload, Signals, Sink, Streams, Supervision, Task, confined,
+    identity, landlock, seccomp,
 };
+
+use crate::walls::{self, STACK_BYTES};
+use crate::worker::Raised;
 
 /// Who a worker is inside when it has a range of ids.
 const USER: u32 = 1_000;
@@ -20,6 +26,16 @@ const PROCESSES: u64 = 16;
 const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 /// How long it may take to end when it was asked to.
 const GRACE: Duration = Duration::from_secs(1);
+/// The exit code of a worker whose last wall could not be raised.
+const NO_WALLS: u8 = 125;
+/// That of one whose thread could not be had, or panicked.
+const NO_THREAD: u8 = 3;
+
+/// What a worker does.
+pub trait Serve {
+    /// Serves on standard input and output, behind these walls; the exit code.
+    fn serve(raised: Raised) -> u8;
+}
 
 /// Why there was no worker.
 #[derive(Debug, thiserror::Error)]
@@ -38,12 +54,20 @@ pub enum Error {
     Jail(#[source] jail::Error),
 }
 
-/// Runs `serve` in a jail, its standard streams joined to those of this process, and waits for its
-/// end. This process must have a single thread, and nothing in memory that the worker may not know.
+/// Serves in a jail, its standard streams joined to those of this process, and waits for its end.
+/// This process must have a single thread, and nothing in memory that the worker may not know.
 ///
 /// # Errors
 /// When a wall cannot be raised: nothing has been served then.
-pub fn serve(serve: fn() -> u8) -> Result<Ending, Error> {
+pub fn serve<S: Serve>() -> Result<(), Error> {
+    let address_space_bytes = Some(ADDRESS_SPACE_BYTES);
+    let limits = ResourceLimits { address_space_bytes, ..ResourceLimits::default() };
+    if confined::is_within() {
+        let limits = ResourceLimits { file_bytes: Some(0), ..limits };
+        confined::confine(&limits).map_err(Error::Jail)?;
+        alone::<S>(false);
+        return Ok(());
+    }
     let signals = Signals::hold().map_err(Error::Signals)?;
     let identity = Identity::of_caller().map_err(Error::Identity)?;
     let (user, group) = match &identity {
@@ -54,32 +78,17 @@ pub fn serve(serve: fn() -> u8) -> Result<Ending, Error> {
     let output = own(rustix::stdio::stdout()).map_err(Error::Streams)?;
     let error = own(rustix::stdio::stderr()).map_err(Error::Streams)?;
     let command = Command {
-        payload: Payload::Function(serve),
+        payload: Payload::Function(jailed::<S>),
         environment: Vec::new(),
         working_directory: CString::from(c"/"),
         user,
         group,
         not_before: None,
     };
-    let spec = JailSpec {
-        identity,
-        root: Source::Empty,
-        root_writable: false,
-        mounts: Vec::new(),
-        hostname: "worker".to_owned(),
-        task: Task::Once { command, streams: Streams::Pipes },
-        rlimits: ResourceLimits {
-            processes: Some(PROCESSES),
-            address_space_bytes: Some(ADDRESS_SPACE_BYTES),
-            file_bytes: Some(0),
-            ..ResourceLimits::default()
-        },
-        cgroup: None,
-        kept: Vec::new(),
-        areas: None,
-        landlock_optional: false,
-    };
-    let jail = jail::launch(spec).map_err(Error::Jail)?;
+    let task = Task::Once { command, streams: Streams::Pipes };
+    // Where there is no namespace of users, all processes of the user would count.
+    let limits = ResourceLimits { processes: Some(PROCESSES), ..limits };
+    let jail = jail::launch(walls::jail(identity, task, limits)).map_err(Error::Jail)?;
     let supervision = Supervision {
         input: Some(input),
         output: Sink::Descriptor(output),
@@ -90,9 +99,33 @@ pub fn serve(serve: fn() -> u8) -> Result<Ending, Error> {
         terminal: None,
         watches: Vec::new(),
     };
-    Ok(jail::supervise(jail, supervision, signals).map_err(Error::Jail)?.ending)
+    jail::supervise(jail, supervision, signals).map(drop).map_err(Error::Jail)
 }
 
 fn own(stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     stream.try_clone_to_owned()
+}
+
+fn jailed<S: Serve>() -> u8 {
+    alone::<S>(true)
+}
+
+/// Serves on a thread with room to read files, which can do nothing but compute and speak.
+fn alone<S: Serve>(namespaces: bool) -> u8 {
+    let serving = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        let landlock = landlock::abi().map_err(io::Error::from);
+        let walls = landlock.and_then(|landlock| {
+            seccomp::install(seccomp::worker_program())?;
+            Ok(Raised { namespaces, landlock })
+        });
+        match walls {
+            Ok(raised) => S::serve(raised),
+            Err(error) => {
+                // Whoever started it reads this.
+                let _ = write!(io::stderr(), "raise the last walls of a worker: {error}");
+                NO_WALLS
+            }
+        }
+    });
+    serving.map_or(NO_THREAD, |serving| serving.join().unwrap_or(NO_THREAD))
 }

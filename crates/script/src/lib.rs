@@ -7,6 +7,7 @@ mod library;
 mod position;
 mod source;
 mod survey;
+mod walls;
 
 pub mod fetch;
 pub mod lasting;

@@ -23,15 +23,15 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::zygote::{self, NotReady, Requests, Work};
-use stockade_jail::{Identity, JailSpec, Source, Task};
+use stockade_jail::{Identity, Task};
+
+use crate::walls::{self, STACK_BYTES};
 
 pub use call::{Call, Ended, Told};
 pub use inside::Wire;
 pub use stockade_jail::Error as JailError;
 pub use stockade_jail::zygote::{NotReady as NoZygote, Raised, Serve};
 
-/// The stack on which files are read: deep nesting takes its share of it.
-const STACK_BYTES: usize = 64 << 20;
 /// All memory that a worker may have for itself: its stack, the engine's heap, which has a limit of
 /// its own far below, and what reading files takes.
 const DATA_BYTES: u64 = 256 << 20;
@@ -151,36 +151,22 @@ pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
             return 1;
         }
     };
-    zygote::run(JailSpec {
-        identity,
-        root: Source::Empty,
-        root_writable: false,
-        mounts: Vec::new(),
-        hostname: "worker".to_owned(),
-        task: Task::Fork(Work {
-            requests,
-            prepare,
-            stack_bytes: STACK_BYTES,
-            worker: ResourceLimits {
-                open_files: Some(64),
-                file_bytes: Some(0),
-                data_bytes: Some(DATA_BYTES),
-                cpu_seconds: Some(CPU_SECONDS),
-                locked_bytes: Some(0),
-                message_queue_bytes: Some(0),
-                ..ResourceLimits::default()
-            },
-        }),
-        rlimits: ResourceLimits {
-            processes: Some(PROCESSES),
+    let work = Work {
+        requests,
+        prepare,
+        stack_bytes: STACK_BYTES,
+        worker: ResourceLimits {
+            open_files: Some(64),
             file_bytes: Some(0),
+            data_bytes: Some(DATA_BYTES),
+            cpu_seconds: Some(CPU_SECONDS),
+            locked_bytes: Some(0),
+            message_queue_bytes: Some(0),
             ..ResourceLimits::default()
         },
-        cgroup: None,
-        kept: Vec::new(),
-        areas: None,
-        landlock_optional: false,
-    })
+    };
+    let limits = ResourceLimits { processes: Some(PROCESSES), ..ResourceLimits::default() };
+    zygote::run(walls::jail(identity, Task::Fork(work), limits))
 }
 
 /// Takes the socket from standard input, which it leaves empty.

@@ -7,6 +7,7 @@ mod start;
 mod successive;
 
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 
 use stockade_api::{Caller, Problem, Sandboxes, Workflows};
@@ -53,23 +54,37 @@ where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
+    if way.in_process {
+        return in_process(None, act);
+    }
+    block_on(async {
+        let data = crate::run::data_path()?;
+        let server = stockade_api::Remote(Successive::find_or_start(data).await?);
+        let server = Arc::new(server);
+        act(Remote::new(Arc::clone(&server) as _, server)?).await
+    })
+}
+
+/// The same in this process, in a data directory that may be another than the usual one.
+pub(crate) fn in_process<T, F, Fut>(data: Option<&Path>, act: F) -> Result<T, Failure>
+where
+    F: FnOnce(Remote) -> Fut,
+    Fut: Future<Output = Result<T, Failure>>,
+{
+    block_on(async {
+        let own = Own::launch(data).await?;
+        let answer = act(own.remote()?).await;
+        own.end().await;
+        answer
+    })
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
-    let answer = tokio.block_on(async {
-        let data = crate::run::data_path()?;
-        if way.in_process {
-            let own = Own::launch(&data).await?;
-            let answer = act(own.remote()?).await;
-            own.end().await;
-            answer
-        } else {
-            let server = stockade_api::Remote(Successive::find_or_start(data).await?);
-            let server = Arc::new(server);
-            act(Remote::new(Arc::clone(&server) as _, server)?).await
-        }
-    });
+    let answer = tokio.block_on(work);
     // A thread may wait for standard input for ever.
     tokio.shutdown_background();
     answer

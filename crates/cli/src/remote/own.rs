@@ -1,49 +1,111 @@
 //! The service in this very process, for as long as one command takes.
+//!
+//! Inside a confinement, where no sandbox can be made, there are runs of workflows and nothing else:
+//! no runtime, no keeper. That it is so is asked of the kernel (`stockade_jail::confined`), and no
+//! variable can say it.
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use stockade_api::{Nowhere, Sandboxes};
 use stockade_core::{Code, Problem};
+use stockade_durable::Store;
+use stockade_jail::confined;
 use stockade_service::Service;
 use stockade_workflow::engine::Workflows;
 
 use super::Remote;
+use crate::problem::caused;
 use crate::server::{self, ENDING, Place, Settings};
 
 /// A service of our own, and the lock that keeps servers away from its data.
 #[derive(Debug)]
 pub(super) struct Own {
-    service: Service,
+    /// None inside a confinement.
+    service: Option<Service>,
     workflows: Workflows,
+    store: Arc<dyn Store>,
     _lock: File,
 }
 
 impl Own {
-    /// Starts it.
+    /// Starts it, on this data directory or the usual one.
     ///
     /// # Errors
     /// [`Code::Conflict`] while another process has the data directory.
-    pub(super) async fn launch(data: &Path) -> Result<Self, Problem> {
-        let settings = Settings::from_environment()?;
-        let lock = Place::open(data)?.lock()?.ok_or_else(|| {
+    pub(super) async fn launch(data: Option<&Path>) -> Result<Self, Problem> {
+        let is_within = confined::is_within();
+        let data = match data {
+            Some(data) => data.to_owned(),
+            None if is_within => place_within()?,
+            None => crate::run::data_path()?,
+        };
+        let lock = Place::open(&data)?.lock()?.ok_or_else(|| {
             Problem::new(Code::Conflict, "another process has the data directory")
                 .because(format!("a server, or a command like this one, uses {}", data.display()))
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
-        let store = server::store(data).await?;
-        let service = server::launch(data, &settings, Arc::clone(&store)).await?;
-        let workflows = server::launch_workflows(store, &service).await?;
-        Ok(Self { service, workflows, _lock: lock })
+        let store = server::store(&data).await?;
+        let service = if is_within {
+            None
+        } else {
+            let settings = Settings::from_environment()?;
+            Some(server::launch(&data, &settings, Arc::clone(&store)).await?)
+        };
+        let workflows = server::launch_workflows(Arc::clone(&store), service.as_ref()).await?;
+        Ok(Self { service, workflows, store, _lock: lock })
     }
 
     /// Its operations.
     pub(super) fn remote(&self) -> Result<Remote, Problem> {
-        Remote::new(Arc::new(self.service.clone()), Arc::new(self.workflows.clone()))
+        let sandboxes: Arc<dyn Sandboxes> = match &self.service {
+            Some(service) => Arc::new(service.clone()),
+            None => Arc::new(stockade_api::Remote(Nowhere(no_sandboxes()))),
+        };
+        Remote::new(sandboxes, Arc::new(self.workflows.clone()))
     }
 
     /// Ends it. What lives on is found by whoever is next.
     pub(super) async fn end(self) {
-        tokio::join!(self.service.shutdown(ENDING), self.workflows.shutdown(ENDING));
+        let service = async {
+            if let Some(service) = &self.service {
+                service.shutdown(ENDING).await;
+            }
+        };
+        tokio::join!(service, self.workflows.shutdown(ENDING));
+        // Whoever reads the file next finds it whole.
+        let _ = self.store.close().await;
     }
+}
+
+fn no_sandboxes() -> Problem {
+    Problem::new(Code::Unsupported, "there are no sandboxes inside a confinement")
+        .because("this process is confined by somebody else, and may make no namespaces")
+        .remedied_by("use the command outside")
+}
+
+/// Where data is kept inside a confinement unless it is said: never in a workspace, whose changes
+/// are looked at when the sandbox has ended.
+fn place_within() -> Result<PathBuf, Problem> {
+    let named = std::env::var_os("STOCKADE_DATA_DIR").map(PathBuf::from);
+    if let Some(named) = named.filter(|path| path.is_absolute()) {
+        return Ok(named);
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let path = PathBuf::from(format!("/tmp/stockade-{user}"));
+    let made = fs::DirBuilder::new().mode(0o700).create(&path);
+    let found = made.or_else(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(error),
+    });
+    let found = found.and_then(|()| fs::symlink_metadata(&path));
+    let found = found.map_err(|error| caused(Code::Io, &error))?;
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        return Ok(path);
+    }
+    let message = format!("{} belongs to somebody else, or others can enter it", path.display());
+    Err(Problem::new(Code::Io, message)
+        .remedied_by("export STOCKADE_DATA_DIR=/a/directory/of/your/own"))
 }

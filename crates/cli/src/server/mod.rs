@@ -88,7 +88,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
     let store = store(&data).await?;
     let service = launch(&data, &settings, Arc::clone(&store)).await?;
-    let workflows = launch_workflows(store, &service).await?;
+    let workflows = launch_workflows(store, Some(&service)).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
@@ -122,15 +122,15 @@ pub(crate) async fn store(data: &std::path::Path) -> Result<Arc<dyn Store>, Prob
     Ok(Arc::new(open(options).await.map_err(|error| database(data, &error))?))
 }
 
-/// What does runs of workflows.
+/// What does runs of workflows, with the sandboxes of a service.
 pub(crate) async fn launch_workflows(
     store: Arc<dyn Store>,
-    service: &Service,
+    service: Option<&Service>,
 ) -> Result<Workflows, Problem> {
     let options = engine::Options {
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
         program: vec![OURSELVES.into(), REALM.into()],
-        sandboxes: Some(Arc::new(service.clone())),
+        sandboxes: service.map(|service| Arc::new(service.clone()) as _),
     };
     Workflows::launch(store, options).await
 }

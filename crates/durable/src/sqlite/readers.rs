@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -16,6 +17,7 @@ type Read = Box<dyn FnOnce(&Connection) + Send>;
 #[derive(Debug)]
 pub(super) struct Readers {
     reads: Mutex<Option<Sender<Read>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Readers {
@@ -23,13 +25,14 @@ impl Readers {
     pub(super) fn start(connections: Vec<Connection>) -> Result<Self> {
         let (reads, receiver) = channel();
         let receiver = Arc::new(Mutex::new(receiver));
+        let mut threads = Vec::new();
         for (number, connection) in connections.into_iter().enumerate() {
             let receiver = Arc::clone(&receiver);
             let thread = std::thread::Builder::new().name(format!("durable-reader-{number}"));
             let spawned = thread.spawn(move || serve(&connection, &receiver));
-            spawned.map_err(|error| Error::Storage { message: error.to_string() })?;
+            threads.push(spawned.map_err(|error| Error::Storage { message: error.to_string() })?);
         }
-        Ok(Self { reads: Mutex::new(Some(reads)) })
+        Ok(Self { reads: Mutex::new(Some(reads)), threads: Mutex::new(threads) })
     }
 
     pub(super) fn submit<T: Send + 'static>(
@@ -47,9 +50,16 @@ impl Readers {
         Box::pin(async move { answer.await.unwrap_or(Err(Error::Closed)) })
     }
 
-    /// Takes no more reads; the threads end behind those that wait.
-    pub(super) fn close(&self) {
+    /// Takes no more reads; what it answers waits until those that wait are done, and the threads
+    /// have closed the file.
+    pub(super) fn close(&self) -> impl FnOnce() + Send + 'static {
         lock(&self.reads).take();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        move || {
+            for thread in threads {
+                thread.join().ok();
+            }
+        }
     }
 }
 

@@ -140,8 +140,12 @@ impl Store for Sqlite {
     }
 
     async fn close(&self) -> Result<()> {
-        self.readers.close();
-        let writer = self.writer.close();
-        tokio::task::spawn_blocking(writer).await.map_err(|_| Error::Closed)
+        let (readers, writer) = (self.readers.close(), self.writer.close());
+        let close = move || {
+            readers();
+            // Last: whoever closes the file last leaves nothing beside it (`-wal`).
+            writer();
+        };
+        tokio::task::spawn_blocking(close).await.map_err(|_| Error::Closed)
     }
 }

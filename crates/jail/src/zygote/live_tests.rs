@@ -8,8 +8,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::*;
 use crate::identity::Identity;
+use crate::seccomp::{self, SetIdBits};
 use crate::spec::Source;
+use crate::sys;
 use crate::testing::{Ended, errno_of, fork_child, wait_for};
+use crate::walls::Wall;
 
 /// A zygote in a child of the test, which must end by itself.
 struct Fixture {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
+use stockade_script::lasting::Serve;
 use stockade_script::outside::Console;
 use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
 use stockade_script::syntax::{Scoping, tree};
+use stockade_script::worker::Raised;
 use stockade_script::{
     Fault, Finding, Import, Inspector, LibrarySet, Module, SourceFile, compile_elements, survey,
 };
@@ -18,9 +20,7 @@ use super::library;
 use super::modules::PACKAGES;
 use super::wire::{FromRealm, Refused, ToRealm};
 
-/// The stack on which files are read and run: deep nesting takes its share of it.
-const STACK_BYTES: usize = 64 << 20;
-/// How much of it the engine may use.
+/// How much of the stack the engine may use.
 const ENGINE_STACK_BYTES: usize = 8 << 20;
 const HEAP_BYTES: usize = 512 << 20;
 /// All that a run may write to its console.
@@ -30,13 +30,18 @@ const CODE_BYTES: usize = 64 << 20;
 /// How long a program may take to be run. The host has a shorter limit, and ends the process.
 const RUNNING: Duration = Duration::from_secs(60 * 60);
 
-/// Serves until nobody asks any more; the exit code of the process.
-pub(super) fn serve() -> u8 {
-    let serving = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(|| {
+/// What the process of a realm does.
+pub(super) struct Inside;
+
+impl Serve for Inside {
+    /// Until nobody asks any more.
+    fn serve(raised: Raised) -> u8 {
+        let Raised { namespaces, landlock } = raised;
+        say(&FromRealm::Raised { namespaces, landlock });
         let mut lines = Lines::default();
         let realm = match lines.next() {
             Some(ToRealm::Load { entry, environment }) => load(&mut lines, entry, &environment),
-            _ => return,
+            _ => return 0,
         };
         match realm {
             Ok(realm) => {
@@ -45,10 +50,7 @@ pub(super) fn serve() -> u8 {
             }
             Err(refused) => say(&FromRealm::Loaded(Err(refused))),
         }
-    });
-    match serving.map(std::thread::JoinHandle::join) {
-        Ok(Ok(())) => 0,
-        _ => 3,
+        0
     }
 }
 

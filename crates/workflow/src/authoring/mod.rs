@@ -28,8 +28,8 @@ pub const FIRST_FILES: &[(&str, &str)] = &[
 /// Serves as the process of a realm, on standard input and output, until they end. Must be called
 /// before any thread exists, in a process with nothing in memory that a workflow may not know.
 pub fn process() -> ExitCode {
-    match stockade_script::lasting::serve(inside::serve) {
-        Ok(_) => ExitCode::SUCCESS,
+    match stockade_script::lasting::serve::<inside::Inside>() {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut text = error.to_string();
             let mut source = std::error::Error::source(&error);

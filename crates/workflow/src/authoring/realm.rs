@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stockade_script::SourceFile;
 use stockade_script::realm::Failure;
+use stockade_script::worker::Raised;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -67,6 +68,7 @@ type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Value, Failure>>>>>
 /// A program that was loaded. Its process ends with it.
 #[derive(Debug)]
 pub struct Realm {
+    raised: Raised,
     requests: mpsc::UnboundedSender<ToRealm>,
     waiting: Waiting,
     /// Why its process has ended, once it has.
@@ -121,6 +123,9 @@ impl Realm {
         let mut lines = Incoming { reader: BufReader::new(reader), line: Vec::new() };
         let loading = async {
             send(&mut writer, &ToRealm::Load { entry, environment }).await?;
+            let FromRealm::Raised { namespaces, landlock } = lines.next().await? else {
+                return Err(Error::Answer("nothing is known of its walls".to_owned()));
+            };
             loop {
                 match lines.next().await? {
                     FromRealm::Import { importer, specifier } => {
@@ -128,26 +133,34 @@ impl Realm {
                         send(&mut writer, &ToRealm::Imported(found)).await?;
                     }
                     FromRealm::Line { level, text } => console(&level, &text),
-                    FromRealm::Loaded(loaded) => return loaded.map_err(refused),
-                    FromRealm::Done { .. } => {
-                        return Err(Error::Answer("a call that nobody made".to_owned()));
+                    FromRealm::Loaded(loaded) => {
+                        loaded.map_err(refused)?;
+                        return Ok(Raised { namespaces, landlock });
+                    }
+                    FromRealm::Done { .. } | FromRealm::Raised { .. } => {
+                        return Err(Error::Answer("what nobody asked".to_owned()));
                     }
                 }
             }
         };
-        match tokio::time::timeout(LOADING, loading).await {
-            Ok(Ok(())) => {}
+        let raised = match tokio::time::timeout(LOADING, loading).await {
+            Ok(Ok(raised)) => raised,
             Ok(Err(Error::Ended(_))) => return Err(Error::Start(remark(&mut process).await)),
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(Error::Late { what: "run", limit: LOADING }),
-        }
+        };
         let (requests, queue) = mpsc::unbounded_channel();
         let (ended, end) = tokio::sync::watch::channel(None);
         let waiting = Waiting::default();
         let hearing = hear(lines, Arc::clone(&waiting), console, ended);
         let talk = vec![tokio::spawn(speak(writer, queue)), tokio::spawn(hearing)];
         let next = std::sync::atomic::AtomicU64::new(1);
-        Ok(Self { requests, waiting, end, next, talk, process: Mutex::new(process) })
+        Ok(Self { raised, requests, waiting, end, next, talk, process: Mutex::new(process) })
+    }
+
+    /// What stands around its process.
+    pub(crate) const fn raised(&self) -> Raised {
+        self.raised
     }
 
     /// A new id of a call.
@@ -312,7 +325,7 @@ async fn hear(
                 }
             }
             Ok(FromRealm::Line { level, text }) => console(&level, &text),
-            Ok(FromRealm::Import { .. } | FromRealm::Loaded(_)) => {
+            Ok(FromRealm::Import { .. } | FromRealm::Loaded(_) | FromRealm::Raised { .. }) => {
                 break "it said what nobody asked".to_owned();
             }
             Err(error) => break error.to_string(),

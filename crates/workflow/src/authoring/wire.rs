@@ -35,6 +35,13 @@ pub(super) enum ToRealm {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum FromRealm {
+    /// Its walls stand. Comes first, before anything of the program is there that could lie.
+    Raised {
+        /// Whether it has namespaces of its own.
+        namespaces: bool,
+        /// Landlock's version.
+        landlock: u32,
+    },
     /// A file is wanted; nothing else is said until it is there.
     Import {
         /// The file that imports it.

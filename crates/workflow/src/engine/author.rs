@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use stockade_script::worker::Raised;
 
 use crate::authoring::{Console, Error, Modules, Opened, Realm, Rendered, Sources};
 use crate::graph::{Function, Graph, Prompt, Work, check, read};
@@ -145,6 +146,11 @@ impl Author {
     /// The program.
     pub(crate) const fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    /// What stands around its realm, while there is one.
+    pub(crate) async fn raised(&self) -> Option<Raised> {
+        self.live.lock().await.as_ref().map(|live| live.realm.raised())
     }
 
     /// Begins with a run.

@@ -11,6 +11,7 @@ use stockade_api::{
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{StartOptions, Statement, Status};
+use stockade_script::worker::Raised;
 
 use super::author::{Author, lock};
 use super::drive::now_ms;
@@ -53,8 +54,11 @@ impl stockade_api::Workflows for Workflows {
         let (hash, program) = kept_program(&author)?;
         let now = now_ms();
         let name = view.graph.name.as_str();
-        let started =
+        let mut started =
             json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
+        if let Some(Raised { namespaces, landlock }) = author.raised().await {
+            started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
+        }
         let with = vec![
             program,
             Statement::new(

@@ -71,7 +71,13 @@ fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
         _ => text("nodeId"),
     };
     match event["type"].as_str().unwrap_or_default() {
-        "RunStarted" => say(&format!("run {} of {}", text("runId"), text("name"))),
+        "RunStarted" => {
+            say(&format!("run {} of {}", text("runId"), text("name")));
+            if event["isolation"]["namespaces"] == false {
+                say("inside another confinement: the process of the workflow file has no \
+                     namespaces of its own, only a filter of system calls and Landlock");
+            }
+        }
         "NodeStarted" => say(&format!("→ {} (attempt {attempt})", id())),
         "NodeFinished" if event["cacheHit"] == true => say(&format!("✓ {} (kept)", id())),
         "NodeFinished" => say(&format!("✓ {}", id())),

@@ -1,0 +1,113 @@
+//! What stands in for a jail where none can be made: this process is in somebody else's already,
+//! whose filter lets nobody make namespaces. Only the filter and Landlock can be raised there.
+//!
+//! That it is so is asked of the kernel and of nothing else. No variable or file that a caller
+//! could set says it: whoever has no_new_privs, a filter of system calls and no right to
+//! namespaces has been confined by whoever started him, and cannot be talked out of a wall that
+//! he could have had.
+
+use std::io;
+
+use crate::landlock::{Ruleset, Scope};
+use crate::launch::{self, Error};
+use crate::mounts::{At as _, Failure};
+use crate::rlimits::ResourceLimits;
+use crate::seccomp::SetIdBits;
+use crate::sys::{self, Side};
+use crate::walls::Wall;
+use crate::{capabilities, seccomp};
+
+/// Whether this process is confined by somebody else so that no jail can be launched in it.
+pub fn is_within() -> bool {
+    sys::is_confined() && !can_have_namespaces()
+}
+
+fn can_have_namespaces() -> bool {
+    // SAFETY: the child only exits, so that it matters to nobody in which state the memory is that
+    // it has a copy of.
+    match unsafe { sys::clone_process(sys::NAMESPACES, None) } {
+        Ok(Side::Child) => sys::exit_now(0),
+        Ok(Side::Parent(_, child)) => {
+            launch::wait(&child);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Raises around this process what walls can be raised without namespaces: limits, no capability,
+/// no file, the filter.
+///
+/// # Errors
+/// [`Error::Wall`] for one that cannot be raised.
+pub fn confine(limits: &ResourceLimits) -> Result<(), Error> {
+    let raised = raise(limits).map(drop);
+    raised.map_err(|Failure { wall, step, errno }| launch::failed(wall, step, errno))
+}
+
+/// The same: a ruleset that allows nothing, which is in force, and Landlock's version.
+pub(crate) fn raise(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
+    limits.apply().at(Wall::ResourceLimits, words("set the limits"))?;
+    capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
+    let (nothing, landlock) = nothing()?;
+    nothing.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
+    seccomp::install(seccomp::program(SetIdBits::Refused))
+        .at(Wall::Seccomp, words("install the filter"))?;
+    Ok((nothing, landlock))
+}
+
+/// A ruleset that allows nothing, and Landlock's version.
+pub(crate) fn nothing() -> Result<(Ruleset, u32), Failure> {
+    let ruleset = Ruleset::new(&[], Scope::Own)
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())?;
+    let version = crate::landlock::abi()
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "ask for Landlock's version".to_owned())?;
+    Ok((ruleset, version))
+}
+
+#[cfg(test)]
+mod live_tests {
+    use super::*;
+    use crate::testing::{Ended, fork_child, wait_for};
+
+    /// What a child answers that first does something to itself.
+    fn answers(before: fn()) -> bool {
+        let child = fork_child(move || {
+            before();
+            i32::from(is_within())
+        });
+        match wait_for(child) {
+            Ended::Exited(code) => code == 1,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn no_new_privileges() {
+        sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
+    }
+
+    #[test]
+    fn only_a_filter_that_holds_counts_as_a_confinement() {
+        assert!(!answers(|| {}));
+        assert!(!answers(no_new_privileges));
+        assert!(answers(|| {
+            no_new_privileges();
+            seccomp::install(seccomp::program(SetIdBits::Refused)).unwrap();
+        }));
+    }
+
+    #[test]
+    fn a_process_that_confines_itself_opens_nothing_more() {
+        let child = fork_child(|| {
+            confine(&ResourceLimits::default()).unwrap();
+            i32::from(std::fs::File::open("/").is_ok()) + i32::from(!is_within()) * 2
+        });
+        assert_eq!(wait_for(child), Ended::Exited(0));
+    }
+}

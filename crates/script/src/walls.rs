@@ -1,0 +1,25 @@
+//! What stands around every process in which scripts run: a jail with nothing in it.
+
+use stockade_jail::rlimits::ResourceLimits;
+use stockade_jail::{Identity, JailSpec, Source, Task};
+
+/// The stack on which files are read and run: deep nesting takes its share of it.
+pub(crate) const STACK_BYTES: usize = 64 << 20;
+
+/// A jail without a file, a network or anything of the caller's, for this task.
+pub(crate) fn jail(identity: Identity, task: Task, rlimits: ResourceLimits) -> JailSpec {
+    JailSpec {
+        identity,
+        root: Source::Empty,
+        root_writable: false,
+        mounts: Vec::new(),
+        hostname: "worker".to_owned(),
+        task,
+        // Nobody writes a file here.
+        rlimits: ResourceLimits { file_bytes: Some(0), ..rlimits },
+        cgroup: None,
+        kept: Vec::new(),
+        areas: None,
+        landlock_optional: false,
+    }
+}
