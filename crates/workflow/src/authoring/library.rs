@@ -16,10 +16,15 @@ pub(super) const ZODS: &str = "stockade:zods";
 
 const SMITHERS: &str = "stockade:smithers";
 
+/// What the program of a `<Sandbox>` imports to find its workflow.
+pub(super) const CHILD: &str = "stockade:child";
+
 /// Its modules, by name.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 7] = [
     ("stockade:elements", include_str!("library/elements.js")),
+    ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
+    (CHILD, include_str!("library/child.js")),
     ("stockade:context", include_str!("library/context.js")),
     ("stockade:render", include_str!("library/render.js")),
     (START, include_str!("library/start.js")),
@@ -31,14 +36,25 @@ pub(super) fn modules() -> impl Iterator<Item = Module> {
 }
 
 /// The modules that those import.
-pub(super) fn imports() -> [&'static str; 6] {
-    ["stockade:elements", SMITHERS, "stockade:context", "stockade:render", ENVIRONMENT, ZODS]
+pub(super) fn imports() -> [&'static str; 7] {
+    [
+        "stockade:elements",
+        "stockade:places",
+        SMITHERS,
+        "stockade:context",
+        "stockade:render",
+        ENVIRONMENT,
+        ZODS,
+    ]
 }
 
 /// The module that a name means which nobody has a file for.
 pub(super) fn built_in(specifier: &str) -> Option<&'static str> {
     let (name, part) = specifier.split_once('/').unwrap_or((specifier, ""));
     let is_ours = NAMES.contains(&name);
+    if is_ours && part == "child" {
+        return Some(CHILD);
+    }
     let is_part = matches!(part, "" | "jsx-runtime" | "jsx-dev-runtime" | "sandbox");
     (is_ours && is_part).then_some(SMITHERS)
 }

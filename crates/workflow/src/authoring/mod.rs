@@ -1,9 +1,10 @@
 //! Workflow files: TypeScript and TSX that the user wrote, run in a realm of their own. One realm
 //! for each run, in a process behind walls; it is made again from the same text after a crash.
 //!
-//! Reading order: `modules` (which files), `realm` (the host's side), `wire` (what is said),
+//! Reading order: `modules` (which files), `carried` (of a program in a sandbox), `realm` (the host's side), `wire` (what is said),
 //! `inside` (the other side), `library` (what files import).
 
+mod carried;
 mod inside;
 mod library;
 mod modules;
@@ -15,8 +16,9 @@ use std::process::ExitCode;
 pub use modules::Sources;
 pub use realm::{Console, Error, Realm};
 
-pub(crate) use modules::{Disk, Modules};
-pub(crate) use realm::{Opened, Rendered};
+pub(crate) use carried::{Origin, carry};
+pub(crate) use modules::{Modules, Program};
+pub(crate) use realm::{At, Opened, Provenance, Rendered};
 
 /// What a directory of workflows begins with: names and texts.
 pub const FIRST_FILES: &[(&str, &str)] = &[

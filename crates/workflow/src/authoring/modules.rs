@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use stockade_script::{SourceFile, joined};
 use stockade_snippet::library::Packages;
 
+use super::carried::carried;
+
 /// The largest file that is read.
 const MAX_BYTES: u64 = 16 << 20;
 
@@ -62,6 +64,42 @@ impl Modules for Sources {
     }
 }
 
+/// A program that is loaded from a file.
+#[derive(Debug)]
+pub(crate) enum Program {
+    /// One whose modules are found on disk.
+    Disk(Disk),
+    /// One that carries them with it.
+    Carried(Sources),
+}
+
+impl Program {
+    /// The program of a file, and the file.
+    pub(crate) fn of(file: &Path) -> Result<(Self, SourceFile), String> {
+        match carried(file)? {
+            Some((sources, entry)) => Ok((Self::Carried(sources), entry)),
+            None => Disk::around(file).map(|(disk, entry)| (Self::Disk(disk), entry)),
+        }
+    }
+
+    /// All that was read.
+    pub(crate) fn into_sources(self) -> Sources {
+        match self {
+            Self::Disk(disk) => disk.read,
+            Self::Carried(sources) => sources,
+        }
+    }
+}
+
+impl Modules for Program {
+    fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
+        match self {
+            Self::Disk(disk) => disk.import(importer, specifier),
+            Self::Carried(sources) => sources.import(importer, specifier),
+        }
+    }
+}
+
 /// Files on disk, below one directory, and the packages that are installed for it; remembers what
 /// it read.
 #[derive(Debug)]
@@ -75,7 +113,7 @@ pub(crate) struct Disk {
 impl Disk {
     /// The files around a workflow: those of its project, the nearest directory above that has a
     /// `.git` or a `package.json`, else of its own directory.
-    pub(crate) fn around(file: &Path) -> Result<(Self, SourceFile), String> {
+    fn around(file: &Path) -> Result<(Self, SourceFile), String> {
         let path = fs::canonicalize(file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
@@ -91,11 +129,6 @@ impl Disk {
         };
         let source = disk.open(&name)?;
         Ok((disk, source))
-    }
-
-    /// What was read.
-    pub(crate) fn into_sources(self) -> Sources {
-        self.read
     }
 
     fn open(&mut self, name: &str) -> Result<SourceFile, String> {
@@ -214,7 +247,7 @@ mod tests {
         assert!(found("../link").unwrap_err().contains("leads out of"));
         assert!(found("./gone").unwrap_err().contains("tried flows/gone, flows/gone.ts"));
         assert!(found("left-pad").unwrap_err().contains("the package \"left-pad\""));
-        let mut sources = disk.into_sources();
+        let mut sources = disk.read;
         let hash = sources.hash();
         fs::write(place.path().join("p/lib/a.ts"), "changed").unwrap();
         assert_eq!(sources.import("flows/main.tsx", "../lib/a").unwrap().source, "a");

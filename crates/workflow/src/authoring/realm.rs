@@ -97,6 +97,24 @@ pub(crate) struct Rendered {
     pub(crate) schemas: Vec<Value>,
 }
 
+/// Where a workflow is from.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Provenance {
+    /// The module that made it while it was evaluated, and which one of those that is.
+    pub(crate) place: Option<At>,
+    /// The element whose workflow it is.
+    pub(crate) node: Option<String>,
+}
+
+/// The place of a workflow in a program.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct At {
+    /// The module.
+    pub(crate) module: String,
+    /// Its number among those that the module made.
+    pub(crate) number: u32,
+}
+
 /// What is known of a workflow that was opened.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct Opened {

@@ -9,7 +9,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_script::worker::Raised;
 
-use crate::authoring::{Console, Error, Modules, Opened, Realm, Rendered, Sources};
+use crate::authoring::{
+    At, Console, Error, Modules, Opened, Origin, Program, Provenance, Realm, Rendered, Sources,
+    carry,
+};
 use crate::graph::{Function, Graph, Prompt, Work, check, read};
 
 /// How long a rendering may take, and everything else that does no task.
@@ -98,12 +101,36 @@ fn writer(lines: &Arc<Lines>) -> Console {
     })
 }
 
+/// Which workflow is meant, of those that a run knows.
+#[derive(Debug, Clone, Copy)]
+enum Of<'a> {
+    /// Its own.
+    Run,
+    /// That of an element.
+    Node(&'a str),
+    /// That with this number in the rendering.
+    Function(Function),
+}
+
 /// A realm, and what it knows.
 struct Live {
     realm: Arc<Realm>,
     /// How much of the journal of each run it was told.
     told: HashMap<String, usize>,
+    /// The tables that the last rendering of each run looked into.
+    read: HashMap<String, Vec<String>>,
     schemas: Vec<Value>,
+}
+
+impl Live {
+    fn new(realm: Realm) -> Self {
+        Self {
+            realm: Arc::new(realm),
+            told: HashMap::new(),
+            read: HashMap::new(),
+            schemas: Vec::new(),
+        }
+    }
 }
 
 impl Author {
@@ -124,7 +151,7 @@ impl Author {
     ) -> Result<Self, Error> {
         let console = Arc::<Lines>::default();
         let fault = |message| Error::Faults(vec![crate::graph::Fault { place: None, message }]);
-        let (mut disk, entry) = crate::authoring::Disk::around(file).map_err(fault)?;
+        let (mut disk, entry) = Program::of(file).map_err(fault)?;
         let realm = Realm::load(
             &program,
             entry,
@@ -132,8 +159,7 @@ impl Author {
             &mut disk as &mut dyn Modules,
             writer(&console),
         );
-        let live =
-            Live { realm: Arc::new(realm.await?), told: HashMap::new(), schemas: Vec::new() };
+        let live = Live::new(realm.await?);
         let author = Self::new(program, disk.into_sources(), environment);
         Ok(Self { live: tokio::sync::Mutex::new(Some(live)), console, ..author })
     }
@@ -207,6 +233,56 @@ impl Author {
         answer.await
     }
 
+    /// A program that exports the workflow of an element in the rendering of a run, such as a
+    /// `<Sandbox>`: files by their names, which hold no other path. It has the modules that the
+    /// workflow needs, as they were when the run began, and nothing of the environment.
+    pub(crate) async fn child_program(
+        &self,
+        run: &str,
+        node: &str,
+    ) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+        let mut live = self.live.lock().await;
+        let live = self.loaded(&mut live).await?;
+        if self.known(live, run).await? || !live.read.contains_key(run) {
+            self.rendered(live, run).await?;
+        }
+        let origin = self.origin(live, run, Of::Node(node)).await?;
+        Ok(carry(&self.sources, &origin))
+    }
+
+    /// Where a workflow was made.
+    async fn origin(&self, live: &Live, run: &str, of: Of<'_>) -> Result<Origin, Error> {
+        let argument = match of {
+            Of::Run => json!({ "run": run, "node": null, "workflow": null }),
+            Of::Node(node) => json!({ "run": run, "node": node, "workflow": null }),
+            Of::Function(number) => json!({ "run": run, "node": null, "workflow": number }),
+        };
+        let found: Provenance = live.realm.call_within("say", SOON, "origin", argument).await?;
+        if let Some(At { module, number }) = found.place {
+            return Ok(Origin::Made { module, number });
+        }
+        let journal = self.journal(run)?;
+        if let Some(node) = found.node {
+            let by = Box::new(Box::pin(self.origin(live, run, Of::Run)).await?);
+            let tables = live.read.get(run).map_or(&[][..], Vec::as_slice);
+            let is_read = |row: &&Value| tables.iter().any(|table| row["table"] == **table);
+            let journal = lock(&journal);
+            let rows: Vec<&Value> = journal.rows.iter().filter(is_read).collect();
+            let state = json!({
+                "runId": run, "input": journal.input, "iterations": journal.iterations,
+                "rows": rows, "tables": tables,
+            });
+            return Ok(Origin::Rendered { by, node, state });
+        }
+        let within = lock(&journal).within.clone();
+        match within {
+            None => Ok(Origin::Entry),
+            Some((parent, number)) => {
+                Box::pin(self.origin(live, &parent, Of::Function(number))).await
+            }
+        }
+    }
+
     /// Ends the realm while nothing is asked of it. It is made again when something is.
     pub(crate) async fn rest(&self) {
         if let Some(live) = self.live.lock().await.take() {
@@ -241,8 +317,7 @@ impl Author {
                 let console = writer(&self.console);
                 let realm =
                     Realm::load(&self.program, entry, environment, &mut sources, console).await?;
-                let (realm, told) = (Arc::new(realm), HashMap::new());
-                Ok(live.insert(Live { realm, told, schemas: Vec::new() }))
+                Ok(live.insert(Live::new(realm)))
             }
         }
     }
@@ -285,6 +360,7 @@ impl Author {
         }
         let mut rendered: Rendered = rendered?;
         live.schemas.append(&mut rendered.schemas);
+        live.read.insert(run.to_owned(), rendered.read.clone());
         Ok(rendered)
     }
 

@@ -27,7 +27,7 @@ use stockade_durable::{Engine, Store};
 use author::{Author, lock};
 use output::Schemas;
 
-pub use prepare::preview;
+pub use prepare::{child_program, preview};
 pub use tables::MIGRATIONS;
 
 /// The version of the durable workflows, not of the program. It is raised only with a change that

@@ -28,6 +28,24 @@ pub async fn preview(
     Ok(prepared(program, file, "preview", input, environment, &schemas).await?.1.graph)
 }
 
+/// The program of a `<Sandbox>`'s child workflow, as the first rendering of a workflow file with an
+/// input has it: what `stockade up` does with `bundle.tsx` of these files, it does without any other.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for a file that is no workflow, an input that it does not take, or a
+/// `<Sandbox>` that it does not render.
+pub async fn child_program(
+    program: Vec<OsString>,
+    file: &Path,
+    input: &Value,
+    environment: &BTreeMap<String, String>,
+    sandbox: &str,
+) -> Result<BTreeMap<String, Vec<u8>>, Problem> {
+    let (run, schemas) = ("preview", Schemas::default());
+    let (author, _) = prepared(program, file, run, input, environment, &schemas).await?;
+    author.child_program(run, sandbox).await.map_err(|error| of_author(file, error))
+}
+
 /// An author whose workflow was opened, checked and rendered.
 pub(super) async fn prepared(
     program: Vec<OsString>,

@@ -10,11 +10,11 @@ use stockade_core::Code;
 use crate::world::World;
 
 /// A world whose project has zod; `None`, and the test says that it did not run, where there is none.
-async fn world(test: &str) -> Option<World> {
+pub(crate) async fn world(test: &str) -> Option<World> {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/npm/node_modules");
     if !packages.join("zod/package.json").exists() {
         let reason = "zod is not installed: cargo xtask ci installs it";
-        let line = format!("SKIPPED: flows::zod::{test}: {reason}\n");
+        let line = format!("SKIPPED: flows::{test}: {reason}\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
         if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
             let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
@@ -29,7 +29,7 @@ async fn world(test: &str) -> Option<World> {
 
 #[tokio::test]
 async fn schemas_of_zod_check_and_complete_what_tasks_give() {
-    let Some(world) = world("schemas_of_zod_check_and_complete_what_tasks_give").await else {
+    let Some(world) = world("zod::schemas_of_zod_check_and_complete_what_tasks_give").await else {
         return;
     };
     let source = "import { createSmithers } from \"smithers-orchestrator\";\n\
@@ -55,11 +55,11 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
 }
 
 /// Seed 001, "Complete one-file provider and child workflow", as it stands.
-const SEED: &str = include_str!("seed-001.tsx");
+pub(crate) const SEED: &str = include_str!("seed-001.tsx");
 
 #[tokio::test]
 async fn the_seeds_complete_file_renders_and_is_refused_by_its_sandbox() {
-    let test = "the_seeds_complete_file_renders_and_is_refused_by_its_sandbox";
+    let test = "zod::the_seeds_complete_file_renders_and_is_refused_by_its_sandbox";
     let Some(world) = world(test).await else { return };
     let file = world.write("flow.tsx", SEED);
     let refused = world.up(&file, json!({ "prompt": "hi" })).await.unwrap_err();

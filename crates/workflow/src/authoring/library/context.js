@@ -9,10 +9,13 @@ export class Run {
   #iterations = {};
   #signals = [];
   #read;
+  // The tables whose rows are here, where not all are.
+  #tables;
 
-  constructor(id, workflow, input) {
+  constructor(id, workflow, input, tables) {
     this.workflow = workflow;
     this.functions = [];
+    this.#tables = tables;
     this.ctx = this.#context(id, input);
   }
 
@@ -49,6 +52,9 @@ export class Run {
   #all(table) {
     const key = keyOf(table);
     if (key === undefined) throw new SmithersError("INVALID_INPUT", "this is no table of createSmithers()");
+    if (this.#tables?.includes(key) === false) {
+      throw new SmithersError("MISSING_OUTPUT", `the rows of "${key}" are not in this sandbox: what the workflow around it reads while it is rendered is, so read it there`);
+    }
     this.#read?.add(key);
     return [...(this.#rows.get(key)?.values() ?? [])];
   }

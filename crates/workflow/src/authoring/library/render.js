@@ -1,17 +1,15 @@
 // From elements to a tree of plain values, which the host reads and checks. Functions stay here and
 // are known to the host by their numbers in the rendering.
 import { Element, Fragment, kindOf } from "stockade:elements";
-import { SmithersError, isWorkflow, tableOf, useCtx } from "stockade:smithers";
+import { SmithersError, isWorkflow, tableOf, useCtx, within } from "stockade:smithers";
+import * as modules from "stockade:zods";
 
 const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
 
 // Every schema that was met, in the order of its number.
 const schemas = [];
 const numbers = new Map();
-let zods = [];
-export const useZod = (modules) => {
-  zods = modules;
-};
+const zods = Object.values(modules);
 
 export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
 
@@ -24,6 +22,12 @@ export const parsed = (target, value, code) => {
   if (result.success) return result.data;
   const told = (result.error?.issues ?? []).slice(0, 5).map((issue) => `/${issue.path.join("/")}: ${issue.message}`);
   throw new SmithersError(code, told.join("; "));
+};
+
+// The input of a workflow as its function gets it.
+export const given = (workflow, input) => {
+  const schema = workflow.schemas?.input;
+  return schema === undefined ? input : parsed(schema, input, "INVALID_INPUT_VALUE");
 };
 
 const jsonSchema = (schema) => {
@@ -108,10 +112,18 @@ const agent = (given) => {
 
 export class Rendering {
   functions = [];
+  // The ids of the elements that have a workflow, by its number among the functions.
+  nodes = new Map();
 
   #function(call) {
     this.functions.push(call);
     return { $: "function", ref: this.functions.length - 1 };
+  }
+
+  // The workflow that an element has.
+  workflowOf(id) {
+    const found = [...this.nodes].find(([, node]) => node === id);
+    return found && this.functions[found[0]];
   }
 
   tree(root) {
@@ -159,7 +171,10 @@ export class Rendering {
     if (target !== undefined) node.props.output = output(target);
     if (schema !== undefined) node.props.schema = output(schema);
     if (deps !== undefined) node.props.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
-    if (workflow !== undefined) node.props.workflow = isWorkflow(workflow) ? this.#function(workflow) : plain(workflow);
+    if (isWorkflow(workflow)) {
+      node.props.workflow = this.#function(workflow);
+      this.nodes.set(node.props.workflow.ref, props.id);
+    } else if (workflow !== undefined) node.props.workflow = plain(workflow);
     if (provider !== undefined) node.props.provider = typeof provider === "string" ? provider : { $: "provider", id: String(provider?.id ?? "custom") };
     if (asked !== undefined) {
       const call = agent(asked);
@@ -192,3 +207,10 @@ export class Rendering {
     }
   }
 }
+
+// Renders the workflow of a run: the rendering, its tree, and the tables that it looked into.
+export const renderingOf = (run) => {
+  const rendering = new Rendering();
+  const { value: tree, read } = run.watching(() => within(run.ctx, () => rendering.tree(run.workflow.build(run.ctx))));
+  return { rendering, tree, read };
+};

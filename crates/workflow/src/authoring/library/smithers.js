@@ -1,4 +1,5 @@
 // What `smithers-orchestrator` and `stockade` export: workflows and where their results are kept.
+import { place } from "stockade:places";
 import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
@@ -22,6 +23,7 @@ class WorkflowDefinition {
     this.build = build;
     this.opts = opts;
     this.schemas = schemas;
+    place(this);
   }
 }
 export const isWorkflow = (value) =>
@@ -44,11 +46,14 @@ export const within = (ctx, render) => {
 };
 
 // What is written between the tags of a bound `<Sandbox>` is its child workflow.
-const bound = (smithers, schemas) => {
+// What it is given is what the element says, whatever the input of the file's own workflow is.
+const bound = (schemas) => {
+  const inner = { ...schemas, input: undefined };
   const Bound = (props) => {
     const { children, workflow, ...rest } = props;
     if (children === undefined || workflow !== undefined) return new Element(Sandbox, props);
-    const child = smithers((ctx) => new Element(Workflow, { name: `sandbox:${props.id}`, children: typeof children === "function" ? children(ctx) : children }));
+    const build = (ctx) => new Element(Workflow, { name: `sandbox:${props.id}`, children: typeof children === "function" ? children(ctx) : children });
+    const child = new WorkflowDefinition(build, {}, inner);
     return new Element(Sandbox, { ...rest, workflow: child });
   };
   return Object.assign(Bound, { schemas });
@@ -76,7 +81,7 @@ export const createSmithers = (schemas = {}, options = {}) => {
   };
   return {
     Workflow, Task, Sequence, Parallel, MergeQueue, Branch, Loop, Ralph, Approval, Timer, Signal, WaitForEvent, Subflow,
-    Sandbox: bound(smithers, schemas),
+    Sandbox: bound(schemas),
     smithers, useCtx, outputs, tables: outputs, options,
   };
 };

@@ -1,10 +1,12 @@
 // What the host calls. Each function takes a text of JSON and answers with one, in a promise.
 import "stockade:environment";
 import * as entry from "stockade:entry";
-import * as zods from "stockade:zods";
 import { Run } from "stockade:context";
-import { Rendering, isZod, parsed, schemaNumber, schemasFrom, useZod } from "stockade:render";
-import { SmithersError, isWorkflow, within } from "stockade:smithers";
+import { placeOf, settle } from "stockade:places";
+import { given, isZod, renderingOf, schemaNumber, schemasFrom } from "stockade:render";
+import { SmithersError, isWorkflow } from "stockade:smithers";
+
+settle();
 
 const runs = new Map();
 
@@ -34,15 +36,12 @@ const described = (workflow) => {
 
 // A workflow is begun: the file's own, or one that a rendering of another run has.
 export const open = listening(({ run, input, within: parent, workflow }) => {
-  useZod(Object.values(zods));
   const definition = parent === undefined ? entry.default : runOf(parent).functions[workflow];
   if (!isWorkflow(definition)) {
     const why = entry.default === undefined ? "it has no default export" : "its default export is something else";
     throw new SmithersError("INVALID_INPUT", `the file must export a workflow, as in \`export default smithers((ctx) => …)\`: ${why}`);
   }
-  const schema = definition.schemas?.input;
-  const given = schema === undefined ? input : parsed(schema, input, "INVALID_INPUT_VALUE");
-  runs.set(run, new Run(run, definition, given));
+  runs.set(run, new Run(run, definition, given(definition, input)));
   const about = described(definition);
   return { ...about, schemas: schemasFrom(0) };
 });
@@ -50,10 +49,20 @@ export const open = listening(({ run, input, within: parent, workflow }) => {
 export const render = listening(({ run: id, changes, schemas }) => {
   const run = runOf(id);
   run.take(changes);
-  const rendering = new Rendering();
-  const { value: tree, read } = run.watching(() => within(run.ctx, () => rendering.tree(run.workflow.build(run.ctx))));
+  const { rendering, tree, read } = renderingOf(run);
   run.functions = rendering.functions;
+  run.nodes = rendering.nodes;
   return { tree, read, schemas: schemasFrom(schemas) };
+});
+
+// Where a workflow is from, a run's own or the one of an element: the place where a module made it,
+// and the element.
+export const origin = listening(({ run: id, node, workflow: number }) => {
+  const run = runOf(id);
+  if (node === null && number === null) return { place: placeOf(run.workflow) ?? null, node: null };
+  const found = [...run.nodes].find(([known, element]) => known === number || element === node);
+  if (found === undefined) throw new SmithersError("INVALID_INPUT", `there is no workflow of "${node}"`);
+  return { place: placeOf(run.functions[found[0]]) ?? null, node: found[1] };
 });
 
 // What is given to a function: the values of tasks by names, or nothing.

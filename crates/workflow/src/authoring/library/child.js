@@ -1,0 +1,22 @@
+// What the program of a `<Sandbox>` is made of: a workflow of the program that has the `<Sandbox>`,
+// found again where it was made.
+import { Run } from "stockade:context";
+import { placedAt } from "stockade:places";
+import { given, renderingOf } from "stockade:render";
+import { SmithersError } from "stockade:smithers";
+
+// A workflow that a module made while it was evaluated.
+export const made = (module, number) => {
+  const found = placedAt(module, number);
+  if (found !== undefined) return found;
+  throw new SmithersError("INVALID_INPUT", `${module} did not make this workflow again: it makes others each time that it is loaded`);
+};
+
+// A workflow that was made while another was rendered, which is rendered again with what it knew then.
+export const rendered = (workflow, node, { runId, input, rows, iterations, tables }) => {
+  const run = new Run(runId, workflow, given(workflow, input), tables);
+  run.take({ rows, iterations });
+  const found = renderingOf(run).rendering.workflowOf(node);
+  if (found !== undefined) return found;
+  throw new SmithersError("INVALID_INPUT", `"${node}" was not rendered again: the workflow renders something else each time`);
+};

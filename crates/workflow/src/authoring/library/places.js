@@ -1,0 +1,34 @@
+// Which workflow is which, in every realm of the same program: those that are made while modules are
+// evaluated are numbered, for each module from the first to the last.
+
+const FRAME = /^\s*at (?:.*? \()?(.+?):\d+(?::\d+)?\)?$/;
+
+const made = new Map();
+const places = new WeakMap();
+let evaluates = true;
+
+// The module whose evaluation has come to this: the outermost of the files that are being run.
+const evaluated = () => {
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = Infinity;
+  const frames = new Error().stack.split("\n");
+  Error.stackTraceLimit = stackTraceLimit;
+  const files = frames.map((frame) => FRAME.exec(frame)?.[1]);
+  return files.filter((file) => file !== undefined && !file.startsWith("stockade:")).at(-1);
+};
+
+export const place = (definition) => {
+  const module = evaluates ? evaluated() : undefined;
+  if (module === undefined) return;
+  if (!made.has(module)) made.set(module, []);
+  places.set(definition, { module, number: made.get(module).length });
+  made.get(module).push(definition);
+};
+
+// All modules are evaluated: what is made from now on has no place.
+export const settle = () => {
+  evaluates = false;
+};
+
+export const placeOf = (definition) => places.get(definition);
+export const placedAt = (module, number) => made.get(module)?.[number];
