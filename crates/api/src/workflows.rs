@@ -189,6 +189,9 @@ pub struct TaskInfo {
     pub error: Option<Value>,
     /// What its author says of it.
     pub meta: Value,
+    /// The bundle of what it changed in the project, which waits for a decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
     /// When it goes on by itself, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<i64>,

@@ -54,7 +54,8 @@ impl Own {
             let settings = Settings::from_environment()?;
             Some(server::launch(&data, &settings, Arc::clone(&store)).await?)
         };
-        let workflows = server::launch_workflows(Arc::clone(&store), service.as_ref()).await?;
+        let workflows =
+            server::launch_workflows(&data, Arc::clone(&store), service.as_ref()).await?;
         Ok(Self { service, workflows, store, _lock: lock })
     }
 

@@ -88,7 +88,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
     let store = store(&data).await?;
     let service = launch(&data, &settings, Arc::clone(&store)).await?;
-    let workflows = launch_workflows(store, Some(&service)).await?;
+    let workflows = launch_workflows(&data, store, Some(&service)).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
@@ -124,6 +124,7 @@ pub(crate) async fn store(data: &std::path::Path) -> Result<Arc<dyn Store>, Prob
 
 /// What does runs of workflows, with the sandboxes of a service.
 pub(crate) async fn launch_workflows(
+    data: &std::path::Path,
     store: Arc<dyn Store>,
     service: Option<&Service>,
 ) -> Result<Workflows, Problem> {
@@ -131,6 +132,7 @@ pub(crate) async fn launch_workflows(
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
         program: vec![OURSELVES.into(), REALM.into()],
         sandboxes: service.map(|service| Arc::new(service.clone()) as _),
+        agents: Some(data.join("agents.json")),
     };
     Workflows::launch(store, options).await
 }

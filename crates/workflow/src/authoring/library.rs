@@ -20,7 +20,8 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// Its modules, by name.
-const MODULES: [(&str, &str); 7] = [
+const MODULES: [(&str, &str); 8] = [
+    ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
@@ -36,8 +37,9 @@ pub(super) fn modules() -> impl Iterator<Item = Module> {
 }
 
 /// The modules that those import.
-pub(super) fn imports() -> [&'static str; 7] {
+pub(super) fn imports() -> [&'static str; 8] {
     [
+        "stockade:agents",
         "stockade:elements",
         "stockade:places",
         SMITHERS,

@@ -203,6 +203,33 @@ impl Author {
 
     /// Does what a task of a run does. It is given up when the answer is not waited for.
     pub(crate) async fn work(&self, run: &str, work: &Work) -> Result<Value, Error> {
+        let (function, argument) = match work {
+            Work::Compute { function, inputs } => {
+                ("compute", json!({ "function": function, "inputs": inputs }))
+            }
+            Work::Agent { agent, prompt: Prompt::Text(text) } => {
+                ("ask", json!({ "agent": agent, "prompt": text }))
+            }
+            Work::Agent { agent, prompt: Prompt::Made { function, inputs } } => {
+                ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
+            }
+            other => return Err(Error::Answer(format!("{} is no function", other.kind()))),
+        };
+        self.ask(run, function, argument).await
+    }
+
+    /// Reads what an agent wrote, by a function of a run.
+    pub(crate) async fn read(
+        &self,
+        run: &str,
+        function: Function,
+        text: &str,
+    ) -> Result<Value, Error> {
+        self.ask(run, "read", json!({ "function": function, "text": text })).await
+    }
+
+    /// Calls a function of the library for a run.
+    async fn ask(&self, run: &str, function: &str, mut argument: Value) -> Result<Value, Error> {
         let (realm, id, answer) = {
             let mut live = self.live.lock().await;
             let live = self.loaded(&mut live).await?;
@@ -211,22 +238,9 @@ impl Author {
                 self.rendered(live, run).await?;
             }
             let id = live.realm.id();
-            let changes = self.news(live, run);
-            let (function, mut argument) = match work {
-                Work::Compute { function, inputs } => {
-                    ("compute", json!({ "function": function, "inputs": inputs }))
-                }
-                Work::Agent { agent, prompt: Prompt::Text(text) } => {
-                    ("ask", json!({ "agent": agent, "prompt": text }))
-                }
-                Work::Agent { agent, prompt: Prompt::Made { function, inputs } } => {
-                    ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
-                }
-                other => return Err(Error::Answer(format!("{} is no function", other.kind()))),
-            };
             argument["run"] = run.into();
             argument["call"] = id.into();
-            argument["changes"] = changes;
+            argument["changes"] = self.news(live, run);
             (Arc::clone(&live.realm), id, live.realm.call(id, function, argument))
         };
         let _given_up = GivenUp { realm: &realm, id };

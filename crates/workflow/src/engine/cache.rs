@@ -5,7 +5,8 @@ use serde_json::{Value as Json, json};
 use stockade_durable::{Error, Statement, Store, Value};
 
 use super::author::Journal;
-use crate::graph::{Cache, Depends, Scope, Task, Work};
+use super::commands::Ready;
+use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
 
 /// What decides which answers are answers to the same question.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) program: &'a str,
     /// What its code finds in `process.env`, as JSON.
     pub(crate) environment: &'a str,
+    /// What the agent of the task is, where it is a command.
+    pub(crate) command: Option<Ready>,
     /// What it was given, and has done.
     pub(crate) journal: &'a Journal,
 }
@@ -43,6 +46,14 @@ impl Asker<'_> {
             Work::Static(value) => json!([kind, value]),
             Work::Compute { .. } => json!([kind, program, id]),
             Work::Agent { prompt, .. } => json!([kind, program, id, prompt.text()]),
+            Work::Command { agent, prompt } => {
+                let environment = json!(agent.environment.0).to_string();
+                let environment = blake3::hash(environment.as_bytes()).to_hex().to_string();
+                let command = self.command.as_ref().map(Ready::identity);
+                // A prompt that a function makes is known by that.
+                let made = prompt.text().is_none().then_some([program, id]);
+                json!([kind, command, agent.image, environment, prompt.text(), made])
+            }
             Work::Subflow { input, .. } => json!([kind, program, id, input]),
             Work::Sandbox(said) => {
                 let said: Vec<_> =
@@ -58,6 +69,12 @@ impl Asker<'_> {
     fn inputs(&self, task: &Task, depends: &Depends) -> Result<Json, String> {
         match depends {
             _ if matches!(task.work, Work::Static(_)) => Ok(Json::Null),
+            // All that it is given is in its prompt.
+            Depends::Everything
+                if matches!(&task.work, Work::Command { prompt: Prompt::Text(_), .. }) =>
+            {
+                Ok(Json::Null)
+            }
             Depends::Unknown(why) => Err(why.clone()),
             Depends::Only(value) => Ok(json!([value, self.named(&task.work)])),
             Depends::Everything => {
@@ -178,6 +195,7 @@ mod tests {
             workflow: ("/w.tsx", "w"),
             program: "p",
             environment: "{}",
+            command: None,
             journal: &journal,
         };
         let (task, cache) = (compute("t"), Cache::default());
@@ -229,8 +247,9 @@ mod tests {
             let mut journal = Journal::new("r", json!(null));
             journal.rows.push(json!({"table": "t", "node": node, "iteration": 0, "value": value}));
             let workflow = ("f", "w");
+            let (program, environment, command) = ("p", "{}", None);
             let asker =
-                Asker { run: "r", workflow, program: "p", environment: "{}", journal: &journal };
+                Asker { run: "r", workflow, program, environment, command, journal: &journal };
             asker.key(&task, &by).unwrap()
         };
         assert_eq!(key("other", 1), key("other", 2));

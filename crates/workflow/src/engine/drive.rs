@@ -1,6 +1,7 @@
 //! Does one run: renders, plans, begins what can begin, keeps what was done, and so on until
 //! nothing is left. What is kept decides after a crash what is done again: nothing that is finished.
 
+mod asked;
 mod begin;
 mod cached;
 mod subflow;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Context, Failure, Statement};
 
+use self::asked::News;
 use self::cached::Lookup;
 use self::subflow::Children;
 use super::Inner;
@@ -85,6 +87,8 @@ pub(crate) struct Drive {
     to_look_up: Vec<(Key, Task)>,
     /// Whether those of tasks that begin, or have begun, are.
     lookups: HashMap<Key, Lookup>,
+    /// What tries of tasks told and is not kept yet.
+    news: News,
 }
 
 impl Drive {
@@ -124,6 +128,7 @@ impl Drive {
             to_begin: Vec::new(),
             to_look_up: Vec::new(),
             lookups: HashMap::new(),
+            news: News::default(),
         };
         drive.recall();
         Ok(drive)

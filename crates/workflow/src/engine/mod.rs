@@ -6,6 +6,7 @@
 mod attempt;
 mod author;
 mod cache;
+mod commands;
 mod drive;
 mod operations;
 mod output;
@@ -17,6 +18,7 @@ mod tables;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ use stockade_core::Problem;
 use stockade_durable::{Engine, Store};
 
 use author::{Author, lock};
+use commands::{Held, Place};
 use output::Schemas;
 
 pub use prepare::{child_program, preview};
@@ -45,6 +48,9 @@ pub struct Options {
     /// Where commands, agents and the children of a `<Sandbox>` are executed, in the name of their
     /// run's owner. Without it they are refused.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
+    /// A file with the user's own adapters of agents, which need not be there: an object from their
+    /// names to what `commands/adapters.json` says of ours.
+    pub agents: Option<PathBuf>,
 }
 
 /// Does runs: [`stockade_api::Workflows`]. Its clones are the same engine.
@@ -60,6 +66,8 @@ pub(crate) struct Inner {
     store: Arc<dyn Store>,
     options: Options,
     schemas: Schemas,
+    /// Where commands are executed.
+    place: Option<Arc<dyn Place>>,
     /// Authors whose realm is loaded, for runs that begin at once.
     prepared: Mutex<HashMap<String, Author>>,
 }
@@ -82,7 +90,10 @@ impl Workflows {
     pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, Problem> {
         let executor = options.executor_id.clone();
         let (schemas, prepared) = (Schemas::default(), Mutex::default());
-        let inner = Arc::new(Inner { store: Arc::clone(&store), options, schemas, prepared });
+        let held =
+            options.sandboxes.clone().map(|held| Arc::new(Held::new(held)) as Arc<dyn Place>);
+        let inner =
+            Arc::new(Inner { store: Arc::clone(&store), options, schemas, place: held, prepared });
         let builder = Engine::builder(store)
             .executor_id(executor)
             .application_version(VERSION.to_owned())

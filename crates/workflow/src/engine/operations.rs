@@ -49,7 +49,7 @@ impl stockade_api::Workflows for Workflows {
         let (author, view) =
             prepared(program, &request.file, &id, &request.input, environment, &self.inner.schemas)
                 .await?;
-        executable(&view.graph)?;
+        executable(&view.graph, &self.inner.options)?;
         let file = std::path::absolute(&request.file).unwrap_or_else(|_| request.file.clone());
         let (hash, program) = kept_program(&author)?;
         let now = now_ms();
@@ -137,7 +137,7 @@ impl stockade_api::Workflows for Workflows {
         if hash != run.program && !request.accept_changes {
             return Err(changed(&run));
         }
-        executable(&view.graph)?;
+        executable(&view.graph, &self.inner.options)?;
         let (now, next) = (now_ms(), row.generation + 1);
         let with = vec![
             program,
@@ -175,6 +175,9 @@ impl stockade_api::Workflows for Workflows {
                 tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
             ];
             self.inner.store.execute(statements).await.map_err(of_store)?;
+            if let Some(place) = &self.inner.place {
+                place.end(&caller.owner, id).await;
+            }
         }
         Ok(self.own(caller, id).await?.run)
     }

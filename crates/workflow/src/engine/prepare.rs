@@ -11,6 +11,7 @@ use stockade_core::{Code, Problem};
 use super::author::{About, Author, Journal, View};
 use super::output::Schemas;
 use super::problem::of_author;
+use super::{Options, commands};
 use crate::graph::{Graph, Task, Work};
 
 /// What a workflow file would do with an input: the graph of its first rendering. `program` is a
@@ -77,17 +78,26 @@ pub(super) async fn prepared(
 }
 
 /// Refuses what cannot be executed yet.
-pub(super) fn executable(graph: &Graph) -> Result<(), Problem> {
-    let refused = graph.tasks().into_iter().filter(|task| !task.is_skipped).find_map(inexecutable);
+pub(super) fn executable(graph: &Graph, options: &Options) -> Result<(), Problem> {
+    let mut tasks = graph.tasks().into_iter().filter(|task| !task.is_skipped);
+    let refused = tasks.find_map(|task| inexecutable(task, options));
     refused.map_or(Ok(()), |message| Err(Problem::new(Code::Unsupported, message)))
 }
 
 /// Why a task cannot be executed yet, where it cannot.
-pub(super) fn inexecutable(task: &Task) -> Option<String> {
-    let what = if matches!(task.work, Work::Sandbox(_)) {
-        format!("<Sandbox> \"{}\" cannot be executed yet", task.id)
-    } else {
-        return None;
+pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
+    let what = match &task.work {
+        Work::Sandbox(_) => format!("<Sandbox> \"{}\" cannot be executed yet", task.id),
+        Work::Command { agent, .. } => match commands::ready(agent, options.agents.as_deref()) {
+            Ok(ready) if ready.network => commands::without_network(&task.id),
+            Ok(_) if options.sandboxes.is_none() => commands::nowhere().message,
+            Ok(_) => return None,
+            Err(problem) => {
+                let cause = problem.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+                format!("the agent of task \"{}\": {}{cause}", task.id, problem.message)
+            }
+        },
+        _ => return None,
     };
     Some(at(task) + &what)
 }

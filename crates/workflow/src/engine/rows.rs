@@ -97,7 +97,7 @@ pub(crate) async fn sources(store: &dyn Store, hash: &str) -> Result<Option<Sour
 }
 
 const TASK: &str = "SELECT node_id, iteration, kind, label, status, attempts, executions, \
-                    output_table, output, error, meta, wake_at, started_at, finished_at, place \
+                    output_table, output, error, meta, wake_at, started_at, finished_at, bundle, place \
                     FROM run_tasks WHERE run_id = ?1 ORDER BY place, node_id, iteration";
 
 fn count(row: &Row, index: usize) -> Result<u32> {
@@ -121,6 +121,7 @@ fn task_of(row: &Row) -> Result<TaskInfo> {
         wake_at: row.optional_integer(11)?,
         started_at: row.integer(12)?,
         finished_at: row.optional_integer(13)?,
+        bundle: row.optional_text(14)?.map(str::to_owned),
     })
 }
 
@@ -157,6 +158,20 @@ pub(crate) struct Origin {
     pub(crate) program: String,
     /// What its program finds in `process.env`, as JSON.
     pub(crate) environment: String,
+    /// Whose it is.
+    pub(crate) owner: String,
+    /// How often it was taken up again after it had ended, from 1.
+    pub(crate) generation: i64,
+}
+
+impl Origin {
+    /// Names one try of a task, which a crash does not end: the same in whichever process does it,
+    /// and of no other try of any run.
+    pub(crate) fn name_of_try(&self, run: &str, key: &Key, attempt: u32) -> String {
+        let generation = self.generation;
+        let text = format!("{run}\0{generation}\0{}\0{}\0{attempt}", key.node, key.iteration);
+        blake3::hash(text.as_bytes()).to_hex()[..40].to_owned()
+    }
 }
 
 /// What a run left.
@@ -172,11 +187,12 @@ pub(crate) async fn kept(store: &dyn Store, run: &str) -> Result<Kept> {
             status: info.status,
             attempts: info.attempts,
             executions: info.executions,
-            place: count(row, 14)?,
+            place: count(row, 15)?,
             table: info.table,
             output: info.output,
             error: info.error,
             meta: info.meta,
+            bundle: info.bundle,
             wake_at: info.wake_at,
             started_at: info.started_at,
             finished_at: info.finished_at,
@@ -193,7 +209,8 @@ pub(crate) async fn kept(store: &dyn Store, run: &str) -> Result<Kept> {
     let sql = "SELECT coalesce(max(seq), -1) + 1 FROM run_events WHERE run_id = ?1";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let next_event = rows.first().map_or(Ok(0), |row| row.integer(0))?;
-    let sql = "SELECT status, file, program, environment FROM runs WHERE id = ?1";
+    let sql = "SELECT status, file, program, environment, owner_id, generation FROM runs \
+               WHERE id = ?1";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let (mut status, mut origin) = (None, Origin::default());
     if let Some(row) = rows.first() {
@@ -202,6 +219,8 @@ pub(crate) async fn kept(store: &dyn Store, run: &str) -> Result<Kept> {
             file: row.text(1)?.to_owned(),
             program: row.text(2)?.to_owned(),
             environment: row.text(3)?.to_owned(),
+            owner: row.text(4)?.to_owned(),
+            generation: row.integer(5)?,
         };
     }
     let status = status.unwrap_or(RunStatus::Running);

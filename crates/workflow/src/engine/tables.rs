@@ -16,7 +16,7 @@ pub(crate) const ANSWERS: &str = "workflow answers";
 /// The tables of the service and of workflows, in the one order in which databases get them. One
 /// that was released is never edited.
 pub const MIGRATIONS: &[Migration] =
-    &[stockade_service::MIGRATIONS[0], stockade_service::MIGRATIONS[1], TABLES, CACHE];
+    &[stockade_service::MIGRATIONS[0], stockade_service::MIGRATIONS[1], TABLES, CACHE, BUNDLES];
 // The numbers of both rooms are those of one database: what comes next has the next number.
 const _: () = assert!(stockade_service::MIGRATIONS.len() == 2);
 
@@ -113,6 +113,12 @@ CREATE INDEX run_cache_expires_at ON run_cache (expires_at) WHERE expires_at IS 
 ",
 };
 
+const BUNDLES: Migration = Migration {
+    number: 5,
+    name: "what tasks changed in their projects",
+    sql: "ALTER TABLE run_tasks ADD COLUMN bundle TEXT;",
+};
+
 /// A task as it is kept.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskRow {
@@ -129,6 +135,8 @@ pub(crate) struct TaskRow {
     pub(crate) output: Option<Json>,
     pub(crate) error: Option<Json>,
     pub(crate) meta: Json,
+    /// The bundle of what it changed in its project.
+    pub(crate) bundle: Option<String>,
     pub(crate) wake_at: Option<i64>,
     pub(crate) started_at: i64,
     pub(crate) finished_at: Option<i64>,
@@ -142,13 +150,15 @@ fn json(value: &Json) -> Value {
 pub(crate) fn keep_task(run: &str, key: &Key, task: &TaskRow) -> Statement {
     let sql = "INSERT INTO run_tasks (run_id, node_id, iteration, kind, label, status, \
                attempts, executions, place, output_table, output, error, meta, wake_at, \
-               started_at, finished_at) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+               started_at, finished_at, bundle) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
+               ?17) \
                ON CONFLICT (run_id, node_id, iteration) DO UPDATE SET kind = excluded.kind, \
                label = excluded.label, status = excluded.status, attempts = excluded.attempts, \
                executions = excluded.executions, output_table = excluded.output_table, \
                output = excluded.output, error = excluded.error, meta = excluded.meta, \
-               wake_at = excluded.wake_at, finished_at = excluded.finished_at";
+               wake_at = excluded.wake_at, finished_at = excluded.finished_at, \
+               bundle = excluded.bundle";
     let parameters = vec![
         run.into(),
         key.node.as_str().into(),
@@ -166,6 +176,7 @@ pub(crate) fn keep_task(run: &str, key: &Key, task: &TaskRow) -> Statement {
         task.wake_at.into(),
         task.started_at.into(),
         task.finished_at.into(),
+        task.bundle.clone().into(),
     ];
     Statement::new(sql, parameters)
 }

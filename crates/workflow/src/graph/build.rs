@@ -57,9 +57,11 @@ impl Task {
     /// A task that does that.
     pub fn new(id: &str, work: Work) -> Self {
         let retry = match work {
-            Work::Compute { .. } | Work::Agent { .. } | Work::Subflow { .. } | Work::Sandbox(_) => {
-                Retry::USUAL
-            }
+            Work::Compute { .. }
+            | Work::Agent { .. }
+            | Work::Command { .. }
+            | Work::Subflow { .. }
+            | Work::Sandbox(_) => Retry::USUAL,
             Work::Static(_) | Work::Approval(_) | Work::Timer(_) | Work::Event(_) => Retry::NONE,
         };
         Self {

@@ -2,6 +2,7 @@
 //! of TSX becomes one through [`read`](read::read), Rust builds one with the functions of `build`;
 //! [`check`](check::check) refuses what can never be executed. Nothing here does anything.
 
+mod agent;
 mod build;
 mod cache;
 mod check;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
 pub use check::check;
 pub use read::{Element, read};
@@ -179,6 +181,13 @@ pub enum Work {
         /// What it is asked.
         prompt: Prompt,
     },
+    /// Gives a prompt to an agent that is a command.
+    Command {
+        /// What it is.
+        agent: Box<Command>,
+        /// What it is asked.
+        prompt: Prompt,
+    },
     /// Waits until somebody decides.
     Approval(Approval),
     /// Waits for a time.
@@ -202,7 +211,7 @@ impl Work {
         match self {
             Self::Static(_) => "static",
             Self::Compute { .. } => "compute",
-            Self::Agent { .. } => "agent",
+            Self::Agent { .. } | Self::Command { .. } => "agent",
             Self::Approval(_) => "approval",
             Self::Timer(_) => "timer",
             Self::Event(_) => "event",
@@ -215,7 +224,8 @@ impl Work {
     pub const fn inputs(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Compute { inputs, .. }
-            | Self::Agent { prompt: Prompt::Made { inputs, .. }, .. } => inputs.as_ref(),
+            | Self::Agent { prompt: Prompt::Made { inputs, .. }, .. }
+            | Self::Command { prompt: Prompt::Made { inputs, .. }, .. } => inputs.as_ref(),
             _ => None,
         }
     }

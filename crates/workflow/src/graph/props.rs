@@ -56,6 +56,17 @@ impl<'a> Props<'a> {
         self.values.remove(name).filter(|value| !value.is_null())
     }
 
+    /// The attribute, where it is what JSON cannot say and has this tag.
+    pub(super) fn take_tagged(
+        &mut self,
+        name: &'static str,
+        tag: &str,
+    ) -> Option<Map<String, Value>> {
+        let found = tagged(self.values.get(name)?, tag)?.clone();
+        drop(self.take(name));
+        Some(found)
+    }
+
     fn wrong<T>(&mut self, name: &str, wanted: &str, found: &Value) -> Option<T> {
         self.fault(format!("`{name}` must be {wanted}, not {}", shown(found)));
         None

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::agent::command;
 use super::cache::cache;
 use super::props::{Props, number_of, tagged};
 use super::{
@@ -237,31 +238,32 @@ fn inputs(
 }
 
 fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work {
-    let agent = props.function("agent");
+    let command = command(props);
+    let agent = if command.is_some() { None } else { props.function("agent") };
     let content = props.take("children");
     let function = content.as_ref().and_then(|content| tagged(content, "function"));
     let function = function.and_then(|found| number_of(found, "ref")).map(Function);
     let value = content.as_ref().and_then(|content| tagged(content, "value"));
     let value = value.and_then(|value| value.get("value")).cloned();
-    match (agent, function, value) {
-        (Some(agent), Some(function), _) => {
-            Work::Agent { agent, prompt: Prompt::Made { function, inputs } }
-        }
-        (Some(agent), None, Some(Value::String(text))) => {
-            Work::Agent { agent, prompt: Prompt::Text(text) }
-        }
-        (Some(agent), None, Some(value)) => {
-            Work::Agent { agent, prompt: Prompt::Text(value.to_string()) }
-        }
-        (None, Some(function), _) => Work::Compute { function, inputs },
-        (None, None, Some(value)) => Work::Static(value),
-        (agent, None, None) => {
-            props.fault(match agent {
-                Some(_) => "has nothing to ask its agent: write a prompt between its tags",
-                None => "has nothing to do: write a value or a function between its tags",
+    let is_asked = command.is_some() || agent.is_some();
+    let prompt = match (function, value) {
+        (Some(function), _) if is_asked => Prompt::Made { function, inputs },
+        (None, Some(Value::String(text))) if is_asked => Prompt::Text(text),
+        (None, Some(value)) if is_asked => Prompt::Text(value.to_string()),
+        (Some(function), _) => return Work::Compute { function, inputs },
+        (None, Some(value)) => return Work::Static(value),
+        (None, None) => {
+            props.fault(if is_asked {
+                "has nothing to ask its agent: write a prompt between its tags"
+            } else {
+                "has nothing to do: write a value or a function between its tags"
             });
-            Work::Static(Value::Null)
+            return Work::Static(Value::Null);
         }
+    };
+    match (command, agent) {
+        (Some(command), _) => Work::Command { agent: Box::new(command), prompt },
+        (None, agent) => Work::Agent { agent: agent.unwrap_or(Function(0)), prompt },
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workflow files are loaded, rendered and done, on a real store and with real realms.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod agents;
 mod cache;
 mod child;
 mod elements;

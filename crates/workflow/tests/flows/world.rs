@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stockade_api::{Caller, Run, RunById, RunStatus, TaskInfo, Up, Workflows as _};
+use stockade_api::{Caller, Run, RunById, RunStatus, Sandboxes, TaskInfo, Up, Workflows as _};
 use stockade_core::{OwnerId, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
@@ -30,8 +30,13 @@ pub(crate) fn program() -> PathBuf {
 
 impl World {
     pub(crate) async fn new() -> Self {
+        Self::with_sandboxes(None).await
+    }
+
+    /// One whose engine has sandboxes.
+    pub(crate) async fn with_sandboxes(sandboxes: Option<Arc<dyn Sandboxes>>) -> Self {
         let place = tempfile::tempdir().unwrap();
-        let workflows = launch(place.path()).await;
+        let workflows = launch(place.path(), sandboxes).await;
         Self { place, workflows, caller: Caller::new(OwnerId::new("uid:0").unwrap()) }
     }
 
@@ -112,14 +117,15 @@ fn by_id(id: &str) -> RunById {
     RunById { id: id.to_owned() }
 }
 
-async fn launch(place: &Path) -> Workflows {
+async fn launch(place: &Path, sandboxes: Option<Arc<dyn Sandboxes>>) -> Workflows {
     let path = place.join("test.db");
     let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(store).await.unwrap());
     let options = Options {
         executor_id: "test".to_owned(),
         program: vec![program().into()],
-        sandboxes: None,
+        sandboxes,
+        agents: Some(place.join("agents.json")),
     };
     Workflows::launch(store, options).await.unwrap()
 }

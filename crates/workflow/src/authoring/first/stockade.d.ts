@@ -44,9 +44,41 @@ declare module "smithers-orchestrator" {
     generate(request: { prompt: string; signal?: AbortSignal }): Json | Promise<Json>;
   }
   type AgentFunction = (request: { prompt: string; signal?: AbortSignal }) => Json | Promise<Json>;
+  interface CommandOptions {
+    image?: string;
+    env?: Record<string, string>;
+    timeoutMs?: number;
+    network?: boolean;
+  }
+  // It reads the prompt on its standard input, and writes JSON. It is executed in a sandbox.
+  interface CommandAgent extends CommandOptions {
+    command: string | string[];
+    args?: string[];
+  }
+  interface AdapterAgent extends CommandOptions {
+    adapter: string;
+    model?: string;
+    args?: string[];
+  }
+  interface CliOptions extends CommandOptions {
+    model?: string;
+    extraArgs?: string[];
+  }
+  abstract class CliAgent implements AdapterAgent {
+    constructor(options?: CliOptions);
+    readonly adapter: string;
+  }
+  export class AmpAgent extends CliAgent {}
+  export class ClaudeCodeAgent extends CliAgent {}
+  export class CodexAgent extends CliAgent {}
+  export class ForgeAgent extends CliAgent {}
+  export class GeminiAgent extends CliAgent {}
+  export class KimiAgent extends CliAgent {}
+  export class OpenCodeAgent extends CliAgent {}
+  export class PiAgent extends CliAgent {}
   interface TaskProps extends Common {
     output: Output;
-    agent?: Agent | AgentFunction;
+    agent?: Agent | AgentFunction | CommandAgent | AdapterAgent | string;
     children?: Json | ((inputs: any, run: { signal: AbortSignal }) => Json | Promise<Json>);
   }
   interface Group {

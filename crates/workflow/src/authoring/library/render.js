@@ -1,5 +1,6 @@
 // From elements to a tree of plain values, which the host reads and checks. Functions stay here and
 // are known to the host by their numbers in the rendering.
+import { described } from "stockade:agents";
 import { Element, Fragment, kindOf } from "stockade:elements";
 import { SmithersError, isWorkflow, tableOf, useCtx, within } from "stockade:smithers";
 import * as modules from "stockade:zods";
@@ -176,7 +177,11 @@ export class Rendering {
       this.nodes.set(node.props.workflow.ref, props.id);
     } else if (workflow !== undefined) node.props.workflow = plain(workflow);
     if (provider !== undefined) node.props.provider = typeof provider === "string" ? provider : { $: "provider", id: String(provider?.id ?? "custom") };
-    if (asked !== undefined) {
+    const command = described(asked);
+    if (command !== undefined) {
+      const read = this.#function((written) => parsed(target, answer(written), "INVALID_OUTPUT"));
+      node.props.agent = { ...plain(command), $: "agent", read: read.ref };
+    } else if (asked !== undefined) {
       const call = agent(asked);
       const checked = async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
       node.props.agent = call === undefined ? plain(asked) : this.#function(checked);

@@ -2,6 +2,7 @@
 import { place } from "stockade:places";
 import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
+export { AmpAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, KimiAgent, OpenCodeAgent, PiAgent } from "stockade:agents";
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
 export { Approval, Branch, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow };
 

@@ -99,6 +99,13 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, function:
   });
 });
 
+// What an agent wrote that is a command.
+export const read = listening(({ run: id, call, changes, function: number, text }) => {
+  const run = runOf(id);
+  run.take(changes);
+  return running(call, () => run.functions[number](text));
+});
+
 export const abort = listening(({ call }) => aborts.get(call)?.abort());
 
 export const close = listening(({ run }) => void runs.delete(run));

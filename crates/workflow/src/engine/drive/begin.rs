@@ -30,6 +30,7 @@ impl Drive {
             output: None,
             error: None,
             meta: Value::Object(task.meta.clone()),
+            bundle: None,
             wake_at: None,
             started_at: now_ms(),
             finished_at: None,
@@ -71,7 +72,7 @@ impl Drive {
             "label": task.name(), "status": status,
         }));
         // A later rendering may have what was not there when the run began.
-        if let Some(message) = inexecutable(task) {
+        if let Some(message) = inexecutable(task, &self.inner.options) {
             let is_sandbox = matches!(task.work, Work::Sandbox(_));
             let code = if is_sandbox { "SANDBOX_EXECUTION_FAILED" } else { "UNSUPPORTED" };
             self.fail(key, task, Trouble::new(code, message));
@@ -84,7 +85,10 @@ impl Drive {
             }
             // Refused above.
             Work::Sandbox(_) => return true,
-            Work::Compute { .. } | Work::Agent { .. } | Work::Subflow { .. } => {
+            Work::Compute { .. }
+            | Work::Agent { .. }
+            | Work::Command { .. }
+            | Work::Subflow { .. } => {
                 self.keep(key);
                 self.to_begin.push((key.clone(), task.clone()));
             }
@@ -99,6 +103,13 @@ impl Drive {
 
     /// A try of a task that is to be done.
     pub(super) fn attempt(&self, key: Key, task: Task) -> Attempt {
+        if matches!(task.work, Work::Command { .. }) {
+            let asked = self.asked_command(&key);
+            return Box::pin(async move {
+                let result = asked.go(&key, &task).await;
+                (key, result)
+            });
+        }
         let (author, run) = (Arc::clone(&self.author), self.run.clone());
         if let Work::Subflow { workflow, input } = task.work {
             let child = Child {
@@ -122,6 +133,7 @@ impl Drive {
 
     /// A try has ended.
     pub(super) fn take_outcome(&mut self, key: Key, result: Result<Value, Trouble>) {
+        self.take_news();
         let Some(task) = self.rendered_task(&key) else {
             // The rendering has it no more; what it gave is kept all the same.
             self.orphaned(&key, result);
@@ -145,7 +157,7 @@ impl Drive {
             );
             let trouble = Trouble::new("INVALID_OUTPUT", message);
             // An agent may answer better when it is asked again.
-            let is_agent = matches!(task.work, Work::Agent { .. });
+            let is_agent = matches!(task.work, Work::Agent { .. } | Work::Command { .. });
             let trouble = if is_agent { trouble.retryable() } else { trouble };
             self.fail(key, task, trouble);
             return;

@@ -7,7 +7,8 @@ use stockade_durable::Failure;
 use super::{Drive, now_ms};
 use crate::engine::author::lock;
 use crate::engine::cache::{self, Asker, Kept};
-use crate::graph::{Cache, Task};
+use crate::engine::commands;
+use crate::graph::{Cache, Task, Work};
 use crate::schedule::Key;
 
 /// What is known of the answer to a task that is about to begin.
@@ -37,7 +38,7 @@ impl Drive {
         let has_some = !tasks.is_empty();
         for (key, task) in tasks {
             let Some(cache) = task.cache.clone() else { continue };
-            let name = self.asked(|asker| asker.key(&task, &cache));
+            let name = self.answer_key(&task, &cache);
             let lookup = match name {
                 Ok(name) => {
                     let store = self.inner.store();
@@ -59,15 +60,25 @@ impl Drive {
         Ok(has_some)
     }
 
-    fn asked<T>(&self, ask: impl FnOnce(&Asker<'_>) -> T) -> T {
+    /// The key of what a task gives; an error is why there is none.
+    fn answer_key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
+        let command = match &task.work {
+            Work::Command { agent, .. } => {
+                let ready = commands::ready(agent, self.inner.options.agents.as_deref());
+                Some(ready.map_err(|problem| problem.message)?)
+            }
+            _ => None,
+        };
         let journal = lock(&self.journal);
-        ask(&Asker {
+        let asker = Asker {
             run: &self.run,
             workflow: (&self.origin.file, &self.graph.name),
             program: &self.origin.program,
             environment: &self.origin.environment,
+            command,
             journal: &journal,
-        })
+        };
+        asker.key(task, cache)
     }
 
     /// Takes the answer of a task that is there; whether it was.

@@ -119,8 +119,8 @@ impl Child {
 fn again(id: &str) -> Vec<Statement> {
     vec![
         Statement::new(
-            "UPDATE runs SET status = 'running', error = NULL, finished_at = NULL, \
-             updated_at = ?2 WHERE id = ?1",
+            "UPDATE runs SET status = 'running', generation = generation + 1, error = NULL, \
+             finished_at = NULL, updated_at = ?2 WHERE id = ?1",
             vec![id.into(), now_ms().into()],
         ),
         tables::reset_tasks(id),

@@ -1,0 +1,277 @@
+//! Agents that are commands: what they are given, where they are executed, and what is refused.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stockade_api::{
+    Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute, Executed,
+    FileContent, HttpRequest, HttpStream, Items, OpenSession, OpenWebSocket, OperationId,
+    OutputEnd, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
+    Remote, Result, RunStatus, Sandbox, SandboxList, Session, Transport, WebSocket, WriteFile,
+    Written,
+};
+use stockade_core::{Code, State};
+
+use crate::world::World;
+
+/// Sandboxes that only remember what they were asked. Their commands write what `answer` makes of
+/// what they read.
+#[derive(Debug)]
+struct Fake {
+    asked: Mutex<Vec<(String, String, Value)>>,
+    answer: fn(u32, &str) -> (i32, String),
+    executions: Mutex<u32>,
+}
+
+impl Fake {
+    fn new(answer: fn(u32, &str) -> (i32, String)) -> Arc<Self> {
+        Arc::new(Self { asked: Mutex::default(), answer, executions: Mutex::default() })
+    }
+
+    /// The operations that were asked for, with their requests.
+    fn asked(&self) -> Vec<(String, Value)> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().map(|(operation, _, request)| (operation.clone(), request.clone())).collect()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(|(_, key, _)| key.clone()).collect()
+    }
+
+    fn execute(&self, request: Value) -> Result<Value> {
+        let request: Execute = serde_json::from_value(request).unwrap();
+        let number = {
+            let mut executions = self.executions.lock().unwrap();
+            *executions += 1;
+            *executions
+        };
+        let read = request.stdin.unwrap_or_default().lossy().into_owned();
+        let (exit_code, written) = (self.answer)(number, &read);
+        if exit_code < 0 {
+            return Err(Problem::new(Code::Cancelled, "the server ended"));
+        }
+        let executed = Executed {
+            workflow_id: OperationId("x".to_owned()),
+            end: OutputEnd {
+                ending: Ending::Exited,
+                exit_code: Some(exit_code),
+                reason: None,
+                duration_ms: 1,
+                stdout_bytes: 1,
+                stderr_bytes: 1,
+            },
+            stdout: written.clone().into(),
+            stderr: Bytes::from(written),
+            truncated: false,
+        };
+        Ok(serde_json::to_value(executed).unwrap())
+    }
+}
+
+fn sandbox(caller: &Caller, id: &Value) -> Sandbox {
+    serde_json::from_value(json!({
+        "id": id, "ownerId": caller.owner, "state": State::Running, "image": "host",
+        "visibility": "private", "runtime": "native", "metadata": {}, "accessRules": [],
+        "users": [], "limits": {}, "createdAt": "2026-01-01T00:00:00Z",
+    }))
+    .unwrap()
+}
+
+#[derive(Debug)]
+struct Way(Arc<Fake>);
+
+macro_rules! nothing {
+    ($( $name:ident($($kind:ty),*) -> $answer:ty; )*) => {
+        #[async_trait]
+        impl Transport for Way {
+            async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
+                let key = caller.idempotency_key.clone().unwrap_or_default();
+                let asked = (operation.to_owned(), key, request.clone());
+                self.0.asked.lock().unwrap().push(asked);
+                match operation {
+                    "execute" => self.0.execute(request),
+                    "list" => Ok(serde_json::to_value(SandboxList::default()).unwrap()),
+                    _ => Ok(serde_json::to_value(sandbox(caller, &request["id"])).unwrap()),
+                }
+            }
+            $(async fn $name(&self, _: &Caller $(, _: $kind)*) -> $answer {
+                unimplemented!()
+            })*
+        }
+    };
+}
+
+nothing! {
+    open_session(OpenSession) -> Result<Session>;
+    read_output(ReadOutput) -> Result<Items<OutputItem>>;
+    read_events(ReadEvents) -> Result<Items<RecordedEvent>>;
+    read_file(ReadFile) -> Result<FileContent>;
+    write_file(WriteFile, FileContent) -> Result<Written>;
+    connect(Connect) -> Result<Box<dyn Duplex>>;
+    http_stream(HttpRequest) -> Result<HttpStream>;
+    web_socket(WebSocket) -> Result<OpenWebSocket>;
+    diff_bundle(DiffBundle) -> Result<Items<PathDiff>>;
+}
+
+async fn world(fake: &Arc<Fake>) -> World {
+    World::with_sandboxes(Some(Arc::new(Remote(Way(Arc::clone(fake)))))).await
+}
+
+/// A file with one task that asks an agent.
+fn flow(agent: &str, rest: &str) -> String {
+    format!(
+        "import {{ ClaudeCodeAgent, createSmithers }} from \"smithers-orchestrator\";\n\
+         const schema = {{ type: \"object\", required: [\"said\"] }};\n\
+         const {{ Workflow, Task, smithers, outputs }} = createSmithers({{ output: schema }});\n\
+         export default smithers((ctx) => (<Workflow name=\"w\">\n\
+         <Task id=\"t\" output={{outputs.output}} agent={{{agent}}} {rest}>Say {{ctx.input.word}}</Task>\n\
+         </Workflow>));\n"
+    )
+}
+
+fn says(_: u32, read: &str) -> (i32, String) {
+    (0, format!("Of course:\n```json\n{}\n```\n", json!({ "said": read })))
+}
+
+#[tokio::test]
+async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
+    let fake = Fake::new(says);
+    let world = world(&fake).await;
+    let source =
+        flow("{ command: [\"agent\", \"-x\"], env: { TOKEN: \"hush\" }, timeoutMs: 5000 }", "");
+    let run = world.run(&source, json!({ "word": "hi" })).await;
+    assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
+    let asked = fake.asked();
+    let operations: Vec<_> = asked.iter().map(|(operation, _)| operation.as_str()).collect();
+    assert_eq!(operations, ["create", "execute", "kill"]);
+    let (create, execute) = (&asked[0].1, &asked[1].1);
+    assert_eq!(create["workspace"]["inside"], "/workspace");
+    assert_eq!(create["workspace"]["host"], world.path().canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(create["metadata"]["stockade.run"], run.id.as_str());
+    // What is kept of a sandbox is no place for secrets.
+    assert!(!create.to_string().contains("hush"));
+    assert_eq!(execute["environment"]["TOKEN"], "hush");
+    assert_eq!(execute["timeoutSeconds"], 5.0);
+    assert_eq!(execute["sandboxId"], create["id"]);
+    assert_eq!(asked[2].1["id"], create["id"]);
+}
+
+#[tokio::test]
+async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not() {
+    // Nobody knows what it was to read; then it fails; then it answers.
+    let fake = Fake::new(|number, read| match number {
+        1 => (-1, String::new()),
+        2 => (1, "hush is what I was told".to_owned()),
+        _ => says(number, read),
+    });
+    let world = world(&fake).await;
+    let source = flow(
+        "{ command: \"agent\", env: { TOKEN: \"hush\" } }",
+        "retryPolicy={{ initialDelayMs: 1 }}",
+    );
+    let run = world.run(&source, json!({ "word": "hi" })).await;
+    assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+    let keys = fake.keys();
+    let name = |at: usize| keys[at].split(':').next().unwrap().to_owned();
+    assert_eq!(keys[1], format!("{}:execute:1", name(0)));
+    assert_eq!(keys[2], format!("{}:execute:2", name(0)));
+    assert_ne!(name(0), name(4));
+    let follow = stockade_api::Follow { id: run.id.clone(), from: 0, wait_ms: 0 };
+    let events = stockade_api::Workflows::follow(&world.workflows, &world.caller, follow).await;
+    let events = Value::Array(events.unwrap().events).to_string();
+    assert!(events.contains("[TOKEN] is what I was told") && !events.contains("hush"), "{events}");
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_asked_for_again() {
+    let fake = Fake::new(|number, read| match number {
+        1 => (0, "I would rather not.".to_owned()),
+        2 => (0, "{\"other\": 1}".to_owned()),
+        _ => says(number, read),
+    });
+    let world = world(&fake).await;
+    let source = flow("{ command: \"agent\" }", "retryPolicy={{ initialDelayMs: 1 }}");
+    let run = world.run(&source, json!({ "word": "hi" })).await;
+    assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+    assert_eq!(world.tasks(&run).await[0].attempts, 3);
+    // What is not there is not looked for again.
+    let missing = Fake::new(|_, _| (127, "agent: not found".to_owned()));
+    let world = self::world(&missing).await;
+    let run = world.run(&source, json!({})).await;
+    let error = run.error.clone().unwrap();
+    assert_eq!(error["code"], "AGENT_CONFIG_INVALID", "{error}");
+    assert_eq!(world.tasks(&run).await[0].attempts, 1);
+}
+
+#[tokio::test]
+async fn answers_of_commands_are_kept_by_what_they_are_asked() {
+    let fake = Fake::new(says);
+    let world = world(&fake).await;
+    let count = || fake.asked().iter().filter(|(operation, _)| operation == "execute").count();
+    let first = flow("{ command: \"agent\" }", "cache");
+    let mut expected = 0;
+    for (source, word, is_new) in [
+        (first.clone(), "hi", true),
+        (first.clone(), "hi", false),
+        (first.clone() + "// more\n", "hi", false),
+        (first, "ho", true),
+        (flow("{ command: \"agent -v\" }", "cache"), "hi", true),
+        (flow("{ command: \"agent\", image: \"/other\" }", "cache"), "hi", true),
+        (flow("{ command: \"agent\", env: { A: \"1\" } }", "cache"), "hi", true),
+        (flow("{ command: \"agent\", env: { A: \"2\" } }", "cache"), "hi", true),
+        (flow("{ command: \"agent\", env: { A: \"1\" } }", "cache"), "hi", false),
+    ] {
+        let run = world.run(&source, json!({ "word": word })).await;
+        assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+        expected += usize::from(is_new);
+        assert_eq!(count(), expected, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
+    let fake = Fake::new(|_, read| {
+        (0, json!({ "text": json!({ "said": read }).to_string() }).to_string())
+    });
+    let world = world(&fake).await;
+    world.write(
+        "agents.json",
+        "{\"mine\": {\"command\": [\"mine\", \"{model}\", \"--\"], \"model\": [\"-m\"], \"answer\": \"/text\"}}",
+    );
+    let source = flow("{ adapter: \"mine\", model: \"small\" }", "");
+    let run = world.run(&source, json!({ "word": "hi" })).await;
+    assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
+    let command: CommandLine =
+        serde_json::from_value(fake.asked()[1].1["command"].clone()).unwrap();
+    let words = ["mine", "-m", "small", "--"].map(str::to_owned).to_vec();
+    assert_eq!(command, CommandLine::Program(words));
+    for agent in ["\"codex\"", "new ClaudeCodeAgent({ model: \"opus\" })"] {
+        let file = world.write("flow.tsx", &flow(agent, ""));
+        let refused = world.up(&file, json!({})).await.unwrap_err();
+        assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
+        assert!(refused.message.contains("needs the network"), "{refused:?}");
+        assert!(refused.message.contains("egress"), "{refused:?}");
+    }
+    for (agent, told) in [
+        ("\"clade\"", "did you mean \"claude\"?"),
+        ("{ command: \"x\", timeout: 5 }", "`agent` has no `timeout` — did you mean `timeoutMs`?"),
+        ("{ command: [], }", "`agent.command` must be a line for a shell"),
+        ("{ command: \"x\", adapter: \"mine\" }", "not both"),
+        ("{ adapter: \"mine\", env: { A: 1 } }", "`agent.env` must be an object"),
+    ] {
+        let file = world.write("flow.tsx", &flow(agent, ""));
+        let refused = world.up(&file, json!({})).await.unwrap_err();
+        let text = format!("{} {}", refused.message, refused.cause.unwrap_or_default());
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn commands_are_executed_nowhere_but_in_sandboxes() {
+    let world = World::new().await;
+    let file = world.write("flow.tsx", &flow("{ command: \"touch /tmp/stockade-never\" }", ""));
+    let refused = world.up(&file, json!({})).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
+    assert!(refused.message.contains("there are no sandboxes here"), "{refused:?}");
+}
