@@ -25,7 +25,10 @@ use self::descriptors::{
     what_is_held_goes_on_without_descriptors,
 };
 use self::disk::a_full_disk_ends_nothing;
-use self::inits::{a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone};
+use self::inits::{
+    a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone,
+    what_a_killed_sandbox_had_changed_is_told,
+};
 use self::multitude::five_hundred_at_once;
 use self::removed::what_was_removed_is_ended;
 use self::restart::what_ended_with_its_host_is_known;
@@ -57,6 +60,7 @@ macro_rules! faults {
 faults! {
     a_killed_init_ends_its_sandbox_alone,
     a_stopped_init_is_ended_alone,
+    what_a_killed_sandbox_had_changed_is_told,
     a_full_disk_ends_nothing,
     what_is_held_goes_on_without_descriptors,
     clients_are_refused_alone,

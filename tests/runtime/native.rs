@@ -137,7 +137,8 @@ impl Kept {
         Native::open(Options { data, keeper, pool: self.pool }).unwrap()
     }
 
-    fn data(&self) -> PathBuf {
+    /// The data directory.
+    pub(crate) fn data(&self) -> PathBuf {
         self.place.path().join("data")
     }
 

@@ -373,7 +373,7 @@ pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
 }
 
 /// The present time of the clock that file systems stamp changes with.
-fn coarse_now() -> Timestamp {
+pub fn coarse_now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -115,6 +116,22 @@ pub trait Runtime: Debug + Send + Sync {
 
     /// Lets every process go on.
     async fn resume(&self, id: &SandboxId) -> Result<()>;
+
+    /// Copies what a sandbox has changed in its workspace, since it began with it, to a new directory
+    /// of the host: the upper layer of an overlay over the workspace, as
+    /// [`Gathering::layer`](stockade_bundle::view::Gathering::layer) wants it. Processes are stopped
+    /// meanwhile. One that is paused or has ended has changes too.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it has no workspace; then, as with every error, nothing is left of the
+    /// directory.
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered>;
+
+    /// The same of a sandbox as a snapshot has it.
+    ///
+    /// # Errors
+    /// As [`Runtime::changes`].
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered>;
 
     /// Keeps the state of the file system as it is now. Processes are stopped meanwhile.
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo>;

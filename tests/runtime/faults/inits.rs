@@ -1,6 +1,13 @@
 //! An init is killed or stopped from outside, as by the kernel when memory runs out.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
 use rustix::process::{Pid, Signal, kill_process};
+use stockade_bundle::data::DataDir;
+use stockade_bundle::view::Gathering;
+use stockade_core::SandboxSpec;
+use stockade_core::sandbox::Workspace;
 use stockade_runtime::{Ending, Error, Offsets, Runtime as _, State};
 
 use super::scene::{Scene, exec_id, hear, play};
@@ -57,5 +64,30 @@ pub(super) fn a_stopped_init_is_ended_alone() {
         let again = scene.native.attach(&stopped, &exec_id("one"), Offsets::default()).await;
         assert_eq!(hear(again.unwrap()).await.output, b"written\n");
         assert_eq!(scene.native.inspect(&stopped).await.unwrap().state, State::Ended);
+    });
+}
+
+/// Also what it had changed in its workspace is there, for whoever has a keeper ask.
+pub(super) fn what_a_killed_sandbox_had_changed_is_told() {
+    play(Kept::new(0), async |scene| {
+        let host = tempfile::tempdir().unwrap();
+        fs::set_permissions(host.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let workspace = Workspace { host: host.path().to_owned(), inside: "/project".into() };
+        let spec = SandboxSpec { workspace: Some(workspace), ..SandboxSpec::default() };
+        let killed = scene.create_with("killed", spec).await;
+        scene.run(&killed, "one", "echo kept >/project/file").await.good();
+        signal(scene, &killed, Signal::KILL);
+        scene
+            .eventually("the end", async |scene| {
+                scene.native.inspect(&killed).await.unwrap().state == State::Ended
+            })
+            .await;
+        scene.kill_keeper().await;
+        let data = DataDir::open(&scene.kept().data()).unwrap();
+        let gathering = Gathering::begin(&data).unwrap();
+        let told = scene.native.changes(&killed, gathering.layer()).await.unwrap();
+        assert_eq!(told.removed, []);
+        assert_eq!(fs::read_to_string(gathering.layer().join("file")).unwrap(), "kept\n");
+        assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
     });
 }

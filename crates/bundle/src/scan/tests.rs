@@ -522,7 +522,7 @@ fn what_was_gathered_tells_of_removals_in_a_list() {
     std::fs::write(gathering.layer().join("file"), "no directory any more").unwrap();
     let project = Project::find(&root, None).unwrap();
     let since = crate::view::moment(&project.dir, 0o755).unwrap();
-    while coarse_now() <= since {
+    while crate::view::coarse_now() <= since {
         std::thread::yield_now();
     }
     write(&root, "later", "of the host");
@@ -548,9 +548,4 @@ fn what_was_gathered_tells_of_removals_in_a_list() {
     let place = data.path().join("views").join(view.id());
     view.remove().unwrap();
     assert!(!place.exists());
-}
-
-fn coarse_now() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap() }
 }

@@ -15,9 +15,9 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
+use stockade_bundle::view;
 use stockade_core::{Code, Problem};
 use stockade_jail::{Captured, Identity, Signals};
 
@@ -32,7 +32,7 @@ use crate::problem::caused;
 /// Runs the command and decides its changes' fate.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let begun = Instant::now();
-    let started = coarse_now();
+    let started = view::coarse_now();
     let signals = Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))?;
     let current = std::env::current_dir().map_err(|e| {
         Problem::new(Code::Io, "cannot tell the current directory").because(e.to_string())
@@ -134,12 +134,6 @@ fn project_refused(error: stockade_bundle::project::Error) -> Problem {
         Some(hint) => problem.remedied_by(hint),
         None => problem,
     }
-}
-
-/// The present time of the clock that file systems stamp changes with.
-fn coarse_now() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
 /// What a person can do about a command that was not found.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
+use stockade_bundle::view;
 use stockade_core::{Code, Problem};
 use stockade_jail::{self as jail, Captured, Ending, Identity, Payload, Wall};
 
 use super::launch::{self, Refused};
-use super::{account, coarse_now, data_path, plan};
+use super::{account, data_path, plan};
 use crate::args::{Arguments, Command};
 use crate::doctor;
 use crate::problem::caused;
@@ -70,7 +71,7 @@ pub(crate) fn probe(
         image: None,
     };
     let launched =
-        launch::launch(&arguments, &around, &data, identity, coarse_now(), Some(payload))?;
+        launch::launch(&arguments, &around, &data, identity, view::coarse_now(), Some(payload))?;
     let launch::Launched { jail, view, isolation, .. } = launched;
     let kind = match view.record().kind {
         stockade_bundle::manifest::ViewKind::Overlay => "overlay",

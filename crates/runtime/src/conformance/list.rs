@@ -191,6 +191,12 @@ macro_rules! conformance_list {
                 changes_are_kept_apart [Can(Workspace)];
                 commands_work_in_it [Shell, Can(Workspace)];
                 snapshots_keep_its_changes [Can(Snapshot), Can(Workspace)];
+                its_changes_are_told [Can(Workspace)];
+                changes_are_told_while_commands_run [Shell, Can(Workspace)];
+                changes_are_told_of_what_stands_still [Can(Pause), Can(Workspace)];
+                changes_are_told_of_snapshots [Can(Snapshot), Can(Workspace)];
+                what_the_host_changes_meanwhile_is_told [Can(Workspace)];
+                without_one_there_are_no_changes [];
                 mounts_are_shown_as_they_are [Shell, Can(HostMounts)];
                 mounts_may_be_writable [Shell, Can(HostMounts)];
             }

@@ -93,11 +93,11 @@ fn collect_content(tree: &Tree, from: &Path, to: &Path) -> Result<()> {
     directories.iter().rev().try_for_each(|(path, mode)| permit(path, *mode))
 }
 
-fn permit(path: &Path, mode: u32) -> Result<()> {
+pub(super) fn permit(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777)).map_err(host(path))
 }
 
-fn host(path: &Path) -> impl Fn(io::Error) -> Error {
+pub(super) fn host(path: &Path) -> impl Fn(io::Error) -> Error {
     move |source| Error::Host { path: path.display().to_string(), source }
 }
 

@@ -7,6 +7,7 @@
 //! that. Nothing here is isolated from anything.
 
 mod builtin;
+mod changes;
 #[cfg(test)]
 mod conformance;
 mod copies;
@@ -35,11 +36,18 @@ use crate::runtime::{SnapshotInfo, Target};
 pub use process::Process;
 
 use process::Program;
-use sandbox::Sandbox;
+use sandbox::{Began, Sandbox};
 use tree::Tree;
 
 /// How many connections wait for [`Listener::accept`].
 const BACKLOG: usize = 128;
+
+/// What a fake snapshot keeps.
+#[derive(Debug, Clone)]
+struct Kept {
+    files: Tree,
+    workspace: Option<Began>,
+}
 
 /// A runtime in memory. Its clones are the same runtime.
 #[derive(Debug, Clone)]
@@ -49,7 +57,7 @@ pub struct Fake(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
-    snapshots: BTreeMap<SnapshotId, (SnapshotInfo, Tree)>,
+    snapshots: BTreeMap<SnapshotId, (SnapshotInfo, Kept)>,
     programs: BTreeMap<String, Program>,
     refused: BTreeMap<Capability, Unsupported>,
     failures: VecDeque<(&'static str, Error)>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::io::Errno;
+use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::process::Command as Running;
 use super::sandbox::{Sandbox, now_ms, watch_lease};
 use super::tree::Tree;
-use super::{Fake, State, copies, lock, start};
+use super::{Fake, Kept, State, changes, copies, lock, start};
 use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
@@ -197,7 +198,9 @@ impl Runtime for Fake {
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
         let mut state = self.enter("snapshot")?;
         state.needs(Capability::Snapshot)?;
-        let tree = lock(&state.sandbox(id)?.files).clone();
+        let sandbox = state.sandbox(id)?;
+        let files = lock(&sandbox.files).clone();
+        let kept = Kept { files, workspace: sandbox.workspace.clone() };
         if let Some((info, _)) = state.snapshots.get(snapshot) {
             if info.sandbox != *id {
                 return Err(Error::Conflict(format!("the snapshot {snapshot}")));
@@ -208,10 +211,23 @@ impl Runtime for Fake {
             id: snapshot.clone(),
             sandbox: id.clone(),
             created_at_ms: now_ms(),
-            size_bytes: tree.size_bytes(),
+            size_bytes: kept.files.size_bytes(),
         };
-        state.snapshots.insert(snapshot.clone(), (info.clone(), tree));
+        state.snapshots.insert(snapshot.clone(), (info.clone(), kept));
         Ok(info)
+    }
+
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
+        let mut state = self.enter("changes")?;
+        let sandbox = state.sandbox(id)?;
+        changes::gather(&lock(&sandbox.files), sandbox.workspace.as_ref(), to)
+    }
+
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
+        let state = self.enter("snapshot_changes")?;
+        let kept = state.snapshots.get(snapshot);
+        let (_, kept) = kept.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
+        changes::gather(&kept.files, kept.workspace.as_ref(), to)
     }
 
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {

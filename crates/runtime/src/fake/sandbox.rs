@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use stockade_bundle::beneath::Timestamp;
+use stockade_bundle::view;
 use stockade_core::sandbox::{LimitName, Limits, Root};
 use stockade_core::{
     Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
@@ -33,9 +35,22 @@ pub(super) struct Sandbox {
     pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
     pub(super) state: watch::Sender<runtime::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
+    /// What its workspace was at the beginning.
+    pub(super) workspace: Option<Began>,
     reason: Option<String>,
     created_at_ms: u64,
     isolation: Isolation,
+}
+
+/// What a workspace was at the beginning.
+#[derive(Debug, Clone)]
+pub(super) struct Began {
+    /// Where it is inside.
+    pub(super) inside: PathBuf,
+    /// When it was copied.
+    pub(super) since: Timestamp,
+    /// All files there were then.
+    pub(super) files: Tree,
 }
 
 impl Sandbox {
@@ -49,20 +64,24 @@ impl Sandbox {
         }
         let isolation = isolation(state, spec)?;
         let mut tree = Tree::default();
+        let mut began = None;
         match &spec.root {
             Root::Host | Root::Image(_) => {}
             Root::Directory(host) => copies::ship(&mut tree, host, "/".as_ref())?,
             Root::Snapshot(snapshot) => {
                 let kept = state.snapshots.get(snapshot);
                 let (_, kept) = kept.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
-                tree = kept.clone();
+                tree = kept.files.clone();
+                began = kept.workspace.clone();
             }
         }
         // A snapshot has the workspace in it, as it was.
         if let Some(workspace) = &spec.workspace
             && !matches!(spec.root, Root::Snapshot(_))
         {
+            let since = view::coarse_now();
             copies::ship(&mut tree, &workspace.host, &workspace.inside)?;
+            began = Some(Began { inside: workspace.inside.clone(), since, files: tree.clone() });
         }
         Ok(Self {
             spec: spec.clone(),
@@ -71,6 +90,7 @@ impl Sandbox {
             ports: Vec::new(),
             state: watch::Sender::new(runtime::State::Running),
             lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
+            workspace: began,
             reason: None,
             created_at_ms: now_ms(),
             isolation,

@@ -270,6 +270,11 @@ impl Tree {
         }
     }
 
+    /// What is at a path with no link in it.
+    pub(super) fn get(&self, path: &Path) -> Option<&Node> {
+        self.0.get(path)
+    }
+
     /// Puts a node at a path, whose directory exists.
     pub(super) fn put(&mut self, path: PathBuf, node: Node) {
         self.0.insert(path, node);

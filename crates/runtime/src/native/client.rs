@@ -3,9 +3,10 @@
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and
 //! its answer), then what is done with answers: `stream`, `input`, `port`, `files`, `snapshot`,
-//! `usage`.
+//! `changes`, `usage`.
 
 mod call;
+mod changes;
 mod channel;
 mod files;
 mod input;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::time::timeout;
@@ -252,6 +254,14 @@ impl Runtime for Native {
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
         self.0.order(&Request::Resume { id: id.clone() }).await
+    }
+
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
+        changes::of_sandbox(&self.0, id, to).await
+    }
+
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
+        changes::of_snapshot(&self.0, snapshot, to).await
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {

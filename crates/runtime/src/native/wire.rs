@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stockade_bundle::beneath::Timestamp;
 use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
@@ -142,6 +143,16 @@ pub struct Layers {
     /// [`Range::handed_over`](stockade_jail::Range::handed_over). Absent where the ids are the
     /// same inside and outside.
     pub range_start: Option<u32>,
+    /// How the workspace was begun with, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Begun>,
+}
+
+/// How a sandbox, or the one that its snapshot is of, began with its workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// When, by the clock that file systems stamp changes with.
+    pub since: Timestamp,
 }
 
 /// A command without its arguments and environment.
@@ -214,6 +225,10 @@ pub enum Answer {
         workspace: bool,
         /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
         host_start: Option<u32>,
+        /// How it began with its workspace; absent where it has none, or where that was not noted by
+        /// the version that made it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begun: Option<Begun>,
     },
     /// The command was started or found. The descriptor of its input comes along when it takes
     /// any: a pipe, or its terminal.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
@@ -189,6 +190,14 @@ impl Runtime for Gated {
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
         self.through("snapshot", self.fake.snapshot(id, snapshot)).await
+    }
+
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
+        self.through("changes", self.fake.changes(id, to)).await
+    }
+
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
+        self.through("snapshot_changes", self.fake.snapshot_changes(snapshot, to)).await
     }
 
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {

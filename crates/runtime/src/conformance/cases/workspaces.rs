@@ -2,14 +2,21 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use stockade_core::SandboxSpec;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::manifest::{Change, Entry};
+use stockade_bundle::project::Project;
+use stockade_bundle::scan::scan;
+use stockade_bundle::view::{Gathered, Gathering};
 use stockade_core::sandbox::{HostMount, Workspace};
+use stockade_core::{BundleLimits, SandboxSpec, SnapshotId};
 
 use super::super::harness::{Harness, path, within};
-use super::super::sandbox::Sandbox;
+use super::super::sandbox::{Sandbox, script};
+use crate::error::Error;
 use crate::exec::Ending;
+use crate::runtime::State;
 
 const INSIDE: &str = "/project/it";
 
@@ -30,7 +37,7 @@ fn project(harness: &Harness) -> (PathBuf, SandboxSpec) {
     (project, SandboxSpec { workspace: Some(workspace), ..harness.spec() })
 }
 
-fn is_untouched(project: &std::path::Path) {
+fn is_untouched(project: &Path) {
     assert_eq!(fs::read_to_string(project.join("file")).unwrap(), "of the host\n");
     assert_eq!(fs::read_to_string(project.join("directory/file")).unwrap(), "deep\n");
     assert_eq!(fs::read_dir(project).unwrap().count(), 2);
@@ -111,4 +118,125 @@ pub(crate) async fn mounts_may_be_writable(harness: &Harness) {
     assert!(!project.join("file").exists());
     sandbox.cleanup().await;
     assert_eq!(fs::read_to_string(project.join("directory/file")).unwrap(), "deep\n");
+}
+
+/// What the changes of a sandbox are, gathered as whoever keeps them does: `+` is new, `~` is
+/// another than on the host, `-` is gone.
+async fn told(harness: &Harness, sandbox: &Sandbox<'_>) -> Vec<String> {
+    told_by(harness, async |to| sandbox.runtime().changes(sandbox.id(), to).await).await
+}
+
+async fn told_by(
+    harness: &Harness,
+    gather: impl AsyncFnOnce(&Path) -> crate::Result<Gathered>,
+) -> Vec<String> {
+    let data = harness.host().join("data");
+    if !data.exists() {
+        fs::create_dir(&data).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let data = DataDir::open(&data).unwrap();
+    let gathering = Gathering::begin(&data).unwrap();
+    let gathered = within("the changes", gather(gathering.layer())).await.unwrap();
+    let project = Project::open(&harness.host().join("project"), None).unwrap();
+    let view = gathering.finish(&project, gathered, &[]).unwrap();
+    let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();
+    view.remove().unwrap();
+    changes.entries.iter().map(short).collect()
+}
+
+fn short(entry: &Entry) -> String {
+    let sign = match entry.change {
+        Change::Add { .. } => '+',
+        Change::Modify { .. } => '~',
+        Change::Delete { .. } => '-',
+    };
+    format!("{sign}{}{}", entry.path, if entry.conflict { " conflict" } else { "" })
+}
+
+const CHANGED: [&str; 4] = ["-directory", "-directory/file", "~file", "+new"];
+
+pub(crate) async fn its_changes_are_told(harness: &Harness) {
+    let (project, spec) = project(harness);
+    let (one, two) = (harness.sandbox_with(&spec).await, harness.sandbox_with(&spec).await);
+    assert_eq!(told(harness, &one).await, Vec::<String>::new());
+    change(&one).await;
+    assert_eq!(told(harness, &one).await, CHANGED);
+    // It goes on, and what was told before is not told less.
+    one.write("/project/it/later", "later").await;
+    assert_eq!(told(harness, &one).await, [&CHANGED[..3], &["+later", "+new"]].concat());
+    is_changed_but_later(&one).await;
+    assert_eq!(told(harness, &two).await, Vec::<String>::new());
+    is_untouched(&project);
+}
+
+async fn is_changed_but_later(sandbox: &Sandbox<'_>) {
+    let (runtime, later) = (sandbox.runtime(), path("/project/it/later"));
+    within("a removal", runtime.remove(sandbox.id(), &later)).await.unwrap();
+    is_changed(sandbox).await;
+}
+
+pub(crate) async fn changes_are_told_while_commands_run(harness: &Harness) {
+    let (_, spec) = project(harness);
+    let sandbox = harness.sandbox_with(&spec).await;
+    let text = "cd /project/it && while :; do echo more >> grows; done";
+    let running = sandbox.start(&script(text)).await;
+    sandbox.appears("/project/it/grows").await;
+    for _ in 0..3 {
+        assert_eq!(told(harness, &sandbox).await, ["+grows"]);
+        // It goes on.
+        let size = sandbox.size("/project/it/grows").await;
+        sandbox.grows_beyond("/project/it/grows", size).await;
+    }
+    sandbox.kill(&running.exec).await;
+}
+
+pub(crate) async fn changes_are_told_of_what_stands_still(harness: &Harness) {
+    let (_, spec) = project(harness);
+    let sandbox = harness.sandbox_with(&spec).await;
+    change(&sandbox).await;
+    sandbox.pause().await;
+    assert_eq!(told(harness, &sandbox).await, CHANGED);
+    assert_eq!(sandbox.inspect().await.unwrap().state, State::Paused);
+}
+
+pub(crate) async fn changes_are_told_of_snapshots(harness: &Harness) {
+    let (_, spec) = project(harness);
+    let sandbox = harness.sandbox_with(&spec).await;
+    change(&sandbox).await;
+    let (runtime, kept, id) = (harness.runtime(), harness.snapshot_id(), harness.id());
+    within("a snapshot", runtime.snapshot(sandbox.id(), &kept)).await.unwrap();
+    sandbox.write("/project/it/later", "later").await;
+    sandbox.cleanup().await;
+    let of = async |snapshot: &SnapshotId| {
+        told_by(harness, async |to| runtime.snapshot_changes(snapshot, to).await).await
+    };
+    assert_eq!(of(&kept).await, CHANGED);
+    within("a sandbox", runtime.restore(&kept, &id, &spec)).await.unwrap();
+    let restored = Sandbox::new(harness, id);
+    restored.write("/project/it/more", "more").await;
+    assert_eq!(told(harness, &restored).await, [&CHANGED[..3], &["+more", "+new"]].concat());
+    assert_eq!(of(&kept).await, CHANGED);
+}
+
+pub(crate) async fn what_the_host_changes_meanwhile_is_told(harness: &Harness) {
+    let (project, spec) = project(harness);
+    let sandbox = harness.sandbox_with(&spec).await;
+    change(&sandbox).await;
+    fs::write(project.join("file"), "changed on the host\n").unwrap();
+    let told = told(harness, &sandbox).await;
+    assert_eq!(told, ["-directory", "-directory/file", "~file conflict", "+new"]);
+}
+
+pub(crate) async fn without_one_there_are_no_changes(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let (runtime, to) = (harness.runtime(), harness.host().join("to"));
+    let refused = within("the changes", runtime.changes(sandbox.id(), &to)).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    let unknown = within("the changes", runtime.changes(&harness.id(), &to)).await;
+    assert!(matches!(unknown, Err(Error::NoSandbox(_))), "{unknown:?}");
+    let snapshot = harness.snapshot_id();
+    let unknown = within("the changes", runtime.snapshot_changes(&snapshot, &to)).await;
+    assert!(matches!(unknown, Err(Error::NoSnapshot(_))), "{unknown:?}");
+    assert!(!to.exists());
 }

@@ -22,15 +22,17 @@ use super::channel::Channel;
 use super::files::blocking;
 use crate::error::{Error, Result};
 use crate::native::directory::{Directory, Staged, is_at, name};
-use crate::native::wire::{Answer, Layers, Request};
+use crate::native::wire::{Answer, Begun, Layers, Request};
 use crate::runtime::SnapshotInfo;
 
 /// What is in the directory of a snapshot.
 const RECORD: &str = "record.json";
 const UPPER: &str = "upper";
 const WORKSPACE: &str = "workspace";
+/// Where a sandbox's directory has the layer of its workspace.
+pub(super) const WORKSPACE_LAYER: &str = "workspace/upper";
 /// How often a sandbox is held whose keeper died meanwhile.
-const ATTEMPTS: usize = 3;
+pub(super) const ATTEMPTS: usize = 3;
 
 /// What is kept of a snapshot besides its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ struct Record {
     root: Root,
     /// Whether there is a layer of a workspace.
     workspace: bool,
+    /// How the sandbox began with it.
+    #[serde(default)]
+    begun: Option<Begun>,
     /// The first host id of the range that owns the files here; absent where the ids are the same
     /// inside and outside.
     range_start: Option<u32>,
@@ -63,13 +68,73 @@ impl Prepared {
     }
 }
 
+/// A snapshot that was found.
+pub(super) struct Kept {
+    id: SnapshotId,
+    snapshots: Dir,
+    path: RelativePath,
+    dir: Dir,
+    record: Record,
+}
+
+impl Kept {
+    /// Finds a snapshot.
+    pub(super) fn open(directory: &Directory, id: &SnapshotId) -> Result<Self> {
+        let snapshots = directory.snapshots().map_err(host)?;
+        let path = name(id.as_str()).map_err(host)?;
+        let dir = snapshots.open_dir(&path).map_err(|error| match error.errno() {
+            Some(Errno::NOENT) => Error::NoSnapshot(id.clone()),
+            _ => host(error),
+        })?;
+        let record = record(&dir)?.ok_or_else(|| Error::NoSnapshot(id.clone()))?;
+        Ok(Self { id: id.clone(), snapshots, path, dir, record })
+    }
+
+    /// Whether its sandbox had a workspace.
+    pub(super) const fn workspace(&self) -> bool {
+        self.record.workspace
+    }
+
+    /// How that was begun with.
+    pub(super) const fn begun(&self) -> Option<Begun> {
+        self.record.begun
+    }
+
+    /// Copies what was changed in the workspace to an empty directory.
+    pub(super) fn copy_workspace(&self, to: &Dir) -> Result<()> {
+        copy_layer(&self.dir, WORKSPACE, to, Owners::Same)?;
+        self.is_still_there()
+    }
+
+    /// A snapshot that is removed leaves its place first: nothing of one that is there was missing.
+    fn is_still_there(&self) -> Result<()> {
+        match is_at(&self.snapshots, &self.path, &self.dir).map_err(host)? {
+            true => Ok(()),
+            false => Err(Error::NoSnapshot(self.id.clone())),
+        }
+    }
+}
+
 /// A sandbox whose processes stand still until this is dropped.
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     root: Root,
-    workspace: bool,
+    pub(super) workspace: bool,
+    pub(super) begun: Option<Begun>,
     host_start: Option<u32>,
     channel: Channel,
+}
+
+impl Held {
+    /// Copies one of its layers to an empty directory. Gives what that takes on disk, in bytes.
+    pub(super) fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
+        copy_layer(from, layer, to, kept_owners(self.host_start).1)
+    }
+
+    /// Lets it go on; whether it has stood still until now.
+    pub(super) fn release(self) -> bool {
+        self.channel.is_silent()
+    }
 }
 
 /// Keeps the state of a sandbox's file system under an id.
@@ -139,43 +204,39 @@ pub(super) async fn remove(client: &Arc<Client>, id: &SnapshotId) -> Result<()> 
 pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Prepared> {
     let (client, id) = (client.clone(), id.clone());
     blocking(move || {
-        let snapshots = client.directory.snapshots().map_err(host)?;
-        let path = name(id.as_str()).map_err(host)?;
-        let from = open(&snapshots, &path, &id)?;
-        let record = record(&from)?.ok_or_else(|| Error::NoSnapshot(id.clone()))?;
+        let kept = Kept::open(&client.directory, &id)?;
         let identity =
             Identity::of_caller().map_err(|error| Error::Exhausted(error.to_string()))?;
         let range = identity.range();
-        let owners = match (record.range_start, range) {
+        let owners = match (kept.record.range_start, range) {
             (Some(from), Some(range)) => Owners::Moved { from, to: range.start },
             _ => Owners::Same,
         };
         let staged = client.directory.stage().map_err(host)?;
-        copy_layer(&from, UPPER, &staged.dir, UPPER, owners)?;
-        if record.workspace {
-            copy_layer(&from, WORKSPACE, &staged.dir, WORKSPACE, owners)?;
+        copy_layer(&kept.dir, UPPER, &made(&staged.dir, UPPER)?, owners)?;
+        if kept.record.workspace {
+            copy_layer(&kept.dir, WORKSPACE, &made(&staged.dir, WORKSPACE)?, owners)?;
         }
-        // A snapshot that is removed leaves its place first, so nothing of this one was missing.
-        if !is_at(&snapshots, &path, &from).map_err(host)? {
-            return Err(Error::NoSnapshot(id));
-        }
+        kept.is_still_there()?;
         let exhausted = |error: io::Error| Error::Exhausted(error.to_string());
         let lock = range.map_or(Ok(None), Range::lock).map_err(exhausted)?;
         let layers = Layers {
             staged: staged.name.clone(),
-            root: record.root,
+            root: kept.record.root,
             range_start: range.map(|range| range.start),
+            begun: kept.record.begun,
         };
         Ok(Prepared { layers, lock, staged })
     })
     .await
 }
 
-async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
+/// Keeps a sandbox's processes stopped.
+pub(super) async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
     let answered = client.call(&Request::Hold { id: sandbox.clone() }, &[], &[]).await?;
     match answered.message.head {
-        Answer::Held { root, workspace, host_start } => {
-            Ok(Held { root, workspace, host_start, channel: answered.channel })
+        Answer::Held { root, workspace, host_start, begun } => {
+            Ok(Held { root, workspace, begun, host_start, channel: answered.channel })
         }
         _ => Err(misunderstood()),
     }
@@ -191,22 +252,22 @@ fn keep(
 ) -> Result<Option<SnapshotInfo>> {
     let from = directory.sandbox(sandbox).map_err(host)?;
     let staged = directory.stage().map_err(host)?;
-    let (range_start, owners) = kept_owners(held.host_start);
-    let mut size_bytes = copy_layer(&from, "layers/upper", &staged.dir, UPPER, owners)?;
-    if held.workspace {
-        size_bytes += copy_layer(&from, "workspace/upper", &staged.dir, WORKSPACE, owners)?;
+    let (range_start, _) = kept_owners(held.host_start);
+    let (root, workspace, begun) = (held.root.clone(), held.workspace, held.begun);
+    let mut size_bytes = held.copy(&from, "layers/upper", &made(&staged.dir, UPPER)?)?;
+    if workspace {
+        size_bytes += held.copy(&from, WORKSPACE_LAYER, &made(&staged.dir, WORKSPACE)?)?;
     }
-    if !held.channel.is_silent() {
+    if !held.release() {
         return Ok(None);
     }
-    drop(held.channel);
     let info = SnapshotInfo {
         id: id.clone(),
         sandbox: sandbox.clone(),
         created_at_ms: now_ms(),
         size_bytes,
     };
-    let record = Record { info, root: held.root, workspace: held.workspace, range_start };
+    let record = Record { info, root, workspace, begun, range_start };
     let bytes = serde_json::to_vec(&record).map_err(unreadable)?;
     let mut file = staged.dir.create_file(&name(RECORD).map_err(host)?, 0o600).map_err(host)?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(unreadable)?;
@@ -217,19 +278,7 @@ fn keep(
 
 async fn read(client: &Arc<Client>, id: &SnapshotId) -> Result<Record> {
     let (client, id) = (client.clone(), id.clone());
-    blocking(move || {
-        let snapshots = client.directory.snapshots().map_err(host)?;
-        let dir = open(&snapshots, &name(id.as_str()).map_err(host)?, &id)?;
-        record(&dir)?.ok_or(Error::NoSnapshot(id))
-    })
-    .await
-}
-
-fn open(snapshots: &Dir, path: &RelativePath, id: &SnapshotId) -> Result<Dir> {
-    snapshots.open_dir(path).map_err(|error| match error.errno() {
-        Some(Errno::NOENT) => Error::NoSnapshot(id.clone()),
-        _ => host(error),
-    })
+    blocking(move || Ok(Kept::open(&client.directory, &id)?.record)).await
 }
 
 /// The record in a snapshot's directory; `None` where it is being removed.
@@ -254,24 +303,26 @@ fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
     }
 }
 
-/// Copies a layer, and gives what it takes on disk, in bytes.
-fn copy_layer(from: &Dir, layer: &str, to: &Dir, new: &str, owners: Owners) -> Result<u64> {
-    let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
+/// A new directory.
+fn made(parent: &Dir, new: &str) -> Result<Dir> {
     let new = name(new).map_err(host)?;
-    to.mkdir(&new, 0o700).map_err(host)?;
+    parent.mkdir(&new, 0o700).and_then(|()| parent.open_dir(&new)).map_err(host)
+}
+
+/// Copies a layer, and gives what it takes on disk, in bytes.
+fn copy_layer(from: &Dir, layer: &str, to: &Dir, owners: Owners) -> Result<u64> {
+    let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
     // What it takes is bounded where it was written, and by the disk.
-    layer::copy(&from, &to.open_dir(&new).map_err(host)?, u64::MAX, owners).map_err(|error| {
-        match error.kind() {
-            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                Error::Exhausted(format!("no room for a copy of the files: {error}"))
-            }
-            Some(_) => data("a layer", io::Error::other(error)),
-            None => Error::Invalid(format!("the files cannot be copied: {error}")),
+    layer::copy(&from, to, u64::MAX, owners).map_err(|error| match error.kind() {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Error::Exhausted(format!("no room for a copy of the files: {error}"))
         }
+        Some(_) => data("a layer", io::Error::other(error)),
+        None => Error::Invalid(format!("the files cannot be copied: {error}")),
     })
 }
 
-fn host(error: beneath::Error) -> Error {
+pub(super) fn host(error: beneath::Error) -> Error {
     data("the directory of sandboxes", io::Error::other(error))
 }
 
@@ -303,6 +354,7 @@ mod tests {
         let held = || Held {
             root: Root::Host,
             workspace: false,
+            begun: None,
             host_start: None,
             channel: Channel::new(directory.connect().unwrap()).unwrap(),
         };

@@ -3,11 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
-use stockade_bundle::beneath::Rename;
+use stockade_bundle::beneath::{Dir, Rename};
+use stockade_bundle::view;
 use stockade_core::sandbox::{LimitName, Root};
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec, WallReport};
 use stockade_jail::control::{self, Request};
@@ -25,8 +27,10 @@ use super::sandbox::{Life, Sandbox};
 use super::timers::Timer;
 use crate::native::directory;
 use crate::native::isolation::isolation;
-use crate::native::wire::{Answer, Failure, Layers};
+use crate::native::wire::{Answer, Begun, Failure, Layers};
 
+/// How long to wait for the next tick of the clock that file systems stamp changes with.
+const TICK: Duration = Duration::from_millis(1);
 /// What to do where no overlay can be mounted over a sandbox's layers.
 const NO_OVERLAY: &str = "the data directory's file system may hold no overlay's changes: \
     keep the data directory on ext4, xfs, btrfs or tmpfs";
@@ -100,6 +104,11 @@ impl Sandbox {
         desk.sandboxes.mkdir(&entry, 0o700).map_err(|e| refused(&e))?;
         *made = true;
         let place = open(desk, &name)?;
+        // The changes of a snapshot are those since that was begun.
+        let begun = match &layers {
+            Some(layers) => layers.begun,
+            None => spec.workspace.as_ref().map(|_| begin_with(&place)).transpose()?,
+        };
         if let Some(layers) = &layers {
             take_layers(desk, layers, &name, spec.workspace.is_some())?;
         }
@@ -108,6 +117,7 @@ impl Sandbox {
             id,
             has_environment: false,
             root,
+            begun,
             created_at_ms: moment::wall_ms(),
             lease,
             user,
@@ -197,6 +207,9 @@ impl Sandbox {
         {
             self.fail(desk, Failure::Deadline);
         }
+        if std::mem::take(&mut self.is_early) {
+            self.joined(desk);
+        }
         let Life::Launching(launching) = &mut self.life else { return };
         match launching.advance() {
             Ok(None) => {}
@@ -246,6 +259,13 @@ impl Sandbox {
     /// Notes that init serves: commands can be started from now on.
     pub(super) fn joined(&mut self, desk: &mut Desk) {
         let Life::Joining(jail) = std::mem::replace(&mut self.life, Life::Ended) else { return };
+        if self.record.begun.is_some_and(|begun| view::coarse_now() <= begun.since) {
+            // What the host changes now could not be told from what it had changed before.
+            self.life = Life::Joining(jail);
+            self.is_early = true;
+            desk.timers.after(TICK, Timer::Launch(self.key));
+            return;
+        }
         self.life = Life::Held(jail);
         if let Err(failure) = self.write_down() {
             self.fail(desk, failure);
@@ -311,6 +331,16 @@ pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
         .map_err(|errno| exhausted("the sandbox's directory", &errno.into()))?;
     desk.afford_sandbox(&place)?;
     Ok(place)
+}
+
+/// Notes when a sandbox begins with its workspace: now. `place` is the sandbox's directory.
+fn begin_with(place: &OwnedFd) -> Result<Begun, Failure> {
+    let moment =
+        place.try_clone().map_err(|error| exhausted("a descriptor", &error)).and_then(|place| {
+            let failed = |error: view::Error| exhausted("the time", &io::Error::other(error));
+            view::moment(&Dir::from_fd(place), 0o700).map_err(failed)
+        });
+    Ok(Begun { since: moment? })
 }
 
 /// Moves what a client has prepared to the place of a sandbox's layers.

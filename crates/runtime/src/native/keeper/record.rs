@@ -19,6 +19,7 @@ use stockade_core::{Isolation, SandboxId, SandboxSpec};
 use super::moment::{self, Moment};
 use crate::exec::ExecStatus;
 use crate::native::wipe::{wipe, wipe_all};
+use crate::native::wire::Begun;
 
 const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
@@ -40,6 +41,9 @@ pub(super) struct Record {
     pub(super) has_environment: bool,
     /// What lies below the root's upper layer; never a snapshot.
     pub(super) root: Root,
+    /// How it began with its workspace, where it has one.
+    #[serde(default)]
+    pub(super) begun: Option<Begun>,
     /// When it was made, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
@@ -254,6 +258,7 @@ mod tests {
             spec: SandboxSpec::default(),
             has_environment: true,
             root: Root::Host,
+            begun: None,
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },

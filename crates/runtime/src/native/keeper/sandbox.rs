@@ -56,6 +56,8 @@ pub(super) struct Sandbox {
     pub(super) lease_watched: Option<Moment>,
     /// Since when its init is waited for.
     pub(super) joining_since: Option<Moment>,
+    /// Whether it would be used too early after it began with its workspace.
+    pub(super) is_early: bool,
     /// Why it ends or has ended.
     pub(super) reason: Option<String>,
     /// Who waits for a connection, and to what.
@@ -105,6 +107,7 @@ impl Sandbox {
             discarded: false,
             lease_watched: None,
             joining_since: None,
+            is_early: false,
             reason: None,
             connections: BTreeMap::new(),
             unsure: BTreeSet::new(),
@@ -280,6 +283,7 @@ impl Sandbox {
             root: self.record.root.clone(),
             workspace: self.record.spec.workspace.is_some(),
             host_start: jail.held.host_start,
+            begun: self.record.begun,
         };
         for client in holders {
             let answer = Box::new(answer.clone());
@@ -337,6 +341,7 @@ impl Sandbox {
                 root: self.record.root.clone(),
                 workspace: self.record.spec.workspace.is_some(),
                 host_start: self.host_start(),
+                begun: self.record.begun,
             });
             desk.replies.push_back((client, Reply::Held { sandbox: self.key, answer }));
             return Ok(());

@@ -70,6 +70,7 @@ impl Faked {
             spec: SandboxSpec::default(),
             has_environment: false,
             root: Root::Host,
+            begun: None,
             created_at_ms: 0,
             lease: None,
             user: OWN,

@@ -50,7 +50,7 @@ impl Place {
             assert_eq!(message.head, Request::Hold { id: sandbox() });
             count.fetch_add(1, Ordering::SeqCst);
             let root = root.clone();
-            peer.answer(&Answer::Held { root, workspace: true, host_start })
+            peer.answer(&Answer::Held { root, workspace: true, host_start, begun: None })
                 && peer.request().is_some()
         });
         (keeper, held)

@@ -1,0 +1,77 @@
+//! What a fake sandbox has changed in its workspace: the files that differ from those at the
+//! beginning, on the host.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use stockade_bundle::RelativePath;
+use stockade_bundle::view::Gathered;
+
+use super::copies::{host, permit};
+use super::sandbox::Began;
+use super::tree::{Kind, Node, Tree};
+use crate::error::{Error, Result};
+
+/// Writes what has changed to a new directory of the host.
+///
+/// # Errors
+/// [`Error::Invalid`] without a workspace, [`Error::Host`] when it cannot be written; nothing is
+/// left of it then.
+pub(super) fn gather(files: &Tree, began: Option<&Began>, to: &Path) -> Result<Gathered> {
+    let began = began.ok_or_else(|| Error::Invalid("the sandbox has no workspace".to_owned()))?;
+    fs::create_dir(to).map_err(host(to))?;
+    let gathered = write(files, began, to)
+        .and_then(|()| Ok(Gathered { since: began.since, removed: removed(files, began)? }));
+    if gathered.is_err() {
+        // What cannot be removed is no reason to hide why it had to be.
+        let _ = fs::remove_dir_all(to);
+    }
+    gathered
+}
+
+fn write(files: &Tree, began: &Began, to: &Path) -> Result<()> {
+    let mut directories: Vec<(PathBuf, u32)> = Vec::new();
+    for (path, node) in files.below(&began.inside) {
+        let below = path.strip_prefix(&began.inside).unwrap_or(path);
+        let there = to.join(below);
+        match &node.kind {
+            // One that is the same is no change.
+            Kind::Directory => {
+                fs::create_dir(&there).map_err(host(&there))?;
+                directories.push((there, node.mode));
+            }
+            _ if began.files.get(path).is_some_and(|old| is_same(old, node)) => {}
+            Kind::Link(target) => symlink(target, &there).map_err(host(&there))?,
+            Kind::File(content) => {
+                fs::write(&there, content.as_slice()).map_err(host(&there))?;
+                permit(&there, node.mode)?;
+            }
+        }
+    }
+    directories.iter().rev().try_for_each(|(path, mode)| permit(path, *mode))
+}
+
+fn is_same(old: &Node, new: &Node) -> bool {
+    old.mode == new.mode
+        && match (&old.kind, &new.kind) {
+            (Kind::File(old), Kind::File(new)) => old == new,
+            (Kind::Link(old), Kind::Link(new)) => old == new,
+            _ => false,
+        }
+}
+
+/// What there was at the beginning and is not any more, without what was below it.
+fn removed(files: &Tree, began: &Began) -> Result<Vec<RelativePath>> {
+    let mut removed: Vec<RelativePath> = Vec::new();
+    for (path, _) in began.files.below(&began.inside) {
+        let below = path.strip_prefix(&began.inside).unwrap_or(path).as_os_str().as_bytes();
+        let below = RelativePath::new(below).map_err(|e| Error::Invalid(e.to_string()))?;
+        let is_told = removed.iter().any(|above| below.is_within(above));
+        if files.get(path).is_none() && !is_told {
+            removed.push(below);
+        }
+    }
+    Ok(removed)
+}
