@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use stockade_core::Problem;
+use stockade_core::{Problem, SandboxId};
 
 use crate::bytes::Bytes;
 
@@ -102,6 +102,31 @@ pub struct KeptView {
     pub path: Bytes,
     /// Why it is no bundle.
     pub error: Problem,
+}
+
+/// What a sandbox has changed in its workspace, to be kept as a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CollectChanges {
+    /// Which sandbox: one that runs, is paused or is stopped.
+    pub sandbox_id: SandboxId,
+    /// What is left out: what is at and below these paths, below the workspace or absolute ones of
+    /// the host in it.
+    #[serde(default)]
+    pub exclude: Vec<Bytes>,
+    /// How large the changes may be, in bytes; 4 GiB when absent.
+    #[serde(default)]
+    pub limit_bytes: Option<u64>,
+}
+
+/// What a sandbox has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CollectedChanges {
+    /// The bundle; none when nothing has changed.
+    pub bundle: Option<Bundle>,
+    /// What could not be taken into account, in words.
+    pub notes: Vec<String>,
 }
 
 /// One bundle, or some paths of it.

@@ -30,8 +30,8 @@ mod workflows;
 
 pub use bundle::{
     AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
-    BundleState, DiffBundle, KeptView, ListBundles, ListedBundle, PathDiff, RejectBundle,
-    RejectedBundle, ShowBundle, SkippedPath,
+    BundleState, CollectChanges, CollectedChanges, DiffBundle, KeptView, ListBundles, ListedBundle,
+    PathDiff, RejectBundle, RejectedBundle, ShowBundle, SkippedPath,
 };
 pub use bytes::Bytes;
 pub use caller::Caller;

@@ -11,8 +11,8 @@ use stockade_core::{Code, Problem, SnapshotId};
 use crate::ById;
 use crate::Result;
 use crate::bundle::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, DiffBundle, ListBundles, PathDiff,
-    RejectBundle, RejectedBundle, ShowBundle,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, CollectChanges, CollectedChanges,
+    DiffBundle, ListBundles, PathDiff, RejectBundle, RejectedBundle, ShowBundle,
 };
 use crate::caller::Caller;
 use crate::command::{Execute, Executed, OutputItem, ReadOutput};
@@ -205,6 +205,8 @@ operations! {
         snapshots(Names) -> Vec<Snapshot>;
         /// Removes a snapshot. Sandboxes that began with it keep what they have.
         remove_snapshot(SnapshotId) -> Done;
+        /// Makes a bundle of what a sandbox has changed in its workspace, to be decided about.
+        collect_changes(CollectChanges) -> CollectedChanges;
         /// Runs a tool in a sandbox.
         run_tool(RunTool) -> ToolResult;
         /// The tools that there are.

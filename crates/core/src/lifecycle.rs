@@ -84,7 +84,7 @@ impl State {
     /// # Errors
     /// [`Refused`] with the reason. [`Operation::Kill`] is never refused: once is as good as twice.
     pub const fn after(self, operation: Operation) -> Result<Self, Refused> {
-        use Operation::{Kill, Pause, Renew, Resume, Start, Stop, Use};
+        use Operation::{Collect, Kill, Pause, Renew, Resume, Start, Stop, Use};
         match (operation, self) {
             (Kill, _) => Ok(Self::Terminated),
             (_, Self::Terminated) => Err(Refused::Terminated { operation }),
@@ -94,6 +94,7 @@ impl State {
             (Stop, Self::Running) => Ok(Self::Stopped),
             (Pause, Self::Running) => Ok(Self::Paused),
             (Use, Self::Running) => Ok(Self::Running),
+            (Collect, Self::Running | Self::Paused | Self::Stopped) => Ok(self),
             (Renew, state) => Ok(state),
             (_, state) => Err(Refused::State { operation, state }),
         }
@@ -115,6 +116,8 @@ names! {
         Renew = "renew",
         /// Anything that needs it running: a command, a file, a port, a snapshot.
         Use = "use",
+        /// Keep what it has changed of its workspace, which it has while its files are there.
+        Collect = "collect",
         /// End it for good.
         Kill = "kill",
     }
@@ -162,6 +165,7 @@ impl Operation {
             Self::Start => "new, stopped or in error",
             Self::Stop | Self::Pause | Self::Use => "running",
             Self::Resume => "paused",
+            Self::Collect => "running, paused or stopped",
             Self::Renew | Self::Kill => "there",
         }
     }
@@ -207,12 +211,13 @@ mod tests {
             let ends = State::ALL.iter().map(|state| (*state, state.after(operation)));
             ends.filter_map(|(state, end)| end.ok().map(|end| (state, end))).collect::<Vec<_>>()
         };
-        let cases: [(_, &[(State, State)]); 6] = [
+        let cases: [(_, &[(State, State)]); 7] = [
             (Operation::Start, &[(New, Running), (Stopped, Running), (Error, Running)]),
             (Operation::Stop, &[(Running, Stopped)]),
             (Operation::Pause, &[(Running, Paused)]),
             (Operation::Resume, &[(Paused, Running)]),
             (Operation::Use, &[(Running, Running)]),
+            (Operation::Collect, &[Running, Paused, Stopped].map(|state| (state, state))),
             (
                 Operation::Renew,
                 &[New, Creating, Running, Paused, Stopped, Error].map(|state| (state, state)),

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, Connect, CreateSandbox,
-    DiffBundle, Done, Duplex, Endpoint, Execute, Executed, FileContent, FileEntry, GetSandbox,
-    HttpAnswer, HttpRequest, HttpStream, Items, ListBundles, ListDirectory, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, Names, OpenSession, OpenWebSocket, OperationId, OperationInfo,
-    OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle,
-    RejectedBundle, RemoveFile, Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result,
-    RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle,
-    Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile, Written,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, CollectChanges,
+    CollectedChanges, Connect, CreateSandbox, DiffBundle, Done, Duplex, Endpoint, Execute,
+    Executed, FileContent, FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream, Items,
+    ListBundles, ListDirectory, ListSandboxes, Listing, MakeDirectory, MoveFile, Names,
+    OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ReadEvents,
+    ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew,
+    ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList,
+    Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot,
+    Tool, ToolResult, WebSocket, WriteFile, Written,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -20,8 +21,8 @@ use crate::failure::of_store;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, create, endpoint, events, exchange, execute, files, life, output, query, session,
-    snapshot, tool,
+    bundles, collect, create, endpoint, events, exchange, execute, files, life, output, query,
+    session, snapshot, tool,
 };
 use crate::service::Service;
 
@@ -153,6 +154,14 @@ impl Sandboxes for Service {
 
     async fn remove_snapshot(&self, caller: &Caller, request: SnapshotId) -> Result<Done> {
         snapshot::remove(self, caller, request).await.map(|()| Done {})
+    }
+
+    async fn collect_changes(
+        &self,
+        caller: &Caller,
+        request: CollectChanges,
+    ) -> Result<CollectedChanges> {
+        collect::collect(self, caller, request).await
     }
 
     async fn run_tool(&self, caller: &Caller, request: RunTool) -> Result<ToolResult> {

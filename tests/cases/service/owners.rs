@@ -117,6 +117,7 @@ async fn ask(
         ("resolve_endpoint", json!({"id": id, "port": 1})),
         ("http_request", port),
         ("snapshot", json!({"sandboxId": id})),
+        ("collect_changes", json!({"sandboxId": id})),
         ("run_tool", json!({"sandboxId": id, "tool": "echo", "arguments": {}})),
         ("renew", json!({"id": id, "ttlSeconds": 9000})),
         ("pause", by_id.clone()),

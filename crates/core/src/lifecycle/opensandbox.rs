@@ -58,6 +58,7 @@ mod tests {
         assert_eq!(seen(None), at_rest);
         assert_eq!(seen(Some(Operation::Use)), at_rest);
         assert_eq!(seen(Some(Operation::Renew)), at_rest);
+        assert_eq!(seen(Some(Operation::Collect)), at_rest);
         let killed = ["Stopping"; 6].into_iter().chain(["Terminated"]).collect::<Vec<_>>();
         assert_eq!(seen(Some(Operation::Kill)), killed);
     }

@@ -118,7 +118,7 @@ fn is_done(listed: &Listed) -> bool {
 }
 
 /// What is told of a bundle without its changes.
-fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
+pub(super) fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
     let manifest = &bundle.manifest;
     let count =
         |wanted: fn(&Entry) -> bool| manifest.entries.iter().filter(|entry| wanted(entry)).count();

@@ -3,6 +3,7 @@
 //! Knows no owner and no record: `operations::bundles` puts those around it where a server runs. A
 //! command without a server works on its own user's files, and calls this as it is.
 
+mod collect;
 mod decide;
 mod look;
 pub mod problem;
@@ -18,6 +19,7 @@ use stockade_bundle::store::{Bundle, Store};
 use stockade_bundle::{Entry, RelativePath};
 use stockade_core::{BundleLimits, Code, Problem};
 
+pub(crate) use collect::Kept;
 pub use decide::{Found, Outcome};
 pub use look::Differences;
 pub use views::of_view;

@@ -33,7 +33,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
 
 impl Inner {
     /// The first of three phases: where the bundles are, if they are the caller's.
-    fn home(&self, owner: &OwnerId) -> Option<&Home> {
+    pub(super) fn home(&self, owner: &OwnerId) -> Option<&Home> {
         self.options.home.as_ref().filter(|home| home.owner == *owner)
     }
 
@@ -44,7 +44,7 @@ impl Inner {
 }
 
 /// Works on files, on a thread that may wait for them.
-async fn on_files<T: Send + 'static>(
+pub(super) async fn on_files<T: Send + 'static>(
     home: &Home,
     work: impl FnOnce(&Bundles) -> Result<T> + Send + 'static,
 ) -> Result<T> {

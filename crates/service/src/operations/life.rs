@@ -76,7 +76,7 @@ pub(crate) async fn step(
         Operation::Stop => STOP,
         Operation::Pause => PAUSE,
         Operation::Resume => RESUME,
-        Operation::Kill | Operation::Renew | Operation::Use => KILL,
+        Operation::Kill | Operation::Renew | Operation::Use | Operation::Collect => KILL,
     };
     let done = operation::run(&service.engine, name, caller, &request).await;
     // Its watcher looks again, now that the change is recorded.
@@ -211,7 +211,7 @@ async fn act(
             let lease = spec::lease(row.expires_at, now_ms());
             inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)
         }
-        Operation::Renew | Operation::Use | Operation::Kill => Ok(()),
+        Operation::Renew | Operation::Use | Operation::Collect | Operation::Kill => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! The input of a workflow is its owner and the request, without the content of any file.
 
 pub(crate) mod bundles;
+pub(crate) mod collect;
 pub(crate) mod create;
 pub(crate) mod endpoint;
 pub(crate) mod events;
@@ -30,6 +31,7 @@ use crate::service::Inner;
 /// Tells the engine of every operation that is a workflow.
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     let builder = builder
+        .workflow(collect::NAME, with(inner, collect::perform))
         .workflow(create::NAME, with(inner, create::perform))
         .workflow(execute::NAME, with(inner, execute::perform))
         .workflow(output::NAME, with(inner, output::perform))

@@ -53,7 +53,7 @@ fn about(operation: &str, things: &Things) -> Option<Value> {
         "http_request" | "http_stream" | "web_socket" => {
             json!({"sandboxId": sandbox, "port": 80, "path": "/"})
         }
-        "snapshot" => json!({"sandboxId": sandbox}),
+        "snapshot" | "collect_changes" => json!({"sandboxId": sandbox}),
         "restore" => json!({"snapshotId": snapshot}),
         "remove_snapshot" => json!(snapshot),
         "run_tool" => {

@@ -1,0 +1,95 @@
+//! Bundles of what a sandbox that lives on has changed in its workspace. What it was made by, and
+//! when, tells such a bundle from all others, so that one is found that was made before a crash.
+
+use std::path::{Path, PathBuf};
+
+use stockade_api::{CollectedChanges, Result};
+use stockade_bundle::project::Project;
+use stockade_bundle::store::{Bundle, Draft, Listed};
+use stockade_bundle::view::{Gathered, Gathering, View};
+use stockade_bundle::{RelativePath, scan};
+use stockade_core::{Code, SandboxId};
+
+use super::look::described;
+use super::problem::{of_scan, of_store};
+use super::{Bundles, READING, limits};
+use crate::failure::caused;
+
+/// How a bundle is to be made of a sandbox's changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    /// The sandbox.
+    pub(crate) sandbox: SandboxId,
+    /// When it was asked for, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    /// The directory of the host that is its workspace.
+    pub(crate) workspace: PathBuf,
+    /// What is left out.
+    pub(crate) excluded: Vec<RelativePath>,
+    /// How much content it may have at most.
+    pub(crate) limit_bytes: Option<u64>,
+}
+
+impl Kept {
+    fn command(&self) -> Vec<String> {
+        ["stockade", "collect", self.sandbox.as_str()].map(str::to_owned).into()
+    }
+}
+
+impl Bundles {
+    /// A place for the changes.
+    pub(crate) fn gather(&self) -> Result<Gathering> {
+        Gathering::begin(&self.data).map_err(|error| caused(Code::Io, &error))
+    }
+
+    /// The answer of an earlier run that made a bundle, and was cut off before that was recorded.
+    pub(crate) fn collected(&self, kept: &Kept) -> Result<Option<CollectedChanges>> {
+        let listed = self.store.list(&READING).map_err(|error| of_store(&error))?;
+        let is_it = |bundle: &Bundle| {
+            bundle.manifest.created_at_ms == kept.at_ms && bundle.manifest.command == kept.command()
+        };
+        let mut bundles = listed.into_iter().filter_map(|Listed { bundle, .. }| bundle.ok());
+        bundles.find(is_it).map(|bundle| answer(Some(&bundle), Vec::new())).transpose()
+    }
+
+    /// Makes a bundle of what was gathered.
+    ///
+    /// # Errors
+    /// [`Code::BundleTooLarge`]; [`Code::ProjectRefused`] when the workspace is not there any more.
+    pub(crate) fn keep(
+        &self,
+        gathering: Gathering,
+        gathered: Gathered,
+        kept: &Kept,
+    ) -> Result<CollectedChanges> {
+        let project = project(&kept.workspace)?;
+        let view = gathering.finish(&project, gathered, &kept.command());
+        let view = view.map_err(|error| caused(Code::Io, &error))?;
+        let made = self.make(&view, &project, kept);
+        let removed = view.remove().map_err(|error| caused(Code::Io, &error));
+        let answer = made?;
+        removed?;
+        Ok(answer)
+    }
+
+    fn make(&self, view: &View, project: &Project, kept: &Kept) -> Result<CollectedChanges> {
+        let limits = limits(kept.limit_bytes);
+        let changes = scan::scan_but(view, project, &kept.excluded, &limits);
+        let scan::Changes { entries, notes } = changes.map_err(|error| of_scan(&error))?;
+        // Nobody waits for an end of the sandbox, so it has no exit code of its own.
+        let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: kept.at_ms };
+        let made = self.store.create(draft, &limits).map_err(|error| of_store(&error))?;
+        answer(made.as_ref(), notes)
+    }
+}
+
+fn project(workspace: &Path) -> Result<Project> {
+    let real = std::fs::canonicalize(workspace).map_err(|error| caused(Code::Io, &error))?;
+    Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))
+}
+
+fn answer(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
+    let described = |bundle: &Bundle| Ok(described(bundle, &bundle.state()?));
+    let bundle = bundle.map(described).transpose().map_err(|error| of_store(&error))?;
+    Ok(CollectedChanges { bundle, notes })
+}

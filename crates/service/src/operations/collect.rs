@@ -1,0 +1,123 @@
+//! `collect_changes`: what a sandbox has changed in its workspace becomes a bundle of its owner's,
+//! while the sandbox goes on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stockade_api::{Bytes, Caller, CollectChanges, CollectedChanges, Result};
+use stockade_bundle::RelativePath;
+use stockade_core::access::{Effect, Level};
+use stockade_core::sandbox::Workspace;
+use stockade_core::{Code, Operation, OwnerId, Problem};
+use stockade_durable::{Context, Failure, Step};
+
+use super::bundles::on_files;
+use super::with_answer;
+use crate::bundles::{Kept, paths};
+use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
+use crate::guard::Owned;
+use crate::operation::{self, Input};
+use crate::options::Home;
+use crate::service::{Inner, Service};
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.collect_changes";
+
+/// Makes a bundle of the changes.
+pub(crate) async fn collect(
+    service: &Service,
+    caller: &Caller,
+    request: CollectChanges,
+) -> Result<CollectedChanges> {
+    let owned = service.owned(caller, &request.sandbox_id, Operation::Collect).await?;
+    excluded(&owned, &request.exclude)?;
+    home(&service.inner, &caller.owner)?;
+    operation::run(&service.engine, NAME, caller, &request).await
+}
+
+/// The workflow.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<CollectChanges>,
+) -> std::result::Result<CollectedChanges, Failure> {
+    let request = &input.request;
+    let id = &request.sandbox_id;
+    context.hold(inner.drive(id).await.map_err(to_failure)?);
+    let owned = inner.acl(&context, &input.owner, id, Operation::Collect).await?;
+    let home = home(&inner, &input.owner).map_err(to_failure)?;
+    let info = context.engine().info(context.id()).await;
+    let at_ms = info.map_err(|error| to_failure(of_store(error)))?.map_or(0, |it| it.created_at);
+    let kept = Kept {
+        sandbox: id.clone(),
+        at_ms: u64::try_from(at_ms).unwrap_or(0),
+        workspace: workspace(&owned).map_err(to_failure)?.host.clone(),
+        excluded: excluded(&owned, &request.exclude).map_err(to_failure)?,
+        limit_bytes: request.limit_bytes,
+    };
+    let again = context.run_number() > 1;
+    let collect =
+        async |_: Step| keep(&inner, home, &owned, &kept, again).await.map_err(to_failure);
+    context.step_with("collect", with_answer(), collect).await
+}
+
+/// Has the runtime copy the changes, and makes a bundle of the copy.
+async fn keep(
+    inner: &Inner,
+    home: &Home,
+    owned: &Owned,
+    kept: &Kept,
+    again: bool,
+) -> Result<CollectedChanges> {
+    if again {
+        let kept = kept.clone();
+        if let Some(answer) = on_files(home, move |bundles| bundles.collected(&kept)).await? {
+            return Ok(answer);
+        }
+    }
+    let gathering = on_files(home, |bundles| bundles.gather()).await?;
+    let runtime = inner.runtime(&owned.runtime)?;
+    let changes = async {
+        match &owned.files {
+            Some(files) => runtime.snapshot_changes(files, gathering.layer()).await,
+            None => runtime.changes(&owned.id, gathering.layer()).await,
+        }
+    };
+    let gathered = inner.dooms.unless(&owned.id, inner.within(changes)).await?;
+    let gathered = gathered.map_err(|error| of_runtime(&error))?;
+    let kept = kept.clone();
+    on_files(home, move |bundles| bundles.keep(gathering, gathered, &kept)).await
+}
+
+/// Where the bundle is to be kept.
+fn home<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
+    inner.home(owner).ok_or_else(|| {
+        Problem::new(Code::Unsupported, "there is no place for bundles of yours here")
+            .because("the data directory of this server is somebody else's")
+    })
+}
+
+fn workspace(owned: &Owned) -> Result<&Workspace> {
+    owned.request.workspace.as_ref().ok_or_else(|| {
+        invalid(format!("the sandbox {} has no workspace", owned.id))
+            .remedied_by("stockade create --workspace DIR")
+    })
+}
+
+/// What is left out: what was asked for, and what the sandbox's rules let nobody read.
+fn excluded(owned: &Owned, asked: &[Bytes]) -> Result<Vec<RelativePath>> {
+    let Workspace { host, inside } = workspace(owned)?;
+    let mut excluded = paths(host.as_os_str().as_encoded_bytes(), asked)?;
+    if excluded.len() < asked.len() {
+        return Err(invalid("all of the workspace would be left out"));
+    }
+    owned.allows(Level::Read, inside.as_os_str().as_encoded_bytes())?;
+    for rule in owned.rules.as_slice().map_err(|error| of_access(&error))? {
+        let is_denied = rule.effect == Effect::Deny && Level::Read.includes(rule.level);
+        if is_denied && let Ok(below) = Path::new(&rule.path).strip_prefix(inside) {
+            let below = below.as_os_str().as_encoded_bytes();
+            excluded.extend(RelativePath::new(below).ok());
+        }
+    }
+    Ok(excluded)
+}

@@ -1,0 +1,252 @@
+//! What a sandbox has changed in its workspace, as a bundle: once for each name, whatever becomes of
+//! the service, and without what is not asked for.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod harness;
+
+use std::path::PathBuf;
+
+use harness::{Harness, Side, caller};
+use serde_json::{Value, json};
+use stockade_api::{CreateSandbox, Problem, dispatch};
+use stockade_core::sandbox::Workspace;
+use stockade_core::{Code, SandboxId};
+use stockade_service::{Home, Options};
+use tempfile::TempDir;
+
+/// A service on a data directory of `u1`, a project, and a sandbox that works on it.
+struct Scene {
+    harness: Harness,
+    project: PathBuf,
+    sandbox: SandboxId,
+    place: TempDir,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        Self::with_rules(Vec::new()).await
+    }
+
+    async fn with_rules(access_rules: Vec<Value>) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let project = place.path().join("project");
+        for directory in [".git", "tree/deep"] {
+            std::fs::create_dir_all(project.join(directory)).unwrap();
+        }
+        for file in ["old", "gone", "tree/deep/file"] {
+            std::fs::write(project.join(file), format!("{file}\n")).unwrap();
+        }
+        let home = Home { path: place.path().join("data"), owner: caller("u1").owner };
+        let harness = Harness::with(Options { home: Some(home), ..Options::default() }).await;
+        let workspace = Workspace { host: project.clone(), inside: "/project".into() };
+        let request =
+            CreateSandbox { workspace: Some(workspace), access_rules, ..CreateSandbox::default() };
+        let sandbox = harness.create(request).await.unwrap().id;
+        Self { harness, project, sandbox, place }
+    }
+
+    async fn change(&self) {
+        self.harness.write(&self.sandbox, "/project/old", "changed\n").await.unwrap();
+        self.harness.write(&self.sandbox, "/project/new", "new\n").await.unwrap();
+        for path in ["/project/gone", "/project/tree"] {
+            let request = json!({"sandboxId": self.sandbox, "path": path});
+            self.ask("u1", "", "remove_file", request).await.unwrap();
+        }
+    }
+
+    async fn ask(
+        &self,
+        owner: &'static str,
+        key: &'static str,
+        operation: &'static str,
+        request: Value,
+    ) -> Result<Value, Problem> {
+        let request = serde_json::to_vec(&request).unwrap();
+        let caller = match key {
+            "" => caller(owner),
+            key => caller(owner).once(key),
+        };
+        let asked = self.harness.run(move |service| async move {
+            dispatch(&service, &caller, operation, &request).await
+        });
+        asked.await
+    }
+
+    async fn collect(&self, key: &'static str, rest: Value) -> Result<Value, Problem> {
+        let mut request = json!({"sandboxId": self.sandbox});
+        request.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        self.ask("u1", key, "collect_changes", request).await
+    }
+
+    /// The paths that a bundle changes.
+    async fn paths(&self, collected: &Value) -> Vec<String> {
+        let request = json!({"id": collected["bundle"]["id"]});
+        let shown = self.ask("u1", "", "show_bundle", request).await.unwrap();
+        let entries = shown["entries"].as_array().unwrap();
+        entries.iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+    }
+
+    async fn waiting(&self) -> usize {
+        let list = self.ask("u1", "", "bundles", json!({})).await.unwrap();
+        assert_eq!(list["views"], json!([]));
+        list["bundles"].as_array().unwrap().len()
+    }
+
+    /// What is left of what was gathered.
+    fn left(&self) -> usize {
+        std::fs::read_dir(self.place.path().join("data/views")).unwrap().count()
+    }
+}
+
+const CHANGED: [&str; 6] = ["gone", "new", "old", "tree", "tree/deep", "tree/deep/file"];
+
+#[tokio::test]
+async fn changes_become_a_bundle_that_is_applied() {
+    let scene = Scene::set().await;
+    let nothing = scene.collect("", json!({})).await.unwrap();
+    assert_eq!(nothing, json!({"bundle": null, "notes": []}));
+    scene.change().await;
+    let collected = scene.collect("", json!({})).await.unwrap();
+    assert_eq!(scene.paths(&collected).await, CHANGED);
+    let bundle = &collected["bundle"];
+    assert_eq!(bundle["command"], json!(["stockade", "collect", scene.sandbox]));
+    assert_eq!(bundle["changes"]["total"], 6);
+    assert_eq!((scene.waiting().await, scene.left()), (1, 0));
+    let applied = scene.ask("u1", "", "apply_bundle", json!({"id": bundle["id"]})).await.unwrap();
+    assert_eq!(applied["done"], true);
+    assert_eq!(std::fs::read_to_string(scene.project.join("old")).unwrap(), "changed\n");
+    assert!(!scene.project.join("tree").exists() && scene.project.join("new").exists());
+}
+
+#[tokio::test]
+async fn the_same_name_is_the_same_bundle_and_another_is_another() {
+    let scene = Scene::set().await;
+    scene.change().await;
+    let first = scene.collect("a", json!({})).await.unwrap();
+    scene.harness.write(&scene.sandbox, "/project/later", "later\n").await.unwrap();
+    assert_eq!(scene.collect("a", json!({})).await.unwrap(), first);
+    let second = scene.collect("b", json!({})).await.unwrap();
+    assert_ne!(first["bundle"]["id"], second["bundle"]["id"]);
+    assert!(scene.paths(&second).await.contains(&"later".to_owned()));
+    assert!(!scene.paths(&first).await.contains(&"later".to_owned()));
+    let other = scene.collect("a", json!({"exclude": ["old"]})).await.unwrap_err();
+    assert_eq!(other.code, Code::Conflict);
+    // It is told again when the sandbox is gone.
+    scene.ask("u1", "", "kill", json!({"id": scene.sandbox})).await.unwrap();
+    assert_eq!(scene.collect("a", json!({})).await.unwrap(), first);
+    assert_eq!(scene.collect("c", json!({})).await.unwrap_err().code, Code::SandboxTerminated);
+    assert_eq!(scene.waiting().await, 2);
+}
+
+#[tokio::test]
+async fn what_is_excluded_is_left_out() {
+    let scene = Scene::set().await;
+    scene.change().await;
+    scene.harness.write(&scene.sandbox, "/project/.smithers/x", "x").await.unwrap();
+    let absolute = scene.project.join("new");
+    let exclude = json!({"exclude": [".smithers", "./tree/deep/", absolute]});
+    let collected = scene.collect("", exclude).await.unwrap();
+    assert_eq!(scene.paths(&collected).await, ["gone", "old"]);
+    for refused in ["..", "/etc", "", "."] {
+        let problem = scene.collect("", json!({"exclude": [refused]})).await.unwrap_err();
+        assert_eq!(problem.code, Code::InvalidInput, "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_may_read_is_left_out() {
+    let rule = |effect: &str, level: &str, path: &str| json!({"effect": effect, "level": level, "path": path});
+    let all = rule("allow", "readwrite", "/");
+    let scene = Scene::with_rules(vec![all, rule("deny", "read", "/project/tree")]).await;
+    let fake = &scene.harness.fake;
+    // A process might have got there where the rules bind nobody but the operations.
+    let tree = stockade_runtime::SandboxPath::new("/project/tree").unwrap();
+    stockade_runtime::Runtime::remove(fake, &scene.sandbox, &tree).await.unwrap();
+    scene.harness.write(&scene.sandbox, "/project/new", "new\n").await.unwrap();
+    let collected = scene.collect("", json!({})).await.unwrap();
+    assert_eq!(scene.paths(&collected).await, ["new"]);
+
+    let scene = Scene::with_rules(vec![rule("allow", "readwrite", "/project/tree")]).await;
+    let refused = scene.collect("", json!({})).await.unwrap_err();
+    assert_eq!(refused.code, Code::AccessDenied);
+}
+
+#[tokio::test]
+async fn they_are_collected_whatever_the_sandbox_does() {
+    let scene = Scene::set().await;
+    scene.change().await;
+    let id = json!({"id": scene.sandbox});
+    for (operation, state) in
+        [("pause", "paused"), ("resume", "running"), ("stop", "stopped"), ("start", "running")]
+    {
+        scene.ask("u1", "", operation, id.clone()).await.unwrap();
+        let collected = scene.collect("", json!({})).await.unwrap();
+        assert_eq!(scene.paths(&collected).await, CHANGED, "{state}");
+        assert_eq!(scene.harness.status(&scene.sandbox).await.state.as_str(), state);
+    }
+}
+
+#[tokio::test]
+async fn a_killed_service_makes_one_bundle() {
+    for side in [Side::Before, Side::Behind] {
+        let mut scene = Scene::set().await;
+        scene.change().await;
+        scene.harness.gate.hold("changes", side);
+        let asked = scene.harness.spawn({
+            let request = serde_json::to_vec(&json!({"sandboxId": scene.sandbox})).unwrap();
+            |service| async move {
+                dispatch(&service, &caller("u1").once("a"), "collect_changes", &request).await
+            }
+        });
+        scene.harness.gate.holds(1).await;
+        scene.harness.kill().await;
+        drop(asked);
+        let collected = scene.collect("a", json!({})).await.unwrap();
+        assert_eq!(scene.paths(&collected).await, CHANGED);
+        assert_eq!((scene.waiting().await, scene.left()), (1, 0));
+    }
+}
+
+/// The bundle is there, and the record of it is not: as if the host had lost its power in between.
+#[tokio::test]
+async fn a_bundle_that_was_made_is_found() {
+    let mut scene = Scene::set().await;
+    scene.change().await;
+    let first = scene.collect("a", json!({})).await.unwrap();
+    scene.harness.write(&scene.sandbox, "/project/later", "later\n").await.unwrap();
+    let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
+        completed_at = NULL WHERE name = 'sandbox.collect_changes'";
+    scene.harness.tamper(forgotten).await;
+    let step = "DELETE FROM operation_outputs WHERE function_name = 'collect'";
+    scene.harness.tamper(step).await;
+    scene.harness.kill().await;
+    assert_eq!(scene.collect("a", json!({})).await.unwrap(), first);
+    assert_eq!(scene.waiting().await, 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let scene = Scene::set().await;
+    let plain = scene.harness.sandbox().await;
+    let collect = async |owner: &'static str, id: &SandboxId| {
+        scene.ask(owner, "", "collect_changes", json!({"sandboxId": id})).await.unwrap_err()
+    };
+    let none = collect("u1", &plain).await;
+    assert_eq!(none.code, Code::InvalidInput);
+    assert_eq!(collect("u2", &scene.sandbox).await.code, Code::NotFound);
+    // Who has sandboxes here, and no data directory.
+    let workspace = Workspace { host: scene.project.clone(), inside: "/project".into() };
+    let request = CreateSandbox { workspace: Some(workspace), ..CreateSandbox::default() };
+    let made = scene.harness.run(|service| async move {
+        stockade_api::Sandboxes::create(&service, &caller("u2"), request).await
+    });
+    let other = made.await.unwrap().id;
+    assert_eq!(collect("u2", &other).await.code, Code::Unsupported);
+    scene.change().await;
+    let small = scene.collect("", json!({"limitBytes": 3})).await.unwrap_err();
+    assert_eq!(small.code, Code::BundleTooLarge);
+    std::fs::rename(&scene.project, scene.place.path().join("elsewhere")).unwrap();
+    let gone = scene.collect("", json!({})).await.unwrap_err();
+    assert_eq!(gone.code, Code::Io);
+    assert_eq!((scene.waiting().await, scene.left()), (0, 0));
+}
