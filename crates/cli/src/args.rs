@@ -13,8 +13,8 @@ use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
-    Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Renew, Restore, Shell, Snapshot,
-    Snapshots, Tool, ToolCommand,
+    Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Renew, Restore, Shell,
+    Snapshot, Snapshots, Tool, ToolCommand,
 };
 use crate::commands::Debug;
 
@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Renew(Renew),
     /// Keep the state of a sandbox's files
     Snapshot(Snapshot),
+    /// Keep what a sandbox has changed in its workspace as a bundle to review
+    Collect(Collect),
     /// List or remove snapshots
     Snapshots(Snapshots),
     /// Make a sandbox from a snapshot
@@ -312,6 +314,7 @@ impl Command {
             | Self::Renew(Renew { json, .. })
             | Self::Snapshot(Snapshot { json, .. })
             | Self::Snapshots(Snapshots { json, .. })
+            | Self::Collect(Collect { json, .. })
             | Self::Kill(Kill { json, .. })
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,

@@ -59,8 +59,8 @@ pub(crate) struct Create {
     /// A directory that holds the root of a system [default: the host's own programs]
     #[arg(long, value_name = "DIR")]
     pub(crate) image: Option<String>,
-    /// Show this directory inside, at its own path, as a copy-on-write view
-    #[arg(long, value_name = "DIR")]
+    /// Show this directory inside as a copy-on-write view, at its own path unless another is named
+    #[arg(long, value_name = "DIR[:PATH]")]
     pub(crate) workspace: Option<PathBuf>,
     /// Show a file or directory of the host inside; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
@@ -270,6 +270,24 @@ pub(crate) struct Snapshot {
     /// The snapshot's id [default: one is made]
     #[arg(long = "as", value_name = "ID")]
     pub(crate) name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Collect {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// Leave this path out, with what is below it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) exclude: Vec<OsString>,
+    /// How large the changes may be to become a bundle [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_bundle: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -53,6 +53,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Kill(arguments) => held::life::kill(arguments),
         Command::Prune(arguments) => held::life::prune(arguments),
         Command::Snapshot(arguments) => held::snapshot::take(arguments),
+        Command::Collect(arguments) => held::collect::run(arguments),
         Command::Snapshots(arguments) => held::snapshot::list(arguments),
         Command::Tool(arguments) => held::tool::run(arguments),
         Command::Snippet(arguments) => snippet::run(&arguments),

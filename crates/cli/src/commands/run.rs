@@ -6,6 +6,7 @@ use stockade_jail::Ending;
 
 use crate::args::Run;
 use crate::problem::{Failure, short};
+use crate::review::words;
 use crate::run::{self, Conclusion, Report};
 
 /// Runs; the exit code is the command's, or 125 where its changes met a problem.
@@ -81,11 +82,13 @@ fn tell(arguments: &Run, report: &Report) {
     }
     match &report.conclusion {
         Conclusion::Nothing => {}
-        Conclusion::Kept(bundle) => eprintln!("stockade: {}", next(bundle)),
+        Conclusion::Kept(bundle) => {
+            eprintln!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
+        }
         Conclusion::Applied { id, applied, left } => {
-            let (changed, id) = (paths(applied.changed.len()), short(id));
+            let (changed, id) = (words::paths(applied.changed.len()), short(id));
             if *left {
-                let skipped = paths(applied.skipped.len());
+                let skipped = words::paths(applied.skipped.len());
                 eprintln!("stockade: {changed} applied, {skipped} left out: `stockade diff {id}`");
             } else {
                 eprintln!("stockade: {changed} applied");
@@ -93,7 +96,7 @@ fn tell(arguments: &Run, report: &Report) {
         }
         Conclusion::NotApplied(bundle, problem) => {
             Failure::from(problem.clone()).present(false);
-            eprintln!("stockade: {}", next(bundle));
+            eprintln!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
         }
         Conclusion::ViewKept(view, problem) => {
             Failure::from(problem.clone()).present(false);
@@ -119,17 +122,4 @@ fn ending(arguments: &Run, ending: Ending) -> Option<String> {
         Ending::LimitExceeded(limit) => format!("the command was ended for using too much {limit}"),
         Ending::Stopped(_) => "the command did not end when asked to, and was killed".to_owned(),
     })
-}
-
-fn paths(count: usize) -> String {
-    if count == 1 { "1 path".to_owned() } else { format!("{count} paths") }
-}
-
-/// How many paths changed, and what can be done with them.
-fn next(bundle: &Bundle) -> String {
-    let paths = paths(bundle.manifest.entries.len());
-    let id = short(bundle.id());
-    format!(
-        "{paths} changed: `stockade diff {id}` shows, `stockade apply {id}` takes, `stockade reject {id}` drops"
-    )
 }

@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stockade_bundle::{Change, Entry, Node};
 pub(crate) use stockade_service::bundles::words::{executed, left, refusal, shell};
 
+use crate::problem::short;
+
 /// How `git status` would mark an entry: `A`, `M`, `D`, `R`, or `T` for a change of type.
 pub(crate) fn letter(entry: &Entry) -> char {
     match &entry.change {
@@ -29,6 +31,19 @@ pub(crate) fn path(entry: &Entry) -> String {
         Some(from) => format!("{from} => {}{slash}", entry.path),
         None => format!("{}{slash}", entry.path),
     }
+}
+
+/// A number of paths.
+pub(crate) fn paths(count: usize) -> String {
+    if count == 1 { "1 path".to_owned() } else { format!("{count} paths") }
+}
+
+/// How many paths a bundle changes, and what can be done with it.
+pub(crate) fn next(count: usize, id: &str) -> String {
+    let (paths, id) = (paths(count), short(id));
+    format!(
+        "{paths} changed: `stockade diff {id}` shows, `stockade apply {id}` takes, `stockade reject {id}` drops"
+    )
 }
 
 /// How long ago a moment was, roughly.

@@ -1,5 +1,7 @@
 //! `stockade create` and `stockade restore`: a sandbox that lives on, and its id.
 
+use std::path::Path;
+
 use stockade_api::{CreateSandbox, Expiry, IdleAction, Sandbox};
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
@@ -91,7 +93,7 @@ fn invalid(error: &dyn std::error::Error) -> Problem {
 
 /// A directory by its absolute path, or the name of an image as it is.
 fn absolute_image(image: &str) -> Result<String, Problem> {
-    let is_path = image.starts_with(['.', '/']) || std::path::Path::new(image).is_dir();
+    let is_path = image.starts_with(['.', '/']) || Path::new(image).is_dir();
     if !is_path {
         return Ok(image.to_owned());
     }
@@ -104,12 +106,19 @@ fn absolute_image(image: &str) -> Result<String, Problem> {
         .map_err(|_| Problem::new(Code::InvalidInput, "the path of an image must be text"))
 }
 
-fn workspace(path: &std::path::Path) -> Result<Workspace, Problem> {
+fn workspace(argument: &Path) -> Result<Workspace, Problem> {
+    // A directory whose own name holds a colon is one.
+    let (path, inside) = match argument.to_str().and_then(|text| text.rsplit_once(":/")) {
+        Some((path, inside)) if !argument.exists() => {
+            (Path::new(path), Some(Path::new("/").join(inside)))
+        }
+        _ => (argument, None),
+    };
     let host = std::fs::canonicalize(path).map_err(|error| {
         Problem::new(Code::InvalidInput, format!("cannot use the workspace {}", path.display()))
             .because(error.to_string())
     })?;
-    Ok(Workspace { inside: host.clone(), host })
+    Ok(Workspace { inside: inside.unwrap_or_else(|| host.clone()), host })
 }
 
 fn mount(text: &str) -> Result<HostMount, Problem> {

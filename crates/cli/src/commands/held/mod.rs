@@ -1,6 +1,7 @@
 //! The commands that work on sandboxes that live on, through the local server: one file for each
 //! kind. What is data goes to stdout, what is said about it to stderr.
 
+pub(super) mod collect;
 pub(super) mod copy;
 pub(super) mod create;
 pub(super) mod events;

@@ -1,0 +1,209 @@
+//! What a sandbox has changed in its workspace, as a bundle: shown, taken or dropped while the
+//! sandbox goes on. Nothing that is hostile in it leaves.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use serde_json::{Value, json};
+
+use super::{call, create, refused, sh, state};
+use crate::harness::World;
+
+/// A sandbox that works on the project at `/project`.
+fn at_work(world: &World) -> String {
+    create(world, &["--workspace", &format!("{}:/project", world.project.display())])
+}
+
+/// The bundle that is printed as data.
+fn collect(world: &World, words: &[&str]) -> String {
+    let outcome = call(world, &[&["collect"], words].concat());
+    outcome.succeeds();
+    let id = outcome.stdout.trim_end().to_owned();
+    assert_eq!(outcome.stdout, format!("{id}\n"), "{outcome}");
+    for verb in ["diff", "apply", "reject"] {
+        let named = format!("`stockade {verb} {}`", &id[..12]);
+        assert!(outcome.stderr.contains(&named), "{verb}: {outcome}");
+    }
+    id
+}
+
+/// What a bundle does to which paths, with why it is refused.
+fn entries(world: &World, bundle: &str) -> Vec<String> {
+    let told = call(world, &["diff", bundle, "--json"]).json();
+    let entry = |entry: &Value| {
+        let [operation, path] = ["operation", "path"].map(|name| entry[name].as_str().unwrap());
+        let refused = entry["refused"].as_str().map(|why| format!(" {why}"));
+        format!("{operation} {path}{}", refused.unwrap_or_default())
+    };
+    told["entries"].as_array().unwrap().iter().map(entry).collect()
+}
+
+fn changes_of_a_living_sandbox_are_shown_and_applied(world: &World) {
+    world.write("gone", "g\n");
+    let id = at_work(world);
+    let nothing = call(world, &["collect", &id]);
+    nothing.succeeds();
+    assert!(nothing.stdout.is_empty() && nothing.stderr.contains("nothing has changed"));
+    let told = call(world, &["collect", &id, "--json"]).json();
+    assert_eq!(told, json!({"bundle": null, "notes": []}));
+
+    sh(world, &id, "cd /project && echo beta >> a.txt && rm gone && echo n > new && sleep 1000 &")
+        .succeeds();
+    sh(world, &id, "until [ -s /project/new ]; do sleep 0.01; done").succeeds();
+    let first = collect(world, &[&id]);
+    assert_eq!(entries(world, &first), ["modify a.txt", "delete gone", "add new"]);
+    assert!(world.has("gone") && !world.has("new"), "nothing is applied by itself");
+    let diff = call(world, &["diff", &first]);
+    assert!(diff.stdout.contains("+beta"), "{diff}");
+    let listed = call(world, &["bundles"]);
+    assert!(listed.stdout.contains(&format!("stockade collect {id}")), "{listed}");
+
+    // It goes on, and what it does to the same files is not in the first bundle.
+    sh(world, &id, "cd /project && echo gamma >> a.txt && echo more > new && echo o > other")
+        .succeeds();
+    let second = collect(world, &[&id, "--exclude", "other"]);
+    assert_ne!(first, second);
+    assert_eq!(entries(world, &second), ["modify a.txt", "delete gone", "add new"]);
+    call(world, &["apply", &first]).succeeds();
+    assert_eq!((world.read("a.txt"), world.read("new")), ("alpha\nbeta\n".into(), "n\n".into()));
+    assert!(!world.has("gone"));
+    let stale = call(world, &["apply", &second]);
+    refused(&stale, 1, "BUNDLE_CONFLICT");
+    call(world, &["reject", &second]).succeeds();
+    assert!(world.bundles().is_empty());
+    // What belongs to the project belongs to its owner.
+    let owner = |name: &str| fs::metadata(world.project.join(name)).unwrap().uid();
+    assert_eq!(owner("new"), owner("a.txt"));
+    assert_eq!(sh(world, &id, "cat /project/a.txt").stdout, "alpha\nbeta\ngamma\n");
+    call(world, &["kill", &id]).succeeds();
+}
+
+fn it_does_not_matter_what_the_sandbox_does(world: &World) {
+    let id = at_work(world);
+    sh(world, &id, "echo n > /project/new").succeeds();
+    for (command, expected) in
+        [("pause", "paused"), ("resume", "running"), ("stop", "stopped"), ("start", "running")]
+    {
+        call(world, &[command, &id]).succeeds();
+        let bundle = collect(world, &[&id]);
+        assert_eq!(entries(world, &bundle), ["add new"], "{expected}");
+        assert_eq!(state(world, &id), expected);
+        call(world, &["reject", &bundle]).succeeds();
+    }
+    call(world, &["snapshot", &id, "--as", "kept"]).succeeds();
+    call(world, &["kill", &id]).succeeds();
+    refused(&call(world, &["collect", &id]), 1, "SANDBOX_TERMINATED");
+    let restored = call(world, &["restore", "kept"]);
+    restored.succeeds();
+    let bundle = collect(world, &[restored.stdout.trim()]);
+    assert_eq!(entries(world, &bundle), ["add new"]);
+}
+
+fn what_the_host_changed_meanwhile_is_a_conflict(world: &World) {
+    world.write("b.txt", "b\n");
+    let id = at_work(world);
+    sh(world, &id, "cd /project && echo in > a.txt && echo in > b.txt").succeeds();
+    world.write("a.txt", "of the host\n");
+    let bundle = collect(world, &[&id]);
+    let told = call(world, &["diff", &bundle, "--json"]).json();
+    let conflicts: Vec<_> = told["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (entry["path"].as_str().unwrap(), entry["conflict"] == true))
+        .collect();
+    assert_eq!(conflicts, [("a.txt", true), ("b.txt", false)]);
+    refused(&call(world, &["apply", &bundle]), 1, "BUNDLE_CONFLICT");
+    assert_eq!((world.read("a.txt"), world.read("b.txt")), ("of the host\n".into(), "b\n".into()));
+    call(world, &["apply", &bundle, "b.txt"]).succeeds();
+    assert_eq!(world.read("b.txt"), "in\n");
+}
+
+fn nothing_that_is_hostile_leaves(world: &World) {
+    world.plant(&world.outside().join("secret"), "TOKEN\n");
+    let outside = world.outside();
+    let id = at_work(world);
+    let script = format!(
+        "cd /project && mkdir -p .git/hooks sub/.git && echo evil > .git/hooks/pre-commit && \
+         echo evil > sub/.git/config && ln -s {0}/secret link && ln -s {0} directory && \
+         ln -s ../../../../../../etc/passwd up && mkfifo pipe && echo evil > .envrc && \
+         echo fine > fine && chmod 4755 fine && mkdir closed && echo x > closed/x && \
+         chmod 000 closed && ln fine second",
+        outside.display()
+    );
+    sh(world, &id, &script).succeeds();
+    let bundle = collect(world, &[&id]);
+    let expected = [
+        "add .envrc",
+        "add .git/hooks/pre-commit git-directory",
+        "add closed",
+        "add closed/x",
+        "add directory link-leaves",
+        "add fine",
+        "add link link-leaves",
+        "add pipe special-file",
+        "add second",
+        "add sub",
+        "add sub/.git git-directory",
+        "add sub/.git/config git-directory",
+        "add up link-leaves",
+    ];
+    let told = entries(world, &bundle);
+    for entry in expected {
+        assert!(told.contains(&entry.to_owned()), "{entry}: {told:#?}");
+    }
+    // Modes of what is in a sandbox are not changed by looking at it.
+    assert_eq!(sh(world, &id, "stat -c %a /project/closed /project/fine").stdout, "0\n4755\n");
+    refused(&call(world, &["apply", &bundle]), 1, "EXECUTED_FILE");
+    call(world, &["apply", &bundle, "--allow-executed"]).succeeds();
+    for refused in ["link", "directory", "up", "pipe", "sub/.git", ".git/hooks/pre-commit"] {
+        assert!(!world.has(refused), "{refused}");
+    }
+    assert_eq!(fs::metadata(world.project.join("fine")).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "TOKEN\n");
+    assert_eq!(
+        world.holds(&world.data().join("bundles"), "TOKEN"),
+        Vec::<std::path::PathBuf>::new()
+    );
+    assert_eq!(fs::read_dir(world.data().join("views")).unwrap().count(), 0, "a copy is left");
+}
+
+fn what_cannot_be_collected_is_said(world: &World) {
+    let plain = create(world, &[]);
+    let none = call(world, &["collect", &plain]);
+    refused(&none, 2, "INVALID_INPUT");
+    assert!(none.stderr.contains("no workspace"), "{none}");
+    refused(&call(world, &["collect", "nobody"]), 1, "NOT_FOUND");
+    let id = at_work(world);
+    sh(world, &id, "head -c 100000 /dev/zero > /project/large").succeeds();
+    let large = call(world, &["collect", &id, "--max-bundle", "1k"]);
+    refused(&large, 1, "BUNDLE_TOO_LARGE");
+    let failed = call(world, &["collect", &id, "--json", "--exclude", "../x"]);
+    assert_eq!(failed.json()["error"]["code"], "INVALID_INPUT", "{failed}");
+    assert!(world.bundles().is_empty());
+    for workspace in ["/nowhere:/project", "/nowhere", "src:work"] {
+        refused(&call(world, &["create", "--workspace", workspace]), 2, "INVALID_INPUT");
+    }
+}
+
+/// A directory may have a colon in its name, with and without another place inside.
+fn a_workspace_may_have_any_name(world: &World) {
+    for name in ["a:b", "a:/b"] {
+        let file = world.write(&format!("{name}/file"), "f\n");
+        let directory = file.parent().unwrap();
+        let plain = directory.to_str().unwrap();
+        let id = create(world, &["--workspace", plain]);
+        assert_eq!(sh(world, &id, &format!("cat '{plain}/file'")).stdout, "f\n");
+        let id = create(world, &["--workspace", &format!("{plain}:/project")]);
+        assert_eq!(sh(world, &id, "cat /project/file").stdout, "f\n");
+    }
+}
+
+as_root_and_as_user![
+    changes_of_a_living_sandbox_are_shown_and_applied,
+    it_does_not_matter_what_the_sandbox_does,
+    what_the_host_changed_meanwhile_is_a_conflict,
+    nothing_that_is_hostile_leaves,
+    what_cannot_be_collected_is_said,
+    a_workspace_may_have_any_name,
+];
