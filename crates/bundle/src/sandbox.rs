@@ -5,6 +5,7 @@
 //! Never follows a link, never waits for a pipe, never reads a manifest that is too large, and
 //! applies nothing.
 
+mod conclude;
 mod manifest;
 mod tree;
 mod write;
@@ -16,6 +17,7 @@ use stockade_core::BundleLimits;
 use crate::beneath::{self, Dir};
 use crate::path::RelativePath;
 
+pub use conclude::{Conclusion, conclude};
 pub use manifest::{DiffBundle, DiffPatch, Operation, SandboxManifest, Status};
 pub use write::{Request, StructuredResult, write_request, write_result};
 

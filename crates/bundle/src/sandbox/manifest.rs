@@ -17,7 +17,8 @@ const OUTPUT_ARRAY_ITEMS: usize = 512;
 const OUTPUT_STRING_BYTES: usize = 64 << 10;
 
 /// How a child run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Status {
     /// It came to its end.
     Finished,

@@ -80,11 +80,7 @@ pub fn write_result(dir: &Dir, result: &StructuredResult) -> Result<SandboxBundl
     let limits = BundleLimits::SANDBOX;
     let listed: Vec<&str> = result.patches.iter().map(|(path, _)| path.as_str()).collect();
     let manifest = json!({
-        "status": match result.status {
-            Status::Finished => "finished",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
-        },
+        "status": result.status,
         "runId": result.run_id,
         "outputs": result.outputs,
         "patches": listed,
@@ -114,7 +110,7 @@ pub fn write_result(dir: &Dir, result: &StructuredResult) -> Result<SandboxBundl
     super::read_within(dir, &limits)
 }
 
-fn check_sizes(
+pub(super) fn check_sizes(
     manifest: usize,
     files: impl Iterator<Item = usize>,
     limits: &BundleLimits,
@@ -141,16 +137,16 @@ fn artifact(text: &str, limits: &BundleLimits) -> Result<RelativePath, Error> {
     })
 }
 
-fn readme() -> Result<RelativePath, Error> {
+pub(super) fn readme() -> Result<RelativePath, Error> {
     fixed("README.md")
 }
 
-fn fixed(path: &'static str) -> Result<RelativePath, Error> {
+pub(super) fn fixed(path: &'static str) -> Result<RelativePath, Error> {
     RelativePath::new(path).map_err(|error| Error::Manifest { reason: error.to_string() })
 }
 
 /// Makes a file with the directories above it. A path that two files have is refused.
-fn file(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Error> {
+pub(super) fn file(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Error> {
     let mut missing = Vec::new();
     let mut parent = path.parent();
     while let Some(directory) = parent {
