@@ -232,6 +232,22 @@ pub struct SkippedPath {
     pub reason: String,
 }
 
+/// Changes as a result bundle has them, to be kept as a bundle (seed 001, "Result bundles").
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProposeChanges {
+    /// The path of the project on the host.
+    pub project: Bytes,
+    /// The commit that the project was at when the work began. Changes that name another are
+    /// refused.
+    #[serde(default)]
+    pub base_ref: Option<String>,
+    /// The `diffBundle`.
+    pub diff: Value,
+    /// Whose changes these are, for people.
+    pub origin: String,
+}
+
 /// A bundle that is thrown away, also one that cannot be read, or what a killed run left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

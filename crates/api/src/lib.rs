@@ -31,7 +31,7 @@ mod workflows;
 pub use bundle::{
     AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
     BundleState, CollectChanges, CollectedChanges, DiffBundle, KeptView, ListBundles, ListedBundle,
-    PathDiff, RejectBundle, RejectedBundle, ShowBundle, SkippedPath,
+    PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath,
 };
 pub use bytes::Bytes;
 pub use caller::Caller;

@@ -12,7 +12,7 @@ use crate::ById;
 use crate::Result;
 use crate::bundle::{
     AppliedBundle, ApplyBundle, BundleDetail, BundleList, CollectChanges, CollectedChanges,
-    DiffBundle, ListBundles, PathDiff, RejectBundle, RejectedBundle, ShowBundle,
+    DiffBundle, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle,
 };
 use crate::caller::Caller;
 use crate::command::{Execute, Executed, OutputItem, ReadOutput};
@@ -215,6 +215,8 @@ operations! {
         bundles(ListBundles) -> BundleList;
         /// What a bundle would change.
         show_bundle(ShowBundle) -> BundleDetail;
+        /// Makes a bundle of changes that are proposed for a project, to be decided about.
+        propose_changes(ProposeChanges) -> CollectedChanges;
         /// Makes a bundle's changes in its project, all of those that are chosen or none.
         apply_bundle(ApplyBundle) -> AppliedBundle;
         /// Throws a bundle away.

@@ -8,9 +8,9 @@ use stockade_api::{
     CollectedChanges, Connect, CreateSandbox, DiffBundle, Done, Duplex, Endpoint, Execute,
     Executed, FileContent, FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream, Items,
     ListBundles, ListDirectory, ListSandboxes, Listing, MakeDirectory, MoveFile, Names,
-    OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ReadEvents,
-    ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile, Renew,
-    ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList,
+    OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges,
+    ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
+    Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList,
     Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot,
     Tool, ToolResult, WebSocket, WriteFile, Written,
 };
@@ -178,6 +178,14 @@ impl Sandboxes for Service {
 
     async fn show_bundle(&self, caller: &Caller, request: ShowBundle) -> Result<BundleDetail> {
         bundles::show(self, caller, request).await
+    }
+
+    async fn propose_changes(
+        &self,
+        caller: &Caller,
+        request: ProposeChanges,
+    ) -> Result<CollectedChanges> {
+        bundles::propose(self, caller, request).await
     }
 
     async fn apply_bundle(&self, caller: &Caller, request: ApplyBundle) -> Result<AppliedBundle> {

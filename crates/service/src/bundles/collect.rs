@@ -88,7 +88,7 @@ fn project(workspace: &Path) -> Result<Project> {
     Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))
 }
 
-fn answer(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
+pub(super) fn answer(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
     let described = |bundle: &Bundle| Ok(described(bundle, &bundle.state()?));
     let bundle = bundle.map(described).transpose().map_err(|error| of_store(&error))?;
     Ok(CollectedChanges { bundle, notes })

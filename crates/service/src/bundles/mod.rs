@@ -7,6 +7,7 @@ mod collect;
 mod decide;
 mod look;
 pub mod problem;
+mod propose;
 mod views;
 pub mod words;
 

@@ -4,23 +4,24 @@
 use std::sync::Arc;
 
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Caller, DiffBundle, Items, ListBundles,
-    PathDiff, RejectBundle, RejectedBundle, Result, ShowBundle,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Caller, CollectedChanges, DiffBundle,
+    Items, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, Result, ShowBundle,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Builder, Context, Failure, Step};
 use tokio::sync::mpsc;
 
-use super::{with, with_next};
+use super::{with, with_answer, with_next};
 use crate::bundles::problem::unknown;
 use crate::bundles::{Bundles, Found, Outcome};
-use crate::failure::to_failure;
+use crate::failure::{of_store, to_failure};
 use crate::operation::{self, Input};
 use crate::options::Home;
 use crate::service::{Inner, Service};
 
 const APPLY: &str = "bundle.apply";
 const REJECT: &str = "bundle.reject";
+const PROPOSE: &str = "bundle.propose";
 
 /// How many diffs are made ahead of a reader.
 const AHEAD: usize = 4;
@@ -29,6 +30,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     builder
         .workflow(APPLY, with(inner, perform_application))
         .workflow(REJECT, with(inner, perform_rejection))
+        .workflow(PROPOSE, with(inner, perform_proposal))
 }
 
 impl Inner {
@@ -95,6 +97,16 @@ pub(crate) async fn diff(
         }
     });
     Ok(Items::new(receiver))
+}
+
+/// Makes a bundle of changes that are proposed for a project.
+pub(crate) async fn propose(
+    service: &Service,
+    caller: &Caller,
+    request: ProposeChanges,
+) -> Result<CollectedChanges> {
+    place_of(&service.inner, &caller.owner)?;
+    operation::run(&service.engine, PROPOSE, caller, &request).await
 }
 
 /// Makes a bundle's changes in its project.
@@ -183,4 +195,31 @@ async fn perform_rejection(
     };
     context.step_with("reject", with_next(), reject).await?;
     Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
+}
+
+/// Where new bundles of an owner's are to be kept.
+pub(super) fn place_of<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
+    inner.home(owner).ok_or_else(|| {
+        Problem::new(Code::Unsupported, "there is no place for bundles of yours here")
+            .because("the data directory of this server is somebody else's")
+    })
+}
+
+/// The workflow that keeps proposed changes. A bundle's id follows from its content and its time,
+/// so that it is the same one that is made again after a crash.
+async fn perform_proposal(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<ProposeChanges>,
+) -> std::result::Result<CollectedChanges, Failure> {
+    let check = async |_: Step| place_of(&inner, &input.owner).map_err(to_failure);
+    let home = context.volatile("acl", check).await?;
+    let info = context.engine().info(context.id()).await;
+    let at_ms = info.map_err(|error| to_failure(of_store(error)))?.map_or(0, |it| it.created_at);
+    let at_ms = u64::try_from(at_ms).unwrap_or(0);
+    let keep = async |_: Step| {
+        let request = input.request.clone();
+        on_files(home, move |bundles| bundles.propose(&request, at_ms)).await.map_err(to_failure)
+    };
+    context.step_with("propose", with_answer(), keep).await
 }

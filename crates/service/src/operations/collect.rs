@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use stockade_api::{Bytes, Caller, CollectChanges, CollectedChanges, Result};
 use stockade_bundle::RelativePath;
+use stockade_core::Operation;
 use stockade_core::access::{Effect, Level};
 use stockade_core::sandbox::Workspace;
-use stockade_core::{Code, Operation, OwnerId, Problem};
 use stockade_durable::{Context, Failure, Step};
 
-use super::bundles::on_files;
+use super::bundles::{on_files, place_of};
 use super::with_answer;
 use crate::bundles::{Kept, paths};
 use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
@@ -31,7 +31,7 @@ pub(crate) async fn collect(
 ) -> Result<CollectedChanges> {
     let owned = service.owned(caller, &request.sandbox_id, Operation::Collect).await?;
     excluded(&owned, &request.exclude)?;
-    home(&service.inner, &caller.owner)?;
+    place_of(&service.inner, &caller.owner)?;
     operation::run(&service.engine, NAME, caller, &request).await
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn perform(
     let id = &request.sandbox_id;
     context.hold(inner.drive(id).await.map_err(to_failure)?);
     let owned = inner.acl(&context, &input.owner, id, Operation::Collect).await?;
-    let home = home(&inner, &input.owner).map_err(to_failure)?;
+    let home = place_of(&inner, &input.owner).map_err(to_failure)?;
     let info = context.engine().info(context.id()).await;
     let at_ms = info.map_err(|error| to_failure(of_store(error)))?.map_or(0, |it| it.created_at);
     let kept = Kept {
@@ -87,14 +87,6 @@ async fn keep(
     let gathered = gathered.map_err(|error| of_runtime(&error))?;
     let kept = kept.clone();
     on_files(home, move |bundles| bundles.keep(gathering, gathered, &kept)).await
-}
-
-/// Where the bundle is to be kept.
-fn home<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
-    inner.home(owner).ok_or_else(|| {
-        Problem::new(Code::Unsupported, "there is no place for bundles of yours here")
-            .because("the data directory of this server is somebody else's")
-    })
 }
 
 fn workspace(owned: &Owned) -> Result<&Workspace> {

@@ -1,0 +1,83 @@
+//! Bundles of changes that nobody made in a sandbox of this host: a `diffBundle` that a result
+//! brings (seed 001, "Result bundles").
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use serde_json::json;
+use stockade_api::{CollectedChanges, ProposeChanges, Result};
+use stockade_bundle::manifest::ViewKind;
+use stockade_bundle::project::Project;
+use stockade_bundle::propose;
+use stockade_bundle::sandbox::{DiffBundle, SandboxManifest};
+use stockade_bundle::store::Draft;
+use stockade_bundle::view::View;
+use stockade_core::{BundleLimits, Code, Problem};
+
+use super::Bundles;
+use super::collect::answer;
+use super::problem::of_store;
+use crate::failure::caused;
+
+impl Bundles {
+    /// Makes a bundle of proposed changes. `at_ms` tells it from others of the same changes.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for changes that are refused, with the word of seed 001 for it in
+    /// its cause; [`Code::ProjectRefused`].
+    pub(crate) fn propose(&self, request: &ProposeChanges, at_ms: u64) -> Result<CollectedChanges> {
+        let limits = BundleLimits::SANDBOX;
+        let diff = read(request, &limits)?;
+        let root = Path::new(std::ffi::OsStr::from_bytes(&request.project.0));
+        let real = std::fs::canonicalize(root).map_err(|error| caused(Code::Io, &error))?;
+        let mut project =
+            Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))?;
+        if request.base_ref.is_some() {
+            project.base_ref.clone_from(&request.base_ref);
+        }
+        let started = (i64::try_from(at_ms / 1000).unwrap_or(i64::MAX), 0).into();
+        let command = ["<Sandbox>".to_owned(), request.origin.clone()];
+        let view = View::create(&self.data, &project, ViewKind::Overlay, None, &command, started)
+            .map_err(|error| caused(Code::Io, &error))?;
+        let made = self.proposed(&view, &project, &diff, at_ms, &limits);
+        let removed = view.remove().map_err(|error| caused(Code::Io, &error));
+        let answer = made?;
+        removed?;
+        Ok(answer)
+    }
+
+    fn proposed(
+        &self,
+        view: &View,
+        project: &Project,
+        diff: &DiffBundle,
+        at_ms: u64,
+        limits: &BundleLimits,
+    ) -> Result<CollectedChanges> {
+        let changes = propose::propose(view, project, diff, limits);
+        let changes = changes.map_err(|error| refused(&error, error.code()))?;
+        let entries = changes.entries;
+        let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: at_ms };
+        let made = self.store.create(draft, limits).map_err(|error| of_store(&error))?;
+        answer(made.as_ref(), changes.notes)
+    }
+}
+
+/// The changes, held to the limits of a manifest that brings them.
+fn read(request: &ProposeChanges, limits: &BundleLimits) -> Result<DiffBundle> {
+    let manifest = json!({ "status": "finished", "diffBundle": request.diff });
+    let manifest = SandboxManifest::parse(manifest.to_string().as_bytes(), limits)
+        .map_err(|error| refused(&error, error.code()))?;
+    manifest.diff_bundle.ok_or_else(|| {
+        Problem::new(Code::InvalidInput, "there are no changes").because("INVALID_INPUT")
+    })
+}
+
+fn refused(error: &(dyn std::error::Error + 'static), code: &str) -> Problem {
+    let problem = caused(Code::InvalidInput, error);
+    let told = match &problem.cause {
+        Some(cause) => format!("{code}: {cause}"),
+        None => code.to_owned(),
+    };
+    problem.because(told)
+}
