@@ -11,7 +11,7 @@ use serde_json::Value;
 use stockade_core::{Code, Problem};
 
 use crate::sandboxes::{Done, Remote, Transport, read, write};
-use crate::{Caller, Result};
+use crate::{Bytes, Caller, Result};
 
 /// A run to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,13 @@ pub struct Decide {
     /// What is said with it.
     #[serde(default)]
     pub note: Option<String>,
+    /// Of the changes of a sandbox, only what is at or below these paths of the project; all when
+    /// empty.
+    #[serde(default)]
+    pub only: Vec<Bytes>,
+    /// Whether those of them are accepted too that tools of the host run by themselves.
+    #[serde(default)]
+    pub allow_executed: bool,
 }
 
 /// A signal to a run.

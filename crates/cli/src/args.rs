@@ -105,7 +105,7 @@ pub(crate) enum Command {
     /// Show what a workflow file would do
     Graph(workflow::Graph),
     /// Say yes to what a run asks
-    Approve(workflow::Decide),
+    Approve(workflow::Approve),
     /// Say no to what a run asks
     Deny(workflow::Decide),
     /// Send a signal to a run
@@ -324,7 +324,8 @@ impl Command {
             Self::Runs(runs) => runs.json,
             Self::Inspect(one) | Self::Cancel(one) => one.json,
             Self::Graph(graph) => graph.json,
-            Self::Approve(decide) | Self::Deny(decide) => decide.json,
+            Self::Approve(approve) => approve.decide.json,
+            Self::Deny(decide) => decide.json,
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
             Self::Shell(_)

@@ -100,6 +100,19 @@ pub(crate) struct Graph {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Approve {
+    /// What is decided
+    #[command(flatten)]
+    pub(crate) decide: Decide,
+    /// Of a sandbox's changes, accept only what is at or below this path, and decline the rest
+    #[arg(long, value_name = "PATH")]
+    pub(crate) only: Vec<std::ffi::OsString>,
+    /// Accept changes that tools of this host run by themselves, such as hooks
+    #[arg(long)]
+    pub(crate) allow_executed: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Decide {
     /// The id of the run
     pub(crate) id: String,

@@ -6,7 +6,7 @@ use stockade_durable::{Error, Statement, Store, Value};
 
 use super::author::Journal;
 use super::commands::Ready;
-use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
+use crate::graph::{Cache, Depends, Prompt, Provider, Scope, Task, Work};
 
 /// What decides which answers are answers to the same question.
 #[derive(Debug, Clone)]
@@ -55,10 +55,9 @@ impl Asker<'_> {
                 json!([kind, command, agent.image, environment, prompt.text(), made])
             }
             Work::Subflow { input, .. } => json!([kind, program, id, input]),
-            Work::Sandbox(said) => {
-                let said: Vec<_> =
-                    said.iter().map(|(name, value)| (name, settled(value))).collect();
-                json!([kind, program, id, said])
+            Work::Sandbox(sandbox) => {
+                let provider = sandbox.provider.as_ref().map(Provider::id);
+                json!([kind, program, id, sandbox.input, provider, sandbox.config])
             }
             // They can have no key.
             Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),
@@ -95,20 +94,6 @@ impl Asker<'_> {
             rows.find(|row| row["node"] == node).map(|row| &row["value"])
         };
         names.map(|(name, node)| json!([name, last(node)])).collect()
-    }
-}
-
-/// A value without the numbers of functions, which are others in each rendering.
-fn settled(value: &Json) -> Json {
-    match value {
-        Json::Object(object) if object.get("$").and_then(Json::as_str) == Some("function") => {
-            json!({ "$": "function" })
-        }
-        Json::Object(object) => {
-            object.iter().map(|(name, value)| (name.clone(), settled(value))).collect()
-        }
-        Json::Array(items) => items.iter().map(settled).collect(),
-        other => other.clone(),
     }
 }
 

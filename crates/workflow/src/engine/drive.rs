@@ -18,6 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Context, Failure, Statement};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::asked::News;
 use self::cached::Lookup;
@@ -26,6 +27,8 @@ use super::Inner;
 use super::attempt::Trouble;
 use super::author::{About, Author, Shared, View, lock};
 use super::rows::{self, Kept, Origin};
+use super::sandbox::notes::{self, Note};
+use super::sandbox::{self, Given};
 use super::tables::{self, TaskRow};
 use crate::graph::{Graph, Task};
 use crate::schedule::{Key, Next, Phase, Turn, plan};
@@ -47,9 +50,19 @@ pub(crate) enum End {
 }
 
 /// What came of one try of a task.
-type Outcome = (Key, Result<Value, Trouble>);
+type Outcome = (Key, Result<Given, Trouble>);
 /// A try that is under way.
 type Attempt = BoxFuture<'static, Outcome>;
+
+/// What a run waits for.
+enum Heard {
+    /// A try has ended.
+    Outcome(Outcome),
+    /// One that is under way has something to be kept.
+    Note(Note),
+    /// There may be something to look at.
+    Stir,
+}
 
 /// One run that is being done.
 pub(crate) struct Drive {
@@ -83,6 +96,11 @@ pub(crate) struct Drive {
     siblings: Option<Arc<Children>>,
     /// Tasks that are to be begun once it is on disk that they are.
     to_begin: Vec<(Key, Task)>,
+    /// How its sandboxes tell what is to be kept, and who hears when it is.
+    notes: (mpsc::Sender<Note>, mpsc::Receiver<Note>),
+    to_tell: Vec<oneshot::Sender<()>>,
+    /// Its places for sandboxes.
+    places: Arc<Semaphore>,
     /// Tasks that are to be begun once it is known whether their answers are there.
     to_look_up: Vec<(Key, Task)>,
     /// Whether those of tasks that begin, or have begun, are.
@@ -104,6 +122,8 @@ impl Drive {
         let run = lock(&journal).run.clone();
         let Kept { tasks, turns, next_event, status, origin } =
             rows::kept(inner.store(), &run).await?;
+        let environment = serde_json::from_str(&origin.environment).unwrap_or_default();
+        let places = Arc::new(Semaphore::new(sandbox::limit(&environment)));
         let mut drive = Self {
             inner,
             context,
@@ -126,6 +146,9 @@ impl Drive {
             children: Arc::default(),
             siblings: None,
             to_begin: Vec::new(),
+            notes: notes::channel(),
+            to_tell: Vec::new(),
+            places,
             to_look_up: Vec::new(),
             lookups: HashMap::new(),
             news: News::default(),
@@ -205,15 +228,27 @@ impl Drive {
             if is_more {
                 continue;
             }
+            let next_time = self.next_time();
+            let (notes, children) = (&mut self.notes.1, &self.children);
             let wait = async {
                 tokio::select! {
-                    Some(outcome) = under_way.next(), if !under_way.is_empty() => Some(outcome),
-                    _ = changes.changed() => None,
-                    () = self.children.changed.notified() => None,
-                    () = tokio::time::sleep(self.next_time()) => None,
+                    Some(outcome) = under_way.next(), if !under_way.is_empty() => {
+                        Heard::Outcome(outcome)
+                    }
+                    Some(note) = notes.recv() => Heard::Note(note),
+                    _ = changes.changed() => Heard::Stir,
+                    () = children.changed.notified() => Heard::Stir,
+                    () = tokio::time::sleep(next_time) => Heard::Stir,
                 }
             };
-            let mut outcome = self.context.wait(wait).await?;
+            let mut outcome = match self.context.wait(wait).await? {
+                Heard::Outcome(outcome) => Some(outcome),
+                Heard::Note(note) => {
+                    self.take_note(note);
+                    None
+                }
+                Heard::Stir => None,
+            };
             while let Some((key, result)) = outcome {
                 self.take_outcome(key, result);
                 // What else has ended meanwhile is kept with it.
@@ -232,10 +267,24 @@ impl Drive {
     /// Puts on disk what changed.
     async fn commit(&mut self) -> Result<(), Failure> {
         self.tell_lines();
-        if self.gathered.is_empty() {
+        if self.gathered.is_empty() && self.to_tell.is_empty() {
             return Ok(());
         }
-        self.context.write(std::mem::take(&mut self.gathered)).await
+        self.context.write(std::mem::take(&mut self.gathered)).await?;
+        for kept in self.to_tell.drain(..) {
+            // Whoever asked may be gone.
+            let _ = kept.send(());
+        }
+        Ok(())
+    }
+
+    /// Keeps what a try tells while it is under way.
+    fn take_note(&mut self, note: Note) {
+        for event in note.events {
+            self.event(event);
+        }
+        self.gathered.extend(note.statements);
+        self.to_tell.push(note.kept);
     }
 
     /// Begins what can begin now; what is known at once is done at once.

@@ -14,6 +14,7 @@ mod prepare;
 mod problem;
 mod rows;
 mod run;
+mod sandbox;
 mod tables;
 
 use std::collections::HashMap;

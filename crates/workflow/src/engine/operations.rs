@@ -1,6 +1,7 @@
 //! What can be asked for, each operation once: whose run it is, then what is to be done.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +19,9 @@ use super::drive::now_ms;
 use super::prepare::{executable, prepared};
 use super::problem::{changed, of_store, taken};
 use super::rows::{self, RunRow};
-use super::{Workflows, run, tables};
+use super::sandbox::held::Held;
+use super::sandbox::row::Stage;
+use super::{Workflows, run, sandbox, tables};
 
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;
@@ -50,7 +53,7 @@ impl stockade_api::Workflows for Workflows {
             prepared(program, &request.file, &id, &request.input, environment, &self.inner.schemas)
                 .await?;
         executable(&view.graph, &self.inner.options)?;
-        let file = std::path::absolute(&request.file).unwrap_or_else(|_| request.file.clone());
+        let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
         let (hash, program) = kept_program(&author)?;
         let now = now_ms();
         let name = view.graph.name.as_str();
@@ -178,6 +181,7 @@ impl stockade_api::Workflows for Workflows {
             if let Some(place) = &self.inner.place {
                 place.end(&caller.owner, id).await;
             }
+            self.end_sandboxes(caller, id).await?;
         }
         Ok(self.own(caller, id).await?.run)
     }
@@ -191,6 +195,7 @@ impl stockade_api::Workflows for Workflows {
             "approved": request.approved, "note": request.note,
             "decidedBy": caller.owner.as_str(), "decidedAt": decided_at,
         });
+        let decision = self.with_choice(&id, &request, decision).await?;
         self.answer(&id, "approval", &request.task, None, &decision).await
     }
 
@@ -227,6 +232,39 @@ impl Workflows {
             }
         }
         found.map(|()| id.to_owned())
+    }
+
+    /// Ends the sandboxes of a run that was cancelled, and of those below it.
+    async fn end_sandboxes(&self, caller: &Caller, run: &str) -> Result<()> {
+        let Some(sandboxes) = &self.inner.options.sandboxes else { return Ok(()) };
+        let open = sandbox::row::open(self.inner.store(), run).await.map_err(of_store)?;
+        for (run, key, name) in open {
+            let held = Held::of(Arc::clone(sandboxes), caller.owner.as_str(), &name);
+            if let Ok(held) = held {
+                held.end().await;
+            }
+            let end = sandbox::row::end(&run, &key, Stage::Cancelled, now_ms());
+            self.inner.store.execute(vec![end]).await.map_err(of_store)?;
+        }
+        Ok(())
+    }
+
+    /// A decision with what it chooses, which only changes of a sandbox leave a choice for.
+    async fn with_choice(&self, id: &str, request: &Decide, mut decision: Value) -> Result<Value> {
+        if request.only.is_empty() && !request.allow_executed {
+            return Ok(decision);
+        }
+        let tasks = self.tasks(id).await?;
+        let task = tasks.iter().rev().find(|task| task.id == request.task);
+        if task.is_none_or(|task| task.kind != "sandbox") {
+            let message = format!("\"{}\" has no changes to choose from", request.task);
+            return Err(Problem::new(Code::InvalidInput, message)
+                .because("only the changes of a <Sandbox> can be accepted in part"));
+        }
+        decision["only"] = serde_json::to_value(&request.only)
+            .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+        decision["allowExecuted"] = request.allow_executed.into();
+        Ok(decision)
     }
 
     async fn start(

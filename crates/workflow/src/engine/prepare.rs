@@ -87,7 +87,6 @@ pub(super) fn executable(graph: &Graph, options: &Options) -> Result<(), Problem
 /// Why a task cannot be executed yet, where it cannot.
 pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     let what = match &task.work {
-        Work::Sandbox(_) => format!("<Sandbox> \"{}\" cannot be executed yet", task.id),
         Work::Command { agent, .. } => match commands::ready(agent, options.agents.as_deref()) {
             Ok(ready) if ready.network => commands::without_network(&task.id),
             Ok(_) if options.sandboxes.is_none() => commands::nowhere().message,

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Migration, Statement, Value};
 
+use super::sandbox;
 use crate::schedule::{Key, Turn};
 
 /// Wakes whoever watches runs.
@@ -15,8 +16,14 @@ pub(crate) const ANSWERS: &str = "workflow answers";
 
 /// The tables of the service and of workflows, in the one order in which databases get them. One
 /// that was released is never edited.
-pub const MIGRATIONS: &[Migration] =
-    &[stockade_service::MIGRATIONS[0], stockade_service::MIGRATIONS[1], TABLES, CACHE, BUNDLES];
+pub const MIGRATIONS: &[Migration] = &[
+    stockade_service::MIGRATIONS[0],
+    stockade_service::MIGRATIONS[1],
+    TABLES,
+    CACHE,
+    BUNDLES,
+    sandbox::row::TABLE,
+];
 // The numbers of both rooms are those of one database: what comes next has the next number.
 const _: () = assert!(stockade_service::MIGRATIONS.len() == 2);
 

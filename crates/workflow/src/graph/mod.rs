@@ -9,6 +9,7 @@ mod check;
 mod nearest;
 mod props;
 mod read;
+mod sandbox;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
 pub use check::check;
 pub use read::{Element, read};
+pub use sandbox::{OnLimit, Provider, Sandbox, Volume};
 
 pub(crate) use nearest::nearest;
 
@@ -201,8 +203,8 @@ pub enum Work {
         /// What it is given.
         input: Value,
     },
-    /// Runs another workflow in a sandbox. What is said of it is kept as it is written.
-    Sandbox(Map<String, Value>),
+    /// Runs another workflow in a sandbox.
+    Sandbox(Box<Sandbox>),
 }
 
 impl Work {

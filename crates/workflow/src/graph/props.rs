@@ -67,6 +67,20 @@ impl<'a> Props<'a> {
         Some(found)
     }
 
+    /// The attribute as it is, for somebody else to take.
+    pub(super) fn look(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A list of whatever.
+    pub(super) fn list(&mut self, name: &'static str) -> Vec<Value> {
+        match self.take(name) {
+            None => Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(found) => self.wrong(name, "a list", &found).unwrap_or_default(),
+        }
+    }
+
     fn wrong<T>(&mut self, name: &str, wanted: &str, found: &Value) -> Option<T> {
         self.fault(format!("`{name}` must be {wanted}, not {}", shown(found)));
         None

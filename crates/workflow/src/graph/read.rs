@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::agent::command;
 use super::cache::cache;
 use super::props::{Props, number_of, tagged};
+use super::sandbox;
 use super::{
     Approval, Event, Fault, Function, Graph, Group, Growth, Loop, Node, OnDeny, OnTimeout, Order,
     Place, Prompt, Retry, Task, Timer, Work, nearest,
@@ -199,7 +200,7 @@ fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) ->
             event(props, &id)
         }
         "subflow" => subflow(props),
-        _ => sandbox(props),
+        _ => Work::Sandbox(Box::new(sandbox::read(props))),
     };
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
     if produces && output.is_none() && !is_skipped {
@@ -325,33 +326,6 @@ fn subflow(props: &mut Props<'_>) -> Work {
         props.fault("needs `workflow`: what `smithers(…)` gives");
     }
     Work::Subflow { workflow: workflow.unwrap_or(Function(0)), input }
-}
-
-/// What only `<Sandbox>` has (seeds 000 and 001, their tables of props).
-const OF_SANDBOX: &[&str] = &[
-    "workflow",
-    "input",
-    "provider",
-    "runtime",
-    "allowNetwork",
-    "reviewDiffs",
-    "autoAcceptDiffs",
-    "allowNested",
-    "image",
-    "env",
-    "egress",
-    "ports",
-    "volumes",
-    "memoryLimit",
-    "cpuLimit",
-    "command",
-    "workspace",
-    "onLimit",
-];
-
-fn sandbox(props: &mut Props<'_>) -> Work {
-    let said = OF_SANDBOX.iter().filter_map(|name| Some(((*name).to_owned(), props.take(name)?)));
-    Work::Sandbox(said.collect())
 }
 
 fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {

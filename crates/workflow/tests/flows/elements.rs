@@ -164,12 +164,8 @@ async fn decisions_and_signals_are_waited_for() {
         .await;
     assert_eq!(run.status, RunStatus::Waiting);
     let (workflows, caller) = (&world.workflows, &world.caller);
-    let decide = |task: &str| Decide {
-        id: run.id.clone(),
-        task: task.to_owned(),
-        approved: true,
-        note: Some("fine".to_owned()),
-    };
+    let decide =
+        |task: &str| Decide { note: Some("fine".to_owned()), ..decision(&run.id, task, true) };
     let refused = workflows.decide(caller, decide("of")).await.unwrap_err();
     assert!(refused.cause.unwrap().contains("ok"));
     // Signals that come early wait; those that are for others stay.
@@ -221,11 +217,16 @@ async fn a_workflow_in_a_workflow_is_a_run_of_its_own() {
         </parent.Workflow>));\n";
     let run = world.run(source, json!({ "n": 21 })).await;
     assert_eq!(run.status, RunStatus::Waiting, "{run:?}");
-    let decide = Decide { id: run.id.clone(), task: "ok".to_owned(), approved: true, note: None };
+    let decide = decision(&run.id, "ok", true);
     world.workflows.decide(&world.caller, decide).await.unwrap();
     let run = world.ended(&run.id).await;
     assert_eq!(run.output, Some(json!({ "n": 42 })), "{run:?}");
     let runs = world.workflows.runs(&world.caller, stockade_api::ListRuns { limit: 9 }).await;
     let parents: Vec<_> = runs.unwrap().into_iter().map(|run| run.parent_id).collect();
     assert!(parents.contains(&Some(run.id)) && parents.len() == 2, "{parents:?}");
+}
+
+fn decision(run: &str, task: &str, approved: bool) -> Decide {
+    let (id, task) = (run.to_owned(), task.to_owned());
+    Decide { id, task, approved, note: None, only: Vec::new(), allow_executed: false }
 }

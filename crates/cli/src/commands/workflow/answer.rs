@@ -1,30 +1,51 @@
 //! `approve`, `deny`, `signal`, `cancel`: what runs are told from outside.
 
+use std::os::unix::ffi::OsStringExt as _;
+
 use serde::Serialize;
 use stockade_api::{RunById, SendSignal};
 
 use super::value;
-use crate::args::workflow::{Decide, OneRun, Signal};
+use crate::args::workflow::{Approve, Decide, OneRun, Signal};
 use crate::commands::held::{print, say};
 use crate::problem::Failure;
 use crate::remote;
 
 /// Says yes.
-pub(crate) fn approve(arguments: Decide) -> Result<u8, Failure> {
-    decide(arguments, true)
+pub(crate) fn approve(arguments: Approve) -> Result<u8, Failure> {
+    let Approve { decide: decision, only, allow_executed } = arguments;
+    let only = only.into_iter().map(|path| path.into_vec().into()).collect();
+    decide(decision, |id, task, note| stockade_api::Decide {
+        id,
+        task,
+        approved: true,
+        note,
+        only,
+        allow_executed,
+    })
 }
 
 /// Says no.
 pub(crate) fn deny(arguments: Decide) -> Result<u8, Failure> {
-    decide(arguments, false)
+    decide(arguments, |id, task, note| stockade_api::Decide {
+        id,
+        task,
+        approved: false,
+        note,
+        only: Vec::new(),
+        allow_executed: false,
+    })
 }
 
-fn decide(arguments: Decide, approved: bool) -> Result<u8, Failure> {
+fn decide(
+    arguments: Decide,
+    request: impl FnOnce(String, String, Option<String>) -> stockade_api::Decide,
+) -> Result<u8, Failure> {
     let Decide { id, task, note, json, way } = arguments;
-    let words = if approved { "approved" } else { "denied" };
-    let told = format!("{task} of run {id} is {words}");
+    let request = request(id, task, note);
+    let words = if request.approved { "approved" } else { "denied" };
+    let told = format!("{} of run {} is {words}", request.task, request.id);
     let done = remote::with(way, async |remote| {
-        let request = stockade_api::Decide { id, task, approved, note };
         Ok(remote.workflows.decide(&remote.once(), request).await?)
     })?;
     tell(&done, &told, json)

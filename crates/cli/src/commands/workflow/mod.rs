@@ -41,6 +41,10 @@ fn value(given: &str, what: &str) -> Result<Value, Problem> {
     })
 }
 
+/// Variables that say how a run is done, not what: each run has those of the command that starts it.
+const OF_THE_ENGINE: [&str; 2] =
+    ["SMITHERS_MAX_CONCURRENT_SANDBOXES", "STOCKADE_MAX_CONCURRENT_SANDBOXES"];
+
 /// The variables that a workflow may read: with a value, or with the one that this process has.
 fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
     let variable = |given: &String| match given.split_once('=') {
@@ -51,5 +55,8 @@ fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
         }
         None => Ok(std::env::var(given).ok().map(|value| (given.clone(), value))),
     };
-    given.iter().filter_map(|given| variable(given).transpose()).collect()
+    let own = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+    let of_the_engine = OF_THE_ENGINE.into_iter().filter_map(own).map(Ok);
+    let given = given.iter().filter_map(|given| variable(given).transpose());
+    of_the_engine.chain(given).collect()
 }

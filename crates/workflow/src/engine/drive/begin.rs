@@ -1,5 +1,6 @@
 //! Tasks begin, and end: what is kept of them, and what follows from a failure.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,10 @@ use super::subflow::Child;
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::lock;
+use crate::engine::commands;
 use crate::engine::prepare::{at, inexecutable};
+use crate::engine::sandbox::notes::Notes;
+use crate::engine::sandbox::{self, Given, Try};
 use crate::engine::tables::{self, TaskRow};
 use crate::graph::{Task, Timer, Work};
 use crate::schedule::Key;
@@ -73,9 +77,7 @@ impl Drive {
         }));
         // A later rendering may have what was not there when the run began.
         if let Some(message) = inexecutable(task, &self.inner.options) {
-            let is_sandbox = matches!(task.work, Work::Sandbox(_));
-            let code = if is_sandbox { "SANDBOX_EXECUTION_FAILED" } else { "UNSUPPORTED" };
-            self.fail(key, task, Trouble::new(code, message));
+            self.fail(key, task, Trouble::new("UNSUPPORTED", message));
             return true;
         }
         match &task.work {
@@ -83,12 +85,11 @@ impl Drive {
                 self.finish(key, task, value.clone());
                 return true;
             }
-            // Refused above.
-            Work::Sandbox(_) => return true,
             Work::Compute { .. }
             | Work::Agent { .. }
             | Work::Command { .. }
-            | Work::Subflow { .. } => {
+            | Work::Subflow { .. }
+            | Work::Sandbox(_) => {
                 self.keep(key);
                 self.to_begin.push((key.clone(), task.clone()));
             }
@@ -107,7 +108,7 @@ impl Drive {
             let asked = self.asked_command(&key);
             return Box::pin(async move {
                 let result = asked.go(&key, &task).await;
-                (key, result)
+                (key, result.map(Given::Value))
             });
         }
         let (author, run) = (Arc::clone(&self.author), self.run.clone());
@@ -122,17 +123,39 @@ impl Drive {
             };
             return Box::pin(async move {
                 let result = child.run(&key, workflow, input).await;
-                (key, result)
+                (key, result.map(Given::Value))
             });
+        }
+        if matches!(task.work, Work::Sandbox(_)) {
+            let attempt = self.sandbox(key.clone(), task);
+            return Box::pin(async move { (key, attempt.go().await) });
         }
         Box::pin(async move {
             let result = attempt(&author, &run, &task).await;
-            (key, result)
+            (key, result.map(Given::Value))
         })
     }
 
+    /// A try of a `<Sandbox>`.
+    fn sandbox(&self, key: Key, task: Task) -> Try {
+        let attempt = self.tasks.get(&key).map_or(1, |row| row.attempts);
+        Try {
+            inner: Arc::clone(&self.inner),
+            author: Arc::clone(&self.author),
+            run: self.run.clone(),
+            name: self.origin.name_of_try(&self.run, &key, attempt),
+            owner: self.origin.owner.clone(),
+            root: commands::project_of(Path::new(&self.origin.file)),
+            environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
+            notes: Notes { sender: self.notes.0.clone(), key: key.clone(), attempt },
+            places: Arc::clone(&self.places),
+            key,
+            task,
+        }
+    }
+
     /// A try has ended.
-    pub(super) fn take_outcome(&mut self, key: Key, result: Result<Value, Trouble>) {
+    pub(super) fn take_outcome(&mut self, key: Key, result: Result<Given, Trouble>) {
         self.take_news();
         let Some(task) = self.rendered_task(&key) else {
             // The rendering has it no more; what it gave is kept all the same.
@@ -140,9 +163,35 @@ impl Drive {
             return;
         };
         match result {
-            Ok(value) => self.finish(&key, &task, value),
+            Ok(Given::Value(value)) => self.finish(&key, &task, value),
+            Ok(Given::Review) => self.wait_for_review(&key),
             Err(trouble) => self.fail(&key, &task, trouble),
         }
+    }
+
+    /// The changes of a sandbox wait for a decision.
+    fn wait_for_review(&mut self, key: &Key) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        row.status = TaskStatus::WaitingApproval;
+        let attempt = row.attempts;
+        self.phases.insert(key.clone(), phase_of(TaskStatus::WaitingApproval));
+        // It may be here already.
+        self.has_new_waits = true;
+        self.keep(key);
+        self.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
+            "attempt": attempt, "status": TaskStatus::WaitingApproval,
+        }));
+    }
+
+    /// Somebody has decided about the changes of a sandbox: the same try goes on with it.
+    pub(super) fn reviewed(&mut self, key: &Key, task: &Task, decision: &Value) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        row.status = TaskStatus::Running;
+        self.phases.insert(key.clone(), phase_of(TaskStatus::Running));
+        self.keep(key);
+        self.gathered.push(sandbox::row::decided(&self.run, key, decision));
+        self.to_begin.push((key.clone(), task.clone()));
     }
 
     /// A task gave something.
@@ -221,10 +270,10 @@ impl Drive {
     }
 
     /// A try has ended whose task the rendering has no more.
-    fn orphaned(&mut self, key: &Key, result: Result<Value, Trouble>) {
+    fn orphaned(&mut self, key: &Key, result: Result<Given, Trouble>) {
         match result {
-            Ok(value) => self.done(key, TaskStatus::Finished, Some(value)),
-            Err(_) => self.done(key, TaskStatus::Skipped, None),
+            Ok(Given::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
+            Ok(Given::Review) | Err(_) => self.done(key, TaskStatus::Skipped, None),
         }
     }
 

@@ -30,6 +30,7 @@ impl Drive {
                 Work::Approval(approval) => {
                     self.decided(&key, &task, approval.on_deny, answer.payload);
                 }
+                Work::Sandbox(_) => self.reviewed(&key, &task, &answer.payload),
                 _ => self.finish(&key, &task, answer.payload),
             }
         }
@@ -123,7 +124,9 @@ impl Drive {
 /// Whether an answer is for a task.
 fn answers_to(answer: &Answer, key: &Key, task: &Task) -> bool {
     match &task.work {
-        Work::Approval(_) => answer.kind == "approval" && answer.name == key.node,
+        Work::Approval(_) | Work::Sandbox(_) => {
+            answer.kind == "approval" && answer.name == key.node
+        }
         Work::Event(event) => {
             answer.kind == "signal"
                 && answer.name == event.name

@@ -1,0 +1,207 @@
+//! A sandbox of this host's for one try: made, given its request, left to execute, read out, and
+//! ended. Every operation has a key that follows from the try, so that after a crash it is found
+//! again and never done twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stockade_api::{
+    ById, Caller, CommandLine, CreateSandbox, Execute, Expiry, FileEntry, ListDirectory,
+    MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile, ReadOutput,
+    Renew, Sandboxes,
+};
+use stockade_core::{Code, OwnerId, Problem, SandboxId};
+use tokio::io::AsyncReadExt as _;
+
+use crate::engine::attempt::Trouble;
+
+/// How long a sandbox lives without its run: what a crash leaves is gone by then.
+const LEASE: Duration = Duration::from_secs(15 * 60);
+/// How often it is told to live on, and told alive.
+const BEAT: Duration = Duration::from_secs(15);
+/// How much of each stream is kept for messages and answers.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// One sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    sandboxes: Arc<dyn Sandboxes>,
+    caller: Caller,
+    id: SandboxId,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    /// How it ended.
+    pub(crate) end: OutputEnd,
+    /// The last of what it wrote.
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// What a problem means to a run.
+pub(crate) fn trouble(problem: &Problem) -> Trouble {
+    let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let remedy = problem.remediation.as_ref().map(|it| format!(" — {it}")).unwrap_or_default();
+    let message = format!("{}{cause}{remedy}", problem.message);
+    let code = match problem.code {
+        Code::InvalidInput => "INVALID_INPUT",
+        _ => "SANDBOX_EXECUTION_FAILED",
+    };
+    let trouble = Trouble::new(code, message);
+    if problem.code == Code::InvalidInput { trouble } else { trouble.retryable() }
+}
+
+impl Held {
+    /// The sandbox of a try, whether it exists or not. `name` is the try's own.
+    pub(crate) fn of(
+        sandboxes: Arc<dyn Sandboxes>,
+        owner: &str,
+        name: &str,
+    ) -> Result<Self, Trouble> {
+        let wrong = |error: stockade_core::id::InvalidId| {
+            Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string())
+        };
+        let id = SandboxId::new(format!("run-{name}")).map_err(wrong)?;
+        Ok(Self { sandboxes, caller: Caller::new(OwnerId::new(owner).map_err(wrong)?), id })
+    }
+
+    /// Its id, as the service has it.
+    pub(crate) fn sandbox_id(&self) -> SandboxId {
+        self.id.clone()
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    /// The operations, for what is no sandbox's.
+    pub(crate) fn sandboxes(&self) -> &dyn Sandboxes {
+        &*self.sandboxes
+    }
+
+    /// The caller of one of its operations.
+    pub(crate) fn caller(&self, operation: &str) -> Caller {
+        self.caller.clone().once(format!("{}:{operation}", self.id))
+    }
+
+    /// Makes it, or finds it.
+    pub(crate) async fn create(&self, request: CreateSandbox) -> Result<(), Trouble> {
+        let request = CreateSandbox {
+            id: Some(self.id.clone()),
+            expiry: Expiry::Seconds(LEASE.as_secs_f64()),
+            ..request
+        };
+        let made = self.sandboxes.create(&self.caller("create"), request).await;
+        made.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Makes a directory.
+    pub(crate) async fn make_directory(&self, path: &str) -> Result<(), Trouble> {
+        let request =
+            MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
+        let made = self.sandboxes.make_directory(&self.caller("result"), request).await;
+        made.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Starts a command, or finds it.
+    pub(crate) async fn execute(
+        &self,
+        command: CommandLine,
+        environment: BTreeMap<String, String>,
+        directory: &str,
+    ) -> Result<OperationId, Trouble> {
+        let request = Execute {
+            environment,
+            working_directory: Some(directory.to_owned()),
+            ..Execute::new(self.id.clone(), command)
+        };
+        let begun = self.sandboxes.execute_stream(&self.caller("execute"), request).await;
+        Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
+    }
+
+    /// Waits for a command's end, for a while; `None` when it goes on. The sandbox lives on
+    /// meanwhile.
+    pub(crate) async fn wait(&self, operation: &OperationId) -> Result<Option<Ended>, Trouble> {
+        let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
+        let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
+            let request =
+                Renew { id: self.id.clone(), ttl_seconds: LEASE.as_secs_f64(), shorten: false };
+            let renewed = self.sandboxes.renew(&self.caller, request).await;
+            renewed.map_err(|problem| trouble(&problem))?;
+            return Ok(None);
+        };
+        let info = info.map_err(|problem| trouble(&problem))?;
+        match info.status {
+            OperationStatus::Waiting | OperationStatus::Running => return Ok(None),
+            OperationStatus::Succeeded => {}
+            OperationStatus::Failed | OperationStatus::Cancelled => {
+                let unknown = Problem::new(Code::OutcomeUnknown, "the command has no outcome");
+                return Err(trouble(&info.error.unwrap_or(unknown)));
+            }
+        }
+        self.ended(operation).await.map(Some)
+    }
+
+    async fn ended(&self, operation: &OperationId) -> Result<Ended, Trouble> {
+        let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow: true };
+        let read = self.sandboxes.read_output(&self.caller, request).await;
+        let mut items = read.map_err(|problem| trouble(&problem))?;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while let Some(item) = items.next().await {
+            match item.map_err(|problem| trouble(&problem))?.chunk {
+                OutputChunk::Stdout { data } => keep(&mut stdout, &data.0),
+                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0),
+                OutputChunk::Truncated { .. } => {}
+                OutputChunk::Exit(end) => return Ok(Ended { end, stdout, stderr }),
+            }
+        }
+        Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output has no end").retryable())
+    }
+
+    /// What is below a directory, all levels.
+    pub(crate) async fn list(&self, path: &str, depth: u32) -> Result<Vec<FileEntry>, Trouble> {
+        let request =
+            ListDirectory { sandbox_id: self.id.clone(), path: path.into(), depth: Some(depth) };
+        let listing = self.sandboxes.list_directory(&self.caller, request).await;
+        Ok(listing.map_err(|problem| trouble(&problem))?.entries)
+    }
+
+    /// What is in a file, up to a length.
+    pub(crate) async fn read(&self, path: &[u8], most: u64) -> Result<Vec<u8>, Trouble> {
+        let request = ReadFile {
+            sandbox_id: self.id.clone(),
+            path: path.into(),
+            offset: 0,
+            length: Some(most),
+        };
+        let content = self.sandboxes.read_file(&self.caller, request).await;
+        let content = content.map_err(|problem| trouble(&problem))?;
+        let mut bytes = Vec::new();
+        content.0.take(most).read_to_end(&mut bytes).await.map_err(|error| {
+            Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()).retryable()
+        })?;
+        Ok(bytes)
+    }
+
+    /// Ends it. That it cannot be ended now is no failure of the try: its lease ends it then.
+    pub(crate) async fn end(&self) {
+        let ended = self.sandboxes.kill(&self.caller, ById { id: self.id.clone() }).await;
+        if let Err(problem) = ended
+            && problem.code != Code::NotFound
+        {
+            tracing::warn!(sandbox = %self.id, %problem.message, "sandbox cleanup failed");
+        }
+    }
+}
+
+/// Adds to what is kept, the last of it.
+fn keep(kept: &mut Vec<u8>, more: &[u8]) {
+    kept.extend_from_slice(more);
+    if kept.len() > 2 * KEPT_BYTES {
+        kept.drain(..kept.len() - KEPT_BYTES);
+    }
+}

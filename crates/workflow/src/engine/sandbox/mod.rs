@@ -1,0 +1,467 @@
+//! One try of a `<Sandbox>` (seeds 000 and 001): a request bundle is made, a child workflow or a
+//! command is executed in a sandbox, its result is held to the limits, its changes are reviewed,
+//! and its outputs are the task's. `Try::go` has the steps in order.
+//!
+//! A try that a crash ended goes on where its row says: nothing that was executed is again.
+
+pub(crate) mod held;
+pub(crate) mod notes;
+mod place;
+mod request;
+mod result;
+mod review;
+pub(crate) mod row;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stockade_api::{CreateSandbox, Sandboxes};
+use stockade_bundle::RelativePath;
+use stockade_bundle::project::Project;
+use stockade_bundle::sandbox::{Request, SandboxBundle, write_request};
+use stockade_core::egress::Contract;
+use stockade_core::sandbox::{HostMount, Workspace};
+use stockade_durable::Statement;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::held::Held;
+use self::notes::Notes;
+use self::place::{Place, sandbox_name};
+use self::review::Decision;
+use self::row::{Kept, Review, Stage};
+use super::Inner;
+use super::attempt::Trouble;
+use super::author::Author;
+use super::drive::now_ms;
+use crate::graph::{OnLimit, Sandbox, Task, Work};
+use crate::schedule::Key;
+
+/// How many sandboxes of a run are under way at once, unless a variable says otherwise (seed 000).
+const USUAL_LIMIT: usize = 10;
+/// The variables that say otherwise; the first that is a number counts.
+const LIMITS: [&str; 2] =
+    ["STOCKADE_MAX_CONCURRENT_SANDBOXES", "SMITHERS_MAX_CONCURRENT_SANDBOXES"];
+/// Where our own program is inside.
+const PROGRAMS: &str = "/opt/stockade/bin";
+
+/// What came of a try.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Given {
+    /// The task has this.
+    Value(Value),
+    /// Its changes wait for a decision.
+    Review,
+}
+
+/// How many sandboxes a run with this environment may have under way.
+pub(crate) fn limit(environment: &BTreeMap<String, String>) -> usize {
+    let number = |name: &&str| environment.get(*name)?.trim().parse::<f64>().ok();
+    let found = LIMITS.iter().find_map(number).filter(|number| *number >= 1.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 1024")]
+    let limit = found.map(|number| number.min(1024.0) as usize);
+    limit.unwrap_or(USUAL_LIMIT)
+}
+
+/// All that one try needs.
+#[derive(Debug)]
+pub(crate) struct Try {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) author: Arc<Author>,
+    pub(crate) run: String,
+    /// Names the try, and no other.
+    pub(crate) name: String,
+    pub(crate) owner: String,
+    /// The project's directory.
+    pub(crate) root: PathBuf,
+    /// What the run's `process.env` holds.
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) key: Key,
+    pub(crate) task: Task,
+    pub(crate) notes: Notes,
+    /// The places of the run for sandboxes.
+    pub(crate) places: Arc<Semaphore>,
+}
+
+impl Try {
+    /// Does it, or what is left of it.
+    pub(crate) async fn go(self) -> Result<Given, Trouble> {
+        let Work::Sandbox(sandbox) = &self.task.work else {
+            return Err(failed("the task is no sandbox"));
+        };
+        let kept = row::kept(self.inner.store(), &self.run, &self.key).await;
+        let kept = kept.map_err(|error| failed(error.to_string()).retryable())?;
+        let kept = kept.filter(|kept| kept.attempt == self.notes.attempt);
+        if let Some(review) = kept.as_ref().and_then(|kept| kept.review.clone()) {
+            let decision =
+                kept.as_ref().and_then(|kept| kept.decision.as_ref()).map(Decision::read);
+            let began = kept.as_ref().map_or(0, |kept| kept.created_at_ms);
+            return self.settle(sandbox, review, decision, began).await;
+        }
+        let limit = self.task.timeout;
+        let work = self.execute(sandbox, kept);
+        let Some(limit) = limit else { return work.await };
+        match tokio::time::timeout(limit, work).await {
+            Ok(done) => done,
+            Err(_) => {
+                let message = format!(
+                    "sandbox \"{}\" took longer than {} ms",
+                    self.key.node,
+                    limit.as_millis()
+                );
+                let trouble = Trouble::new("TASK_TIMEOUT", message).retryable();
+                self.held()?.end().await;
+                self.fail(request::runtime(sandbox), &trouble).await;
+                Err(trouble)
+            }
+        }
+    }
+
+    fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
+        self.inner.options.sandboxes.clone().ok_or_else(|| {
+            let message = "Nested <Sandbox> execution is disabled by default: no sandbox can be \
+                           made in here";
+            Trouble::new("INVALID_INPUT", message)
+        })
+    }
+
+    /// The sandbox of this try.
+    fn held(&self) -> Result<Held, Trouble> {
+        Held::of(self.sandboxes()?, &self.owner, &self.name)
+    }
+
+    /// Everything up to the review.
+    async fn execute(&self, sandbox: &Sandbox, kept: Option<Kept>) -> Result<Given, Trouble> {
+        if kept.is_none() {
+            self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
+        }
+        let held = self.held()?;
+        let contract = request::contract(sandbox)?;
+        let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
+        let _place = match self.place(sandbox.on_limit).await {
+            Ok(place) => place,
+            Err(trouble) => {
+                let begun = self.begun(sandbox, local.runtime, None);
+                self.notes.keep(Vec::new(), vec![begun]).await?;
+                self.fail(request::runtime(sandbox), &trouble).await;
+                return Err(trouble);
+            }
+        };
+        let done = self.executed(sandbox, kept, &held, local, contract.as_ref()).await;
+        // In every case, and before anybody decides: what it gave is on the host by now.
+        if !matches!(&done, Err(trouble) if trouble.code == "INTERRUPTED") {
+            held.end().await;
+        }
+        match done {
+            Ok((review, began)) => self.settle(sandbox, review, None, began).await,
+            Err(trouble) => {
+                if trouble.code != "INTERRUPTED" {
+                    self.fail(request::runtime(sandbox), &trouble).await;
+                }
+                Err(trouble)
+            }
+        }
+    }
+
+    /// One of the places of the run.
+    async fn place(&self, on_limit: OnLimit) -> Result<OwnedSemaphorePermit, Trouble> {
+        let places = Arc::clone(&self.places);
+        let place = match on_limit {
+            OnLimit::Wait => places.acquire_owned().await.ok(),
+            OnLimit::Fail => places.try_acquire_owned().ok(),
+        };
+        place.ok_or_else(|| {
+            let limit = limit(&self.environment);
+            let message = format!(
+                "Sandbox concurrency limit reached: {limit} are under way in this run \
+                 (SMITHERS_MAX_CONCURRENT_SANDBOXES; onLimit=\"wait\" waits instead)"
+            );
+            failed(message).retryable()
+        })
+    }
+
+    fn begun(&self, sandbox: &Sandbox, selected: &str, base_ref: Option<&str>) -> Statement {
+        let config = request::config(sandbox, selected);
+        let who = (self.run.as_str(), &self.key, self.notes.attempt, self.name.as_str());
+        row::begin(who, request::runtime(sandbox), &config, base_ref, now_ms())
+    }
+
+    /// Makes the sandbox, executes, and collects what it gave.
+    async fn executed(
+        &self,
+        sandbox: &Sandbox,
+        kept: Option<Kept>,
+        held: &Held,
+        local: request::Local,
+        contract: Option<&Contract>,
+    ) -> Result<(Review, i64), Trouble> {
+        let (run, key, notes) = (&self.run, &self.key, &self.notes);
+        let runtime = request::runtime(sandbox);
+        let place = Place::open(&self.root, run, key)?;
+        let child = child_id(held);
+        let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
+        let (began, base_ref) = match kept {
+            Some(kept) => (kept.created_at_ms, kept.base_ref),
+            None => {
+                let base_ref = self.base_ref()?;
+                let config = request::config(sandbox, local.runtime);
+                let created = notes.event(
+                    "SandboxCreated",
+                    json!({ "runtime": runtime, "configJson": config.to_string() }),
+                );
+                let begun = self.begun(sandbox, local.runtime, base_ref.as_deref());
+                notes.keep(vec![created, notes.stage("created", 10)], vec![begun]).await?;
+                (now_ms(), base_ref)
+            }
+        };
+        let environment = self.inside(local.environment.clone());
+        if !is_shipped {
+            let size = self.request(sandbox, runtime, contract, &place).await?;
+            held.create(self.asked(&place, &local)?).await?;
+            held.make_directory(request::RESULT).await?;
+            let shipped = notes
+                .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
+            let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
+            notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
+        }
+        let command = result::command(sandbox.command.as_deref(), &child, true);
+        let operation = held.execute(command, environment, request::WORKSPACE).await?;
+        let ended = loop {
+            if let Some(ended) = held.wait(&operation).await? {
+                break ended;
+            }
+            let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child }));
+            notes.keep(vec![beat], vec![row::beat(run, key, now_ms())]).await?;
+        };
+        let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
+        notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
+        let into = place.fresh("result")?;
+        let is_default = sandbox.command.is_none();
+        let bundle = result::collect(held, &into, &ended, is_default).await?;
+        let path = place.path.join("result");
+        let trouble = result::unfinished(&bundle);
+        let mut bundles = Vec::new();
+        // What a child that failed has changed goes with it.
+        if trouble.is_none() {
+            bundles.extend(review::changes(held).await?);
+            if let Some(diff) = result::diff(&into)? {
+                let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
+                bundles.extend(proposed.await?);
+            }
+        }
+        let review = review::of(held, bundles, &bundle).await?;
+        self.received(&bundle, &path, &review).await?;
+        trouble.map_or(Ok((review, began)), Err)
+    }
+
+    /// The commit that the project is at; a project that must not be shown is refused.
+    fn base_ref(&self) -> Result<Option<String>, Trouble> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let project = Project::open(&self.root, home.as_deref());
+        let project = project.map_err(|error| Trouble::new("INVALID_INPUT", error.to_string()))?;
+        Ok(project.base_ref)
+    }
+
+    fn inside(&self, mut environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let path = environment.remove("PATH");
+        let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
+        environment.insert("PATH".to_owned(), format!("{PROGRAMS}:{path}"));
+        for (name, path) in [
+            ("SMITHERS_SANDBOX_REQUEST_PATH", "/request/README.md"),
+            ("SMITHERS_SANDBOX_RESULT_PATH", "/result/README.md"),
+        ] {
+            environment.insert(name.to_owned(), path.to_owned());
+        }
+        environment
+    }
+
+    /// Writes the request bundle; its length in bytes.
+    async fn request(
+        &self,
+        sandbox: &Sandbox,
+        runtime: &str,
+        contract: Option<&Contract>,
+        place: &Place,
+    ) -> Result<u64, Trouble> {
+        let mut files: Vec<(RelativePath, Vec<u8>)> = Vec::new();
+        let named = |name: &str, content: Vec<u8>| {
+            let name = RelativePath::new(name).map_err(|error| failed(error.to_string()))?;
+            Ok::<_, Trouble>((name, content))
+        };
+        if let Some(pem) = contract.and_then(|contract| contract.ca_cert_pem.as_ref()) {
+            files.push(named(".smithers/egress/ca.crt", pem.clone().into_bytes())?);
+        }
+        if sandbox.workflow.is_some() {
+            for (name, content) in self.author.child_program(&self.run, &self.task.id).await? {
+                files.push(named(&name, content)?);
+            }
+        } else if sandbox.command.is_none() {
+            let message = "a <Sandbox> needs `workflow`, children, or `command`";
+            return Err(Trouble::new("INVALID_INPUT", message));
+        }
+        files.push(named("input.json", sandbox.input.to_string().into_bytes())?);
+        let request = Request {
+            sandbox_id: &self.key.node,
+            provider: None,
+            runtime: Some(runtime),
+            input: &sandbox.input,
+            files: &files,
+        };
+        let dir = place.fresh("request-bundle")?;
+        let size = write_request(&dir, &request).map_err(|error| result::refused(&error))?;
+        // It is shown inside in any case.
+        let own = RelativePath::new(".smithers").map_err(|error| failed(error.to_string()))?;
+        match dir.mkdir(&own, 0o700) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
+            made => made?,
+        }
+        Ok(size)
+    }
+
+    /// What the sandbox is made from.
+    fn asked(&self, place: &Place, local: &request::Local) -> Result<CreateSandbox, Trouble> {
+        let shown = |host: PathBuf, inside: &str| HostMount {
+            host,
+            inside: PathBuf::from(inside),
+            writable: false,
+        };
+        let bundle = place.path.join("request-bundle");
+        let mut mounts = vec![
+            shown(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
+            shown(bundle, request::REQUEST),
+        ];
+        let program = std::env::current_exe()
+            .map_err(|error| failed(format!("cannot find our own program: {error}")))?;
+        for name in ["stockade", "smithers"] {
+            mounts.push(shown(program.clone(), &format!("{PROGRAMS}/{name}")));
+        }
+        mounts.extend(local.mounts.iter().cloned());
+        let workspace =
+            Workspace { host: self.root.clone(), inside: PathBuf::from(request::WORKSPACE) };
+        Ok(CreateSandbox {
+            workspace: Some(workspace),
+            mounts,
+            limits: local.limits,
+            runtime: Some(local.runtime.to_owned()),
+            working_directory: Some(PathBuf::from(request::WORKSPACE)),
+            metadata: BTreeMap::from([
+                ("stockade.run".to_owned(), self.run.clone()),
+                ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
+            ]),
+            ..CreateSandbox::default()
+        })
+    }
+
+    /// A result passed validation.
+    async fn received(
+        &self,
+        bundle: &SandboxBundle,
+        path: &Path,
+        review: &Review,
+    ) -> Result<(), Trouble> {
+        let path = path.display().to_string();
+        let logs = bundle.stream_log.as_ref().map(|log| format!("{path}/{}", log.quoted()));
+        let patches = review.patch_count;
+        let more = json!({ "bundlePath": path, "patchCount": patches, "logsPath": logs });
+        let event = self.notes.event(
+            "SandboxBundleReceived",
+            json!({
+                "bundleSizeBytes": bundle.total_bytes, "patchCount": patches,
+                "hasOutputs": !bundle.manifest.outputs.is_null(),
+            }),
+        );
+        let events = vec![self.notes.stage_with("bundle-collected", 85, more), event];
+        let ids = [bundle.manifest.run_id.as_deref(), None, None];
+        let statement = row::received(&self.run, &self.key, &path, ids, now_ms());
+        self.notes.keep(events, vec![statement]).await
+    }
+
+    /// Decides about the changes, or waits for who does.
+    async fn settle(
+        &self,
+        sandbox: &Sandbox,
+        review: Review,
+        decision: Option<Decision>,
+        began: i64,
+    ) -> Result<Given, Trouble> {
+        let has_changes = review.patch_count > 0;
+        let asks = sandbox.review_diffs && has_changes;
+        let usual = Decision { is_approved: true, ..Decision::default() };
+        let decision = match decision {
+            Some(decision) => decision,
+            None => {
+                let mut events = Vec::new();
+                if asks {
+                    let more = json!({
+                        "patchCount": review.patch_count,
+                        "totalDiffLines": review.total_diff_lines,
+                        "bundles": review.bundles,
+                    });
+                    events.push(self.notes.event("SandboxDiffReviewRequested", more));
+                }
+                let mut statements = vec![row::review(&self.run, &self.key, &review)];
+                let waits = asks && !sandbox.auto_accept_diffs;
+                if !waits {
+                    let said = json!({ "approved": true });
+                    statements.push(row::decided(&self.run, &self.key, &said));
+                }
+                self.notes.keep(events, statements).await?;
+                if waits {
+                    return Ok(Given::Review);
+                }
+                usual
+            }
+        };
+        let held = self.held()?;
+        if !decision.is_approved {
+            review::discard(&held, &review.bundles).await;
+            let reason = decision.note.clone();
+            let told = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            let message = format!("the changes of sandbox \"{}\" were denied{told}", self.key.node);
+            let trouble = Trouble::new("INVALID_INPUT", message);
+            let event = self.notes.event("SandboxDiffRejected", json!({ "reason": reason }));
+            self.notes.keep(vec![event], Vec::new()).await?;
+            self.fail(request::runtime(sandbox), &trouble).await;
+            return Err(trouble);
+        }
+        let left = match review::apply(&held, &review, &decision).await {
+            Ok(left) => left,
+            Err(trouble) => {
+                self.fail(request::runtime(sandbox), &trouble).await;
+                return Err(trouble);
+            }
+        };
+        let mut events = Vec::new();
+        if has_changes {
+            let more = json!({ "patchCount": review.patch_count, "skipped": left });
+            events.push(self.notes.event("SandboxDiffAccepted", more));
+        }
+        let more = json!({
+            "remoteRunId": review.remote_run_id, "runtime": request::runtime(sandbox),
+            "status": "finished", "durationMs": now_ms().saturating_sub(began),
+        });
+        events.push(self.notes.event("SandboxCompleted", more));
+        events.push(self.notes.stage("completed", 100));
+        let end = row::end(&self.run, &self.key, Stage::Finished, now_ms());
+        self.notes.keep(events, vec![end]).await?;
+        Ok(Given::Value(review.outputs))
+    }
+
+    /// Keeps that the try has failed. Best effort: the failure itself is the task's.
+    async fn fail(&self, runtime: &str, trouble: &Trouble) {
+        let more = json!({ "runtime": runtime, "error": trouble.to_json() });
+        let events = vec![self.notes.event("SandboxFailed", more), self.notes.stage("failed", 100)];
+        let end = row::end(&self.run, &self.key, Stage::Failed, now_ms());
+        let _ = self.notes.keep(events, vec![end]).await;
+    }
+}
+
+/// The id of the child's run.
+fn child_id(held: &Held) -> String {
+    held.id().to_owned()
+}
+
+fn failed(message: impl Into<String>) -> Trouble {
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+}

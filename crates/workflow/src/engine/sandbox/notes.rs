@@ -1,0 +1,80 @@
+//! What a sandbox has to tell its run while it is executed: events and rows. The run keeps them in
+//! order with its own, and says when they are on disk.
+
+use serde_json::{Value, json};
+use stockade_durable::Statement;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::attempt::Trouble;
+use crate::schedule::Key;
+
+/// How many may wait to be kept.
+const WAITING: usize = 64;
+
+/// Something to be kept.
+#[derive(Debug)]
+pub(crate) struct Note {
+    /// What happened, in order.
+    pub(crate) events: Vec<Value>,
+    /// What changes with it.
+    pub(crate) statements: Vec<Statement>,
+    /// Told once it is on disk.
+    pub(crate) kept: oneshot::Sender<()>,
+}
+
+/// Where a run hears of its sandboxes.
+pub(crate) fn channel() -> (mpsc::Sender<Note>, mpsc::Receiver<Note>) {
+    mpsc::channel(WAITING)
+}
+
+/// The way to the run, for one try of one sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Notes {
+    pub(crate) sender: mpsc::Sender<Note>,
+    pub(crate) key: Key,
+    pub(crate) attempt: u32,
+}
+
+impl Notes {
+    /// Keeps events and rows together; returns when they are on disk.
+    pub(crate) async fn keep(
+        &self,
+        events: Vec<Value>,
+        statements: Vec<Statement>,
+    ) -> Result<(), Trouble> {
+        let gone = || Trouble::new("INTERRUPTED", "the run has stopped").retryable();
+        let (kept, heard) = oneshot::channel();
+        let note = Note { events, statements, kept };
+        self.sender.send(note).await.map_err(|_| gone())?;
+        heard.await.map_err(|_| gone())
+    }
+
+    /// An event of the sandbox.
+    pub(crate) fn event(&self, kind: &str, more: Value) -> Value {
+        let mut event = json!({
+            "type": kind, "sandboxId": self.key.node, "nodeId": self.key.node,
+            "iteration": self.key.iteration, "attempt": self.attempt,
+        });
+        if let (Some(event), Value::Object(more)) = (event.as_object_mut(), more) {
+            event.extend(more);
+        }
+        event
+    }
+
+    /// A sign of life, with how far it has come in percent.
+    pub(crate) fn stage(&self, stage: &str, progress: u8) -> Value {
+        self.stage_with(stage, progress, json!({}))
+    }
+
+    /// The same, with more to tell.
+    pub(crate) fn stage_with(&self, stage: &str, progress: u8, more: Value) -> Value {
+        let mut data = json!({ "sandboxId": self.key.node, "stage": stage, "progress": progress });
+        if let (Some(data), Value::Object(more)) = (data.as_object_mut(), more) {
+            data.extend(more);
+        }
+        json!({
+            "type": "TaskHeartbeat", "nodeId": self.key.node, "iteration": self.key.iteration,
+            "attempt": self.attempt, "data": data,
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! The directory of a sandbox on the host, `.smithers/sandboxes/RUN/SANDBOX` of the project (seed
+//! 000, step 2). Every directory on the way is opened beneath the one before, through no link: the
+//! project may hold what an earlier sandbox proposed.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Dir, Error};
+
+use crate::engine::attempt::Trouble;
+use crate::schedule::Key;
+
+/// The longest part of a path (`NAME_MAX`, path_resolution(7)).
+const NAME_BYTES: usize = 255;
+
+/// The directory of one sandbox.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    dir: Dir,
+}
+
+fn failed(error: &Error) -> Trouble {
+    let message = format!("cannot use the directory of the sandbox: {error}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+}
+
+fn escapes(text: &str) -> Trouble {
+    Trouble::new("TOOL_PATH_ESCAPE", format!("{text:?} cannot be the name of a directory"))
+}
+
+fn relative(text: &str) -> Result<RelativePath, Trouble> {
+    RelativePath::new(text).map_err(|_| escapes(text))
+}
+
+/// The name that a run or a sandbox has among directories.
+fn name(text: &str) -> Result<RelativePath, Trouble> {
+    let is_plain = !text.contains(['/', '\\', '\0']) && text.len() <= NAME_BYTES;
+    if is_plain && !text.starts_with('.') { relative(text) } else { Err(escapes(text)) }
+}
+
+/// The name that a sandbox has among those of its run.
+pub(crate) fn sandbox_name(key: &Key) -> String {
+    match key.iteration {
+        0 => key.node.clone(),
+        iteration => format!("{}@{iteration}", key.node),
+    }
+}
+
+fn enter(dir: &Dir, name: &RelativePath) -> Result<Dir, Trouble> {
+    match dir.mkdir(name, 0o700) {
+        Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
+        made => made.map_err(|error| failed(&error))?,
+    }
+    dir.open_dir(name).map_err(|error| failed(&error))
+}
+
+/// Has git look away from requests and results.
+fn keep_out_of_git(dir: &Dir) -> Result<(), Trouble> {
+    match dir.create_file(&relative(".gitignore")?, 0o600) {
+        Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => Ok(()),
+        made => {
+            let written = made.map_err(|error| failed(&error))?.write_all(b"*\n");
+            written.map_err(|error| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()))
+        }
+    }
+}
+
+impl Place {
+    /// The directory of a sandbox, made where it is missing.
+    ///
+    /// # Errors
+    /// `TOOL_PATH_ESCAPE` for an id that names none, `SANDBOX_EXECUTION_FAILED` for one that cannot
+    /// be used.
+    pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
+        let sandbox = sandbox_name(key);
+        // A run below another has the colons of its id.
+        let names = [run.replace(':', "-"), sandbox];
+        let mut dir = Dir::open(root).map_err(|error| failed(&error))?;
+        let mut path = root.to_owned();
+        for fixed in [".smithers", "sandboxes"] {
+            let fixed = relative(fixed)?;
+            path.push(fixed.as_os_str());
+            dir = enter(&dir, &fixed)?;
+        }
+        keep_out_of_git(&dir)?;
+        for text in &names {
+            let name = name(text)?;
+            path.push(name.as_os_str());
+            dir = enter(&dir, &name)?;
+        }
+        Ok(Self { path, dir })
+    }
+
+    /// One of its directories, empty.
+    pub(crate) fn fresh(&self, part: &str) -> Result<Dir, Trouble> {
+        let part = name(part)?;
+        match self.dir.remove_tree(&part) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {}
+            removed => removed.map_err(|error| failed(&error))?,
+        }
+        enter(&self.dir, &part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_has_its_place_and_nothing_leads_out_of_it() {
+        let root = tempfile::tempdir().unwrap();
+        let key = |node: &str, iteration| Key { node: node.to_owned(), iteration };
+        let place = Place::open(root.path(), "one:child:a:0", &key("review", 2)).unwrap();
+        let expected = root.path().join(".smithers/sandboxes/one-child-a-0/review@2");
+        assert_eq!(place.path, expected);
+        let dir = place.fresh("result").unwrap();
+        drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
+        assert!(place.fresh("result").unwrap().entries().unwrap().is_empty());
+        for node in ["..", "a/b", ".", "", "\0", &"x".repeat(256)] {
+            let refused = Place::open(root.path(), "r", &key(node, 0)).unwrap_err();
+            assert_eq!(refused.code, "TOOL_PATH_ESCAPE", "{node:?}");
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        let hostile = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), hostile.path().join(".smithers")).unwrap();
+        let refused = Place::open(hostile.path(), "r", &key("a", 0)).unwrap_err();
+        assert_eq!(refused.code, "SANDBOX_EXECUTION_FAILED");
+        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,176 @@
+//! What a `<Sandbox>` asks for, before anything is made for it: what cannot be had is refused, by
+//! name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+use stockade_core::egress::{self, Contract};
+use stockade_core::sandbox::{HostMount, Limits};
+use stockade_core::{parse_bytes, parse_cpus};
+
+use crate::engine::attempt::Trouble;
+use crate::graph::{Sandbox, nearest};
+
+/// The runtime that is meant when none is named (seed 000).
+pub(super) const USUAL: &str = "bubblewrap";
+/// Those that seeds 000 and 001 name, and that are there: the usual word, and our own.
+const LOCAL: [&str; 2] = [USUAL, "native"];
+const KNOWN: [&str; 5] = [USUAL, "native", "docker", "codeplane", "cloudflare"];
+/// What upstream gives to providers where nobody says anything else.
+pub(crate) const MAX_OUTPUT_BYTES: u64 = 200_000;
+pub(crate) const TOOL_TIMEOUT_MS: u64 = 60_000;
+/// Where the project is inside, and where requests and results are.
+pub(super) const WORKSPACE: &str = "/workspace";
+pub(super) const REQUEST: &str = "/request";
+pub(super) const RESULT: &str = "/result";
+/// The value of something that is stored without it.
+const REDACTED: &str = "[redacted]";
+
+/// What a runtime of this host is asked for.
+#[derive(Debug)]
+pub(super) struct Local {
+    /// The runtime as the service calls it.
+    pub(super) runtime: &'static str,
+    /// What every process inside finds in its environment.
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) mounts: Vec<HostMount>,
+    pub(super) limits: Limits,
+}
+
+fn invalid(message: impl Into<String>) -> Trouble {
+    Trouble::new("INVALID_INPUT", message)
+}
+
+/// The runtime that was asked for.
+pub(super) fn runtime(sandbox: &Sandbox) -> &str {
+    sandbox.runtime.as_deref().unwrap_or(USUAL)
+}
+
+/// How it reaches the network; `None` when it does not say.
+pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, Trouble> {
+    let read = sandbox.egress.as_ref().map(Contract::read);
+    read.transpose().map_err(|error| invalid(error.to_string()))
+}
+
+/// What is stored of what it asks for: no value of a variable, no certificate, no binding.
+pub(super) fn config(sandbox: &Sandbox, selected: &str) -> Value {
+    let mut config = Map::new();
+    config.insert("provider".to_owned(), json!(sandbox.provider.as_ref().map(|p| p.id())));
+    config.insert("runtime".to_owned(), runtime(sandbox).into());
+    config.insert("selectedRuntime".to_owned(), selected.into());
+    config.insert("maxOutputBytes".to_owned(), MAX_OUTPUT_BYTES.into());
+    config.insert("toolTimeoutMs".to_owned(), TOOL_TIMEOUT_MS.into());
+    for (name, value) in &sandbox.config {
+        let value = match name.as_str() {
+            "egress" => egress::redacted(value),
+            "env" => sandbox.env.keys().map(|name| (name.clone(), Value::from(REDACTED))).collect(),
+            "runtime" => continue,
+            _ => value.clone(),
+        };
+        config.insert(name.clone(), value);
+    }
+    for (name, value) in [
+        ("allowNetwork", sandbox.allow_network),
+        ("reviewDiffs", sandbox.review_diffs),
+        ("autoAcceptDiffs", sandbox.auto_accept_diffs),
+    ] {
+        config.insert(name.to_owned(), value.into());
+    }
+    Value::Object(config)
+}
+
+/// What a runtime of this host is asked for.
+///
+/// # Errors
+/// With a code of seeds 000 and 001 for what it cannot give; nothing was made then.
+pub(super) fn local(
+    sandbox: &Sandbox,
+    contract: Option<&Contract>,
+    run_environment: &BTreeMap<String, String>,
+) -> Result<Local, Trouble> {
+    let runtime = runtime(sandbox);
+    if !LOCAL.contains(&runtime) {
+        return Err(not_there(runtime, run_environment));
+    }
+    if sandbox.allow_network {
+        let message = format!(
+            "<Sandbox allowNetwork> cannot be had with the runtime `{runtime}` yet: the way out by \
+             policy is not built, and none is opened without it; leave allowNetwork out"
+        );
+        return Err(Trouble::new("SANDBOX_EXECUTION_FAILED", message));
+    }
+    let unsupported = [
+        ("image", sandbox.image.is_some()),
+        ("ports", !sandbox.ports.is_empty()),
+        ("workspace", sandbox.workspace.is_some()),
+    ];
+    if let Some((name, _)) = unsupported.iter().find(|(_, is_asked)| *is_asked) {
+        return Err(invalid(format!("the runtime `{runtime}` does not support `{name}`")));
+    }
+    let mut environment = sandbox.env.clone();
+    environment.extend(contract.map(Contract::environment).unwrap_or_default());
+    if let Some(name) =
+        environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
+    {
+        return Err(invalid(format!("{name:?} cannot be the name of a variable")));
+    }
+    let memory = sandbox.memory_limit.as_deref().map(|text| {
+        parse_bytes(text).map_err(|error| invalid(format!("`memoryLimit` {text:?}: {error}")))
+    });
+    let cpus = sandbox.cpu_limit.as_deref().map(|text| {
+        parse_cpus(text).map_err(|error| invalid(format!("`cpuLimit` {text:?}: {error}")))
+    });
+    let limits = Limits {
+        memory_bytes: memory.transpose()?,
+        cpu_millis: cpus.transpose()?,
+        ..Limits::default()
+    };
+    Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits })
+}
+
+/// Why a runtime is refused.
+fn not_there(runtime: &str, environment: &BTreeMap<String, String>) -> Trouble {
+    if !KNOWN.contains(&runtime) {
+        let meant = nearest(runtime, KNOWN);
+        let hint = meant.map(|meant| format!(" — did you mean {meant}?")).unwrap_or_default();
+        return invalid(format!("Unsupported sandbox runtime: {runtime}{hint}"));
+    }
+    let needed = ["CODEPLANE_API_URL", "CODEPLANE_API_KEY"];
+    let missing = needed.into_iter().find(|name| !environment.contains_key(*name));
+    if let (true, Some(name)) = (runtime == "codeplane", missing) {
+        return invalid(format!("the runtime `codeplane` needs the variable {name}"));
+    }
+    if runtime == "cloudflare" {
+        return invalid(
+            "the runtime `cloudflare` needs a provider: @smithers-orchestrator/cloudflare",
+        );
+    }
+    let message = format!(
+        "the runtime `{runtime}` is not there yet, and no other takes its place; `{USUAL}` is the \
+         one of this host"
+    );
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+}
+
+fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, Trouble> {
+    let mount = |volume: &crate::graph::Volume| {
+        let (host, inside) = (PathBuf::from(&volume.host), PathBuf::from(&volume.container));
+        if !host.is_absolute() || !inside.is_absolute() {
+            let message =
+                format!("the volume {}:{} needs absolute paths", volume.host, volume.container);
+            return Err(invalid(message));
+        }
+        let ours = [WORKSPACE, REQUEST, RESULT, "/opt/stockade"];
+        if ours
+            .iter()
+            .any(|ours| inside.starts_with(ours) || std::path::Path::new(ours).starts_with(&inside))
+        {
+            let message =
+                format!("a volume cannot be at {}: that is the sandbox's own", volume.container);
+            return Err(invalid(message));
+        }
+        Ok(HostMount { host, inside, writable: !volume.is_read_only })
+    };
+    sandbox.volumes.iter().map(mount).collect()
+}

@@ -1,0 +1,203 @@
+//! The result of a command inside: its result directory is copied out, whatever it made of it, and
+//! held to the limits of seed 000 before anything of it is believed.
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::{Value, json};
+use stockade_api::{CommandLine, Ending, FileEntry, FileKind};
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::sandbox::{self, SandboxBundle, Status};
+use stockade_core::BundleLimits;
+
+use super::held::{Ended, Held};
+use super::request::RESULT;
+use crate::engine::attempt::Trouble;
+
+/// How deep directories in a result may be.
+const DEPTH: u32 = 32;
+/// How many files and directories a result may have: the patches, the artifacts, and those around.
+const ENTRIES: usize = 4096;
+/// How much of what a command wrote is shown when it failed.
+const SHOWN: usize = 2_000;
+const MANIFEST: &str = "README.md";
+
+/// Copies the result directory out of a sandbox into an empty one, and reads it.
+///
+/// # Errors
+/// The codes of seed 000 for what is refused, `SANDBOX_EXECUTION_FAILED` for a command that failed
+/// and left no result.
+pub(super) async fn collect(
+    held: &Held,
+    into: &Dir,
+    ended: &Ended,
+    is_default: bool,
+) -> Result<SandboxBundle, Trouble> {
+    let entries = held.list(RESULT, DEPTH).await?;
+    if entries.len() > ENTRIES {
+        let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
+        return Err(Trouble::new("INVALID_INPUT", message));
+    }
+    let mut left = BundleLimits::SANDBOX.total_bytes;
+    let mut has_manifest = false;
+    for entry in &entries {
+        let path = below(entry)?;
+        has_manifest |= path.as_bytes() == MANIFEST.as_bytes();
+        left = copy(held, into, entry, &path, left).await?;
+    }
+    if !has_manifest {
+        let manifest = stated(ended, is_default)?;
+        write(
+            into,
+            &RelativePath::new(MANIFEST).map_err(escape)?,
+            manifest.to_string().as_bytes(),
+        )?;
+    } else if !is_default && exit_code(ended) != 0 {
+        return Err(failed(ended));
+    }
+    read(into)
+}
+
+/// Reads a result that is on the host.
+pub(super) fn read(dir: &Dir) -> Result<SandboxBundle, Trouble> {
+    sandbox::read(dir).map_err(|error| refused(&error))
+}
+
+/// The `diffBundle` of a result, as its manifest has it.
+pub(super) fn diff(dir: &Dir) -> Result<Option<Value>, Trouble> {
+    let name = RelativePath::new(MANIFEST).map_err(escape)?;
+    let mut text = String::new();
+    dir.open_file(&name)?
+        .take(BundleLimits::SANDBOX.manifest_bytes)
+        .read_to_string(&mut text)
+        .map_err(|error| kept(&error))?;
+    let manifest: Value = serde_json::from_str(&text).map_err(escape)?;
+    Ok(Some(manifest["diffBundle"].clone()).filter(|diff| !diff.is_null()))
+}
+
+/// What is wrong with a result.
+pub(super) fn refused(error: &sandbox::Error) -> Trouble {
+    Trouble::new(error.code(), error.to_string())
+}
+
+/// What a result that did not end well means to its parent.
+pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
+    let word = match bundle.manifest.status {
+        Status::Finished => return None,
+        Status::Failed => "failed",
+        Status::Cancelled => "was cancelled",
+    };
+    let told = &bundle.manifest.outputs["error"]["message"];
+    let told = told.as_str().map(|told| format!(": {told}")).unwrap_or_default();
+    let message = format!("the child {word}{told}");
+    Some(Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable())
+}
+
+fn escape(error: impl std::fmt::Display) -> Trouble {
+    Trouble::new("TOOL_PATH_ESCAPE", format!("Sandbox bundle path: {error}"))
+}
+
+/// Where something is below the result directory.
+fn below(entry: &FileEntry) -> Result<RelativePath, Trouble> {
+    let outside = || escape(entry.path.lossy());
+    let rest = entry.path.0.strip_prefix(RESULT.as_bytes()).ok_or_else(outside)?;
+    let rest = rest.strip_prefix(b"/").ok_or_else(outside)?;
+    RelativePath::new(rest).map_err(escape)
+}
+
+async fn copy(
+    held: &Held,
+    into: &Dir,
+    entry: &FileEntry,
+    path: &RelativePath,
+    left: u64,
+) -> Result<u64, Trouble> {
+    match entry.kind {
+        FileKind::Directory => {
+            into.mkdir(path, 0o700).map_err(|error| kept(&error))?;
+            Ok(left)
+        }
+        FileKind::File => {
+            // One more, to tell a file that fits from one that goes on.
+            let content = held.read(&entry.path.0, left.saturating_add(1)).await?;
+            let rest = left.checked_sub(content.len() as u64).ok_or_else(|| {
+                let most = BundleLimits::SANDBOX.total_bytes >> 20;
+                Trouble::new("INVALID_INPUT", format!("Sandbox bundle exceeds {most} MiB."))
+            })?;
+            write(into, path, &content)?;
+            Ok(rest)
+        }
+        FileKind::Link => {
+            let message = "Sandbox bundle may not contain symlinks.";
+            Err(Trouble::new("TOOL_PATH_ESCAPE", message))
+        }
+        FileKind::Other => {
+            let message =
+                format!("Sandbox bundle may not contain special files: {}", path.quoted());
+            Err(Trouble::new("TOOL_PATH_ESCAPE", message))
+        }
+    }
+}
+
+fn write(into: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Trouble> {
+    let mut file = into.create_file(path, 0o600).map_err(|error| kept(&error))?;
+    file.write_all(content).and_then(|()| file.sync_data()).map_err(|error| kept(&error))
+}
+
+fn kept(error: &dyn std::error::Error) -> Trouble {
+    let message = format!("cannot keep the result: {error}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+}
+
+fn exit_code(ended: &Ended) -> i32 {
+    ended.end.exit_code.unwrap_or(-1)
+}
+
+/// The manifest of a command that wrote none: that it ended well, and what it wrote, where that is
+/// an object.
+fn stated(ended: &Ended, is_default: bool) -> Result<Value, Trouble> {
+    if is_default || exit_code(ended) != 0 {
+        return Err(failed(ended));
+    }
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let outputs = serde_json::from_str::<Value>(text.trim()).ok().filter(Value::is_object);
+    Ok(json!({ "status": "finished", "outputs": outputs }))
+}
+
+/// Why a command is no success.
+fn failed(ended: &Ended) -> Trouble {
+    let code = ended.end.exit_code.map(|code| format!(" with exit code {code}"));
+    let how = match ended.end.ending {
+        Ending::Exited => format!("ended{}", code.unwrap_or_default()),
+        Ending::TimedOut => "took longer than it may".to_owned(),
+        Ending::OutOfMemory => "used more memory than it may".to_owned(),
+        Ending::NotRun => "could not be run".to_owned(),
+        _ => format!("did not end by itself{}", code.unwrap_or_default()),
+    };
+    let reason = ended.end.reason.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&ended.stderr);
+    let tail: Vec<char> = text.trim_end().chars().rev().take(SHOWN).collect();
+    let tail: String = tail.into_iter().rev().collect();
+    let tail = if tail.is_empty() { tail } else { format!(": {tail}") };
+    let message = format!("the command in the sandbox {how}{reason}{tail}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+}
+
+/// What is executed: the author's command, else the child's own program.
+pub(super) fn command(command: Option<&str>, run: &str, has_input: bool) -> CommandLine {
+    let Some(line) = command else {
+        let mut words = vec!["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id"];
+        words.extend([run, "--result", RESULT]);
+        if has_input {
+            words.extend(["--input", "@/request/input.json"]);
+        }
+        return CommandLine::Program(words.into_iter().map(str::to_owned).collect());
+    };
+    CommandLine::Shell(line.to_owned())
+}
+
+impl From<beneath::Error> for Trouble {
+    fn from(error: beneath::Error) -> Self {
+        kept(&error)
+    }
+}

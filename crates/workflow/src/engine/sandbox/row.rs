@@ -1,0 +1,230 @@
+//! What is kept of the sandboxes of a run: one row for each `<Sandbox>` and iteration, that of its
+//! last try (seed 000: "records … in the local database").
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use stockade_durable::{Error, Migration, Row, Statement, Store, Value};
+
+use crate::schedule::Key;
+
+pub(crate) const TABLE: Migration = Migration {
+    number: 6,
+    name: "sandboxes of runs",
+    sql: "
+CREATE TABLE run_sandboxes (
+    run_id TEXT NOT NULL,
+    sandbox_id TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    runtime TEXT NOT NULL,
+    remote_run_id TEXT,
+    workspace_id TEXT,
+    container_id TEXT,
+    config_json TEXT NOT NULL,
+    status TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    heartbeat_at_ms INTEGER,
+    shipped_at_ms INTEGER,
+    completed_at_ms INTEGER,
+    bundle_path TEXT,
+    name TEXT NOT NULL,
+    base_ref TEXT,
+    review TEXT,
+    decision TEXT,
+    PRIMARY KEY (run_id, sandbox_id, iteration)
+) WITHOUT ROWID;
+",
+};
+
+/// Where a try is. The first six are the words of seed 000 and of its successors; a review is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Pending,
+    Shipped,
+    Review,
+    Finished,
+    Failed,
+    Cancelled,
+}
+
+impl Stage {
+    const ALL: [Self; 6] =
+        [Self::Pending, Self::Shipped, Self::Review, Self::Finished, Self::Failed, Self::Cancelled];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Shipped => "shipped",
+            Self::Review => "review",
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.as_str() == word)
+    }
+}
+
+/// What waits for a decision, and what is given when it is yes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Review {
+    /// What the parent gets.
+    pub(crate) outputs: Json,
+    /// The bundles with the changes, each by its hash.
+    pub(crate) bundles: Vec<String>,
+    /// How many files they change, with the legacy patches.
+    pub(crate) patch_count: u64,
+    /// How many lines come and go.
+    pub(crate) total_diff_lines: u64,
+    /// The child run.
+    pub(crate) remote_run_id: Option<String>,
+}
+
+/// A try as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) attempt: u32,
+    pub(crate) stage: Stage,
+    pub(crate) created_at_ms: i64,
+    pub(crate) base_ref: Option<String>,
+    pub(crate) review: Option<Review>,
+    pub(crate) decision: Option<Json>,
+}
+
+/// What is kept of a sandbox; `None` before its first try.
+pub(crate) async fn kept(store: &dyn Store, run: &str, key: &Key) -> Result<Option<Kept>, Error> {
+    let sql = "SELECT attempt, status, created_at_ms, base_ref, review, decision \
+               FROM run_sandboxes WHERE run_id = ?1 AND sandbox_id = ?2 AND iteration = ?3";
+    let parameters = vec![run.into(), key.node.as_str().into(), key.iteration.into()];
+    let rows = store.query(Statement::new(sql, parameters)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let word = row.text(1)?;
+    let unknown = || Error::Json { message: format!("{word:?} is no status of a sandbox") };
+    Ok(Some(Kept {
+        attempt: u32::try_from(row.integer(0)?).unwrap_or(u32::MAX),
+        stage: Stage::parse(word).ok_or_else(unknown)?,
+        created_at_ms: row.integer(2)?,
+        base_ref: row.optional_text(3)?.map(str::to_owned),
+        review: parsed(row, 4)?,
+        decision: parsed(row, 5)?,
+    }))
+}
+
+/// The sandboxes of a run and of those below it that may still be there: their runs, keys, and the
+/// names of their tries.
+pub(crate) async fn open(
+    store: &dyn Store,
+    run: &str,
+) -> Result<Vec<(String, Key, String)>, Error> {
+    let sql = "SELECT run_id, sandbox_id, iteration, name FROM run_sandboxes \
+               WHERE status IN ('pending', 'shipped', 'review') \
+               AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:')";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let one = |row: &Row| {
+        let iteration = u32::try_from(row.integer(2)?).unwrap_or(u32::MAX);
+        let key = Key { node: row.text(1)?.to_owned(), iteration };
+        Ok((row.text(0)?.to_owned(), key, row.text(3)?.to_owned()))
+    };
+    rows.iter().map(one).collect()
+}
+
+fn parsed<T: for<'de> Deserialize<'de>>(row: &Row, column: usize) -> Result<Option<T>, Error> {
+    Ok(row.optional_text(column)?.map(serde_json::from_str).transpose()?)
+}
+
+/// Begins a try, and forgets the one before.
+pub(crate) fn begin(
+    (run, key, attempt, name): (&str, &Key, u32, &str),
+    runtime: &str,
+    config: &Json,
+    base_ref: Option<&str>,
+    at: i64,
+) -> Statement {
+    let sql = "INSERT INTO run_sandboxes (run_id, sandbox_id, iteration, attempt, runtime, \
+               config_json, status, created_at_ms, heartbeat_at_ms, base_ref, name) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?7, ?8, ?9) \
+               ON CONFLICT (run_id, sandbox_id, iteration) DO UPDATE SET \
+               attempt = excluded.attempt, runtime = excluded.runtime, \
+               config_json = excluded.config_json, status = 'pending', \
+               created_at_ms = excluded.created_at_ms, \
+               heartbeat_at_ms = excluded.heartbeat_at_ms, base_ref = excluded.base_ref, \
+               name = excluded.name, \
+               remote_run_id = NULL, workspace_id = NULL, container_id = NULL, \
+               shipped_at_ms = NULL, completed_at_ms = NULL, bundle_path = NULL, \
+               review = NULL, decision = NULL";
+    let parameters = vec![
+        run.into(),
+        key.node.as_str().into(),
+        key.iteration.into(),
+        attempt.into(),
+        runtime.into(),
+        Value::Text(config.to_string()),
+        at.into(),
+        base_ref.map(str::to_owned).into(),
+        name.into(),
+    ];
+    Statement::new(sql, parameters)
+}
+
+fn change(run: &str, key: &Key, what: &str, mut values: Vec<Value>) -> Statement {
+    let sql = format!(
+        "UPDATE run_sandboxes SET {what} WHERE run_id = ?1 AND sandbox_id = ?2 AND iteration = ?3"
+    );
+    let mut parameters = vec![run.into(), key.node.as_str().into(), key.iteration.into()];
+    parameters.append(&mut values);
+    Statement::new(sql, parameters)
+}
+
+/// Its request has left.
+pub(crate) fn shipped(run: &str, key: &Key, at: i64) -> Statement {
+    change(
+        run,
+        key,
+        "status = 'shipped', shipped_at_ms = ?4, heartbeat_at_ms = ?4",
+        vec![at.into()],
+    )
+}
+
+/// It was seen alive.
+pub(crate) fn beat(run: &str, key: &Key, at: i64) -> Statement {
+    change(run, key, "heartbeat_at_ms = ?4", vec![at.into()])
+}
+
+/// Its result is here.
+pub(crate) fn received(
+    run: &str,
+    key: &Key,
+    path: &str,
+    [remote, workspace, container]: [Option<&str>; 3],
+    at: i64,
+) -> Statement {
+    let what = "bundle_path = ?4, remote_run_id = ?5, workspace_id = ?6, container_id = ?7, \
+                heartbeat_at_ms = ?8";
+    let text = |text: Option<&str>| Value::from(text.map(str::to_owned));
+    change(
+        run,
+        key,
+        what,
+        vec![path.into(), text(remote), text(workspace), text(container), at.into()],
+    )
+}
+
+/// Its changes wait for a decision, or that they need none is kept with them.
+pub(crate) fn review(run: &str, key: &Key, review: &Review) -> Statement {
+    let text = serde_json::to_string(review).unwrap_or_default();
+    change(run, key, "status = 'review', review = ?4", vec![Value::Text(text)])
+}
+
+/// Somebody has decided.
+pub(crate) fn decided(run: &str, key: &Key, decision: &Json) -> Statement {
+    change(run, key, "decision = ?4", vec![Value::Text(decision.to_string())])
+}
+
+/// It has ended.
+pub(crate) fn end(run: &str, key: &Key, stage: Stage, at: i64) -> Statement {
+    let values = vec![stage.as_str().into(), at.into()];
+    change(run, key, "status = ?4, completed_at_ms = ?5", values)
+}
