@@ -250,3 +250,46 @@ async fn what_cannot_be_is_refused() {
     assert_eq!(gone.code, Code::Io);
     assert_eq!((scene.waiting().await, scene.left()), (0, 0));
 }
+
+fn proposal(project: &std::path::Path, path: &str) -> Value {
+    let diff = format!(
+        "diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n\
+         @@ -0,0 +1 @@\n+new\n"
+    );
+    let patch = json!({"path": path, "operation": "add", "diff": diff});
+    let diff = json!({"seq": 1, "baseRef": "HEAD", "patches": [patch]});
+    json!({"project": project, "diff": diff, "origin": "review"})
+}
+
+/// Changes that a result brings wait like those of a sandbox, and are kept once.
+#[tokio::test]
+async fn proposed_changes_wait_and_are_kept_once() {
+    let mut scene = Scene::set().await;
+    let propose = proposal(&scene.project, "sub/new.txt");
+    let first = scene.ask("u1", "p", "propose_changes", propose.clone()).await.unwrap();
+    assert!(!scene.paths(&first).await.is_empty());
+    assert!(!scene.project.join("sub").exists());
+    let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
+        completed_at = NULL WHERE name = 'bundle.propose'";
+    scene.harness.tamper(forgotten).await;
+    scene.harness.tamper("DELETE FROM operation_outputs WHERE function_name = 'propose'").await;
+    scene.harness.kill().await;
+    assert_eq!(scene.ask("u1", "p", "propose_changes", propose.clone()).await.unwrap(), first);
+    assert_eq!((scene.waiting().await, scene.left()), (1, 0));
+    // What is refused leaves nothing, and says by which word it was.
+    for (path, word) in
+        [(".git/hooks/post-commit", "TOOL_PATH_ESCAPE"), ("../out", "TOOL_PATH_ESCAPE")]
+    {
+        let hostile = proposal(&scene.project, path);
+        let refused = scene.ask("u1", "", "propose_changes", hostile).await.unwrap_err();
+        assert_eq!(refused.code, Code::InvalidInput);
+        assert!(refused.cause.unwrap().starts_with(word), "{path}");
+    }
+    let mut moved = proposal(&scene.project, "other");
+    moved["diff"]["baseRef"] = json!("0123456789012345678901234567890123456789");
+    let refused = scene.ask("u1", "", "propose_changes", moved).await.unwrap_err();
+    assert!(refused.cause.unwrap().starts_with("INVALID_INPUT"));
+    let other = scene.ask("u2", "", "propose_changes", propose).await.unwrap_err();
+    assert_eq!(other.code, Code::Unsupported);
+    assert_eq!((scene.waiting().await, scene.left()), (1, 0));
+}

@@ -44,9 +44,18 @@ impl Bundles {
 
     /// The answer of an earlier run that made a bundle, and was cut off before that was recorded.
     pub(crate) fn collected(&self, kept: &Kept) -> Result<Option<CollectedChanges>> {
+        self.made_by(&kept.command(), kept.at_ms)
+    }
+
+    /// The bundle that a command made at a time, as it was answered.
+    pub(super) fn made_by(
+        &self,
+        command: &[String],
+        at_ms: u64,
+    ) -> Result<Option<CollectedChanges>> {
         let listed = self.store.list(&READING).map_err(|error| of_store(&error))?;
         let is_it = |bundle: &Bundle| {
-            bundle.manifest.created_at_ms == kept.at_ms && bundle.manifest.command == kept.command()
+            bundle.manifest.created_at_ms == at_ms && bundle.manifest.command == command
         };
         let mut bundles = listed.into_iter().filter_map(|Listed { bundle, .. }| bundle.ok());
         bundles.find(is_it).map(|bundle| answer(Some(&bundle), Vec::new())).transpose()

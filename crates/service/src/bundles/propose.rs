@@ -20,13 +20,18 @@ use super::problem::of_store;
 use crate::failure::caused;
 
 impl Bundles {
-    /// Makes a bundle of proposed changes. `at_ms` tells it from others of the same changes.
+    /// Makes a bundle of proposed changes, or finds the one that was made by the same one at the
+    /// same time.
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for changes that are refused, with the word of seed 001 for it in
     /// its cause; [`Code::ProjectRefused`].
     pub(crate) fn propose(&self, request: &ProposeChanges, at_ms: u64) -> Result<CollectedChanges> {
         let limits = BundleLimits::SANDBOX;
+        let command = ["<Sandbox>".to_owned(), request.origin.clone()];
+        if let Some(answer) = self.made_by(&command, at_ms)? {
+            return Ok(answer);
+        }
         let diff = read(request, &limits)?;
         let root = Path::new(std::ffi::OsStr::from_bytes(&request.project.0));
         let real = std::fs::canonicalize(root).map_err(|error| caused(Code::Io, &error))?;
@@ -36,7 +41,6 @@ impl Bundles {
             project.base_ref.clone_from(&request.base_ref);
         }
         let started = (i64::try_from(at_ms / 1000).unwrap_or(i64::MAX), 0).into();
-        let command = ["<Sandbox>".to_owned(), request.origin.clone()];
         let view = View::create(&self.data, &project, ViewKind::Overlay, None, &command, started)
             .map_err(|error| caused(Code::Io, &error))?;
         let made = self.proposed(&view, &project, &diff, at_ms, &limits);
@@ -57,6 +61,12 @@ impl Bundles {
         let changes = propose::propose(view, project, diff, limits);
         let changes = changes.map_err(|error| refused(&error, error.code()))?;
         let entries = changes.entries;
+        // Who proposes exact changes means all of them: what can never be applied is no accident.
+        if let Some(entry) = entries.iter().find(|entry| entry.refused.is_some()) {
+            let message = format!("{} can never be applied", entry.path.quoted());
+            let problem = Problem::new(Code::InvalidInput, message);
+            return Err(problem.because("TOOL_PATH_ESCAPE"));
+        }
         let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: at_ms };
         let made = self.store.create(draft, limits).map_err(|error| of_store(&error))?;
         answer(made.as_ref(), changes.notes)

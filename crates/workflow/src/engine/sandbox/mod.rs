@@ -386,8 +386,9 @@ impl Try {
         began: i64,
     ) -> Result<Given, Trouble> {
         let has_changes = review.patch_count > 0;
-        let asks = sandbox.review_diffs && has_changes;
+        let asks = has_changes && (sandbox.review_diffs || review.executed > 0);
         let usual = Decision { is_approved: true, ..Decision::default() };
+        let is_somebodys = decision.is_some();
         let decision = match decision {
             Some(decision) => decision,
             None => {
@@ -401,7 +402,8 @@ impl Try {
                     events.push(self.notes.event("SandboxDiffReviewRequested", more));
                 }
                 let mut statements = vec![row::review(&self.run, &self.key, &review)];
-                let waits = asks && !sandbox.auto_accept_diffs;
+                let is_accepted = !sandbox.review_diffs || sandbox.auto_accept_diffs;
+                let waits = asks && (!is_accepted || review.executed > 0);
                 if !waits {
                     let said = json!({ "approved": true });
                     statements.push(row::decided(&self.run, &self.key, &said));
@@ -427,6 +429,14 @@ impl Try {
         }
         let left = match review::apply(&held, &review, &decision).await {
             Ok(left) => left,
+            // Who decided can look what is in the way, and decide again: nothing is lost.
+            Err(trouble) if is_somebodys && trouble.code != "INTERRUPTED" => {
+                let more = json!({ "error": trouble.to_json() });
+                let event = self.notes.event("SandboxDiffNotApplied", more);
+                let waits = row::review(&self.run, &self.key, &review);
+                self.notes.keep(vec![event], vec![waits]).await?;
+                return Ok(Given::Review);
+            }
             Err(trouble) => {
                 self.fail(request::runtime(sandbox), &trouble).await;
                 return Err(trouble);

@@ -94,11 +94,13 @@ pub(super) async fn of(
             lines += path.added + path.removed;
         }
     }
+    let executed: usize = bundles.iter().map(|bundle| bundle.changes.executed).sum();
     let changed: usize = bundles.iter().map(|bundle| bundle.changes.total).sum();
     Ok(Review {
         outputs: result.manifest.outputs.clone(),
         patch_count: (changed + result.patches.len()) as u64,
         total_diff_lines: lines,
+        executed: executed as u64,
         bundles: bundles.into_iter().map(|bundle| bundle.id).collect(),
         remote_run_id: result.manifest.run_id.clone(),
     })
@@ -126,6 +128,10 @@ pub(super) async fn apply(
             }
             // It was applied by hand meanwhile, and is gone with that.
             Err(problem) if problem.code == Code::BundleNotFound => {}
+            // Nothing in it can ever be applied.
+            Err(problem) if problem.code == Code::PathRefused && decision.only.is_empty() => {
+                left.push(json!({ "reason": problem.cause }));
+            }
             Err(problem) => return Err(unapplied(&problem)),
         }
         if !decision.only.is_empty() {

@@ -79,6 +79,8 @@ pub(crate) struct Review {
     pub(crate) patch_count: u64,
     /// How many lines come and go.
     pub(crate) total_diff_lines: u64,
+    /// How many of the files tools of the host run by themselves: somebody accepts those.
+    pub(crate) executed: u64,
     /// The child run.
     pub(crate) remote_run_id: Option<String>,
 }
@@ -215,7 +217,7 @@ pub(crate) fn received(
 /// Its changes wait for a decision, or that they need none is kept with them.
 pub(crate) fn review(run: &str, key: &Key, review: &Review) -> Statement {
     let text = serde_json::to_string(review).unwrap_or_default();
-    change(run, key, "status = 'review', review = ?4", vec![Value::Text(text)])
+    change(run, key, "status = 'review', review = ?4, decision = NULL", vec![Value::Text(text)])
 }
 
 /// Somebody has decided.
