@@ -18,6 +18,19 @@ impl std::fmt::Debug for Call {
 }
 
 impl Realm {
+    /// Gives programs a global function by which they hand texts out while they run.
+    ///
+    /// # Errors
+    /// When there is not enough memory for it.
+    pub fn offer(&self, name: &str, take: impl Fn(String) + 'static) -> Result<(), Failure> {
+        self.context.with(|ctx| {
+            let offered = Function::new(ctx.clone(), take)
+                .and_then(|function| ctx.globals().set(name, function))
+                .catch(&ctx);
+            offered.map_err(|error| self.failure(&ctx, error))
+        })
+    }
+
     /// Begins a call of an async function that a module exports, from a text to a text. The module
     /// has been run. Time has no limit from here on: whoever waits ends the process.
     pub fn begin(&self, module: &str, function: &str, argument: &str) -> Call {

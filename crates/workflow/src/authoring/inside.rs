@@ -222,6 +222,13 @@ fn run(program: Program) -> Result<Realm, Refused> {
     });
     let realm = Realm::new(&LibrarySet::default(), &limits)
         .map_err(|error| Refused::Stuck(error.to_string()))?;
+    let offered = realm.offer(library::SAY, |text| {
+        // Only the library has this function; what it cannot put into words is not said.
+        if let Ok(said) = serde_json::from_str(&text) {
+            say(&FromRealm::Said(said));
+        }
+    });
+    offered.map_err(|failure| Refused::Stuck(failure.to_string()))?;
     match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
         Ended::Settled => Ok(realm),
         Ended::Threw(failure) => Err(Refused::Threw(failure)),

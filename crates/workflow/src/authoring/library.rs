@@ -14,13 +14,19 @@ pub(super) const ENVIRONMENT: &str = "stockade:environment";
 /// Every `zod` that is imported.
 pub(super) const ZODS: &str = "stockade:zods";
 
+/// The global function by which the library tells the host what a call says.
+pub(super) const SAY: &str = "stockade.say";
+
+const HOST: &str = "stockade:host";
+const SANDBOX: &str = "stockade:sandbox";
 const SMITHERS: &str = "stockade:smithers";
 
 /// What the program of a `<Sandbox>` imports to find its workflow.
 pub(super) const CHILD: &str = "stockade:child";
 
 /// Its modules, by name.
-const MODULES: [(&str, &str); 8] = [
+const MODULES: [(&str, &str); 10] = [
+    (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
@@ -28,6 +34,7 @@ const MODULES: [(&str, &str); 8] = [
     (CHILD, include_str!("library/child.js")),
     ("stockade:context", include_str!("library/context.js")),
     ("stockade:render", include_str!("library/render.js")),
+    (SANDBOX, include_str!("library/sandbox.js")),
     (START, include_str!("library/start.js")),
 ];
 
@@ -37,11 +44,13 @@ pub(super) fn modules() -> impl Iterator<Item = Module> {
 }
 
 /// The modules that those import.
-pub(super) fn imports() -> [&'static str; 8] {
+pub(super) fn imports() -> [&'static str; 10] {
     [
         "stockade:agents",
         "stockade:elements",
+        HOST,
         "stockade:places",
+        SANDBOX,
         SMITHERS,
         "stockade:context",
         "stockade:render",

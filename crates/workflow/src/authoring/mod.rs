@@ -19,6 +19,7 @@ pub use realm::{Console, Error, Realm};
 pub(crate) use carried::{Origin, carry};
 pub(crate) use modules::{Modules, Program};
 pub(crate) use realm::{At, Opened, Provenance, Rendered};
+pub(crate) use wire::{ChildRequest, Word};
 
 /// What a directory of workflows begins with: names and texts.
 pub const FIRST_FILES: &[(&str, &str)] = &[

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,13 +22,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::modules::Modules;
-use super::wire::{FromRealm, Refused, ToRealm};
+use super::wire::{FromRealm, Refused, Said, ToRealm, Word};
 use crate::graph::{Element, Fault, Place};
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 /// How long a program may take to be loaded and run.
 const LOADING: Duration = Duration::from_secs(60);
+/// How many words of a call may wait to be heard. The library says a few, and a heartbeat twice a
+/// second.
+const MAX_WORDS: usize = 64;
+/// The longest word, as its line has it; the library allows less.
+const MAX_WORD_BYTES: usize = 5 << 20;
 /// How much of what its process says of itself is told.
 const MAX_REMARK_BYTES: u64 = 4 << 10;
 
@@ -63,7 +69,15 @@ pub enum Error {
 pub type Console = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Who waits for calls, by their ids.
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Value, Failure>>>>>;
+type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
+
+/// Who waits for a call.
+#[derive(Debug)]
+struct Waiter {
+    outcome: oneshot::Sender<Result<Value, Failure>>,
+    /// Who hears what it says meanwhile, where somebody does.
+    words: Option<mpsc::Sender<Word>>,
+}
 
 /// A program that was loaded. Its process ends with it.
 #[derive(Debug)]
@@ -73,7 +87,8 @@ pub struct Realm {
     waiting: Waiting,
     /// Why its process has ended, once it has.
     end: tokio::sync::watch::Receiver<Option<String>>,
-    next: std::sync::atomic::AtomicU64,
+    is_killed: AtomicBool,
+    next: AtomicU64,
     talk: Vec<JoinHandle<()>>,
     process: Mutex<Child>,
 }
@@ -155,7 +170,7 @@ impl Realm {
                         loaded.map_err(refused)?;
                         return Ok(Raised { namespaces, landlock });
                     }
-                    FromRealm::Done { .. } | FromRealm::Raised { .. } => {
+                    FromRealm::Done { .. } | FromRealm::Raised { .. } | FromRealm::Said(_) => {
                         return Err(Error::Answer("what nobody asked".to_owned()));
                     }
                 }
@@ -172,8 +187,9 @@ impl Realm {
         let waiting = Waiting::default();
         let hearing = hear(lines, Arc::clone(&waiting), console, ended);
         let talk = vec![tokio::spawn(speak(writer, queue)), tokio::spawn(hearing)];
-        let next = std::sync::atomic::AtomicU64::new(1);
-        Ok(Self { raised, requests, waiting, end, next, talk, process: Mutex::new(process) })
+        let (is_killed, next) = (AtomicBool::new(false), AtomicU64::new(1));
+        let process = Mutex::new(process);
+        Ok(Self { raised, requests, waiting, end, is_killed, next, talk, process })
     }
 
     /// What stands around its process.
@@ -183,7 +199,7 @@ impl Realm {
 
     /// A new id of a call.
     pub(crate) fn id(&self) -> u64 {
-        self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Calls a function of `library/start.js`. It is sent now, and may be waited for later.
@@ -193,8 +209,29 @@ impl Realm {
         function: &str,
         argument: Value,
     ) -> impl Future<Output = Result<T, Error>> + Send + use<T> {
-        let (sender, receiver) = oneshot::channel();
-        lock(&self.waiting).insert(id, sender);
+        self.called(id, function, argument, None)
+    }
+
+    /// The same, and what it says while it is under way.
+    pub(crate) fn call_heard<T: DeserializeOwned>(
+        &self,
+        id: u64,
+        function: &str,
+        argument: Value,
+    ) -> (impl Future<Output = Result<T, Error>> + Send + use<T>, mpsc::Receiver<Word>) {
+        let (words, heard) = mpsc::channel(MAX_WORDS);
+        (self.called(id, function, argument, Some(words)), heard)
+    }
+
+    fn called<T: DeserializeOwned>(
+        &self,
+        id: u64,
+        function: &str,
+        argument: Value,
+        words: Option<mpsc::Sender<Word>>,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T> {
+        let (outcome, receiver) = oneshot::channel();
+        lock(&self.waiting).insert(id, Waiter { outcome, words });
         let request = ToRealm::Call { id, function: function.to_owned(), argument };
         let is_sent = self.requests.send(request).is_ok();
         let mut end = self.end.clone();
@@ -222,25 +259,30 @@ impl Realm {
         tokio::time::timeout(limit, call).await.map_err(|_| Error::Late { what, limit })?
     }
 
+    /// Calls a function whose answer nobody needs.
+    pub(crate) fn notify(&self, function: &str, argument: Value) {
+        let (id, function) = (self.id(), function.to_owned());
+        // A realm that is gone needs no word.
+        drop(self.requests.send(ToRealm::Call { id, function, argument }));
+    }
+
     /// Tells a call that nobody waits for it any more, unless it has ended.
     pub(crate) fn abort(&self, call: u64) {
-        if lock(&self.waiting).remove(&call).is_none() {
-            return;
+        if lock(&self.waiting).remove(&call).is_some() {
+            self.notify("abort", json!({ "call": call }));
         }
-        let (id, function) = (self.id(), "abort".to_owned());
-        // A realm that is gone needs no word.
-        drop(self.requests.send(ToRealm::Call { id, function, argument: json!({"call": call}) }));
     }
 
     /// Ends its process, whatever it does.
     pub(crate) fn kill(&self) {
+        self.is_killed.store(true, Ordering::Relaxed);
         // One that has ended already is no failure.
         let _ = lock(&self.process).start_kill();
     }
 
-    /// Whether its process has ended.
+    /// Whether its process has ended, or is about to.
     pub(crate) fn has_ended(&self) -> bool {
-        self.end.borrow().is_some()
+        self.is_killed.load(Ordering::Relaxed) || self.end.borrow().is_some()
     }
 }
 
@@ -339,7 +381,17 @@ async fn hear(
             Ok(FromRealm::Done { id, outcome }) => {
                 if let Some(waiter) = lock(&waiting).remove(&id) {
                     // Whoever gave up waiting needs no answer.
-                    drop(waiter.send(outcome));
+                    drop(waiter.outcome.send(outcome));
+                }
+            }
+            Ok(FromRealm::Said(_)) if lines.line.len() > MAX_WORD_BYTES => {
+                break "it said something too long".to_owned();
+            }
+            Ok(FromRealm::Said(Said { call, word })) => {
+                let waiting = lock(&waiting);
+                let words = waiting.get(&call).and_then(|waiter| waiter.words.as_ref());
+                if words.is_some_and(|words| is_full(&words.try_send(word))) {
+                    break "it said more than anybody hears".to_owned();
                 }
             }
             Ok(FromRealm::Line { level, text }) => console(&level, &text),
@@ -350,6 +402,10 @@ async fn hear(
         }
     };
     ended.send_replace(Some(why));
+}
+
+fn is_full<T>(sent: &Result<(), mpsc::error::TrySendError<T>>) -> bool {
+    matches!(sent, Err(mpsc::error::TrySendError::Full(_)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -58,6 +58,8 @@ pub(super) enum FromRealm {
         /// What was written.
         text: String,
     },
+    /// A call that is under way says something.
+    Said(Said),
     /// A call has ended.
     Done {
         /// Which one.
@@ -65,6 +67,46 @@ pub(super) enum FromRealm {
         /// What came of it.
         outcome: Result<Value, Failure>,
     },
+}
+
+/// What a call says while it is under way.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Said {
+    /// Which one.
+    pub(super) call: u64,
+    /// What it says.
+    pub(super) word: Word,
+}
+
+/// A word of a call that is under way.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) enum Word {
+    /// It is alive, and says this of its progress.
+    Heartbeat(Value),
+    /// It wants a workflow to be run.
+    Child {
+        /// Names the wish.
+        ask: u32,
+        /// What is wanted.
+        request: ChildRequest,
+    },
+    /// It does not want it any more.
+    Abandon {
+        /// Which.
+        ask: u32,
+    },
+}
+
+/// A workflow that is to be run below the run of a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChildRequest {
+    /// Tells it from other children of the call; `None` for the one that has no name.
+    pub(crate) name: Option<String>,
+    /// What it is given.
+    pub(crate) input: Value,
 }
 
 /// Why a program cannot be run.

@@ -1,6 +1,8 @@
 //! Whoever wrote a workflow, as the engine sees them: it is asked for renderings and to do what its
 //! functions do. Its realm is made again when it was lost.
 
+pub(crate) mod provide;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,7 @@ use crate::authoring::{
     At, Console, Error, Modules, Opened, Origin, Program, Provenance, Realm, Rendered, Sources,
     carry,
 };
-use crate::graph::{Function, Graph, Prompt, Work, check, read};
+use crate::graph::{Fault, Function, Graph, Prompt, Work, check, read};
 
 /// How long a rendering may take, and everything else that does no task.
 const SOON: Duration = Duration::from_secs(30);
@@ -28,11 +30,25 @@ pub(crate) struct Journal {
     /// What it was given.
     pub(crate) input: Value,
     /// The run whose rendering has this workflow, and where; `None` for the file's own.
-    pub(crate) within: Option<(String, Function)>,
+    pub(crate) within: Option<(String, Definition)>,
     /// What its tasks gave, in the order in which they did.
     pub(crate) rows: Vec<Value>,
     /// The iterations of its loops.
     pub(crate) iterations: BTreeMap<String, u32>,
+}
+
+/// Where another run has a workflow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Definition {
+    /// In its rendering.
+    Rendered(Function),
+    /// A provider gave it, in this call of its realm, as its first, second and so on.
+    Given {
+        /// The call.
+        call: u64,
+        /// Which one, from 0.
+        number: u32,
+    },
 }
 
 impl Journal {
@@ -150,7 +166,7 @@ impl Author {
         environment: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
         let console = Arc::<Lines>::default();
-        let fault = |message| Error::Faults(vec![crate::graph::Fault { place: None, message }]);
+        let fault = |message| Error::Faults(vec![Fault { place: None, message }]);
         let (mut disk, entry) = Program::of(file).map_err(fault)?;
         let realm = Realm::load(
             &program,
@@ -232,11 +248,7 @@ impl Author {
     async fn ask(&self, run: &str, function: &str, mut argument: Value) -> Result<Value, Error> {
         let (realm, id, answer) = {
             let mut live = self.live.lock().await;
-            let live = self.loaded(&mut live).await?;
-            if self.known(live, run).await? {
-                // Functions are known by their numbers in a rendering.
-                self.rendered(live, run).await?;
-            }
+            let live = self.ready(&mut live, run).await?;
             let id = live.realm.id();
             argument["run"] = run.into();
             argument["call"] = id.into();
@@ -291,8 +303,13 @@ impl Author {
         let within = lock(&journal).within.clone();
         match within {
             None => Ok(Origin::Entry),
-            Some((parent, number)) => {
+            Some((parent, Definition::Rendered(number))) => {
                 Box::pin(self.origin(live, &parent, Of::Function(number))).await
+            }
+            Some((_, Definition::Given { .. })) => {
+                let message = "a workflow that was made for a provider while another was \
+                               rendered cannot be taken into a sandbox: make it in a module";
+                Err(Error::Faults(vec![Fault { place: None, message: message.to_owned() }]))
             }
         }
     }
@@ -336,6 +353,19 @@ impl Author {
         }
     }
 
+    /// A realm that has a rendering of a run: what is in it is called by its place there.
+    async fn ready<'a>(
+        &self,
+        live: &'a mut Option<Live>,
+        run: &str,
+    ) -> Result<&'a mut Live, Error> {
+        let live = self.loaded(live).await?;
+        if self.known(live, run).await? {
+            self.rendered(live, run).await?;
+        }
+        Ok(live)
+    }
+
     /// Tells a realm of a run that it does not know; whether that was so.
     async fn known(&self, live: &mut Live, run: &str) -> Result<bool, Error> {
         let is_new = !live.told.contains_key(run);
@@ -352,12 +382,18 @@ impl Author {
             (journal.input.clone(), journal.within.clone())
         };
         let mut argument = json!({ "run": run, "input": input });
-        if let Some((parent, function)) = within {
+        if let Some((parent, definition)) = within {
             if Box::pin(self.known(live, &parent)).await? {
                 self.rendered(live, &parent).await?;
             }
             argument["within"] = parent.into();
-            argument["workflow"] = json!(function);
+            match definition {
+                Definition::Rendered(function) => argument["workflow"] = json!(function),
+                Definition::Given { call, number } => {
+                    argument["call"] = call.into();
+                    argument["workflow"] = number.into();
+                }
+            }
         }
         let opened: Opened = live.realm.call_within("open", SOON, "open", argument).await?;
         live.schemas.clone_from(&opened.schemas);

@@ -120,7 +120,50 @@ declare module "smithers-orchestrator" {
   export function Subflow(
     props: Common & { workflow: SmithersWorkflow; input?: Json; mode?: "childRun" | "inline" },
   ): Element;
-  export function Sandbox(props: Common & Record<string, any>): Element;
+  export interface SandboxVolumeMount {
+    host: string;
+    container: string;
+    readonly?: boolean;
+  }
+  export interface SandboxWorkspaceSpec {
+    name: string;
+    snapshotId?: string;
+    idleTimeoutSecs?: number;
+    persistence?: "ephemeral" | "sticky";
+  }
+  export interface SandboxProps extends Common {
+    output: Output;
+    workflow?: SmithersWorkflow;
+    input?: Json;
+    /** A provider object, or the id of a registered one. */
+    provider?: Json;
+    runtime?: "bubblewrap" | "docker" | "codeplane";
+    allowNetwork?: boolean;
+    reviewDiffs?: boolean;
+    autoAcceptDiffs?: boolean;
+    allowNested?: boolean;
+    /** What happens beyond the limit of sandboxes at once: a failure, unless it is told to wait. */
+    onLimit?: "fail" | "wait";
+    image?: string;
+    env?: Record<string, string>;
+    egress?: {
+      env?: Record<string, string>;
+      httpProxy?: string;
+      httpsProxy?: string;
+      noProxy?: string | string[];
+      caCertPem?: string;
+      caCertPath?: string;
+      secretBindings?: Record<string, string>;
+    };
+    ports?: { host: number; container: number }[];
+    volumes?: SandboxVolumeMount[];
+    memoryLimit?: string;
+    cpuLimit?: string;
+    command?: string;
+    workspace?: SandboxWorkspaceSpec;
+    children?: Node | ((ctx: Ctx) => Node);
+  }
+  export function Sandbox(props: SandboxProps): Element;
 
   export interface Ctx<Input = any> {
     readonly runId: string;
@@ -184,21 +227,126 @@ declare module "smithers-orchestrator/jsx-runtime" {
 }
 
 declare module "smithers-orchestrator/sandbox" {
+  import type { SmithersWorkflow } from "smithers-orchestrator";
+
+  export interface SandboxEgressConfig {
+    env?: Record<string, string>;
+    httpProxy?: string;
+    httpsProxy?: string;
+    noProxy?: string;
+    caCertPem?: string;
+    caCertPath?: string;
+    secretBindings?: Record<string, string>;
+  }
+  export type SandboxWorkflow = SmithersWorkflow;
+  export type SandboxChildWorkflowDefinition = SmithersWorkflow;
+  export interface SandboxChildWorkflowOptions {
+    workflow: SandboxChildWorkflowDefinition;
+    /** What is no object becomes `{ value: input }`. */
+    input?: unknown;
+    /** Tells this child from others of the same sandbox; each is run once, however often it is asked for. */
+    runId?: string;
+    /** Only `request.runId`. */
+    parentRunId?: string;
+    /** Only `request.rootDir`. */
+    rootDir?: string;
+    /** Only what the sandbox itself has. */
+    allowNetwork?: boolean;
+    maxOutputBytes?: number;
+    toolTimeoutMs?: number;
+    signal?: AbortSignal;
+  }
+  export interface SandboxChildWorkflowResult {
+    runId: string;
+    status: "finished" | "failed" | "cancelled";
+    output: any;
+    error?: { code: string; message: string };
+  }
+  export type ExecuteSandboxChildWorkflow = (
+    parentWorkflow: SandboxWorkflow | undefined | null,
+    options: SandboxChildWorkflowOptions,
+  ) => Promise<SandboxChildWorkflowResult>;
+  export interface SandboxProviderRequest {
+    runId: string;
+    sandboxId: string;
+    input?: any;
+    rootDir: string;
+    requestBundlePath: string;
+    resultBundlePath: string;
+    workflow: SandboxChildWorkflowDefinition;
+    parentWorkflow?: SandboxWorkflow;
+    executeChildWorkflow: ExecuteSandboxChildWorkflow;
+    allowNetwork: boolean;
+    maxOutputBytes: number;
+    toolTimeoutMs: number;
+    egress?: SandboxEgressConfig;
+    config: Record<string, any>;
+    signal?: AbortSignal;
+    /** JSON of at most a megabyte. */
+    heartbeat(data?: unknown): void;
+  }
+  export interface SandboxDiffBundleLike {
+    seq: number;
+    baseRef: string;
+    patches: {
+      path: string;
+      operation: "add" | "modify" | "delete";
+      diff: string;
+      /** Base64. */
+      binaryContent?: string;
+    }[];
+  }
+  interface Remote {
+    remoteRunId?: string;
+    workspaceId?: string;
+    containerId?: string;
+  }
+  export type SandboxProviderResult =
+    | (Remote & { bundlePath: string })
+    | (Remote & {
+        status: "finished" | "failed" | "cancelled";
+        output?: unknown;
+        outputs?: unknown;
+        runId?: string;
+        diffBundle?: SandboxDiffBundleLike;
+        patches?: { path: string; content: string }[];
+        artifacts?: { path: string; content: string }[];
+        streamLogPath?: string;
+      });
   export interface SandboxProvider {
     id: string;
-    run(request: any): any;
-    cleanup?(request: any): void | Promise<void>;
+    run(request: SandboxProviderRequest): Promise<SandboxProviderResult> | SandboxProviderResult;
+    cleanup?(request: SandboxProviderRequest): Promise<void> | void;
   }
-  export type SandboxProviderRequest = any;
-  export type SandboxProviderResult = any;
-  export type SandboxDiffBundleLike = any;
-  export type SandboxEgressConfig = any;
-  export type ExecuteSandboxOptions = any;
+  /** What a `<Sandbox>` is executed with. */
+  export interface ExecuteSandboxOptions {
+    sandboxId: string;
+    provider?: unknown;
+    runtime?: "bubblewrap" | "docker" | "codeplane";
+    workflow: SandboxChildWorkflowDefinition;
+    parentWorkflow?: SandboxWorkflow;
+    executeChildWorkflow: ExecuteSandboxChildWorkflow;
+    input?: unknown;
+    rootDir: string;
+    allowNetwork: boolean;
+    maxOutputBytes: number;
+    toolTimeoutMs: number;
+    reviewDiffs?: boolean;
+    autoAcceptDiffs?: boolean;
+    allowNested?: boolean;
+    egress?: SandboxEgressConfig;
+    config?: Record<string, unknown>;
+  }
+  /** Lets `provider={id}` mean a provider; the answer takes it back. */
   export function registerSandboxProvider(provider: SandboxProvider): () => void;
 }
 
 declare module "stockade" {
   export * from "smithers-orchestrator";
+}
+
+declare module "stockade/sandbox" {
+  export * from "smithers-orchestrator/sandbox";
 }
 
 declare module "stockade/jsx-runtime" {

@@ -16,6 +16,7 @@ export class Run {
     this.workflow = workflow;
     this.functions = [];
     this.#tables = tables;
+    this.sandboxes = new Map();
     this.ctx = this.#context(id, input);
   }
 

@@ -2,6 +2,7 @@
 // are known to the host by their numbers in the rendering.
 import { described } from "stockade:agents";
 import { Element, Fragment, kindOf } from "stockade:elements";
+import { idOf } from "stockade:sandbox";
 import { SmithersError, isWorkflow, tableOf, useCtx, within } from "stockade:smithers";
 import * as modules from "stockade:zods";
 
@@ -115,6 +116,8 @@ export class Rendering {
   functions = [];
   // The ids of the elements that have a workflow, by its number among the functions.
   nodes = new Map();
+  // What sandboxes have besides plain values, by their ids.
+  sandboxes = new Map();
 
   #function(call) {
     this.functions.push(call);
@@ -176,7 +179,11 @@ export class Rendering {
       node.props.workflow = this.#function(workflow);
       this.nodes.set(node.props.workflow.ref, props.id);
     } else if (workflow !== undefined) node.props.workflow = plain(workflow);
-    if (provider !== undefined) node.props.provider = typeof provider === "string" ? provider : { $: "provider", id: String(provider?.id ?? "custom") };
+    if (provider !== undefined && provider !== null) {
+      // Which one an id means is known when it is asked for something.
+      this.sandboxes.set(props.id, { provider, workflow, input: props.input });
+      node.props.provider = { $: "provider", id: idOf(provider) };
+    }
     const command = described(asked);
     if (command !== undefined) {
       const read = this.#function((written) => parsed(target, answer(written), "INVALID_OUTPUT"));

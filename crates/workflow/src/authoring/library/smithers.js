@@ -4,6 +4,7 @@ import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequ
 
 export { AmpAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, KimiAgent, OpenCodeAgent, PiAgent } from "stockade:agents";
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
+export { registerSandboxProvider } from "stockade:sandbox";
 export { Approval, Branch, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow };
 
 export class SmithersError extends Error {
@@ -86,17 +87,3 @@ export const createSmithers = (schemas = {}, options = {}) => {
     smithers, useCtx, outputs, tables: outputs, options,
   };
 };
-
-const providers = new Map();
-export const registerSandboxProvider = (provider) => {
-  if (typeof provider?.run !== "function") {
-    throw new SmithersError("INVALID_INPUT", "Sandbox provider must be an object with a run(request) function");
-  }
-  const id = typeof provider.id === "string" ? provider.id.trim() : "";
-  if (id === "") throw new SmithersError("INVALID_INPUT", "Sandbox provider must include a non-empty id");
-  providers.set(id, provider);
-  return () => {
-    if (providers.get(id)?.run === provider.run) providers.delete(id);
-  };
-};
-export const providerOf = (id) => providers.get(id);

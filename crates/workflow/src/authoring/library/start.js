@@ -1,9 +1,11 @@
 // What the host calls. Each function takes a text of JSON and answers with one, in a promise.
 import "stockade:environment";
+import "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
 import { given, isZod, renderingOf, schemaNumber, schemasFrom } from "stockade:render";
+import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor } from "stockade:sandbox";
 import { SmithersError, isWorkflow } from "stockade:smithers";
 
 settle();
@@ -34,9 +36,15 @@ const described = (workflow) => {
   };
 };
 
-// A workflow is begun: the file's own, or one that a rendering of another run has.
-export const open = listening(({ run, input, within: parent, workflow }) => {
-  const definition = parent === undefined ? entry.default : runOf(parent).functions[workflow];
+// The file's own workflow, one that a rendering of another run has, or one that a provider gave.
+const definitionOf = ({ within, workflow, call }) => {
+  if (within === undefined) return entry.default;
+  return call === undefined ? runOf(within).functions[workflow] : callOf(call).workflows[workflow];
+};
+
+// A workflow is begun.
+export const open = listening(({ run, input, ...where }) => {
+  const definition = definitionOf(where);
   if (!isWorkflow(definition)) {
     const why = entry.default === undefined ? "it has no default export" : "its default export is something else";
     throw new SmithersError("INVALID_INPUT", `the file must export a workflow, as in \`export default smithers((ctx) => …)\`: ${why}`);
@@ -52,6 +60,7 @@ export const render = listening(({ run: id, changes, schemas }) => {
   const { rendering, tree, read } = renderingOf(run);
   run.functions = rendering.functions;
   run.nodes = rendering.nodes;
+  run.sandboxes = rendering.sandboxes;
   return { tree, read, schemas: schemasFrom(schemas) };
 });
 
@@ -105,6 +114,21 @@ export const read = listening(({ run: id, call, changes, function: number, text 
   run.take(changes);
   return running(call, () => run.functions[number](text));
 });
+
+// A provider works. What it says meanwhile goes its own way.
+export const provide = listening(({ run: id, call, changes, sandbox, request }) => {
+  const run = runOf(id);
+  run.take(changes);
+  return running(call, (signal) => provideFor(call, run.workflow, run.sandboxes.get(sandbox), request, signal));
+});
+
+export const cleanUp = listening(({ run: id, changes, sandbox, request }) => {
+  const run = runOf(id);
+  run.take(changes);
+  return cleanUpAfter(run.workflow, run.sandboxes.get(sandbox), request);
+});
+
+export const answered = listening(answeredAsk);
 
 export const abort = listening(({ call }) => aborts.get(call)?.abort());
 

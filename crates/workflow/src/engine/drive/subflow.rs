@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::{Drive, End, now_ms};
 use crate::engine::Inner;
 use crate::engine::attempt::Trouble;
-use crate::engine::author::{Author, Journal};
+use crate::engine::author::{Author, Definition, Journal};
 use crate::engine::{rows, tables};
 use crate::graph::Function;
 use crate::schedule::Key;
@@ -74,7 +74,7 @@ impl Child {
             None => vec![self.begun(&id, &input)],
         };
         let journal = Arc::new(Mutex::new(Journal {
-            within: Some((self.parent.clone(), workflow)),
+            within: Some((self.parent.clone(), Definition::Rendered(workflow))),
             ..Journal::new(&id, input)
         }));
         let about = self.author.open(&journal).await?;

@@ -1,0 +1,230 @@
+// Providers of sandboxes: which there are, what one is given, and what it may ask for while it runs.
+import { isLonger, later, now, tell, textOf } from "stockade:host";
+import { SmithersError, isWorkflow } from "stockade:smithers";
+
+// What upstream allows a heartbeat, and how often one is written there.
+const HEARTBEAT_BYTES = 1_000_000;
+const HEARTBEAT_PAUSE_MS = 500;
+// What goes over the wire at once.
+const INPUT_BYTES = 4 << 20;
+const RESULT_BYTES = 48 << 20;
+// How many runs one call may have below itself.
+const MAX_CHILDREN = 16;
+const NAME = /^[A-Za-z0-9._-]{1,128}$/;
+
+const invalid = (message) => new SmithersError("INVALID_INPUT", message);
+
+const providers = new Map();
+
+export const registerSandboxProvider = (provider) => {
+  if (typeof provider?.run !== "function") throw invalid("Sandbox provider must be an object with a run(request) function");
+  const id = typeof provider.id === "string" ? provider.id.trim() : "";
+  if (id === "") throw invalid("Sandbox provider must include a non-empty id");
+  providers.set(id, provider);
+  return () => {
+    if (providers.get(id)?.run === provider.run) providers.delete(id);
+  };
+};
+
+// The provider that is meant: an object, or the id of one that is registered now.
+const resolved = (sandbox) => {
+  if (sandbox === undefined) throw invalid("the workflow has this <Sandbox> no more");
+  const given = sandbox.provider;
+  if (typeof given === "string") {
+    const found = providers.get(given.trim());
+    if (found === undefined) throw invalid(`Sandbox provider "${given}" is not registered.`);
+    return found;
+  }
+  if (typeof given?.run !== "function") throw invalid("Sandbox provider must be a registered provider id or a provider object.");
+  return given;
+};
+
+// What a provider is called before it is asked anything.
+export const idOf = (given) => {
+  try {
+    const id = typeof given === "string" ? given : given?.id;
+    return typeof id === "string" && id.trim() !== "" ? id.trim() : "custom";
+  } catch {
+    return "custom";
+  }
+};
+
+// What `run` is given besides plain values, for as long as it runs.
+class Call {
+  #id;
+  #facts;
+  #signal;
+  #hasEnded = false;
+  #lastBeat = -Infinity;
+  #waitingBeat;
+  #children = new Map();
+  #asks = [];
+  workflows = [];
+
+  constructor(id, facts, signal) {
+    this.#id = id;
+    this.#facts = facts;
+    this.#signal = signal;
+    signal?.addEventListener("abort", () => {
+      for (const ask of this.#asks) ask?.reject(signal.reason);
+    });
+  }
+
+  end() {
+    this.#hasEnded = true;
+  }
+
+  heartbeat(data) {
+    if (this.#hasEnded) return;
+    let text;
+    try {
+      text = textOf(data ?? null);
+    } catch (error) {
+      throw new SmithersError("HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE", `Heartbeat payload is not JSON: ${error?.message}`);
+    }
+    if (text === undefined) throw new SmithersError("HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE", `Heartbeat payload is not JSON: it is a ${typeof data}`);
+    if (isLonger(text, HEARTBEAT_BYTES)) throw new SmithersError("HEARTBEAT_PAYLOAD_TOO_LARGE", `Heartbeat payload exceeds ${HEARTBEAT_BYTES} bytes.`);
+    const since = now() - this.#lastBeat;
+    if (since >= HEARTBEAT_PAUSE_MS || since < 0) {
+      this.#beat(text);
+      return;
+    }
+    // The last one of a pause is told at its end.
+    if (this.#waitingBeat === undefined) {
+      later(() => {
+        if (this.#waitingBeat !== undefined && !this.#hasEnded) this.#beat(this.#waitingBeat);
+      }, HEARTBEAT_PAUSE_MS - since);
+    }
+    this.#waitingBeat = text;
+  }
+
+  #beat(text) {
+    this.#lastBeat = now();
+    this.#waitingBeat = undefined;
+    tell(this.#id, "heartbeat", text);
+  }
+
+  async child(parent, options) {
+    if (this.#hasEnded) throw invalid("executeChildWorkflow() is for a provider while it runs");
+    if (typeof options !== "object" || options === null) throw invalid("executeChildWorkflow() takes the parent workflow and an object with `workflow` and `input`");
+    const { workflow, input, runId, parentRunId, rootDir, allowNetwork, signal } = options;
+    if (!isWorkflow(workflow)) throw invalid("executeChildWorkflow() needs `workflow`: what smithers(…) gives");
+    if (parent !== undefined && parent !== null && !isWorkflow(parent)) throw invalid("executeChildWorkflow() takes the parent workflow first: `request.parentWorkflow`");
+    if (parentRunId !== undefined && parentRunId !== this.#facts.runId) throw invalid("executeChildWorkflow() runs a child of its own run: `parentRunId` must be `request.runId`");
+    if (rootDir !== undefined && rootDir !== this.#facts.rootDir) throw invalid("executeChildWorkflow() stays in the project: `rootDir` must be `request.rootDir`");
+    if (allowNetwork === true && this.#facts.allowNetwork !== true) throw invalid("executeChildWorkflow() can only narrow what its sandbox may do: this one has no network");
+    if (runId !== undefined && (typeof runId !== "string" || !NAME.test(runId))) throw invalid("executeChildWorkflow() takes as `runId` 1 to 128 letters, digits, `-`, `_` and `.`");
+    signal?.throwIfAborted?.();
+    const name = runId ?? "";
+    let child = this.#children.get(name);
+    if (child === undefined) {
+      if (this.#children.size >= MAX_CHILDREN) throw invalid(`a sandbox has at most ${MAX_CHILDREN} child runs`);
+      child = this.#begin(workflow, input, runId);
+      this.#children.set(name, child);
+    }
+    if (signal !== undefined && signal !== null && signal !== this.#signal) {
+      signal.addEventListener?.("abort", () => child.abandon(signal.reason));
+    }
+    return child.answer;
+  }
+
+  #begin(workflow, input, runId) {
+    const isObject = typeof input === "object" && input !== null && !Array.isArray(input);
+    const given = isObject ? input : input === undefined ? {} : { value: input };
+    let text;
+    try {
+      text = textOf({ name: runId ?? null, input: given });
+    } catch (error) {
+      throw invalid(`the input of a child workflow must be JSON: ${error?.message}`);
+    }
+    if (isLonger(text, INPUT_BYTES)) throw invalid(`the input of a child workflow has more than ${INPUT_BYTES} bytes`);
+    const ask = this.#asks.length;
+    this.workflows.push(workflow);
+    const { promise, resolve, reject } = Promise.withResolvers();
+    // Whoever asked may have gone on without it.
+    promise.catch(() => {});
+    this.#asks.push({ resolve, reject });
+    tell(this.#id, "child", `{"ask":${ask},"request":${text}}`);
+    const abandon = (reason) => {
+      if (this.#asks[ask] === undefined || this.#hasEnded) return;
+      this.#asks[ask] = undefined;
+      tell(this.#id, "abandon", `{"ask":${ask}}`);
+      reject(reason);
+    };
+    return { answer: promise, abandon };
+  }
+
+  answered({ ask, answer, failure }) {
+    const waiting = this.#asks[ask];
+    if (waiting === undefined) return;
+    this.#asks[ask] = undefined;
+    if (failure === undefined) waiting.resolve(answer);
+    else waiting.reject(new SmithersError(failure.code, failure.message));
+  }
+}
+
+const calls = new Map();
+
+export const callOf = (id) => {
+  const call = calls.get(id);
+  if (call === undefined) throw invalid("the provider that asked for this workflow runs no more");
+  return call;
+};
+export const answered = (what) => calls.get(what.call)?.answered(what);
+
+const FIELDS = ["bundlePath", "status", "output", "outputs", "runId", "remoteRunId", "workspaceId", "containerId", "diffBundle", "patches", "artifacts", "streamLogPath"];
+
+// What a provider gave, as plain values; what it must be is for the host to say.
+const plain = (result, id) => {
+  if (typeof result !== "object" || result === null || Array.isArray(result)) return null;
+  const unreadable = (why) => new SmithersError("SANDBOX_EXECUTION_FAILED", `Sandbox provider "${id}" returned a result that cannot be read: ${why}`);
+  let text;
+  try {
+    text = textOf(Object.fromEntries(FIELDS.map((name) => [name, result[name]]).filter(([, value]) => value !== undefined)));
+  } catch (error) {
+    throw unreadable(error?.message ?? "it threw");
+  }
+  if (isLonger(text, RESULT_BYTES)) throw invalid(`Sandbox provider "${id}" returned more than ${RESULT_BYTES} bytes: a bundle of that size is returned as its \`bundlePath\``);
+  return JSON.parse(text);
+};
+
+// The requests of providers that were not cleaned up, with the provider of each.
+const requests = new Map();
+
+const requestOf = (parentWorkflow, { workflow, input }, facts, call, signal) => ({
+  ...facts,
+  input,
+  workflow,
+  parentWorkflow,
+  executeChildWorkflow: (parent, options) => call.child(parent, options),
+  signal,
+  heartbeat: (data) => call.heartbeat(data),
+});
+
+// Runs a provider. `text` is what the host says of the request; `cleanUp` is known by it.
+export const provide = async (id, parentWorkflow, sandbox, text, signal) => {
+  const provider = resolved(sandbox);
+  const facts = JSON.parse(text);
+  const call = new Call(id, facts, signal);
+  const request = requestOf(parentWorkflow, sandbox, facts, call, signal);
+  requests.set(text, { provider, request });
+  calls.set(id, call);
+  try {
+    return plain(await provider.run(request), idOf(provider));
+  } finally {
+    call.end();
+    calls.delete(id);
+  }
+};
+
+// Lets a provider clean up: with the request that it had, or the same again in another realm.
+export const cleanUp = async (parentWorkflow, sandbox, text) => {
+  const known = requests.get(text);
+  requests.delete(text);
+  const provider = known?.provider ?? resolved(sandbox);
+  if (typeof provider.cleanup !== "function") return;
+  const facts = JSON.parse(text);
+  const call = new Call(0, facts);
+  call.end();
+  await provider.cleanup(known?.request ?? requestOf(parentWorkflow, sandbox, facts, call, AbortSignal.abort()));
+};

@@ -1,0 +1,335 @@
+//! Providers in real realms, good and hostile.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::*;
+use crate::engine::author::{Journal, lock};
+use crate::graph::Work;
+
+/// The program that runs realms, which is built beside this one.
+fn program() -> Vec<std::ffi::OsString> {
+    let here = std::env::current_exe().unwrap();
+    vec![here.parent().unwrap().parent().unwrap().join("examples/realm").into()]
+}
+
+/// A workflow with a sandbox whose provider is `provider`, an expression after `before`.
+async fn author(before: &str, provider: &str) -> Arc<Author> {
+    let source = format!(
+        "import {{ createSmithers, Sandbox }} from \"smithers-orchestrator\";\n\
+         import {{ registerSandboxProvider }} from \"smithers-orchestrator/sandbox\";\n\
+         const child = createSmithers({{ input: {{}}, result: {{}} }});\n\
+         const inner = child.smithers((ctx) => (<child.Workflow name=\"inner\">\n\
+           <child.Task id=\"t\" output={{child.outputs.result}}>{{{{ given: ctx.input }}}}</child.Task>\n\
+         </child.Workflow>));\n\
+         const {{ Workflow, smithers, outputs }} = createSmithers({{ result: {{}} }});\n\
+         const seen: any = {{}};\n\
+         {before}\n\
+         export default smithers(() => (<Workflow name=\"outer\">\n\
+           <Sandbox id=\"box\" provider={{{provider}}} workflow={{inner}} input={{{{ n: 7 }}}} output={{outputs.result}} />\n\
+         </Workflow>));\n"
+    );
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("flow.tsx");
+    std::fs::write(&file, source).unwrap();
+    let author = Author::load(program(), &file, BTreeMap::new()).await.unwrap();
+    let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
+    author.open(&journal).await.unwrap();
+    author.render("run").await.unwrap();
+    Arc::new(author)
+}
+
+fn request() -> Value {
+    json!({
+        "runId": "run", "sandboxId": "box", "rootDir": "/project",
+        "requestBundlePath": "/project/request", "resultBundlePath": "/project/result",
+        "allowNetwork": false, "maxOutputBytes": 200_000, "toolTimeoutMs": 60_000,
+        "egress": { "httpProxy": "http://127.0.0.1:8080" }, "config": { "image": "x" },
+    })
+}
+
+/// A host that remembers what it was asked, and renders children.
+struct Listening {
+    author: Arc<Author>,
+    beats: Mutex<Vec<Value>>,
+    children: Mutex<Vec<ChildRequest>>,
+}
+
+#[async_trait]
+impl Host for Listening {
+    async fn heartbeat(&self, data: Value) {
+        lock(&self.beats).push(data);
+    }
+
+    async fn child(
+        &self,
+        workflow: Definition,
+        request: ChildRequest,
+    ) -> Result<ChildAnswer, Trouble> {
+        let id = format!("run:child:box:0:{}", lock(&self.children).len());
+        lock(&self.children).push(request.clone());
+        if request.input["n"] == "never" {
+            std::future::pending::<()>().await;
+        }
+        if request.input["n"] == "wrong" {
+            return Err(Trouble::new("INVALID_INPUT", "it has no such input"));
+        }
+        let within = Some(("run".to_owned(), workflow));
+        let journal = Journal { within, ..Journal::new(&id, request.input) };
+        self.author.open(&Arc::new(Mutex::new(journal))).await?;
+        let view = self.author.render(&id).await?;
+        let Work::Static(output) = view.graph.tasks()[0].work.clone() else { panic!("{view:?}") };
+        Ok(ChildAnswer { run_id: id, status: "finished", output, error: None })
+    }
+}
+
+fn host(author: &Arc<Author>) -> Listening {
+    Listening { author: Arc::clone(author), beats: Mutex::default(), children: Mutex::default() }
+}
+
+/// What comes of a provider whose `run` has that body.
+async fn ran(body: &str) -> (Result<Value, Error>, Listening) {
+    let author = author(
+        &format!("const provider = {{ id: \"p\", async run(request) {{ {body} }} }};"),
+        "provider",
+    )
+    .await;
+    let host = host(&author);
+    let outcome = author.provide("run", "box", &request(), &host).await;
+    (outcome, host)
+}
+
+/// The code and message that something was thrown with.
+fn thrown(outcome: Result<Value, Error>) -> (String, String) {
+    match outcome {
+        Err(Error::Threw(failure)) => (failure.code.unwrap_or_default(), failure.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_request_has_what_the_seed_says() {
+    let body = "const plain = JSON.parse(JSON.stringify(request));\n\
+        return { status: \"finished\", more: 1, output: { names: Object.keys(request).sort(), plain,\n\
+          types: [typeof request.workflow.build, typeof request.parentWorkflow.build, \n\
+            typeof request.executeChildWorkflow, typeof request.heartbeat, request.signal instanceof AbortSignal] } };";
+    let (outcome, _) = ran(body).await;
+    let given = outcome.unwrap();
+    let mut expected: Vec<&str> = vec![
+        "allowNetwork",
+        "config",
+        "egress",
+        "executeChildWorkflow",
+        "heartbeat",
+        "input",
+        "maxOutputBytes",
+        "parentWorkflow",
+        "requestBundlePath",
+        "resultBundlePath",
+        "rootDir",
+        "runId",
+        "sandboxId",
+        "signal",
+        "toolTimeoutMs",
+        "workflow",
+    ];
+    expected.sort_unstable();
+    assert_eq!(given["output"]["names"], json!(expected));
+    assert_eq!(given["status"], "finished");
+    assert_eq!(given.get("more"), None);
+    let types = json!(["function", "function", "function", "function", true]);
+    assert_eq!(given["output"]["types"], types);
+    for (name, value) in request().as_object().unwrap() {
+        assert_eq!(given["output"]["plain"][name], *value, "{name}");
+    }
+    assert_eq!(given["output"]["plain"]["input"], json!({ "n": 7 }));
+}
+
+#[tokio::test]
+async fn heartbeats_are_heard_twice_a_second_at_most() {
+    let (outcome, host) = ran("for (let n = 0; n < 100000; n += 1) request.heartbeat({ n });\n\
+         request.heartbeat();\n\
+         await new Promise((done) => setTimeout(done, 700));\n\
+         return { status: \"finished\" };")
+    .await;
+    outcome.unwrap();
+    let beats = lock(&host.beats).clone();
+    assert_eq!(beats.first(), Some(&json!({ "n": 0 })));
+    // The last one comes at the end of the pause.
+    assert_eq!(beats.last(), Some(&Value::Null), "{beats:?}");
+    for (data, code) in [
+        ("'x'.repeat(1000001)", "HEARTBEAT_PAYLOAD_TOO_LARGE"),
+        ("'é'.repeat(600000)", "HEARTBEAT_PAYLOAD_TOO_LARGE"),
+        ("{ get x() { throw new Error('no') } }", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"),
+        ("(() => 1)", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"),
+        ("1n", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"),
+        ("request", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"),
+    ] {
+        let body = format!("request.self = request; request.heartbeat({data});");
+        assert_eq!(thrown(ran(&body).await.0).0, code, "{data}");
+    }
+}
+
+#[tokio::test]
+async fn children_are_asked_for_once() {
+    let body = "const ask = (input, more) => request.executeChildWorkflow(request.parentWorkflow, { workflow: request.workflow, input, ...more });\n\
+        const all = await Promise.all(Array.from({ length: 1000 }, () => ask(request.input)));\n\
+        const other = await ask([1], { runId: \"other\", parentRunId: request.runId, rootDir: request.rootDir, signal: request.signal });\n\
+        return { status: all[0].status, output: [all.length, all[999], other] };";
+    let (outcome, host) = ran(body).await;
+    let output = outcome.unwrap()["output"].clone();
+    let answer = |number, given: Value| {
+        json!({ "runId": format!("run:child:box:0:{number}"), "status": "finished",
+            "output": { "given": given } })
+    };
+    let expected = json!([1000, answer(0, json!({ "n": 7 })), answer(1, json!({ "value": [1] }))]);
+    assert_eq!(output, expected);
+    let asked: Vec<_> = lock(&host.children).iter().map(|child| child.name.clone()).collect();
+    assert_eq!(asked, [None, Some("other".to_owned())]);
+}
+
+#[tokio::test]
+async fn children_that_cannot_be_had_are_refused() {
+    for (options, code) in [
+        ("undefined", "INVALID_INPUT"),
+        ("{ input: {} }", "INVALID_INPUT"),
+        ("{ workflow: {}, input: {} }", "INVALID_INPUT"),
+        ("{ workflow, parentRunId: \"other\" }", "INVALID_INPUT"),
+        ("{ workflow, rootDir: \"/\" }", "INVALID_INPUT"),
+        ("{ workflow, runId: \"../x\" }", "INVALID_INPUT"),
+        ("{ workflow, runId: 7 }", "INVALID_INPUT"),
+        ("{ workflow, allowNetwork: true }", "INVALID_INPUT"),
+        ("{ workflow, input: { x: 1n } }", "INVALID_INPUT"),
+        ("{ workflow, input: { x: \"x\".repeat(5 << 20) } }", "INVALID_INPUT"),
+        ("{ workflow, input: { n: \"wrong\" } }", "INVALID_INPUT"),
+        ("{ workflow, signal: AbortSignal.abort() }", ""),
+        ("{ workflow, input: { n: \"never\" }, signal: AbortSignal.timeout(20) }", ""),
+    ] {
+        let body = format!(
+            "const {{ workflow }} = request;\n\
+             await request.executeChildWorkflow(undefined, {options});"
+        );
+        assert_eq!(thrown(ran(&body).await.0).0, code, "{options}");
+    }
+    let many = "const { workflow } = request;\n\
+        for (let n = 0; n < 17; n += 1) await request.executeChildWorkflow(null, { workflow, runId: `r${n}` });";
+    assert!(thrown(ran(many).await.0).1.contains("at most 16 child runs"));
+}
+
+#[tokio::test]
+async fn what_providers_give_is_plain_or_an_error() {
+    for (body, expected) in [
+        ("return null;", Ok(Value::Null)),
+        ("return 7;", Ok(Value::Null)),
+        ("return [{ status: \"finished\" }];", Ok(Value::Null)),
+        ("return { status: \"odd\", x: () => 1 };", Ok(json!({ "status": "odd" }))),
+        ("return { get status() { throw new Error(\"trap\"); } };", Err("trap")),
+        ("const output = {}; output.output = output; return { output };", Err("circular")),
+        ("return { output: 1n };", Err("BigInt")),
+        ("return { output: \"x\".repeat(200 << 20) };", Err("")),
+        ("return { output: \"x\".repeat(49 << 20) };", Err("more than 50331648 bytes")),
+        ("throw new Error(\"no machine\");", Err("no machine")),
+        (
+            "Object.assign(request, { runId: 1, workflow: 2, signal: 3 }); request.config.image = 4;\n\
+             return { status: \"finished\" };",
+            Ok(json!({ "status": "finished" })),
+        ),
+    ] {
+        match (ran(body).await.0, expected) {
+            (Ok(given), Ok(expected)) => assert_eq!(given, expected, "{body}"),
+            (Err(error), Err(expected)) => {
+                let told = thrown(Err(error)).1;
+                assert!(told.to_lowercase().contains(&expected.to_lowercase()), "{body}: {told}");
+            }
+            (other, _) => panic!("{body}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn ids_mean_what_is_registered_when_they_are_used() {
+    let good = "{ id: \" p \", run: () => ({ status: \"finished\" }) }";
+    for (before, provider, expected) in [
+        (format!("registerSandboxProvider({good});"), "\"p\"", ""),
+        (
+            format!("registerSandboxProvider({good})();"),
+            "\"p\"",
+            "provider \"p\" is not registered.",
+        ),
+        (String::new(), "\"gone\"", "provider \"gone\" is not registered."),
+        (String::new(), "7", "must be a registered provider id or a provider object"),
+        (String::new(), "{ id: \"x\" }", "must be a registered provider id or a provider object"),
+        (
+            format!(
+                "const off = registerSandboxProvider({good}); registerSandboxProvider({{ id: \"p\", run: () => ({{ status: \"failed\" }}) }}); off();"
+            ),
+            "\"p\"",
+            "",
+        ),
+    ] {
+        let author = author(&before, provider).await;
+        let outcome = author.provide("run", "box", &request(), &host(&author)).await;
+        match expected {
+            "" => assert!(outcome.is_ok(), "{before}: {outcome:?}"),
+            expected => {
+                let (code, message) = thrown(outcome);
+                assert_eq!(code, "INVALID_INPUT", "{message}");
+                assert!(message.contains(expected), "{message}");
+            }
+        }
+    }
+    for wrong in ["null", "{}", "{ run: 1 }", "{ run() {} }", "{ id: \" \", run() {} }"] {
+        let before = format!(
+            "let why = {{}}; try {{ registerSandboxProvider({wrong}); }} catch (error) {{ why = {{ code: error.code, message: error.message }}; }}\n\
+             const provider = {{ run: () => ({{ output: why }}) }};"
+        );
+        let author = author(&before, "provider").await;
+        let given = author.provide("run", "box", &request(), &host(&author)).await.unwrap();
+        assert_eq!(given["output"]["code"], "INVALID_INPUT", "{wrong}: {given}");
+    }
+}
+
+const CLEANING_PROVIDER: &str = "const provider = {\n\
+      id: \"p\",\n\
+      async run(request) {\n\
+        if (request.config.again) return { output: seen };\n\
+        seen.request = request;\n\
+        request.signal.addEventListener(\"abort\", () => { seen.aborted = true; });\n\
+        if (request.config.spin) for (;;) {}\n\
+        await request.executeChildWorkflow(null, { workflow: request.workflow, input: { n: \"never\" } })\n\
+          .catch((error) => { seen.child = error.name; });\n\
+        await new Promise(() => {});\n\
+      },\n\
+      cleanup(request) {\n\
+        seen.cleaned = [request === seen.request, request.sandboxId, request.input.n, request.signal.aborted];\n\
+        delete seen.request;\n\
+        if (request.config.thrown) throw new Error(\"cannot clean\");\n\
+      },\n\
+    };";
+
+#[tokio::test]
+async fn who_does_not_answer_is_told_and_cleans_up() {
+    let author = author(CLEANING_PROVIDER, "provider").await;
+    let host = host(&author);
+    let mut request = request();
+    let work = author.provide("run", "box", &request, &host);
+    assert!(tokio::time::timeout(Duration::from_secs(2), work).await.is_err());
+    author.clean_up("run", "box", &request).await.unwrap();
+    let mut again = request.clone();
+    again["config"]["again"] = true.into();
+    let seen = author.provide("run", "box", &again, &host).await.unwrap();
+    let expected =
+        json!({ "aborted": true, "child": "AbortError", "cleaned": [true, "box", 7, true] });
+    assert_eq!(seen["output"], expected);
+    // One that goes on for ever takes its realm with it; its provider cleans up in the next.
+    request["config"]["spin"] = true.into();
+    let work = author.provide("run", "box", &request, &host);
+    assert!(tokio::time::timeout(Duration::from_secs(1), work).await.is_err());
+    author.look_after().await;
+    author.clean_up("run", "box", &request).await.unwrap();
+    let seen = author.provide("run", "box", &again, &host).await.unwrap();
+    assert_eq!(seen["output"], json!({ "cleaned": [false, "box", 7, true] }));
+    request["config"]["thrown"] = true.into();
+    let error = author.clean_up("run", "box", &request).await.unwrap_err();
+    assert!(error.to_string().contains("cannot clean"), "{error}");
+}
