@@ -2,6 +2,8 @@
 //! functions do. Its realm is made again when it was lost.
 
 pub(crate) mod provide;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;

@@ -260,6 +260,15 @@ pub(crate) fn cancel_below(run: &str, at: i64) -> [Statement; 2] {
     [Statement::new(tasks, parameters()), Statement::new(runs, parameters()).touching(TOPIC)]
 }
 
+/// Ends a run that was given up, with all below it, unless it has ended.
+pub(crate) fn give_up_run(run: &str, at: i64) -> [Statement; 4] {
+    let [tasks_below, below] = cancel_below(run, at);
+    let sql = "UPDATE runs SET status = 'cancelled', updated_at = ?2, finished_at = ?2 \
+               WHERE id = ?1 AND finished_at IS NULL";
+    let itself = Statement::new(sql, vec![run.into(), at.into()]).touching(TOPIC);
+    [tasks_below, below, cancel_tasks(run, at), itself]
+}
+
 /// Ends what a cancelled run was about.
 pub(crate) fn cancel_tasks(run: &str, at: i64) -> Statement {
     let sql = "UPDATE run_tasks SET status = 'cancelled', finished_at = ?2 \

@@ -58,7 +58,6 @@ impl Author {
     /// Has the provider of a `<Sandbox>` do its work; what it gave, of which nothing is known but
     /// that it is JSON. `request` is the plain part of what the provider is given. The provider is
     /// told when this is dropped.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no <Sandbox> is executed yet"))]
     pub(crate) async fn provide(
         &self,
         run: &str,
@@ -119,7 +118,6 @@ impl Author {
 
     /// Lets the provider of a `<Sandbox>` clean up after a [request](Self::provide), in whatever way
     /// that ended; also in another realm or process. Does nothing where it has no `cleanup`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no <Sandbox> is executed yet"))]
     pub(crate) async fn clean_up(
         &self,
         run: &str,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
-use super::subflow::Child;
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::lock;
@@ -111,16 +110,8 @@ impl Drive {
                 (key, result.map(Given::Value))
             });
         }
-        let (author, run) = (Arc::clone(&self.author), self.run.clone());
         if let Work::Subflow { workflow, input } = task.work {
-            let child = Child {
-                inner: Arc::clone(&self.inner),
-                context: self.context.clone(),
-                author,
-                parent: run,
-                siblings: Arc::clone(&self.children),
-                max_concurrency: self.max_concurrency,
-            };
+            let child = self.child();
             return Box::pin(async move {
                 let result = child.run(&key, workflow, input).await;
                 (key, result.map(Given::Value))
@@ -130,6 +121,7 @@ impl Drive {
             let attempt = self.sandbox(key.clone(), task);
             return Box::pin(async move { (key, attempt.go().await) });
         }
+        let (author, run) = (Arc::clone(&self.author), self.run.clone());
         Box::pin(async move {
             let result = attempt(&author, &run, &task).await;
             (key, result.map(Given::Value))

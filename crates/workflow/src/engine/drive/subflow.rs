@@ -43,6 +43,7 @@ impl Children {
 }
 
 /// All that a run below another needs.
+#[derive(Clone)]
 pub(super) struct Child {
     pub(super) inner: Arc<Inner>,
     pub(super) context: Context,
@@ -53,40 +54,20 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Does it, or what is left of it; what it gives.
+    /// The id of the run that a task has.
+    pub(super) fn id(&self, key: &Key) -> String {
+        format!("{}:child:{}:{}", self.parent, key.node, key.iteration)
+    }
+
+    /// Does the run of a task, or what is left of it; what it gives.
     pub(super) async fn run(
         self,
         key: &Key,
         workflow: Function,
         input: Value,
     ) -> Result<Value, Trouble> {
-        let id = format!("{}:child:{}:{}", self.parent, key.node, key.iteration);
-        let stopped = |failure: Failure| Trouble::new("INTERRUPTED", failure.message).retryable();
-        let known = rows::run(self.inner.store(), &id).await;
-        let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
-        let statements = match known {
-            Some(run) if run.status == RunStatus::Finished => {
-                return Ok(run.output.unwrap_or_default());
-            }
-            // What is finished of it is not done again.
-            Some(run) if run.status.is_terminal() => again(&id),
-            Some(_) => Vec::new(),
-            None => vec![self.begun(&id, &input)],
-        };
-        let journal = Arc::new(Mutex::new(Journal {
-            within: Some((self.parent.clone(), Definition::Rendered(workflow))),
-            ..Journal::new(&id, input)
-        }));
-        let about = self.author.open(&journal).await?;
-        let Self { inner, context, author, siblings, max_concurrency, .. } = self;
-        if !statements.is_empty() {
-            context.write(statements).await.map_err(stopped)?;
-        }
-        let drive = Drive::new(inner, context.clone(), author, journal, about, max_concurrency);
-        let drive = drive.await.map_err(stopped)?.below(siblings);
-        let (end, statements) = drive.go().await.map_err(stopped)?;
-        context.write(statements).await.map_err(stopped)?;
-        match end {
+        let id = self.id(key);
+        match self.end(&id, Definition::Rendered(workflow), input).await? {
             End::Finished(output) => Ok(output),
             End::Failed(error) => {
                 let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
@@ -101,6 +82,41 @@ impl Child {
                 Err(Trouble { frames: frames.collect(), ..trouble })
             }
         }
+    }
+
+    /// Does a run, or what is left of it; how it ends. One that is known keeps its input.
+    pub(super) async fn end(
+        self,
+        id: &str,
+        workflow: Definition,
+        input: Value,
+    ) -> Result<End, Trouble> {
+        let stopped = |failure: Failure| Trouble::new("INTERRUPTED", failure.message).retryable();
+        let known = rows::run(self.inner.store(), id).await;
+        let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
+        let (statements, input) = match known {
+            Some(run) if run.status == RunStatus::Finished => {
+                return Ok(End::Finished(run.output.unwrap_or_default()));
+            }
+            // What is finished of it is not done again.
+            Some(run) if run.status.is_terminal() => (again(id), run.input),
+            Some(run) => (Vec::new(), run.input),
+            None => (vec![self.begun(id, &input)], input),
+        };
+        let journal = Arc::new(Mutex::new(Journal {
+            within: Some((self.parent.clone(), workflow)),
+            ..Journal::new(id, input)
+        }));
+        let about = self.author.open(&journal).await?;
+        let Self { inner, context, author, siblings, max_concurrency, .. } = self;
+        if !statements.is_empty() {
+            context.write(statements).await.map_err(stopped)?;
+        }
+        let drive = Drive::new(inner, context.clone(), author, journal, about, max_concurrency);
+        let drive = drive.await.map_err(stopped)?.below(siblings);
+        let (end, statements) = drive.go().await.map_err(stopped)?;
+        context.write(statements).await.map_err(stopped)?;
+        Ok(end)
     }
 
     fn begun(&self, id: &str, input: &Value) -> Statement {
@@ -128,6 +144,18 @@ fn again(id: &str) -> Vec<Statement> {
 }
 
 impl Drive {
+    /// What a run below this one needs.
+    pub(super) fn child(&self) -> Child {
+        Child {
+            inner: Arc::clone(&self.inner),
+            context: self.context.clone(),
+            author: Arc::clone(&self.author),
+            parent: self.run.clone(),
+            siblings: Arc::clone(&self.children),
+            max_concurrency: self.max_concurrency,
+        }
+    }
+
     /// The same as one below another, which learns when it waits.
     fn below(mut self, siblings: Arc<Children>) -> Self {
         if self.status == RunStatus::Waiting {

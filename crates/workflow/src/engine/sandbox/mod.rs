@@ -9,6 +9,8 @@ pub(crate) mod notes;
 mod place;
 #[expect(dead_code, reason = "providers are not asked yet")]
 pub(crate) mod provider;
+#[expect(dead_code, reason = "providers are not asked yet")]
+pub(crate) mod provision;
 mod request;
 mod result;
 mod review;

@@ -1,91 +1,8 @@
 //! Providers in real realms, good and hostile.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
 use super::*;
-use crate::engine::author::{Journal, lock};
-use crate::graph::Work;
-
-/// The program that runs realms, which is built beside this one.
-fn program() -> Vec<std::ffi::OsString> {
-    let here = std::env::current_exe().unwrap();
-    vec![here.parent().unwrap().parent().unwrap().join("examples/realm").into()]
-}
-
-/// A workflow with a sandbox whose provider is `provider`, an expression after `before`.
-async fn author(before: &str, provider: &str) -> Arc<Author> {
-    let source = format!(
-        "import {{ createSmithers, Sandbox }} from \"smithers-orchestrator\";\n\
-         import {{ registerSandboxProvider }} from \"smithers-orchestrator/sandbox\";\n\
-         const child = createSmithers({{ input: {{}}, result: {{}} }});\n\
-         const inner = child.smithers((ctx) => (<child.Workflow name=\"inner\">\n\
-           <child.Task id=\"t\" output={{child.outputs.result}}>{{{{ given: ctx.input }}}}</child.Task>\n\
-         </child.Workflow>));\n\
-         const {{ Workflow, smithers, outputs }} = createSmithers({{ result: {{}} }});\n\
-         const seen: any = {{}};\n\
-         {before}\n\
-         export default smithers(() => (<Workflow name=\"outer\">\n\
-           <Sandbox id=\"box\" provider={{{provider}}} workflow={{inner}} input={{{{ n: 7 }}}} output={{outputs.result}} />\n\
-         </Workflow>));\n"
-    );
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("flow.tsx");
-    std::fs::write(&file, source).unwrap();
-    let author = Author::load(program(), &file, BTreeMap::new()).await.unwrap();
-    let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
-    author.open(&journal).await.unwrap();
-    author.render("run").await.unwrap();
-    Arc::new(author)
-}
-
-fn request() -> Value {
-    json!({
-        "runId": "run", "sandboxId": "box", "rootDir": "/project",
-        "requestBundlePath": "/project/request", "resultBundlePath": "/project/result",
-        "allowNetwork": false, "maxOutputBytes": 200_000, "toolTimeoutMs": 60_000,
-        "egress": { "httpProxy": "http://127.0.0.1:8080" }, "config": { "image": "x" },
-    })
-}
-
-/// A host that remembers what it was asked, and renders children.
-struct Listening {
-    author: Arc<Author>,
-    beats: Mutex<Vec<Value>>,
-    children: Mutex<Vec<ChildRequest>>,
-}
-
-#[async_trait]
-impl Host for Listening {
-    async fn heartbeat(&self, data: Value) {
-        lock(&self.beats).push(data);
-    }
-
-    async fn child(
-        &self,
-        workflow: Definition,
-        request: ChildRequest,
-    ) -> Result<ChildAnswer, Trouble> {
-        let id = format!("run:child:box:0:{}", lock(&self.children).len());
-        lock(&self.children).push(request.clone());
-        if request.input["n"] == "never" {
-            std::future::pending::<()>().await;
-        }
-        if request.input["n"] == "wrong" {
-            return Err(Trouble::new("INVALID_INPUT", "it has no such input"));
-        }
-        let within = Some(("run".to_owned(), workflow));
-        let journal = Journal { within, ..Journal::new(&id, request.input) };
-        self.author.open(&Arc::new(Mutex::new(journal))).await?;
-        let view = self.author.render(&id).await?;
-        let Work::Static(output) = view.graph.tasks()[0].work.clone() else { panic!("{view:?}") };
-        Ok(ChildAnswer { run_id: id, status: "finished", output, error: None })
-    }
-}
-
-fn host(author: &Arc<Author>) -> Listening {
-    Listening { author: Arc::clone(author), beats: Mutex::default(), children: Mutex::default() }
-}
+use crate::engine::author::lock;
+use crate::engine::author::testing::{Listening, author, listening, request};
 
 /// What comes of a provider whose `run` has that body.
 async fn ran(body: &str) -> (Result<Value, Error>, Listening) {
@@ -94,7 +11,7 @@ async fn ran(body: &str) -> (Result<Value, Error>, Listening) {
         "provider",
     )
     .await;
-    let host = host(&author);
+    let host = listening(&author);
     let outcome = author.provide("run", "box", &request(), &host).await;
     (outcome, host)
 }
@@ -268,7 +185,7 @@ async fn ids_mean_what_is_registered_when_they_are_used() {
         ),
     ] {
         let author = author(&before, provider).await;
-        let outcome = author.provide("run", "box", &request(), &host(&author)).await;
+        let outcome = author.provide("run", "box", &request(), &listening(&author)).await;
         match expected {
             "" => assert!(outcome.is_ok(), "{before}: {outcome:?}"),
             expected => {
@@ -284,7 +201,7 @@ async fn ids_mean_what_is_registered_when_they_are_used() {
              const provider = {{ run: () => ({{ output: why }}) }};"
         );
         let author = author(&before, "provider").await;
-        let given = author.provide("run", "box", &request(), &host(&author)).await.unwrap();
+        let given = author.provide("run", "box", &request(), &listening(&author)).await.unwrap();
         assert_eq!(given["output"]["code"], "INVALID_INPUT", "{wrong}: {given}");
     }
 }
@@ -310,7 +227,7 @@ const CLEANING_PROVIDER: &str = "const provider = {\n\
 #[tokio::test]
 async fn who_does_not_answer_is_told_and_cleans_up() {
     let author = author(CLEANING_PROVIDER, "provider").await;
-    let host = host(&author);
+    let host = listening(&author);
     let mut request = request();
     let work = author.provide("run", "box", &request, &host);
     assert!(tokio::time::timeout(Duration::from_secs(2), work).await.is_err());

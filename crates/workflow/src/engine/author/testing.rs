@@ -1,0 +1,97 @@
+//! An author with a sandbox, for tests, and a host for its provider.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::provide::{ChildAnswer, Host};
+use super::{Author, Definition, Journal, lock};
+use crate::authoring::ChildRequest;
+use crate::engine::attempt::Trouble;
+use crate::graph::Work;
+
+/// The program that runs realms, which is built beside this one.
+fn program() -> Vec<std::ffi::OsString> {
+    let here = std::env::current_exe().unwrap();
+    vec![here.parent().unwrap().parent().unwrap().join("examples/realm").into()]
+}
+
+/// A workflow with a sandbox whose provider is `provider`, an expression after `before`.
+pub(crate) async fn author(before: &str, provider: &str) -> Arc<Author> {
+    let source = format!(
+        "import {{ createSmithers, Sandbox }} from \"smithers-orchestrator\";\n\
+         import {{ registerSandboxProvider }} from \"smithers-orchestrator/sandbox\";\n\
+         const child = createSmithers({{ input: {{}}, result: {{}} }});\n\
+         const inner = child.smithers((ctx) => (<child.Workflow name=\"inner\">\n\
+           <child.Task id=\"t\" output={{child.outputs.result}}>{{{{ given: ctx.input }}}}</child.Task>\n\
+         </child.Workflow>));\n\
+         const {{ Workflow, smithers, outputs }} = createSmithers({{ result: {{}} }});\n\
+         const seen: any = {{}};\n\
+         {before}\n\
+         export default smithers(() => (<Workflow name=\"outer\">\n\
+           <Sandbox id=\"box\" provider={{{provider}}} workflow={{inner}} input={{{{ n: 7 }}}} output={{outputs.result}} />\n\
+         </Workflow>));\n"
+    );
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("flow.tsx");
+    std::fs::write(&file, source).unwrap();
+    let author = Author::load(program(), &file, BTreeMap::new()).await.unwrap();
+    let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
+    author.open(&journal).await.unwrap();
+    author.render("run").await.unwrap();
+    Arc::new(author)
+}
+
+pub(crate) fn request() -> Value {
+    json!({
+        "runId": "run", "sandboxId": "box", "rootDir": "/project",
+        "requestBundlePath": "/project/request", "resultBundlePath": "/project/result",
+        "allowNetwork": false, "maxOutputBytes": 200_000, "toolTimeoutMs": 60_000,
+        "egress": { "httpProxy": "http://127.0.0.1:8080" }, "config": { "image": "x" },
+    })
+}
+
+/// A host that remembers what it was asked, and renders children.
+pub(crate) struct Listening {
+    author: Arc<Author>,
+    pub(crate) beats: Mutex<Vec<Value>>,
+    pub(crate) children: Mutex<Vec<ChildRequest>>,
+}
+
+#[async_trait]
+impl Host for Listening {
+    async fn heartbeat(&self, data: Value) {
+        lock(&self.beats).push(data);
+    }
+
+    async fn child(
+        &self,
+        workflow: Definition,
+        request: ChildRequest,
+    ) -> Result<ChildAnswer, Trouble> {
+        let id = format!("run:child:box:0:{}", lock(&self.children).len());
+        lock(&self.children).push(request.clone());
+        if request.input["n"] == "never" {
+            std::future::pending::<()>().await;
+        }
+        if request.input["n"] == "late" {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+        }
+        if request.input["n"] == "wrong" {
+            return Err(Trouble::new("INVALID_INPUT", "it has no such input"));
+        }
+        let within = Some(("run".to_owned(), workflow));
+        let journal = Journal { within, ..Journal::new(&id, request.input) };
+        self.author.open(&Arc::new(Mutex::new(journal))).await?;
+        let view = self.author.render(&id).await?;
+        let Work::Static(output) = view.graph.tasks()[0].work.clone() else { panic!("{view:?}") };
+        Ok(ChildAnswer { run_id: id, status: "finished", output, error: None })
+    }
+}
+
+pub(crate) fn listening(author: &Arc<Author>) -> Listening {
+    Listening { author: Arc::clone(author), beats: Mutex::default(), children: Mutex::default() }
+}
