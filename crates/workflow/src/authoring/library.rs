@@ -18,6 +18,7 @@ pub(super) const ZODS: &str = "stockade:zods";
 pub(super) const SAY: &str = "stockade.say";
 
 const HOST: &str = "stockade:host";
+const KIT: &str = "stockade:kit";
 const SANDBOX: &str = "stockade:sandbox";
 const SMITHERS: &str = "stockade:smithers";
 
@@ -25,7 +26,7 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// Its modules, by name.
-const MODULES: [(&str, &str); 10] = [
+const MODULES: [(&str, &str); 11] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:elements", include_str!("library/elements.js")),
@@ -35,6 +36,7 @@ const MODULES: [(&str, &str); 10] = [
     ("stockade:context", include_str!("library/context.js")),
     ("stockade:render", include_str!("library/render.js")),
     (SANDBOX, include_str!("library/sandbox.js")),
+    (KIT, include_str!("library/kit.js")),
     (START, include_str!("library/start.js")),
 ];
 
@@ -44,11 +46,12 @@ pub(super) fn modules() -> impl Iterator<Item = Module> {
 }
 
 /// The modules that those import.
-pub(super) fn imports() -> [&'static str; 10] {
+pub(super) fn imports() -> [&'static str; 11] {
     [
         "stockade:agents",
         "stockade:elements",
         HOST,
+        KIT,
         "stockade:places",
         SANDBOX,
         SMITHERS,

@@ -339,6 +339,48 @@ declare module "smithers-orchestrator/sandbox" {
   }
   /** Lets `provider={id}` mean a provider; the answer takes it back. */
   export function registerSandboxProvider(provider: SandboxProvider): () => void;
+
+  /** Something elsewhere with files, in which a command can be executed. */
+  export interface SandboxSession {
+    readonly remoteId: string;
+    writeFile(path: string, content: string): Promise<void> | void;
+    readFile(path: string): Promise<string> | string;
+    exec(
+      command: string,
+      options: { cwd?: string; env?: Record<string, string>; timeoutMs?: number; signal?: AbortSignal },
+    ): Promise<{ exitCode: number; stdout: string; stderr: string }>;
+    destroy?(): Promise<void> | void;
+  }
+  export interface SandboxProviderCommandOptions {
+    id: string;
+    createSession(request: SandboxProviderRequest): Promise<SandboxSession> | SandboxSession;
+    command?: string;
+    workdir?: string;
+    requestFile?: string;
+    resultFile?: string;
+    env?: Record<string, string>;
+    cleanup?: "destroy" | "keep";
+  }
+  /** A provider that executes one command in a session: it reads its request from a file, and prints its result or writes it to one. */
+  export function createCommandSandboxProvider(options: SandboxProviderCommandOptions): SandboxProvider;
+  export function parseSandboxProviderResult(
+    raw: string,
+    remoteId: string,
+    context?: { provider?: string; resultPath?: string; secrets?: string[] },
+  ): SandboxProviderResult;
+  export function redactSandboxProviderValue<T>(value: T): T;
+  export function writeSandboxProviderRequestFile(
+    session: SandboxSession,
+    path: string,
+    request: SandboxProviderRequest,
+  ): Promise<Record<string, unknown>>;
+  export function uploadEgressCaToSession(
+    session: SandboxSession,
+    egress: SandboxEgressConfig | undefined,
+    workdir: string,
+  ): Promise<string | null>;
+  export const SANDBOX_PROVIDER_REQUEST_ENV: "SMITHERS_SANDBOX_REQUEST_PATH";
+  export const SANDBOX_PROVIDER_RESULT_ENV: "SMITHERS_SANDBOX_RESULT_PATH";
 }
 
 declare module "stockade" {

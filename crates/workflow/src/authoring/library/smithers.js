@@ -4,6 +4,15 @@ import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequ
 
 export { AmpAgent, ClaudeCodeAgent, CodexAgent, ForgeAgent, GeminiAgent, KimiAgent, OpenCodeAgent, PiAgent } from "stockade:agents";
 export { Fragment, createElement, jsx, jsxDEV, jsxs } from "stockade:elements";
+export {
+  SANDBOX_PROVIDER_REQUEST_ENV,
+  SANDBOX_PROVIDER_RESULT_ENV,
+  createCommandSandboxProvider,
+  parseSandboxProviderResult,
+  redactSandboxProviderValue,
+  uploadEgressCaToSession,
+  writeSandboxProviderRequestFile,
+} from "stockade:kit";
 export { registerSandboxProvider } from "stockade:sandbox";
 export { Approval, Branch, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow };
 

@@ -245,6 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_provider_cleans_up_once_however_it_ended() {
+        let mut all = Vec::new();
         for (config, times, expected) in [
             (json!({}), NONE, None),
             (json!({}), silent(1_000), None),
@@ -255,8 +256,13 @@ mod tests {
             (json!({ "code": "INVALID_INPUT" }), NONE, Some(("INVALID_INPUT", false))),
             (json!({ "code": "EBUSY" }), NONE, Some(("EBUSY", true))),
         ] {
-            for is_dropped in [false, true] {
-                let (outcome, cleaned) = tried(config.clone(), times, is_dropped).await;
+            let tries = [false, true].map(|is_dropped| tried(config.clone(), times, is_dropped));
+            all.push(
+                async move { (config, expected, futures_util::future::join_all(tries).await) },
+            );
+        }
+        for (config, expected, tries) in futures_util::future::join_all(all).await {
+            for (outcome, cleaned) in tries {
                 assert_eq!(cleaned, json!(1), "{config}");
                 let failed = outcome.err().map(|trouble| (trouble.code, trouble.is_retryable));
                 let failed = failed.as_ref().map(|(code, retry)| (code.as_str(), *retry));

@@ -250,3 +250,82 @@ async fn who_does_not_answer_is_told_and_cleans_up() {
     let error = author.clean_up("run", "box", &request).await.unwrap_err();
     assert!(error.to_string().contains("cannot clean"), "{error}");
 }
+
+/// A kit's provider whose session answers to every command with `ended`, and its file holds `file`.
+fn kit(ended: &str, file: &str) -> String {
+    format!(
+        "import {{ createCommandSandboxProvider }} from \"smithers-orchestrator/sandbox\";\n\
+         const session = {{\n\
+           remoteId: \"vm-1\",\n\
+           writeFile(path, content) {{ seen[path] = content; }},\n\
+           readFile: (path) => path === \"/workspace/.smithers/sandbox-result.json\" ? {file} : undefined,\n\
+           exec(command, {{ signal, ...options }}) {{ Object.assign(seen, {{ command, options }}); return {ended}; }},\n\
+           destroy() {{ seen.destroyed = true; }},\n\
+         }};\n\
+         const provider = createCommandSandboxProvider({{ id: \"kit\", env: {{ API_TOKEN: \"hunter2\" }},\n\
+           createSession: () => session }});"
+    )
+}
+
+#[tokio::test]
+async fn a_command_is_a_provider() {
+    let done = "JSON.stringify({ status: \"finished\", output: seen })";
+    let printed = format!("{{ exitCode: 3, stdout: {done}, stderr: \"\" }}");
+    let author = author(&kit(&printed, "null"), "provider").await;
+    let host = listening(&author);
+    let mut asked = request();
+    asked["egress"] = json!({ "httpProxy": "http://user:pass@proxy", "caCertPem": "PEM",
+        "env": { "KEY": "sk-1" }, "secretBindings": { "sk-1": "real" } });
+    let given = author.provide("run", "box", &asked, &host).await.unwrap();
+    for name in ["remoteRunId", "workspaceId", "containerId"] {
+        assert_eq!(given[name], "vm-1", "{name}");
+    }
+    let seen = &given["output"];
+    let told: Value =
+        serde_json::from_str(seen["/workspace/.smithers/sandbox-request.json"].as_str().unwrap())
+            .unwrap();
+    let redacted = json!({ "httpProxy": "[redacted]", "caCertPem": "[redacted]",
+        "env": { "KEY": "[redacted]" }, "secretBindings": { "binding_1": "[redacted]" } });
+    let expected = json!({ "runId": "run", "sandboxId": "box", "input": { "n": 7 },
+        "config": { "image": "x" }, "allowNetwork": false, "maxOutputBytes": 200_000,
+        "egress": redacted });
+    assert_eq!(told, expected);
+    assert_eq!(seen["/workspace/.smithers/egress/ca.crt"], "PEM");
+    let environment = json!({ "API_TOKEN": "hunter2", "KEY": "sk-1",
+        "HTTP_PROXY": "http://user:pass@proxy",
+        "NODE_EXTRA_CA_CERTS": "/workspace/.smithers/egress/ca.crt",
+        "SMITHERS_SANDBOX_REQUEST_PATH": "/workspace/.smithers/sandbox-request.json",
+        "SMITHERS_SANDBOX_RESULT_PATH": "/workspace/.smithers/sandbox-result.json" });
+    let options = json!({ "cwd": "/workspace", "timeoutMs": 60_000, "env": environment });
+    assert_eq!(seen["options"], options);
+    assert_eq!(seen["command"], "node /workspace/run-smithers-sandbox.js");
+    author.clean_up("run", "box", &asked).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_command_gives_is_its_output_or_its_file() {
+    for (ended, file, expected) in [
+        ("{ exitCode: 0, stdout: \"ok\" }", "'{\"status\":\"failed\"}'", Ok("failed")),
+        ("{ exitCode: 0 }", "' '", Err("no result JSON")),
+        ("{ exitCode: 0 }", "'{hunter2'", Err("Raw output: {[redacted]")),
+        ("{ exitCode: 0 }", "'7'", Err("must be an object")),
+        ("{ stdout: '{\"status\":\"finished\",\"bundlePath\":\"/x\"}' }", "''", Err("not both")),
+        (
+            "{ exitCode: 2, stderr: \"bad hunter2\" }",
+            "''",
+            Err("exited with code 2: bad [redacted]"),
+        ),
+        ("Promise.reject(new Error(\"hunter2 refused\"))", "''", Err("[redacted] refused")),
+    ] {
+        let author = author(&kit(ended, file), "provider").await;
+        match (author.provide("run", "box", &request(), &listening(&author)).await, expected) {
+            (Ok(given), Ok(status)) => assert_eq!(given["status"], status),
+            (Err(error), Err(told)) => {
+                let (code, message) = thrown(Err(error));
+                assert_eq!(code, "SANDBOX_EXECUTION_FAILED");
+                assert!(message.contains(told) && !message.contains("hunter2"), "{message}");
+            }
+            (other, _) => panic!("{ended}: {other:?}"),
+        }
+    }
+}
