@@ -1,7 +1,8 @@
 //! What is to be done next: from what a rendering says and what was done, without doing anything.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use crate::graph::{Graph, Group, Loop, Node, Order, Task};
 
@@ -60,7 +61,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 pub struct Plan<'a> {
     /// Tasks that can begin.
-    pub ready: Vec<(Key, &'a Task)>,
+    pub ready: Vec<(Key, &'a Arc<Task>)>,
     /// Loops whose iteration is through.
     pub loops: Vec<(String, Next)>,
     /// Tasks that wait for others which no rendering has, with the ids of those.
@@ -71,9 +72,75 @@ pub struct Plan<'a> {
     pub is_through: bool,
 }
 
-/// Plans what is next.
+/// Where each task of a graph is in it. It is made once for a graph, which is planned often.
+#[derive(Debug, Default)]
+pub struct Index {
+    tasks: HashMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    task: Arc<Task>,
+    /// The loops around it, the outermost first.
+    loops: Vec<String>,
+    /// What holds it, each by its children.
+    groups: Vec<Place>,
+}
+
+/// Nodes that belong together, by where they are.
+type Place = usize;
+
+fn place(nodes: &[Node]) -> Place {
+    nodes.as_ptr().addr()
+}
+
+impl Index {
+    /// That of a graph.
+    pub fn new(graph: &Graph) -> Self {
+        let mut index = Self::default();
+        index.add(&graph.body, &mut Vec::new(), &mut Vec::new());
+        index
+    }
+
+    /// A task, by its id.
+    pub fn task(&self, id: &str) -> Option<&Arc<Task>> {
+        self.tasks.get(id).map(|entry| &entry.task)
+    }
+
+    fn add(&mut self, nodes: &[Node], loops: &mut Vec<String>, groups: &mut Vec<Place>) {
+        groups.push(place(nodes));
+        for node in nodes {
+            match node {
+                Node::Task(task) => {
+                    let (task, loops, groups) = (Arc::clone(task), loops.clone(), groups.clone());
+                    self.tasks.insert(task.id.clone(), Entry { task, loops, groups });
+                }
+                Node::Group(group) => self.add(&group.children, loops, groups),
+                Node::Loop(repeated) => {
+                    loops.push(repeated.id.clone());
+                    self.add(&repeated.children, loops, groups);
+                    loops.pop();
+                }
+            }
+        }
+        groups.pop();
+    }
+}
+
+/// What earlier plans of a graph found to be through for good.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// How many of the first nodes of a sequence.
+    first: HashMap<Place, usize>,
+    /// Nodes that are done at once with others, by where they are.
+    through: HashSet<usize>,
+}
+
+/// Plans what is next. `index` is that of the graph, `progress` what this left there the last time.
 pub fn plan<'a>(
     graph: &'a Graph,
+    index: &Index,
+    progress: &mut Progress,
     phases: &HashMap<Key, Phase>,
     turns: &HashMap<String, Turn>,
     limit: Option<u32>,
@@ -81,14 +148,14 @@ pub fn plan<'a>(
     let mut planner = Planner {
         phases,
         turns,
-        keys: HashMap::new(),
+        index,
+        progress,
+        running: Vec::new(),
         scope: Vec::new(),
         rooms: Vec::new(),
         plan: Plan::default(),
     };
-    for node in &graph.body {
-        planner.find(node);
-    }
+    planner.find_running();
     planner.open_room(limit, &graph.body);
     planner.plan.is_through = planner.sequence(&graph.body, true);
     planner.plan
@@ -97,8 +164,10 @@ pub fn plan<'a>(
 struct Planner<'a, 'b> {
     phases: &'b HashMap<Key, Phase>,
     turns: &'b HashMap<String, Turn>,
-    /// What each task of the rendering is called now.
-    keys: HashMap<&'a str, (Key, &'a Task)>,
+    index: &'b Index,
+    progress: &'b mut Progress,
+    /// The tasks of the rendering that are being done.
+    running: Vec<&'b Entry>,
     /// The loops around, with their iterations.
     scope: Vec<(&'a str, u32)>,
     /// How many tasks may begin in each of the groups around that have a limit.
@@ -107,29 +176,22 @@ struct Planner<'a, 'b> {
 }
 
 impl<'a> Planner<'a, '_> {
-    /// Names every task.
-    fn find(&mut self, node: &'a Node) {
-        match node {
-            Node::Task(task) => {
-                let key = self.key(&task.id);
-                self.keys.insert(&task.id, (key, task));
-            }
-            Node::Group(group) => group.children.iter().for_each(|child| self.find(child)),
-            Node::Loop(repeated) => {
-                let turn = self.turn(repeated);
-                self.scope.push((&repeated.id, turn.iteration));
-                repeated.children.iter().for_each(|child| self.find(child));
-                self.scope.pop();
-            }
+    fn find_running(&mut self) {
+        for (key, _) in self.phases.iter().filter(|(_, phase)| **phase == Phase::Running) {
+            let id = key.node.split("@@").next().unwrap_or(&key.node);
+            let found = self.index.tasks.get(id);
+            self.running.extend(found.filter(|entry| self.current(entry) == *key));
         }
     }
 
-    fn key(&self, id: &str) -> Key {
-        let (inner, around) = match self.scope.split_last() {
-            Some((inner, around)) => (inner.1, around),
-            None => (0, &[][..]),
-        };
-        Key { node: scoped(id, around), iteration: inner }
+    /// What a task is called now.
+    fn current(&self, entry: &Entry) -> Key {
+        let mut scope: Vec<(&str, u32)> = Vec::new();
+        for name in &entry.loops {
+            let turn = self.turns.get(&scoped(name, &scope)).copied().unwrap_or_default();
+            scope.push((name, turn.iteration));
+        }
+        key(&entry.task.id, &scope)
     }
 
     fn turn(&self, repeated: &Loop) -> Turn {
@@ -148,7 +210,7 @@ impl<'a> Planner<'a, '_> {
                 self.open_room(*limit, children);
                 let mut is_through = true;
                 for child in children {
-                    is_through &= self.node(child, may_begin);
+                    is_through &= self.one(child, may_begin);
                 }
                 self.close_rooms(rooms);
                 is_through
@@ -157,8 +219,33 @@ impl<'a> Planner<'a, '_> {
         }
     }
 
+    /// The same, of a node that is done at once with others.
+    fn one(&mut self, node: &'a Node, may_begin: bool) -> bool {
+        let place = std::ptr::from_ref(node).addr();
+        if self.progress.through.contains(&place) {
+            return true;
+        }
+        let is_through = self.node(node, may_begin);
+        // In a loop, what is through is begun again.
+        if is_through && self.scope.is_empty() {
+            self.progress.through.insert(place);
+        }
+        is_through
+    }
+
     fn sequence(&mut self, nodes: &'a [Node], may_begin: bool) -> bool {
-        nodes.iter().all(|node| self.node(node, may_begin))
+        if !self.scope.is_empty() {
+            return nodes.iter().all(|node| self.node(node, may_begin));
+        }
+        let mut first = self.progress.first.get(&place(nodes)).copied().unwrap_or_default();
+        while let Some(node) = nodes.get(first) {
+            if !self.node(node, may_begin) {
+                break;
+            }
+            first += 1;
+        }
+        self.progress.first.insert(place(nodes), first);
+        first == nodes.len()
     }
 
     fn repeated(&mut self, repeated: &'a Loop, may_begin: bool) -> bool {
@@ -184,11 +271,11 @@ impl<'a> Planner<'a, '_> {
         false
     }
 
-    fn task(&mut self, task: &'a Task, may_begin: bool) -> bool {
+    fn task(&mut self, task: &'a Arc<Task>, may_begin: bool) -> bool {
         if task.is_skipped {
             return true;
         }
-        let key = self.key(&task.id);
+        let key = key(&task.id, &self.scope);
         match self.phases.get(&key) {
             Some(Phase::Done) => true,
             Some(Phase::Failed) => {
@@ -208,16 +295,17 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Lets a task begin, unless it waits for others or there is no room.
-    fn begin(&mut self, key: Key, task: &'a Task) {
+    fn begin(&mut self, key: Key, task: &'a Arc<Task>) {
         let mut missing = Vec::new();
         let mut waits = false;
         for id in &task.after {
-            match self.keys.get(id.as_str()) {
-                Some((key, other)) => {
-                    let has_failed = self.phases.get(key) == Some(&Phase::Failed);
-                    waits |= !(other.is_skipped
-                        || self.phases.get(key) == Some(&Phase::Done)
-                        || (has_failed && other.continue_on_fail));
+            match self.index.tasks.get(id) {
+                Some(entry) => {
+                    let phase = self.phases.get(&self.current(entry));
+                    let has_failed = phase == Some(&Phase::Failed);
+                    waits |= !(entry.task.is_skipped
+                        || phase == Some(&Phase::Done)
+                        || (has_failed && entry.task.continue_on_fail));
                 }
                 // One that an earlier rendering had.
                 None if self.is_done_somewhere(id) => {}
@@ -250,19 +338,19 @@ impl<'a> Planner<'a, '_> {
 
     /// How many tasks below are being done.
     fn running(&self, nodes: &'a [Node]) -> u32 {
-        let mut running = 0;
-        for node in nodes {
-            node.visit(&mut |node| {
-                if let Node::Task(task) = node
-                    && let Some((key, _)) = self.keys.get(task.id.as_str())
-                    && self.phases.get(key) == Some(&Phase::Running)
-                {
-                    running += 1;
-                }
-            });
-        }
-        running
+        let place = place(nodes);
+        let below = self.running.iter().filter(|entry| entry.groups.contains(&place));
+        u32::try_from(below.count()).unwrap_or(u32::MAX)
     }
+}
+
+/// What a task is called with these loops around it.
+fn key(id: &str, scope: &[(&str, u32)]) -> Key {
+    let (inner, around) = match scope.split_last() {
+        Some((inner, around)) => (inner.1, around),
+        None => (0, &[][..]),
+    };
+    Key { node: scoped(id, around), iteration: inner }
 }
 
 /// An id with the iterations of the loops around.
@@ -284,12 +372,26 @@ mod tests {
         Task::value(id, json!(1)).into_table("r", None).after(after).into()
     }
 
+    fn plan<'a>(
+        graph: &'a Graph,
+        phases: &HashMap<Key, Phase>,
+        turns: &HashMap<String, Turn>,
+        limit: Option<u32>,
+    ) -> Plan<'a> {
+        super::plan(graph, &Index::new(graph), &mut Progress::default(), phases, turns, limit)
+    }
+
     /// Does what is planned until nothing is, one thing after another; what began, in order.
     fn order(graph: &Graph, limit: Option<u32>, batch: usize) -> Vec<String> {
         let (mut phases, mut turns) = (HashMap::new(), HashMap::<String, Turn>::new());
         let mut began = Vec::new();
+        let (index, mut progress) = (Index::new(graph), Progress::default());
         loop {
-            let plan = plan(graph, &phases, &turns, limit);
+            let plan = super::plan(graph, &index, &mut progress, &phases, &turns, limit);
+            // What is remembered changes nothing.
+            let anew = self::plan(graph, &phases, &turns, limit);
+            assert_eq!((&plan.ready, &plan.loops), (&anew.ready, &anew.loops));
+            assert_eq!((&plan.failed, plan.is_through), (&anew.failed, anew.is_through));
             if plan.is_through {
                 return began;
             }

@@ -9,7 +9,7 @@ pub(crate) mod offspring;
 mod subflow;
 mod waits;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,7 +33,7 @@ use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
 use super::tables::{self, TaskRow};
 use crate::graph::{Graph, Task};
-use crate::schedule::{Key, Next, Phase, Turn, plan};
+use crate::schedule::{Index, Key, Next, Phase, Progress, Turn, plan};
 
 /// How many statements are gathered before they are committed.
 const MAX_GATHERED: usize = 512;
@@ -78,6 +78,8 @@ pub(crate) struct Drive {
     max_concurrency: Option<u32>,
     tasks: HashMap<Key, TaskRow>,
     phases: HashMap<Key, Phase>,
+    /// The tasks that have begun and not ended.
+    open: HashSet<Key>,
     turns: HashMap<String, Turn>,
     /// How the run is kept.
     status: RunStatus,
@@ -90,6 +92,10 @@ pub(crate) struct Drive {
     has_new_waits: bool,
     /// What is to be done, as it was rendered last.
     graph: Arc<Graph>,
+    /// Where its tasks are.
+    index: Index,
+    /// What of it is through.
+    progress: Progress,
     /// The tables that the rendering depends on.
     read: BTreeSet<String>,
     /// The runs that it has under way below itself.
@@ -97,14 +103,14 @@ pub(crate) struct Drive {
     /// Those that it is one of.
     siblings: Option<Arc<Children>>,
     /// Tasks that are to be begun once it is on disk that they are.
-    to_begin: Vec<(Key, Task)>,
+    to_begin: Vec<(Key, Arc<Task>)>,
     /// How its sandboxes tell what is to be kept, and who hears when it is.
     notes: (mpsc::Sender<Note>, mpsc::Receiver<Note>),
     to_tell: Vec<oneshot::Sender<()>>,
     /// Its places for sandboxes.
     places: Arc<Semaphore>,
     /// Tasks that are to be begun once it is known whether their answers are there.
-    to_look_up: Vec<(Key, Task)>,
+    to_look_up: Vec<(Key, Arc<Task>)>,
     /// Whether those of tasks that begin, or have begun, are.
     lookups: HashMap<Key, Lookup>,
     /// What tries of tasks told and is not kept yet.
@@ -136,6 +142,7 @@ impl Drive {
             origin,
             max_concurrency,
             phases: HashMap::new(),
+            open: HashSet::new(),
             tasks,
             turns,
             status,
@@ -144,6 +151,8 @@ impl Drive {
             is_stale: true,
             has_new_waits: false,
             graph: Arc::new(Graph::new("", [])),
+            index: Index::default(),
+            progress: Progress::default(),
             read: BTreeSet::new(),
             children: Arc::default(),
             siblings: None,
@@ -165,6 +174,9 @@ impl Drive {
         known.sort_by_key(|(_, row)| (row.finished_at, row.place));
         let mut journal = lock(&self.journal);
         for (key, row) in known {
+            if row.finished_at.is_none() {
+                self.open.insert(key.clone());
+            }
             if row.status != TaskStatus::Running {
                 self.phases.insert(key.clone(), phase_of(row.status));
             }
@@ -189,7 +201,10 @@ impl Drive {
             changes.mark_unchanged();
             if std::mem::take(&mut self.is_stale) {
                 match self.author.render(&self.run).await {
-                    Ok(View { graph, read }) => (self.graph, self.read) = (Arc::new(graph), read),
+                    Ok(View { graph, read }) => {
+                        (self.index, self.progress) = (Index::new(&graph), Progress::default());
+                        (self.graph, self.read) = (Arc::new(graph), read);
+                    }
                     Err(error) => {
                         return Ok(self.ended(End::Failed(Trouble::from(error).to_json())));
                     }
@@ -292,7 +307,8 @@ impl Drive {
     /// Begins what can begin now; what is known at once is done at once.
     fn round(&mut self, is_idle: bool) -> Round {
         let graph = Arc::clone(&self.graph);
-        let plan = plan(&graph, &self.phases, &self.turns, self.max_concurrency);
+        let (limit, progress) = (self.max_concurrency, &mut self.progress);
+        let plan = plan(&graph, &self.index, progress, &self.phases, &self.turns, limit);
         if !plan.failed.is_empty() {
             // What is under way may end; nothing else begins.
             if !is_idle {
@@ -320,9 +336,7 @@ impl Drive {
             moved |= self.looks_up(key, task) || self.begin(key, task);
         }
         let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
-        if is_stuck
-            && !self.phases.values().any(|phase| matches!(phase, Phase::Running | Phase::Waiting))
-        {
+        if is_stuck && !self.is_in(&[Phase::Running, Phase::Waiting]) {
             let trouble = stuck(&graph, &plan.blocked);
             return Round::Ended(End::Failed(trouble.to_json()));
         }
@@ -352,9 +366,8 @@ impl Drive {
 
     /// Whether the run is kept as one that waits: when nothing can be done but by others.
     fn say_whether_it_waits(&mut self) {
-        let waits = !self.is_retrying()
-            && (self.children.waiting() > 0
-                || self.phases.values().any(|phase| *phase == Phase::Waiting));
+        let waits =
+            !self.is_retrying() && (self.children.waiting() > 0 || self.is_in(&[Phase::Waiting]));
         let status = if waits { RunStatus::Waiting } else { RunStatus::Running };
         self.say_status(status);
     }
@@ -372,7 +385,17 @@ impl Drive {
     }
 
     fn is_retrying(&self) -> bool {
-        self.tasks.values().any(|row| row.status == TaskStatus::Retrying)
+        self.open_rows().any(|(_, row)| row.status == TaskStatus::Retrying)
+    }
+
+    /// The tasks that have begun and not ended.
+    fn open_rows(&self) -> impl Iterator<Item = (&Key, &TaskRow)> {
+        self.open.iter().filter_map(|key| Some((key, self.tasks.get(key)?)))
+    }
+
+    /// Whether a task that has not ended is in one of these phases.
+    fn is_in(&self, phases: &[Phase]) -> bool {
+        self.open.iter().filter_map(|key| self.phases.get(key)).any(|phase| phases.contains(phase))
     }
 
     /// What the run gives: the rows of its table, one of them for itself.

@@ -28,7 +28,8 @@ pub(crate) struct RunRow {
 const RUN: &str = "SELECT id, name, file, status, input, output, error, parent_id, created_at, \
                    updated_at, finished_at, program, generation, environment, max_concurrency, \
                    idempotency_key, (SELECT min(wake_at) FROM run_tasks \
-                   WHERE run_id = runs.id AND finished_at IS NULL) FROM runs";
+                   WHERE run_id = runs.id AND wake_at IS NOT NULL AND finished_at IS NULL) \
+                   FROM runs";
 
 fn parsed(text: &str) -> Result<Json> {
     Ok(serde_json::from_str(text)?)

@@ -122,8 +122,12 @@ CREATE INDEX run_cache_expires_at ON run_cache (expires_at) WHERE expires_at IS 
 
 const BUNDLES: Migration = Migration {
     number: 5,
-    name: "what tasks changed in their projects",
-    sql: "ALTER TABLE run_tasks ADD COLUMN bundle TEXT;",
+    name: "what tasks changed in their projects, and when they go on",
+    sql: "
+ALTER TABLE run_tasks ADD COLUMN bundle TEXT;
+CREATE INDEX run_tasks_wake_at ON run_tasks (run_id, wake_at)
+    WHERE wake_at IS NOT NULL AND finished_at IS NULL;
+",
 };
 
 /// A task as it is kept.

@@ -1,5 +1,6 @@
 //! The same model, written in Rust.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -49,7 +50,7 @@ impl Node {
 
 impl From<Task> for Node {
     fn from(task: Task) -> Self {
-        Self::Task(Box::new(task))
+        Self::Task(Arc::new(task))
     }
 }
 

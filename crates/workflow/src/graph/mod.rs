@@ -16,6 +16,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,7 @@ pub struct Graph {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     /// Something to be done.
-    Task(Box<Task>),
+    Task(Arc<Task>),
     /// Several nodes in some order.
     Group(Group),
     /// Nodes that are done again and again.

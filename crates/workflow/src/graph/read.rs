@@ -2,6 +2,7 @@
 //! be. All that is wrong is told at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -128,7 +129,7 @@ impl Reader<'_> {
                 }
                 let mut task = task(&kind, is_skipped, self.is_cached, &mut props);
                 task.place.clone_from(&place);
-                Some(Node::Task(Box::new(task)))
+                Some(Node::Task(Arc::new(task)))
             }
         };
         props.finish(&mut self.faults);

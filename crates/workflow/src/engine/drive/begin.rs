@@ -21,6 +21,7 @@ use crate::schedule::Key;
 impl Drive {
     /// What is kept of a task, from now on.
     pub(super) fn row(&mut self, key: &Key, task: &Task) -> &mut TaskRow {
+        self.open.insert(key.clone());
         let place = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
         self.tasks.entry(key.clone()).or_insert_with(|| TaskRow {
             kind: task.work.kind().to_owned(),
@@ -41,7 +42,7 @@ impl Drive {
     }
 
     /// Begins a task; whether it was done at once.
-    pub(super) fn begin(&mut self, key: &Key, task: &Task) -> bool {
+    pub(super) fn begin(&mut self, key: &Key, task: &Arc<Task>) -> bool {
         if self.take_kept(key, task) {
             return true;
         }
@@ -90,7 +91,7 @@ impl Drive {
             | Work::Subflow { .. }
             | Work::Sandbox(_) => {
                 self.keep(key);
-                self.to_begin.push((key.clone(), task.clone()));
+                self.to_begin.push((key.clone(), Arc::clone(task)));
             }
             Work::Approval(_) | Work::Event(_) | Work::Timer(_) => {
                 // An answer may be here already.
@@ -102,7 +103,7 @@ impl Drive {
     }
 
     /// A try of a task that is to be done.
-    pub(super) fn attempt(&self, key: Key, task: Task) -> Attempt {
+    pub(super) fn attempt(&self, key: Key, task: Arc<Task>) -> Attempt {
         if matches!(task.work, Work::Command { .. }) {
             let asked = self.asked_command(&key);
             return Box::pin(async move {
@@ -110,7 +111,8 @@ impl Drive {
                 (key, result.map(Given::Value))
             });
         }
-        if let Work::Subflow { workflow, input } = task.work {
+        if let Work::Subflow { workflow, input } = &task.work {
+            let (workflow, input) = (*workflow, input.clone());
             let child = self.child();
             return Box::pin(async move {
                 let result = child.run(&key, workflow, input).await;
@@ -129,7 +131,7 @@ impl Drive {
     }
 
     /// A try of a `<Sandbox>`.
-    fn sandbox(&self, key: Key, task: Task) -> Try {
+    fn sandbox(&self, key: Key, task: Arc<Task>) -> Try {
         let attempt = self.tasks.get(&key).map_or(1, |row| row.attempts);
         Try {
             inner: Arc::clone(&self.inner),
@@ -177,13 +179,13 @@ impl Drive {
     }
 
     /// Somebody has decided about the changes of a sandbox: the same try goes on with it.
-    pub(super) fn reviewed(&mut self, key: &Key, task: &Task, decision: &Value) {
+    pub(super) fn reviewed(&mut self, key: &Key, task: &Arc<Task>, decision: &Value) {
         let Some(row) = self.tasks.get_mut(key) else { return };
         row.status = TaskStatus::Running;
         self.phases.insert(key.clone(), phase_of(TaskStatus::Running));
         self.keep(key);
         self.gathered.push(sandbox::row::decided(&self.run, key, decision));
-        self.to_begin.push((key.clone(), task.clone()));
+        self.to_begin.push((key.clone(), Arc::clone(task)));
     }
 
     /// A task gave something.
@@ -215,6 +217,7 @@ impl Drive {
         row.error = None;
         row.wake_at = None;
         row.finished_at = Some(now_ms());
+        self.open.remove(key);
         let attempt = row.attempts;
         if let Some(told) = told(key, row) {
             self.is_stale |= row.table.as_ref().is_some_and(|table| self.read.contains(table));
@@ -249,6 +252,7 @@ impl Drive {
                 row.status = TaskStatus::Failed;
                 row.wake_at = None;
                 row.finished_at = Some(now_ms());
+                self.open.remove(key);
             }
         }
         let status = row.status;

@@ -1,6 +1,8 @@
 //! Tasks whose answers are kept for other runs: an answer that is there is taken instead of doing
 //! the task, and one that a task gave is kept with the task's own end.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use stockade_durable::Failure;
 
@@ -24,10 +26,10 @@ pub(super) enum Lookup {
 
 impl Drive {
     /// Whether a task must not begin before it is known whether its answer is there; it will be.
-    pub(super) fn looks_up(&mut self, key: &Key, task: &Task) -> bool {
+    pub(super) fn looks_up(&mut self, key: &Key, task: &Arc<Task>) -> bool {
         let is_new = task.cache.is_some() && !self.lookups.contains_key(key);
         if is_new {
-            self.to_look_up.push((key.clone(), task.clone()));
+            self.to_look_up.push((key.clone(), Arc::clone(task)));
         }
         is_new
     }

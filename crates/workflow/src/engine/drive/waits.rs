@@ -1,5 +1,6 @@
 //! What comes from outside: decisions, signals and time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -57,9 +58,8 @@ impl Drive {
         let now = now_ms();
         let is_due = |wake_at: Option<i64>| wake_at.is_some_and(|at| at <= now);
         let due: Vec<(Key, TaskStatus)> = self
-            .tasks
-            .iter()
-            .filter(|(_, row)| row.finished_at.is_none() && is_due(row.wake_at))
+            .open_rows()
+            .filter(|(_, row)| is_due(row.wake_at))
             .map(|(key, row)| (key.clone(), row.status))
             .collect();
         for (key, status) in due {
@@ -94,17 +94,15 @@ impl Drive {
 
     /// How long until something is due.
     pub(super) fn next_time(&self) -> Duration {
-        let open = self.tasks.values().filter(|row| row.finished_at.is_none());
-        let next = open.filter_map(|row| row.wake_at).min();
+        let next = self.open_rows().filter_map(|(_, row)| row.wake_at).min();
         let left = next.map(|at| u64::try_from(at.saturating_sub(now_ms())).unwrap_or(0));
         left.map_or(LONGEST_WAIT, |left| Duration::from_millis(left).min(LONGEST_WAIT))
     }
 
     /// The tasks that wait for a decision or a signal.
-    fn waiting_tasks(&self) -> Vec<(Key, Task)> {
-        let mut found: Vec<(Key, Task)> = self
-            .tasks
-            .iter()
+    fn waiting_tasks(&self) -> Vec<(Key, Arc<Task>)> {
+        let mut found: Vec<(Key, Arc<Task>)> = self
+            .open_rows()
             .filter(|(_, row)| {
                 matches!(row.status, TaskStatus::WaitingApproval | TaskStatus::WaitingEvent)
             })
@@ -115,9 +113,9 @@ impl Drive {
     }
 
     /// A task as the last rendering has it.
-    pub(super) fn rendered_task(&self, key: &Key) -> Option<Task> {
+    pub(super) fn rendered_task(&self, key: &Key) -> Option<Arc<Task>> {
         let id = key.node.split("@@").next().unwrap_or(&key.node);
-        self.graph.tasks().into_iter().find(|task| task.id == id).cloned()
+        self.index.task(id).cloned()
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct Try {
     /// What the run's `process.env` holds.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) key: Key,
-    pub(crate) task: Task,
+    pub(crate) task: Arc<Task>,
     pub(crate) notes: Notes,
     /// The places of the run for sandboxes.
     pub(crate) places: Arc<Semaphore>,
