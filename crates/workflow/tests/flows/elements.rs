@@ -115,9 +115,9 @@ async fn failures_are_tried_again_or_end_the_run() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_yet_fails_also_when_it_is_rendered_later() {
+async fn a_sandbox_fails_where_none_can_be_made() {
     let world = World::new().await;
-    let later = "<Sandbox id=\"later\" output=\"output\" workflow={null} />";
+    let later = "<Sandbox id=\"later\" output=\"output\" command=\"true\" />";
     let body = format!(
         "<Task id=\"first\" output={{outputs.a}}>{{{{ n: 1 }}}}</Task>\
          {{ctx.latest(outputs.a, \"first\") ? {later} : null}}"
@@ -126,7 +126,8 @@ async fn what_cannot_be_done_yet_fails_also_when_it_is_rendered_later() {
     assert_eq!(run.status, RunStatus::Failed, "{run:?}");
     let error = run.error.unwrap();
     let told = (&error["task"], &error["code"]);
-    assert_eq!(told, (&json!("later"), &json!("SANDBOX_EXECUTION_FAILED")), "{error}");
+    assert_eq!(told, (&json!("later"), &json!("INVALID_INPUT")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("Nested <Sandbox>"), "{error}");
 }
 
 #[tokio::test]
