@@ -1,6 +1,8 @@
 //! Inside a sandbox: a workflow is done there too, by the very binary, with what walls can still be
 //! raised. It says so, and nothing but the kernel makes it believe that it is inside.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::call::Outcome;
@@ -51,8 +53,154 @@ fn there_are_no_sandboxes_inside(world: &World) {
     assert!(refused.stderr.contains("no sandboxes inside a confinement"), "{refused}");
 }
 
+/// A flow whose one task is this.
+fn flow(world: &World, name: &str, task: &str) -> String {
+    let source = format!(
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import {{ createSmithers }} from \"smithers-orchestrator\";\n\
+         const {{ Workflow, Task, Approval, smithers, outputs }} = createSmithers({{ result: {{}} }});\n\
+         export default smithers((ctx) => <Workflow name=\"w\">{task}</Workflow>);\n"
+    );
+    world.write(name, source).to_str().unwrap().to_owned()
+}
+
+/// The manifest of a result.
+fn manifest(result: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(result.join("README.md")).unwrap()).unwrap()
+}
+
+fn a_result_is_a_bundle_beside_what_tasks_left(world: &World) {
+    let result = world.outside().join("result");
+    let path = result.to_str().unwrap();
+    let up = |file: &str, id: &str| {
+        let words = ["up", file, "--in-process", "--result", path, "--run-id", id];
+        world.stockade(&words).finish()
+    };
+    world.plant(&result.join("patches/a.patch"), "mine\n");
+    world.plant(&result.join("artifacts/kept"), "mine too\n");
+    world.plant(&result.join("README.md"), "{\"status\": \"failed\", \"runId\": \"not so\"}");
+    let good = flow(
+        world,
+        "good.tsx",
+        "<Task id=\"t\" output={outputs.result}>{() => { console.log(\"hello\"); return { n: 1 }; }}</Task>",
+    );
+    up(&good, "good").succeeds();
+    let told = manifest(&result);
+    assert_eq!(told["status"], "finished");
+    assert_eq!(told["runId"], "good");
+    assert_eq!(told["outputs"], json!({ "n": 1 }));
+    assert_eq!(told["patches"], json!(["patches/a.patch"]));
+    assert_eq!(std::fs::read_to_string(result.join("artifacts/kept")).unwrap(), "mine too\n");
+    let log = std::fs::read_to_string(result.join("logs/stream.ndjson")).unwrap();
+    let kinds: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone())
+        .collect();
+    assert_eq!(kinds[0], "RunStarted", "{log}");
+    assert!(kinds.contains(&json!("Log")) && kinds.contains(&json!("NodeFinished")), "{log}");
+    // The state is one whole file, and is all that there is of the command.
+    let state: Vec<_> = std::fs::read_dir(result.join("artifacts/state")).unwrap().collect();
+    let names: Vec<_> = state.into_iter().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(
+        names.iter().all(|name| name.to_str().unwrap().starts_with("stockade.db")),
+        "{names:?}"
+    );
+    assert!(!world.data().join("stockade.db").exists());
+    // The same run again is not done again.
+    up(&good, "good").succeeds();
+    let again = std::fs::read_to_string(result.join("logs/stream.ndjson")).unwrap();
+    assert_eq!(again.lines().count(), log.lines().count());
+}
+
+fn a_result_tells_how_a_run_ended(world: &World) {
+    let result = world.outside().join("result");
+    let path = result.to_str().unwrap().to_owned();
+    let ends = |task: &str, exit_code: i32| {
+        let _ = std::fs::remove_dir_all(&result);
+        let file = flow(world, "flow.tsx", task);
+        let words = ["up", &file, "--in-process", "--result", &path];
+        let outcome = world.stockade(&words).finish();
+        outcome.ends_with(exit_code);
+        let told = manifest(&result);
+        assert_eq!(told["status"], "failed", "{outcome}");
+        told["outputs"]["error"].clone()
+    };
+    let thrown =
+        "<Task id=\"t\" output=\"result\" noRetry>{() => { throw new Error(\"no\"); }}</Task>";
+    let error = ends(thrown, 1);
+    assert_eq!((&error["message"], &error["task"]), (&json!("no"), &json!("t")), "{error}");
+    let error = ends("<Approval id=\"a\" output=\"result\" />", 3);
+    assert!(error["message"].as_str().unwrap().contains("waits for somebody"), "{error}");
+    let long = "<Task id=\"t\" output=\"result\">{() => ({ s: \"x\".repeat(70000) })}</Task>";
+    let error = ends(long, 1);
+    assert_eq!(error["code"], "INVALID_INPUT", "{error}");
+    assert!(error["cause"].as_str().unwrap().contains("string in outputs"), "{error}");
+    let error = ends("<Task id=\"t\" />", 4);
+    assert_eq!(error["code"], "INVALID_INPUT", "{error}");
+}
+
+/// The way of a `<Sandbox>`: its child's program is shipped to a sandbox with a view of the project,
+/// is done there, and its result comes out.
+fn a_child_is_done_in_a_sandbox_and_its_result_comes_out(world: &World) {
+    world.write("name.ts", "export const name = \"child\";\n");
+    let source = "/** @jsxImportSource smithers-orchestrator */\n\
+        import { createSmithers } from \"smithers-orchestrator\";\n\
+        import { name } from \"./name\";\n\
+        const child = createSmithers({ input: { type: \"object\", required: [\"n\"] }, result: {} });\n\
+        const inner = child.smithers((ctx) => <child.Workflow name={name}>\n\
+          <child.Task id=\"t\" output={child.outputs.result}>{() => ({ name, n: ctx.input.n + 1 })}</child.Task>\n\
+        </child.Workflow>);\n\
+        const { Workflow, Sandbox, smithers } = createSmithers({ output: {} });\n\
+        export default smithers((ctx) => <Workflow name=\"outer\">\n\
+          <Sandbox id=\"s\" workflow={inner} output=\"output\" />\n\
+        </Workflow>);\n";
+    let file = world.write("flow.tsx", source);
+    let request = world.outside().join("request");
+    world.plant(&request.join("README.md"), "{\"status\": \"pending\"}");
+    let words = ["debug", "child", file.to_str().unwrap(), "s", request.to_str().unwrap()];
+    world.stockade(&words).finish().succeeds();
+    // What the project says now is nothing to a run that has begun.
+    world.write("name.ts", "export const name = \"changed\";\n");
+    let project = world.project.to_str().unwrap();
+    let mounts = [
+        format!("{}:/opt/stockade/bin:ro", world.path("bin").display()),
+        format!("{}:/request:ro", request.display()),
+    ];
+    let [programs, request] = mounts.each_ref().map(String::as_str);
+    let words = ["create", "--workspace", project, "--mount", programs, "--mount", request];
+    let made = world.stockade(&words).finish();
+    made.succeeds();
+    let id = made.stdout.trim_end();
+    let up = ["/opt/stockade/bin/stockade", "up", "/request/bundle.tsx", "--in-process"];
+    let how = ["--input", "{\"n\": 1}", "--run-id", "inner", "--result", "/result"];
+    let done = world.stockade(&[&["exec", id, "--"][..], &up, &how].concat()).finish();
+    done.succeeds();
+    let result = world.outside().join("result");
+    let from = format!("{id}:/result");
+    world.stockade(&["cp", &from, result.to_str().unwrap()]).finish().succeeds();
+    let told = manifest(&result);
+    assert_eq!(told["status"], "finished", "{told}");
+    assert_eq!(told["outputs"], json!({ "name": "child", "n": 2 }), "{told}");
+    assert!(result.join("artifacts/state/stockade.db").exists());
+    // Nothing of it is in the view of the project.
+    let seen = world.stockade(&["exec", id, "--", "ls", "-A", project]).finish();
+    let mut seen: Vec<String> = seen.stdout.lines().map(str::to_owned).collect();
+    let there = std::fs::read_dir(&world.project).unwrap();
+    let mut there: Vec<String> =
+        there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    for names in [&mut seen, &mut there] {
+        names.retain(|name| name != ".git");
+        names.sort();
+    }
+    assert_eq!(seen, there);
+}
+
 as_root_and_as_user![
     a_workflow_is_done_inside_a_sandbox,
     nothing_of_it_is_a_change_of_the_project,
     there_are_no_sandboxes_inside,
+    a_result_is_a_bundle_beside_what_tasks_left,
+    a_result_tells_how_a_run_ended,
+    a_child_is_done_in_a_sandbox_and_its_result_comes_out,
 ];

@@ -16,6 +16,11 @@ impl Failure {
         self.exit_code
     }
 
+    /// All that is known of it.
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
     /// What went wrong.
     pub(crate) fn code(&self) -> Code {
         self.problem.code

@@ -32,6 +32,9 @@ pub(crate) struct Up {
     /// Print the id of the run and do not wait for it
     #[arg(long, conflicts_with = "in_process")]
     pub(crate) detach: bool,
+    /// Leave what comes of it in a directory, as the child of a `<Sandbox>` does
+    #[arg(long, value_name = "DIR", requires = "in_process", hide = true)]
+    pub(crate) result: Option<PathBuf>,
     /// Print one JSON object a line: what happens, then the run
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,9 +1,10 @@
-//! `stockade debug runtime`: driving the native runtime by hand. For those who work on it; what
-//! it prints is no promise.
+//! `stockade debug`: driving the native runtime by hand, and looking at what a sandbox would run. For
+//! those who work on it; what it prints is no promise.
 
 mod arguments;
 mod exec;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,29 +12,43 @@ use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
 use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOptions};
+use stockade_workflow::engine::child_program;
 
 pub(crate) use self::arguments::Debug;
-use self::arguments::{Files, Id, Operation, Part, Runtime as Arguments};
+use self::arguments::{Child, Files, Id, Operation, Part, Runtime as Arguments};
 use crate::problem::{Failure, caused};
-use crate::processes::{KEEPER, OURSELVES};
+use crate::processes::{KEEPER, OURSELVES, REALM};
 use crate::{json, run, streams};
 
 impl Debug {
     /// Whether errors are to be printed as JSON too.
     pub(crate) const fn wants_json(&self) -> bool {
-        let Part::Runtime(Arguments { json, .. }) = &self.part;
-        *json
+        matches!(&self.part, Part::Runtime(arguments) if arguments.json)
     }
 }
 
 /// Runs; the exit code is the command's where there is one.
 pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
-    let Part::Runtime(arguments) = arguments.part;
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
-    tokio.block_on(drive(arguments))
+    match arguments.part {
+        Part::Runtime(arguments) => tokio.block_on(drive(*arguments)),
+        Part::Child(arguments) => tokio.block_on(child(arguments)),
+    }
+}
+
+/// Writes the program that a sandbox gets.
+async fn child(arguments: Child) -> Result<u8, Failure> {
+    let Child { file, sandbox, directory, input } = arguments;
+    let input = serde_json::from_str(&input).map_err(|e| caused(Code::InvalidInput, &e))?;
+    let realm = vec![OURSELVES.into(), REALM.into()];
+    let files = child_program(realm, &file, &input, &BTreeMap::new(), &sandbox).await?;
+    for (name, content) in files {
+        std::fs::write(directory.join(name), content).map_err(|error| caused(Code::Io, &error))?;
+    }
+    Ok(0)
 }
 
 async fn drive(arguments: Arguments) -> Result<u8, Failure> {

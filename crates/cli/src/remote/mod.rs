@@ -46,6 +46,12 @@ impl Remote {
     pub(crate) fn once(&self) -> Caller {
         self.caller.clone().once(uuid::Uuid::now_v7().simple().to_string())
     }
+
+    /// The one who asks, for an operation that was perhaps asked for before in this place, under the
+    /// same name.
+    pub(crate) fn as_before(&self, name: &str) -> Caller {
+        self.caller.clone().once(name.to_owned())
+    }
 }
 
 /// Does something with the operations on the data directory's sandboxes.
@@ -65,7 +71,7 @@ where
     })
 }
 
-/// The same in this process, in a data directory that may be another than the usual one.
+/// The same in this process; without sandboxes where a data directory is named.
 pub(crate) fn in_process<T, F, Fut>(data: Option<&Path>, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,

@@ -1,8 +1,8 @@
 //! The service in this very process, for as long as one command takes.
 //!
-//! Inside a confinement, where no sandbox can be made, there are runs of workflows and nothing else:
-//! no runtime, no keeper. That it is so is asked of the kernel (`stockade_jail::confined`), and no
-//! variable can say it.
+//! Inside a confinement, where no sandbox can be made, and for the child of a `<Sandbox>`, which has
+//! none, there are runs of workflows and nothing else: no runtime, no keeper. That a process is
+//! confined is asked of the kernel (`stockade_jail::confined`), and no variable can say it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -23,7 +23,7 @@ use crate::server::{self, ENDING, Place, Settings};
 /// A service of our own, and the lock that keeps servers away from its data.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// None inside a confinement.
+    /// None where there are no sandboxes.
     service: Option<Service>,
     workflows: Workflows,
     store: Arc<dyn Store>,
@@ -31,16 +31,15 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Starts it, on this data directory or the usual one.
+    /// Starts it, on the usual data directory or, with no sandboxes, on this one.
     ///
     /// # Errors
     /// [`Code::Conflict`] while another process has the data directory.
     pub(super) async fn launch(data: Option<&Path>) -> Result<Self, Problem> {
-        let is_within = confined::is_within();
-        let data = match data {
-            Some(data) => data.to_owned(),
-            None if is_within => place_within()?,
-            None => crate::run::data_path()?,
+        let (data, has_sandboxes) = match data {
+            Some(data) => (data.to_owned(), false),
+            None if confined::is_within() => (place_within()?, false),
+            None => (crate::run::data_path()?, true),
         };
         let lock = Place::open(&data)?.lock()?.ok_or_else(|| {
             Problem::new(Code::Conflict, "another process has the data directory")
@@ -48,11 +47,11 @@ impl Own {
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
         let store = server::store(&data).await?;
-        let service = if is_within {
-            None
-        } else {
+        let service = if has_sandboxes {
             let settings = Settings::from_environment()?;
             Some(server::launch(&data, &settings, Arc::clone(&store)).await?)
+        } else {
+            None
         };
         let workflows =
             server::launch_workflows(&data, Arc::clone(&store), service.as_ref()).await?;

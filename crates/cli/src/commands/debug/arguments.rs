@@ -1,4 +1,4 @@
-//! The arguments of `stockade debug runtime`.
+//! The arguments of `stockade debug`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,22 @@ pub(crate) struct Debug {
 #[derive(Debug, Subcommand)]
 pub(super) enum Part {
     /// Do something to the sandboxes that a keeper holds
-    Runtime(Runtime),
+    Runtime(Box<Runtime>),
+    /// Write the program of the child workflow of a `<Sandbox>`
+    Child(Child),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Child {
+    /// The file that exports the workflow
+    pub(super) file: PathBuf,
+    /// The id of the `<Sandbox>`
+    pub(super) sandbox: String,
+    /// The directory to write it to
+    pub(super) directory: PathBuf,
+    /// What the workflow is given, as JSON
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(super) input: String,
 }
 
 #[derive(Debug, Args)]

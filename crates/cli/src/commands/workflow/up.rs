@@ -2,7 +2,7 @@
 
 use stockade_core::{Code, Problem};
 
-use super::{environment, follow, value};
+use super::{environment, follow, result, value};
 use crate::args::workflow::Up;
 use crate::commands::held::print_text;
 use crate::problem::{Failure, caused};
@@ -22,6 +22,9 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
         environment: environment(&arguments.env)?,
         max_concurrency: arguments.max_concurrency,
     };
+    if let Some(directory) = &arguments.result {
+        return result::up(directory, request, arguments.json);
+    }
     remote::with(arguments.way, async |remote| {
         let run = remote.workflows.up(&remote.once(), request).await?;
         if arguments.detach {
