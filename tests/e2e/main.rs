@@ -27,6 +27,7 @@ mod limits;
 mod mcp;
 mod nested;
 mod run;
+mod sandbox;
 mod servants;
 mod snippet;
 mod tty;

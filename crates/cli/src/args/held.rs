@@ -221,6 +221,9 @@ pub(crate) struct Events {
     /// Only those after this number
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub(crate) after: u64,
+    /// Only those of a kind, such as `sandbox`, `node` or `run`, or of a type, such as NodeFinished
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
     /// Wait for what is still to come
     #[arg(long, short)]
     pub(crate) follow: bool,

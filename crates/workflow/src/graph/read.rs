@@ -192,6 +192,8 @@ fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) ->
     // Other elements wait, ask, or change files: only their authors can say that they need not.
     let cache = cache(props, is_cached && kind == "task" && !is_skipped);
     let work = match kind {
+        // Nothing else is said of what is left out.
+        _ if is_skipped => Work::Static(Value::Null),
         "task" => work(props, inputs),
         "approval" => approval(props),
         "timer" => timer(props),

@@ -5,7 +5,7 @@ use stockade_core::Code;
 
 use super::{find, print_line, print_text};
 use crate::args::held::Events;
-use crate::commands::workflow::events::{Wanted, of_run};
+use crate::commands::workflow::events::{Wanted, is_of, of_run};
 use crate::problem::Failure;
 use crate::remote;
 
@@ -14,8 +14,9 @@ pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
         if let Some(id) = &arguments.id {
             let from = i64::try_from(arguments.after).unwrap_or(i64::MAX);
-            let Events { follow, json, .. } = arguments;
-            let wanted = Wanted { from, follow, console: false, json };
+            let Events { follow, json, ref kind, .. } = arguments;
+            let kind = kind.as_deref();
+            let wanted = Wanted { from, follow, console: false, kind, json };
             if of_run(&remote, id, wanted).await? {
                 return Ok(0);
             }
@@ -42,6 +43,13 @@ pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
                 Err(problem) => return Err(problem.into()),
             };
             request.after = event.seq;
+            if arguments
+                .kind
+                .as_deref()
+                .is_some_and(|kind| !is_of(&event.payload.kind().to_string(), kind))
+            {
+                continue;
+            }
             if arguments.json {
                 print_line(&event)?;
             } else {

@@ -15,7 +15,7 @@ use crate::remote;
 pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
         let Logs { follow, json, .. } = arguments;
-        let wanted = Wanted { from: 0, follow, console: true, json };
+        let wanted = Wanted { from: 0, follow, console: true, kind: None, json };
         if of_run(&remote, &arguments.operation, wanted).await? {
             return Ok(0);
         }

@@ -15,19 +15,27 @@ const WAIT_MS: u32 = 20_000;
 
 /// What is printed of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct Wanted<'a> {
     /// From which event on, from 0.
     pub(crate) from: i64,
     /// Whether to wait for what is still to come, until the run has ended.
     pub(crate) follow: bool,
     /// Whether only what the workflow wrote to its console, as it was written.
     pub(crate) console: bool,
+    /// Only what is of this kind or type.
+    pub(crate) kind: Option<&'a str>,
     /// Whether to print one JSON object a line.
     pub(crate) json: bool,
 }
 
+/// Whether the type of an event is this one, or of this kind: the words that it begins with.
+pub(crate) fn is_of(name: &str, kind: &str) -> bool {
+    let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
+    plain(name).starts_with(&plain(kind))
+}
+
 /// Prints what happened in a run; false when no run has the id.
-pub(crate) async fn of_run(remote: &Remote, id: &str, wanted: Wanted) -> Result<bool, Failure> {
+pub(crate) async fn of_run(remote: &Remote, id: &str, wanted: Wanted<'_>) -> Result<bool, Failure> {
     match remote.workflows.run(remote.caller(), RunById { id: id.to_owned() }).await {
         Err(problem) if problem.code == Code::NotFound => return Ok(false),
         run => drop(run?),
@@ -48,9 +56,12 @@ pub(crate) async fn of_run(remote: &Remote, id: &str, wanted: Wanted) -> Result<
     }
 }
 
-fn print(number: i64, event: &Value, wanted: Wanted) -> Result<(), Failure> {
+fn print(number: i64, event: &Value, wanted: Wanted<'_>) -> Result<(), Failure> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     if wanted.console && text("type") != "Log" {
+        return Ok(());
+    }
+    if wanted.kind.is_some_and(|kind| !is_of(text("type"), kind)) {
         return Ok(());
     }
     if wanted.json {

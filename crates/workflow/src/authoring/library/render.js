@@ -167,7 +167,7 @@ export class Rendering {
       return node;
     }
     if (props.skipIf === true) {
-      node.props = { id: props.id, skipIf: true, children: { $: "value", value: null } };
+      node.props = { id: props.id, skipIf: true };
       return node;
     }
     const { children, output: target, schema, agent: asked, workflow, provider, deps, cache, ...rest } = props;

@@ -1,0 +1,19 @@
+/** @jsxImportSource smithers-orchestrator */
+// A sandbox that fails lets the run go on, with nothing of it applied; one that is skipped is never
+// made.
+import { createSmithers, Sandbox, Task } from "smithers-orchestrator";
+
+const { Workflow, smithers, outputs } = createSmithers({
+  tried: { type: "object" },
+  output: { type: "object", required: ["tried"] },
+});
+
+export default smithers((ctx) => (
+  <Workflow name="continue">
+    <Sandbox id="broken" command="echo lost > lost.txt; exit 7" continueOnFail output={outputs.tried} />
+    <Sandbox id="skipped" command="true" skipIf={true} output={outputs.tried} />
+    <Task id="end" output={outputs.output}>
+      {() => ({ tried: ctx.outputMaybe(outputs.tried, { nodeId: "broken" }) ?? "nothing" })}
+    </Task>
+  </Workflow>
+));

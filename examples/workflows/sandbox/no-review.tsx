@@ -1,0 +1,16 @@
+/** @jsxImportSource smithers-orchestrator */
+// The same without a review at all: nobody is asked, and no event asks.
+import { createSmithers, Sandbox } from "smithers-orchestrator";
+
+const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });
+
+export default smithers((ctx) => (
+  <Workflow name="no-review">
+    <Sandbox
+      id="format"
+      command={`printf 'a\\nb\\n' > sorted.txt && echo '{"sorted": true}'`}
+      reviewDiffs={false}
+      output={outputs.output}
+    />
+  </Workflow>
+));

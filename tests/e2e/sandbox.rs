@@ -1,0 +1,384 @@
+//! `<Sandbox>`: workflows and commands are executed inside, their results are held to the limits,
+//! and what they change in the project waits, is applied, or is not.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::call::Outcome;
+use crate::harness::World;
+use crate::servants::{kill_server, wait_until};
+
+fn call(world: &World, words: &[&str]) -> Outcome {
+    world.stockade(words).finish()
+}
+
+/// A workflow file whose only task is a sandbox with these attributes.
+fn flow(world: &World, name: &str, attributes: &str) -> String {
+    let source = format!(
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import {{ createSmithers, Sandbox }} from \"smithers-orchestrator\";\n\
+         const {{ Workflow, smithers, outputs }} = createSmithers({{ output: {{}} }});\n\
+         export default smithers((ctx) => (\n  <Workflow name=\"{name}\">\n    \
+           <Sandbox id=\"box\" output={{outputs.output}} retries={{0}} {attributes} />\n  \
+         </Workflow>\n));\n"
+    );
+    world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
+}
+
+/// One that executes a script.
+fn script(world: &World, name: &str, script: &str, attributes: &str) -> String {
+    flow(world, name, &format!("command={{{}}} {attributes}", json!(script)))
+}
+
+fn up(world: &World, file: &str, run: &str) -> Outcome {
+    call(world, &["up", file, "--run-id", run])
+}
+
+fn inspected(world: &World, run: &str) -> Value {
+    let outcome = call(world, &["inspect", run, "--json"]);
+    outcome.succeeds();
+    outcome.json()
+}
+
+fn ended(world: &World, run: &str) -> Value {
+    let status = || inspected(world, run)["run"]["status"].clone();
+    wait_until("the run ends", || status() == "finished" || status() == "failed");
+    inspected(world, run)
+}
+
+/// The types of the events of a run that are about its sandboxes.
+fn events(world: &World, run: &str) -> Vec<Value> {
+    let outcome = call(world, &["events", run, "--type", "sandbox", "--json"]);
+    outcome.succeeds();
+    outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn types(events: &[Value]) -> Vec<&str> {
+    let type_of = |event: &'_ Value| event["type"].as_str().unwrap().to_owned();
+    let named = |event: &Value| {
+        let name = type_of(event);
+        KNOWN.iter().copied().find(|known| *known == name).unwrap_or("?")
+    };
+    events.iter().map(named).filter(|name| *name != "SandboxHeartbeat").collect()
+}
+
+const KNOWN: [&str; 10] = [
+    "SandboxCreated",
+    "SandboxShipped",
+    "SandboxHeartbeat",
+    "SandboxBundleReceived",
+    "SandboxDiffReviewRequested",
+    "SandboxDiffAccepted",
+    "SandboxDiffRejected",
+    "SandboxDiffNotApplied",
+    "SandboxCompleted",
+    "SandboxFailed",
+];
+
+/// Nothing is left of what a run had.
+fn is_clean(world: &World) {
+    assert_eq!(call(world, &["ls", "--json"]).json()["sandboxes"], json!([]));
+}
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workflows/sandbox");
+
+/// What each example gives, with which exit code, and what is then in the project.
+const GIVEN: &[(&str, i32, &str, &[(&str, &str)])] = &[
+    ("artifacts", 0, "{\"bytes\": 18}", &[]),
+    ("auto-accept", 0, "{\"files\": 1}", &[("generated/answer.ts", "export const answer = 42;\n")]),
+    ("child", 0, "{\"summary\": \"Processed: hello\"}", &[]),
+    ("children", 0, "{\"n\": 42}", &[]),
+    ("command", 3, "", &[("notes.md", "notes\n")]),
+    ("continue", 0, "{\"tried\": \"nothing\"}", &[]),
+    (
+        "egress",
+        0,
+        "{\"level\": \"info\", \"key\": \"sk-placeholder\", \"proxy\": \"http://127.0.0.1:8080\", \
+         \"except\": \"127.0.0.1,localhost\", \"ca\": \"-----BEGIN\"}",
+        &[],
+    ),
+    ("imported", 0, "{\"text\": \"Hello, world!\"}", &[]),
+    ("loop", 0, "{\"lines\": 3}", &[("long.txt", "line\nline\nline\n")]),
+    ("no-review", 0, "{\"sorted\": true}", &[("sorted.txt", "a\nb\n")]),
+    ("parallel", 0, "{\"sum\": 100}", &[]),
+    ("retry", 1, "", &[]),
+];
+
+fn every_example_does_what_it_says(world: &World) {
+    let named = |path: PathBuf| {
+        let is_flow = path.extension().is_some_and(|ending| ending == "tsx");
+        is_flow.then(|| path.file_stem().unwrap().to_str().unwrap().to_owned())
+    };
+    let files = std::fs::read_dir(EXAMPLES).unwrap();
+    let mut names: Vec<String> = files.filter_map(|file| named(file.unwrap().path())).collect();
+    names.sort();
+    assert_eq!(names, GIVEN.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
+    for child in ["children/greet.tsx", "children/words.ts"] {
+        world.write(child, std::fs::read(Path::new(EXAMPLES).join(child)).unwrap());
+    }
+    world.write("notes.md", "notes\n");
+    for (name, code, output, files) in GIVEN {
+        let file = format!("{name}.tsx");
+        let file = world.write(&file, std::fs::read(Path::new(EXAMPLES).join(&file)).unwrap());
+        let outcome = up(world, file.to_str().unwrap(), name);
+        outcome.ends_with(*code);
+        if !output.is_empty() {
+            let expected: Value = serde_json::from_str(output).unwrap();
+            assert_eq!(outcome.json(), expected, "{name}: {outcome}");
+        }
+        for (path, content) in *files {
+            assert_eq!(world.read(path), *content, "{name}");
+        }
+    }
+    assert!(!world.has("lost.txt") && !world.has("dirty") && !world.has("added.md"));
+    let tries = inspected(world, "retry")["tasks"][0]["attempts"].clone();
+    assert_eq!(tries, 2);
+    let log = world.path(".smithers/sandboxes/artifacts/count/result/logs/stream.ndjson");
+    assert!(std::fs::read_to_string(log).unwrap().contains("counted"));
+    // What was stored of the values that are nobody else's.
+    let secret = world.holds(&world.data(), "sk-placeholder");
+    assert_eq!(secret, Vec::<PathBuf>::new(), "stored");
+    is_clean(world);
+}
+
+fn changes_wait_for_a_decision_that_can_choose(world: &World) {
+    world.write("a.txt", "one\n");
+    let edit = "echo more >> a.txt; echo new > b.txt; echo x >> runs.txt; echo '{\"n\": 1}'";
+    let file = script(world, "edit", edit, "");
+    up(world, &file, "whole").ends_with(3);
+    assert_eq!(inspected(world, "whole")["tasks"][0]["status"], "waiting-approval");
+    is_clean(world);
+    assert_eq!((world.read("a.txt").as_str(), world.has("b.txt")), ("one\n", false));
+    let diff = call(world, &["diff", "latest"]);
+    assert!(diff.stdout.contains("+more") && diff.stdout.contains("b.txt"), "{diff}");
+    // A server that is killed while it waits changes nothing about it.
+    kill_server(&world.data());
+    call(world, &["approve", "whole", "box"]).succeeds();
+    let run = ended(world, "whole");
+    assert_eq!(run["run"]["output"], json!({ "n": 1 }), "{run}");
+    assert_eq!(run["tasks"][0]["executions"], 1, "{run}");
+    assert_eq!(
+        (world.read("a.txt").as_str(), world.read("b.txt").as_str()),
+        ("one\nmore\n", "new\n")
+    );
+    assert_eq!(
+        types(&events(world, "whole")),
+        [
+            "SandboxCreated",
+            "SandboxShipped",
+            "SandboxBundleReceived",
+            "SandboxDiffReviewRequested",
+            "SandboxDiffAccepted",
+            "SandboxCompleted"
+        ]
+    );
+
+    up(world, &file, "some").ends_with(3);
+    call(world, &["approve", "some", "box", "--only", "a.txt"]).succeeds();
+    ended(world, "some");
+    assert_eq!(world.read("a.txt"), "one\nmore\nmore\n");
+    assert_eq!(world.read("runs.txt"), "x\n");
+
+    up(world, &file, "none").ends_with(3);
+    call(world, &["deny", "none", "box", "--note", "not now"]).succeeds();
+    let run = ended(world, "none");
+    assert_eq!(run["run"]["error"]["code"], "INVALID_INPUT", "{run}");
+    assert!(run["run"]["error"]["message"].as_str().unwrap().contains("not now"), "{run}");
+    assert_eq!(world.read("a.txt"), "one\nmore\nmore\n");
+    let told = events(world, "none");
+    assert!(types(&told).ends_with(&["SandboxDiffRejected", "SandboxFailed"]), "{told:?}");
+    assert_eq!(world.bundles().len(), 0);
+}
+
+fn a_decision_that_cannot_be_carried_out_can_be_taken_again(world: &World) {
+    world.write("a.txt", "one\n");
+    let file = script(world, "edit", "echo more >> a.txt; echo '{}'", "");
+    up(world, &file, "r").ends_with(3);
+    world.write("a.txt", "changed by somebody\n");
+    call(world, &["approve", "r", "box"]).succeeds();
+    wait_until("it is tried", || types(&events(world, "r")).contains(&"SandboxDiffNotApplied"));
+    wait_until("it waits", || inspected(world, "r")["tasks"][0]["status"] == "waiting-approval");
+    assert_eq!(world.read("a.txt"), "changed by somebody\n");
+    world.write("a.txt", "one\n");
+    call(world, &["approve", "r", "box"]).succeeds();
+    let run = ended(world, "r");
+    assert_eq!(run["run"]["status"], "finished", "{run}");
+    assert_eq!(world.read("a.txt"), "one\nmore\n");
+}
+
+fn what_host_tools_run_by_themselves_is_not_accepted_by_default(world: &World) {
+    let hook = "mkdir -p .github/workflows; echo 'on: push' > .github/workflows/x.yml; echo '{}'";
+    let file = script(world, "hook", hook, "autoAcceptDiffs");
+    up(world, &file, "r").ends_with(3);
+    assert!(!world.has(".github/workflows/x.yml"));
+    call(world, &["approve", "r", "box", "--allow-executed"]).succeeds();
+    assert_eq!(ended(world, "r")["run"]["status"], "finished");
+    assert!(world.has(".github/workflows/x.yml"));
+}
+
+fn what_cannot_be_had_is_refused_by_name(world: &World) {
+    for (name, attributes, code, told) in [
+        ("docker", "runtime=\"docker\" image=\"node\"", "SANDBOX_EXECUTION_FAILED", "`docker`"),
+        ("codeplane", "runtime=\"codeplane\"", "INVALID_INPUT", "CODEPLANE_API_URL"),
+        ("unknown", "runtime=\"bubblewarp\"", "INVALID_INPUT", "did you mean bubblewrap"),
+        ("network", "allowNetwork", "SANDBOX_EXECUTION_FAILED", "allowNetwork"),
+        ("ports", "ports={[{ host: 1, container: 1 }]}", "INVALID_INPUT", "`ports`"),
+        ("image", "image=\"x\"", "INVALID_INPUT", "`image`"),
+        ("memory", "memoryLimit=\"lots\"", "INVALID_INPUT", "memoryLimit"),
+        ("egress", "egress={{ httpProxy: 7 }}", "INVALID_INPUT", "httpProxy"),
+        (
+            "volume",
+            "volumes={[{ host: \"/usr\", container: \"/workspace/x\" }]}",
+            "INVALID_INPUT",
+            "volume",
+        ),
+    ] {
+        let file = script(world, name, "touch ran", attributes);
+        let outcome = up(world, &file, name);
+        outcome.ends_with(1);
+        let error = inspected(world, name)["run"]["error"].clone();
+        assert_eq!(error["code"], code, "{name}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(told), "{name}: {error}");
+        assert!(
+            !events(world, name).iter().any(|event| event["type"] == "SandboxCreated"),
+            "{name}"
+        );
+    }
+    assert!(!world.has("ran"));
+    let misspelt = flow(world, "misspelt", "comand=\"true\"");
+    let outcome = up(world, &misspelt, "misspelt");
+    outcome.ends_with(4);
+    assert!(outcome.stderr.contains("did you mean `command`"), "{outcome}");
+}
+
+/// What a command inside makes of its result directory never reaches the host.
+fn hostile_results_are_refused(world: &World) {
+    let manifest = |text: &str| format!("printf '%s' '{text}' > /result/README.md");
+    let finished = manifest("{\"status\": \"finished\", \"outputs\": {}}");
+    let cases: &[(&str, String, &str)] = &[
+        ("link", format!("{finished}; ln -s /etc/passwd /result/artifacts"), "TOOL_PATH_ESCAPE"),
+        ("pipe", format!("{finished}; mkfifo /result/pipe"), "TOOL_PATH_ESCAPE"),
+        ("manifest-link", "ln -s /etc/passwd /result/README.md".to_owned(), "TOOL_PATH_ESCAPE"),
+        ("status", manifest("{\"status\": \"fine\"}"), "INVALID_INPUT"),
+        ("no-json", manifest("{"), "INVALID_INPUT"),
+        (
+            "escape",
+            manifest("{\"status\": \"finished\", \"patches\": [\"patches/../../x.patch\"]}"),
+            "TOOL_PATH_ESCAPE",
+        ),
+        ("many", "mkdir -p /result/patches; cd /result/patches; seq 5000 | xargs touch".to_owned(), "INVALID_INPUT"),
+        ("large", format!("{finished}; head -c 104857601 /dev/zero > /result/artifact"), "INVALID_INPUT"),
+        ("fails", "echo why >&2; exit 9".to_owned(), "SANDBOX_EXECUTION_FAILED"),
+        (
+            "git",
+            manifest(
+                "{\"status\": \"finished\", \"diffBundle\": {\"seq\": 1, \"baseRef\": \"HEAD\", \
+                 \"patches\": [{\"path\": \".git/hooks/post-commit\", \"operation\": \"add\", \
+                 \"diff\": \"diff --git a/.git/hooks/post-commit b/.git/hooks/post-commit\\nnew file \
+                 mode 100755\\n--- /dev/null\\n+++ b/.git/hooks/post-commit\\n@@ -0,0 +1 @@\\n+evil\\n\"}]}}",
+            )
+            .replace("%s", "%b"),
+            "TOOL_PATH_ESCAPE",
+        ),
+    ];
+    for (name, command, code) in cases {
+        let file = script(world, name, &format!("touch changed; {command}"), "autoAcceptDiffs");
+        let outcome = up(world, &file, name);
+        outcome.ends_with(1);
+        let error = inspected(world, name)["run"]["error"].clone();
+        assert_eq!(error["code"], *code, "{name}: {error}");
+        let told = events(world, name);
+        assert_eq!(types(&told).last(), Some(&"SandboxFailed"), "{name}: {told:?}");
+        // A failed child's changes are never applied.
+        assert!(!world.has("changed"), "{name}");
+    }
+    assert!(!world.path(".git/hooks/post-commit").exists());
+    is_clean(world);
+}
+
+/// A sandbox goes on while its server is dead, and what it did is found.
+fn nothing_is_executed_twice_when_the_server_is_killed(world: &World) {
+    let slow = "echo x >> runs.txt; sleep 1.5; echo '{\"n\": 3}'";
+    let file = script(world, "slow", slow, "reviewDiffs={false}");
+    let mut running = world.stockade(&["up", &file, "--run-id", "r", "--json"]).start();
+    running.wait_for_output("\"stage\":\"executing\"");
+    kill_server(&world.data());
+    let outcome = running.finish();
+    outcome.succeeds();
+    assert_eq!(world.read("runs.txt"), "x\n");
+    let run = inspected(world, "r");
+    assert_eq!(run["run"]["output"], json!({ "n": 3 }), "{run}");
+    assert_eq!(run["tasks"][0]["attempts"], 1, "{run}");
+    is_clean(world);
+}
+
+fn a_sandbox_ends_with_its_time_and_with_its_run(world: &World) {
+    let file = script(world, "late", "touch lost; sleep 60", "timeoutMs={1000}");
+    let outcome = up(world, &file, "late");
+    outcome.ends_with(1);
+    assert_eq!(inspected(world, "late")["run"]["error"]["code"], "TASK_TIMEOUT", "{outcome}");
+    is_clean(world);
+    let file = script(world, "long", "sleep 60", "");
+    let mut running = world.stockade(&["up", &file, "--run-id", "long", "--json"]).start();
+    running.wait_for_output("\"stage\":\"executing\"");
+    call(world, &["cancel", "long"]).succeeds();
+    running.finish().ends_with(2);
+    is_clean(world);
+    assert!(!world.has("lost"));
+}
+
+fn one_sandbox_too_many_fails_at_once_or_waits(world: &World) {
+    let source = |on_limit: &str| {
+        format!(
+            "/** @jsxImportSource smithers-orchestrator */\n\
+             import {{ createSmithers, Parallel, Sandbox }} from \"smithers-orchestrator\";\n\
+             const {{ Workflow, smithers, outputs }} = createSmithers({{ output: {{}} }});\n\
+             export default smithers((ctx) => <Workflow name=\"w\"><Parallel>{{[1, 2, 3].map((n) => (\n\
+               <Sandbox id={{`box-${{n}}`}} command=\"sleep 1; echo '{{}}'\" retries={{0}} {on_limit} output={{outputs.output}} />\n\
+             ))}}</Parallel></Workflow>);\n"
+        )
+    };
+    let run = |name: &str, on_limit: &str| {
+        let file = world.write(&format!("{name}.tsx"), source(on_limit));
+        let words = ["up", file.to_str().unwrap(), "--run-id", name];
+        world.stockade(&words).env("SMITHERS_MAX_CONCURRENT_SANDBOXES", "2").finish()
+    };
+    run("waits", "onLimit=\"wait\"").succeeds();
+    let outcome = run("fails", "");
+    outcome.ends_with(1);
+    let tasks = inspected(world, "fails")["tasks"].clone();
+    let failed: Vec<&Value> =
+        tasks.as_array().unwrap().iter().filter(|task| task["status"] == "failed").collect();
+    assert_eq!(failed.len(), 1, "{tasks}");
+    assert_eq!(failed[0]["error"]["code"], "SANDBOX_EXECUTION_FAILED");
+    is_clean(world);
+}
+
+/// What a command inside can see and reach.
+fn nothing_of_the_host_is_inside(world: &World) {
+    let probe = "ls /root /home/* >&2; cat /workspace/.smithers/../.git/HEAD >/dev/null && \
+                 touch /request/x /workspace/.smithers/x /opt/stockade/bin/x 2>/dev/null; \
+                 printf '{\"request\": %d, \"hidden\": %d, \"net\": %d, \"secret\": \"%s\"}' \
+                 \"$(ls /request | grep -c '^x$')\" \"$(ls -A /workspace/.smithers | wc -l)\" \
+                 \"$(ls /sys/class/net 2>/dev/null | grep -vc '^lo$')\" \"$SECRET\"";
+    world.write(".smithers/other/secret.txt", "another run's\n");
+    let file = script(world, "look", probe, "");
+    let outcome = world.stockade(&["up", &file]).env("SECRET", "hunter2").finish();
+    outcome.succeeds();
+    let expected = json!({ "request": 0, "hidden": 0, "net": 0, "secret": "" });
+    assert_eq!(outcome.json(), expected, "{outcome}");
+}
+
+as_root_and_as_user![
+    every_example_does_what_it_says,
+    changes_wait_for_a_decision_that_can_choose,
+    a_decision_that_cannot_be_carried_out_can_be_taken_again,
+    what_host_tools_run_by_themselves_is_not_accepted_by_default,
+    what_cannot_be_had_is_refused_by_name,
+    hostile_results_are_refused,
+    nothing_is_executed_twice_when_the_server_is_killed,
+    a_sandbox_ends_with_its_time_and_with_its_run,
+    one_sandbox_too_many_fails_at_once_or_waits,
+    nothing_of_the_host_is_inside,
+];
