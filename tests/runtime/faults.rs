@@ -11,6 +11,7 @@
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
+mod copied;
 mod descriptors;
 mod disk;
 mod inits;
@@ -20,6 +21,9 @@ mod restart;
 mod scene;
 mod update;
 
+use self::copied::{
+    what_is_copied_keeps_every_promise, where_there_can_be_no_overlay_files_are_copied,
+};
 use self::descriptors::{
     clients_are_refused_alone, descriptors_in_flight_are_ones_own,
     what_is_held_goes_on_without_descriptors,
@@ -62,6 +66,8 @@ faults! {
     a_stopped_init_is_ended_alone,
     what_a_killed_sandbox_had_changed_is_told,
     a_full_disk_ends_nothing,
+    where_there_can_be_no_overlay_files_are_copied,
+    what_is_copied_keeps_every_promise,
     what_is_held_goes_on_without_descriptors,
     clients_are_refused_alone,
     descriptors_in_flight_are_ones_own,

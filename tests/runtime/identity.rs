@@ -14,8 +14,8 @@ use crate::native::backend;
 const ORDINARY_USER: u32 = 1000;
 /// Names the directory of the programs to a test that runs as another user.
 const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
-/// Tells a test that its temporary files are on a small disk.
-const SMALL_DISK: &str = "STOCKADE_TEST_SMALL_DISK";
+/// Tells a test that its temporary files are where it wants them.
+const MOUNTED: &str = "STOCKADE_TEST_MOUNTED";
 const NAMES: [&str; 3] = ["stockade", "echo", "probe"];
 
 fn is_root() -> bool {
@@ -58,7 +58,27 @@ pub(crate) fn do_as_user(run: impl FnOnce()) {
 /// Runs part of a test whose temporary files are on a file system of this size, which nobody else
 /// sees.
 pub(crate) fn on_small_disk(mebibytes: u64, run: impl FnOnce()) {
-    if std::env::var_os(SMALL_DISK).is_some() {
+    let mount = format!("mount -t tmpfs -o size={mebibytes}m,mode=1777 small \"$0\"");
+    on_mount(&mount, run);
+}
+
+/// Runs part of a test whose temporary files are on an overlay, which holds no overlay's changes, as
+/// in a container.
+pub(crate) fn on_overlay(run: impl FnOnce()) {
+    // Mounted by a user, it keeps its marks where a user may.
+    let options = if is_root() { "" } else { ",userxattr" };
+    let mount = format!(
+        "mount -t tmpfs -o mode=1777 below \"$0\" && cd \"$0\" && mkdir lower upper work && \
+         chmod 1777 upper && cd / && \
+         mount -t overlay -o lowerdir=\"$0\"/lower,upperdir=\"$0\"/upper,workdir=\"$0\"/work{options} \
+         above \"$0\""
+    );
+    on_mount(&mount, run);
+}
+
+/// Runs part of a test whose temporary files are on what a shell command has mounted at `$0`.
+fn on_mount(mount: &str, run: impl FnOnce()) {
+    if std::env::var_os(MOUNTED).is_some() {
         return run();
     }
     let place = tempfile::Builder::new().prefix("stockade-disk-").tempdir().unwrap();
@@ -71,11 +91,9 @@ pub(crate) fn on_small_disk(mebibytes: u64, run: impl FnOnce()) {
         again.args(["--user", "--map-current-user", "--keep-caps"]);
         "setpriv --inh-caps=-all --ambient-caps=-all"
     };
-    let script = format!(
-        "mount -t tmpfs -o size={mebibytes}m,mode=1777 small \"$0\" && exec {weaken} \"$@\""
-    );
+    let script = format!("{mount} && exec {weaken} \"$@\"");
     again.args(["sh", "-c", &script]).arg(place.path()).arg(std::env::current_exe().unwrap());
-    run_again(again.env(SMALL_DISK, "yes").env("TMPDIR", place.path()));
+    run_again(again.env(MOUNTED, "yes").env("TMPDIR", place.path()));
 }
 
 /// Runs this test again, by a program that is given the arguments of a test.

@@ -8,6 +8,7 @@
 
 mod owners;
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 pub use owners::Owners;
 
 use crate::attributes;
-use crate::beneath::{Dir, Stat, Timestamp, times};
+use crate::beneath::{self, Dir, FileKind, Stat, Timestamp, times};
 use crate::content;
 use crate::path::RelativePath;
 
@@ -96,7 +97,46 @@ impl Error {
 /// All of [`Error`]. What was copied until then stays, for the caller to remove with the
 /// directory.
 pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
+    Ok(run(from, to, limit_bytes, owners, None)?.size_bytes)
+}
+
+/// What a copy of a directory is compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct Original<'a> {
+    /// The directory that was copied, as it is now.
+    pub directory: &'a Dir,
+    /// When the copying began: what the host has made later was never in the copy.
+    pub since: Timestamp,
+    /// When the copy was complete: what has an earlier stamp is as it was copied. Absent for a copy
+    /// of a copy, in which everything may be another than it was.
+    pub copied: Option<Timestamp>,
+}
+
+/// Copies what was changed in a copy of a directory, where there is no overlay that would keep it
+/// apart, as [`copy`] does: to what would be the upper layer of one, without its deletions. These are
+/// given instead, without what was below them.
+///
+/// # Errors
+/// As [`copy`].
+pub fn copy_changed(
+    from: &Dir,
+    to: &Dir,
+    owners: Owners,
+    original: Original<'_>,
+) -> Result<Vec<RelativePath>, Error> {
+    Ok(run(from, to, u64::MAX, owners, Some(original))?.removed)
+}
+
+fn run<'a>(
+    from: &Dir,
+    to: &'a Dir,
+    limit_bytes: u64,
+    owners: Owners,
+    original: Option<Original<'a>>,
+) -> Result<Copying<'a>, Error> {
     let mut copying = Copying {
+        original,
+        removed: Vec::new(),
         top: to,
         shared: None,
         owners,
@@ -115,7 +155,7 @@ pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u6
         to.remove_tree(&name).map_err(|error| copying.failed(error))?;
     }
     copying.finish(from, to, &found)?;
-    Ok(copying.size_bytes)
+    Ok(copying)
 }
 
 /// What is at a name of the layer.
@@ -142,6 +182,9 @@ impl Found {
 }
 
 struct Copying<'a> {
+    /// What the layer is compared with that is none but a copy.
+    original: Option<Original<'a>>,
+    removed: Vec<RelativePath>,
     top: &'a Dir,
     /// Where inodes with several names are kept, by their numbers, until the end: the file system
     /// remembers which were copied, so that no memory has to.
@@ -158,8 +201,13 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     fn children(&mut self, source: &Dir, target: &Dir, depth: usize) -> Result<(), Error> {
+        let mut names = HashSet::new();
         for entry in source.list().map_err(|error| self.failed(error))? {
-            let (name, _) = entry.map_err(|error| self.failed(error))?;
+            let (name, kind) = entry.map_err(|error| self.failed(error))?;
+            // A device that no overlay has made is nothing.
+            if self.original.is_some() && kind != FileKind::CharacterDevice {
+                names.insert(name.clone());
+            }
             let parent = self.path.len();
             self.path.push(b'/');
             self.path.extend_from_slice(&name);
@@ -171,7 +219,61 @@ impl Copying<'_> {
             self.entry(source, target, &name, depth)?;
             self.path.truncate(parent);
         }
+        match self.original {
+            Some(original) => self.find_removed(&original, &names),
+            None => Ok(()),
+        }
+    }
+
+    /// Finds what a directory of the copy lacks.
+    fn find_removed(
+        &mut self,
+        original: &Original<'_>,
+        names: &HashSet<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let above = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
+        let above = above.map_err(|error| self.failed(invalid(error)))?;
+        let directory = match &above {
+            None => original.directory.reopen(),
+            Some(above) => original.directory.open_dir(above),
+        };
+        let directory = match directory {
+            // It is new in the copy, or was not copied.
+            Err(beneath::Error::ThroughLink { .. }) => return Ok(()),
+            Err(error)
+                if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) =>
+            {
+                return Ok(());
+            }
+            other => other.map_err(|error| self.failed(error))?,
+        };
+        for (name, kind) in directory.entries().map_err(|error| self.failed(error))? {
+            if names.contains(&name) || matches!(kind, FileKind::CharacterDevice | FileKind::Other)
+            {
+                continue;
+            }
+            let path = match &above {
+                None => RelativePath::new(name.clone()),
+                Some(above) => above.join(&name),
+            };
+            let path = path.map_err(|error| self.failed(invalid(error)))?;
+            let name = RelativePath::new(name).map_err(|error| self.failed(invalid(error)))?;
+            let stat = directory.stat(&name).map_err(|error| self.failed(error))?;
+            let was_there = stat.is_some_and(|stat| stat.changed <= original.since);
+            let denied = |error: beneath::Error| error.errno() == Some(Errno::ACCESS);
+            if was_there
+                && !(kind == FileKind::File && directory.open_file(&name).is_err_and(denied))
+            {
+                self.removed.push(path);
+            }
+        }
         Ok(())
+    }
+
+    /// Whether nobody has changed something since it was copied.
+    fn is_as_copied(&self, stat: &Stat) -> bool {
+        let copied = self.original.and_then(|original| original.copied);
+        copied.is_some_and(|copied| stat.changed < copied)
     }
 
     fn entry(
@@ -188,6 +290,8 @@ impl Copying<'_> {
         match found.kind {
             FileType::Directory => self.directory(source, target, name, &found, depth),
             FileType::Socket => Ok(()),
+            FileType::CharacterDevice if self.original.is_some() => Ok(()),
+            _ if self.is_as_copied(&found.stat) => Ok(()),
             _ if found.stat.links > 1 => self.share(source, target, name, &found),
             _ => self.make(source, target, name, name, &found),
         }
@@ -211,7 +315,15 @@ impl Copying<'_> {
             let target = target.open_dir(name).map_err(|error| this.failed(error))?;
             this.children(&source, &target, depth + 1)?;
             this.finish(&source, &target, found)
-        })
+        })?;
+        if !self.is_as_copied(&found.stat) {
+            return Ok(());
+        }
+        match target.remove_dir(name) {
+            // Something in it has changed.
+            Err(error) if matches!(error.errno(), Some(Errno::NOTEMPTY | Errno::EXIST)) => Ok(()),
+            removed => removed.map_err(|error| self.failed(error)),
+        }
     }
 
     /// Gives an inode that has several names one more.
@@ -300,6 +412,10 @@ impl Copying<'_> {
         gid: Gid,
     ) -> Result<(), io::Error> {
         for name in attributes::names(from)? {
+            if self.original.is_some() && name.starts_with(b"user.overlay.") {
+                // No overlay has made it.
+                continue;
+            }
             let value = attributes::value(from, &name)?;
             let value = if name.starts_with(b"user.") {
                 value

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
+pub use copy::{copy_whole, stamp};
 pub use gathered::{Gathered, Gathering};
 pub use record::{Record, Summary};
 

@@ -6,10 +6,25 @@
 
 use rustix::io::Errno;
 
-use super::{Error, Ownership};
+use super::{Error, Ownership, set_mode};
 use crate::beneath::{Dir, FileKind, Stat, Timestamp};
 use crate::content;
 use crate::path::RelativePath;
+
+/// Copies a directory, with its own owner and mode, to an empty one. With `ownership`, everything in
+/// the copy belongs to the host ids that stand for the owners in the original.
+///
+/// # Errors
+/// [`Error::Copy`], [`Error::Unmapped`], [`Error::Own`].
+pub fn copy_whole(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<(), Error> {
+    let stat = from.stat_self().map_err(|error| failed(".".to_owned(), error))?;
+    copy_tree(from, to, ownership)?;
+    if let Some(ownership) = ownership {
+        let (uid, gid) = (ownership.host_id(stat.uid)?, ownership.host_id(stat.gid)?);
+        to.chown_self(uid, gid).map_err(|error| failed(".".to_owned(), error))?;
+    }
+    set_mode(to, stat.mode)
+}
 
 /// Copies what is below `from` to the empty directory `to`.
 pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<(), Error> {
@@ -51,8 +66,11 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
     Ok(())
 }
 
-/// The file system's time now.
-pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
+/// The file system's time now, in a directory of our own: what is changed later has no earlier stamp.
+///
+/// # Errors
+/// [`Error::Copy`].
+pub fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
     let name = RelativePath::literal("copied");
     let stat = dir
         .create_file(&name, 0o600)

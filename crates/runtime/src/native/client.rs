@@ -3,7 +3,7 @@
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and
 //! its answer), then what is done with answers: `stream`, `input`, `port`, `files`, `snapshot`,
-//! `changes`, `usage`.
+//! `changes`, `usage`, and `whole` for where there can be no overlay.
 
 mod call;
 mod changes;
@@ -18,6 +18,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -40,7 +41,7 @@ use self::snapshot::Prepared;
 use self::start::Starter;
 use self::stream::Followed;
 use super::directory::Directory;
-use super::wire::{Action, Answer, CommandHead, Metrics, Request, TargetHead, Words};
+use super::wire::{Action, Answer, CommandHead, Failure, Metrics, Request, TargetHead, Words};
 use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, Offsets, WindowSize};
@@ -145,14 +146,16 @@ impl Runtime for Native {
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
         let mut attempts = call::ATTEMPTS;
+        let mut without_overlay = None;
         loop {
             // Kept until the keeper has taken the layers over.
-            let prepared = match &spec.root {
-                Root::Snapshot(snapshot) => match self.inspect(id).await {
+            let prepared = match (&spec.root, without_overlay.take()) {
+                (Root::Snapshot(snapshot), _) => match self.inspect(id).await {
                     Err(Error::NoSandbox(_)) => Some(snapshot::prepare(&self.0, snapshot).await?),
                     _ => None,
                 },
-                _ => None,
+                (_, Some((below, why))) => Some(whole::prepare(&self.0, spec, below, why).await?),
+                (_, None) => None,
             };
             let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
             let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
@@ -168,7 +171,14 @@ impl Runtime for Native {
             match answer {
                 // One that died had taken them, so that the next one was offered nothing.
                 Err(Error::Invalid(_)) if is_taken && attempts > 0 => {}
-                answer => return status(answer?.head),
+                answer => match answer?.head {
+                    Answer::Failed(Failure::Wall {
+                        without_overlay: Some(below), reason, ..
+                    }) if attempts > 0 => {
+                        without_overlay = Some((below, reason));
+                    }
+                    head => return status(head),
+                },
             }
         }
     }

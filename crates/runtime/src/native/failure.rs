@@ -45,7 +45,7 @@ impl Failure {
                 }
             }
             Self::Limit { limit, reason, remedy } => Error::Limit { limit, reason, remedy },
-            Self::Wall { wall, reason } => Error::Wall { wall, reason },
+            Self::Wall { wall, reason, .. } => Error::Wall { wall, reason },
             Self::Invalid(what) => Error::Invalid(what),
             Self::Exhausted(what) => Error::Exhausted(what),
             Self::File { path, errno } => {
@@ -76,7 +76,7 @@ impl From<Error> for Failure {
                 Self::Unsupported { capability: capability.as_str().to_owned(), reason, remedy }
             }
             Error::Limit { limit, reason, remedy } => Self::Limit { limit, reason, remedy },
-            Error::Wall { wall, reason } => Self::Wall { wall, reason },
+            Error::Wall { wall, reason } => Self::Wall { wall, reason, without_overlay: None },
             Error::Invalid(what) => Self::Invalid(what),
             Error::Exhausted(what) => Self::Exhausted(what),
             Error::File { path, source, .. } => Self::File { path, errno: errno(&source) },

@@ -7,6 +7,7 @@
 //! other, but a message that is not understood ends the connection.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ pub enum Request {
         id: SandboxId,
         /// What it is made from.
         spec: Box<SandboxSpec>,
-        /// What it begins with when its root is a snapshot. Where the id exists already, nothing
+        /// What it begins with when its root is a snapshot, or there can be no overlay. Where the id exists already, nothing
         /// is asked of them. With a range of ids that is locked, the lock comes along.
         layers: Option<Layers>,
     },
@@ -131,11 +132,12 @@ pub enum Request {
     Metrics,
 }
 
-/// Layers that a client prepared from a snapshot. The keeper takes them over.
+/// Layers that a client prepared: from a snapshot, or whole where there can be no overlay. The keeper
+/// takes them over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
     /// The name of a directory below the staging directory, which the client keeps locked
-    /// meanwhile. It holds `upper`, and `workspace` when the snapshot has one.
+    /// meanwhile. It holds `upper`, and `workspace` when there is one.
     pub staged: String,
     /// What lies below `upper`; never a snapshot.
     pub root: Root,
@@ -146,13 +148,28 @@ pub struct Layers {
     /// How the workspace was begun with, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Begun>,
+    /// Why they are whole trees, with nothing below: there can be no overlay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
 }
 
 /// How a sandbox, or the one that its snapshot is of, began with its workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
+    /// The directory of the host.
+    pub host: PathBuf,
     /// When, by the clock that file systems stamp changes with.
     pub since: Timestamp,
+    /// When the copy was complete, where it is one; absent for a copy of a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<Timestamp>,
+}
+
+/// What a sandbox on whole trees would be copied from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Below {
+    /// The name of the skeleton that is the root's lower layer, where that is one.
+    pub skeleton: Option<String>,
 }
 
 /// A command without its arguments and environment.
@@ -229,6 +246,9 @@ pub enum Answer {
         /// the version that made it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begun: Option<Begun>,
+        /// Why its layers are whole trees, where they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        whole: Option<String>,
     },
     /// The command was started or found. The descriptor of its input comes along when it takes
     /// any: a pipe, or its terminal.
@@ -333,6 +353,10 @@ pub enum Failure {
         wall: String,
         /// Why not.
         reason: String,
+        /// Where it was an overlay that cannot be had: what could be asked for with whole layers
+        /// instead.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        without_overlay: Option<Below>,
     },
     /// See [`Error::Invalid`](crate::Error::Invalid).
     Invalid(String),

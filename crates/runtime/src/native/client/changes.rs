@@ -1,5 +1,5 @@
 //! What a sandbox has changed in its workspace: a copy of that layer for somebody else, made while
-//! the processes stand still.
+//! the processes stand still. Of a workspace that is a copy, only what differs is copied.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,12 +9,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
+use stockade_bundle::layer::{self, Original, Owners};
 use stockade_bundle::view::Gathered;
 use stockade_core::{SandboxId, SnapshotId};
 
 use super::call::Client;
 use super::files::blocking;
-use super::snapshot;
+use super::snapshot::{self, not_copied};
 use crate::capability::Capability;
 use crate::error::{Error, Result};
 use crate::native::directory::name;
@@ -28,18 +29,19 @@ pub(super) async fn of_sandbox(
 ) -> Result<Gathered> {
     for _ in 0..snapshot::ATTEMPTS {
         let held = snapshot::hold(client, sandbox).await?;
-        let begun = begun(held.workspace, held.begun)?;
         let (client, sandbox, to) = (client.clone(), sandbox.clone(), to.to_owned());
-        let copied = blocking(move || {
-            let from = client.directory.sandbox(&sandbox).map_err(snapshot::host)?;
+        let gathered = blocking(move || {
+            let worked = held.worked(&client.directory, &sandbox)?;
             let target = Target::make(&to)?;
-            held.copy(&from, snapshot::WORKSPACE_LAYER, &target.dir)?;
+            let gathered = worked.gather(&target.dir)?;
             // Where its keeper died meanwhile, it may have gone on.
-            let stood_still = held.release();
-            Ok(stood_still.then(|| target.keep()).is_some())
+            Ok(held.release().then(|| {
+                target.keep();
+                gathered
+            }))
         });
-        if copied.await? {
-            return Ok(gathered(begun));
+        if let Some(gathered) = gathered.await? {
+            return Ok(gathered);
         }
     }
     let source = io::Error::other(format!("it went away {} times", snapshot::ATTEMPTS));
@@ -55,28 +57,65 @@ pub(super) async fn of_snapshot(
     let (client, id, to) = (client.clone(), id.clone(), to.to_owned());
     blocking(move || {
         let kept = snapshot::Kept::open(&client.directory, &id)?;
-        let begun = begun(kept.workspace(), kept.begun())?;
+        let worked = kept.worked()?;
         let target = Target::make(&to)?;
-        kept.copy_workspace(&target.dir)?;
+        let gathered = worked.gather(&target.dir)?;
+        kept.is_still_there()?;
         target.keep();
-        Ok(gathered(begun))
+        Ok(gathered)
     })
     .await
 }
 
-fn begun(has_workspace: bool, begun: Option<Begun>) -> Result<Begun> {
-    if !has_workspace {
-        return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
-    }
-    begun.ok_or_else(|| Error::Unsupported {
-        capability: Capability::Workspace,
-        reason: "the version that made the sandbox did not note when".to_owned(),
-        remedy: Some("copy the files out with `stockade cp`".to_owned()),
-    })
+/// The layer of a workspace.
+pub(super) struct Worked {
+    layer: Dir,
+    begun: Begun,
+    whole: bool,
+    owners: Owners,
 }
 
-fn gathered(begun: Begun) -> Gathered {
-    Gathered { since: begun.since, removed: Vec::new() }
+impl Worked {
+    /// The layer below `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no workspace.
+    pub(super) fn of(
+        has_workspace: bool,
+        begun: Option<&Begun>,
+        whole: bool,
+        owners: Owners,
+        dir: &Dir,
+        layer: &str,
+    ) -> Result<Self> {
+        if !has_workspace {
+            return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
+        }
+        let begun = begun.cloned().ok_or_else(|| Error::Unsupported {
+            capability: Capability::Workspace,
+            reason: "the version that made the sandbox did not note when".to_owned(),
+            remedy: Some("copy the files out with `stockade cp`".to_owned()),
+        })?;
+        let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(snapshot::host)?;
+        Ok(Self { layer, begun, whole, owners })
+    }
+
+    /// Copies what was changed to an empty directory.
+    fn gather(&self, to: &Dir) -> Result<Gathered> {
+        let Self { layer, begun: Begun { host, since, copied }, whole, owners } = self;
+        let removed = if *whole {
+            let failed = |source| Error::Host { path: host.display().to_string(), source };
+            let real = std::fs::canonicalize(host).map_err(failed)?;
+            let directory = Dir::open(&real).map_err(|error| failed(error.into()))?;
+            let original = Original { directory: &directory, since: *since, copied: *copied };
+            layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
+        } else {
+            // What it takes is bounded where it was written, and by the disk.
+            layer::copy(layer, to, u64::MAX, *owners).map_err(not_copied)?;
+            Vec::new()
+        };
+        Ok(Gathered { since: *since, removed })
+    }
 }
 
 /// A new directory of the host. Dropping it removes it, with what is in it.

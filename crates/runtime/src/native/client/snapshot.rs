@@ -18,6 +18,7 @@ use stockade_core::{SandboxId, SnapshotId};
 use stockade_jail::{Identity, Range};
 
 use super::call::{Client, misunderstood};
+use super::changes::Worked;
 use super::channel::Channel;
 use super::files::blocking;
 use crate::error::{Error, Result};
@@ -27,10 +28,10 @@ use crate::runtime::SnapshotInfo;
 
 /// What is in the directory of a snapshot.
 const RECORD: &str = "record.json";
-const UPPER: &str = "upper";
-const WORKSPACE: &str = "workspace";
+pub(super) const UPPER: &str = "upper";
+pub(super) const WORKSPACE: &str = "workspace";
 /// Where a sandbox's directory has the layer of its workspace.
-pub(super) const WORKSPACE_LAYER: &str = "workspace/upper";
+const WORKSPACE_LAYER: &str = "workspace/upper";
 /// How often a sandbox is held whose keeper died meanwhile.
 pub(super) const ATTEMPTS: usize = 3;
 
@@ -45,6 +46,9 @@ struct Record {
     /// How the sandbox began with it.
     #[serde(default)]
     begun: Option<Begun>,
+    /// Why the layers are whole trees, where they are.
+    #[serde(default)]
+    whole: Option<String>,
     /// The first host id of the range that owns the files here; absent where the ids are the same
     /// inside and outside.
     range_start: Option<u32>,
@@ -61,6 +65,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// What was staged, to be told to a keeper.
+    pub(super) const fn new(layers: Layers, lock: Option<OwnedFd>, staged: Staged) -> Self {
+        Self { layers, lock, staged }
+    }
+
     /// Whether a keeper has taken the layers over.
     pub(super) fn is_taken(&self) -> bool {
         let upper = name(UPPER).map(|upper| self.staged.dir.open_dir(&upper));
@@ -90,24 +99,15 @@ impl Kept {
         Ok(Self { id: id.clone(), snapshots, path, dir, record })
     }
 
-    /// Whether its sandbox had a workspace.
-    pub(super) const fn workspace(&self) -> bool {
-        self.record.workspace
-    }
-
-    /// How that was begun with.
-    pub(super) const fn begun(&self) -> Option<Begun> {
-        self.record.begun
-    }
-
-    /// Copies what was changed in the workspace to an empty directory.
-    pub(super) fn copy_workspace(&self, to: &Dir) -> Result<()> {
-        copy_layer(&self.dir, WORKSPACE, to, Owners::Same)?;
-        self.is_still_there()
+    /// What its sandbox had changed in its workspace.
+    pub(super) fn worked(&self) -> Result<Worked> {
+        let Record { workspace, begun, whole, .. } = &self.record;
+        let (begun, whole) = (begun.as_ref(), whole.is_some());
+        Worked::of(*workspace, begun, whole, Owners::Same, &self.dir, WORKSPACE)
     }
 
     /// A snapshot that is removed leaves its place first: nothing of one that is there was missing.
-    fn is_still_there(&self) -> Result<()> {
+    pub(super) fn is_still_there(&self) -> Result<()> {
         match is_at(&self.snapshots, &self.path, &self.dir).map_err(host)? {
             true => Ok(()),
             false => Err(Error::NoSnapshot(self.id.clone())),
@@ -119,15 +119,24 @@ impl Kept {
 #[derive(Debug)]
 pub(super) struct Held {
     root: Root,
-    pub(super) workspace: bool,
-    pub(super) begun: Option<Begun>,
+    workspace: bool,
+    begun: Option<Begun>,
+    whole: Option<String>,
     host_start: Option<u32>,
     channel: Channel,
 }
 
 impl Held {
+    /// What it has changed in its workspace.
+    pub(super) fn worked(&self, directory: &Directory, id: &SandboxId) -> Result<Worked> {
+        let owners = kept_owners(self.host_start).1;
+        let dir = directory.sandbox(id).map_err(host)?;
+        let whole = self.whole.is_some();
+        Worked::of(self.workspace, self.begun.as_ref(), whole, owners, &dir, WORKSPACE_LAYER)
+    }
+
     /// Copies one of its layers to an empty directory. Gives what that takes on disk, in bytes.
-    pub(super) fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
+    fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
         copy_layer(from, layer, to, kept_owners(self.host_start).1)
     }
 
@@ -224,7 +233,9 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
             staged: staged.name.clone(),
             root: kept.record.root,
             range_start: range.map(|range| range.start),
-            begun: kept.record.begun,
+            // Of a copy of a copy nothing tells any more what is as it was copied.
+            begun: kept.record.begun.map(|begun| Begun { copied: None, ..begun }),
+            whole: kept.record.whole,
         };
         Ok(Prepared { layers, lock, staged })
     })
@@ -235,8 +246,8 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
 pub(super) async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
     let answered = client.call(&Request::Hold { id: sandbox.clone() }, &[], &[]).await?;
     match answered.message.head {
-        Answer::Held { root, workspace, host_start, begun } => {
-            Ok(Held { root, workspace, begun, host_start, channel: answered.channel })
+        Answer::Held { root, workspace, host_start, begun, whole } => {
+            Ok(Held { root, workspace, begun, whole, host_start, channel: answered.channel })
         }
         _ => Err(misunderstood()),
     }
@@ -253,7 +264,8 @@ fn keep(
     let from = directory.sandbox(sandbox).map_err(host)?;
     let staged = directory.stage().map_err(host)?;
     let (range_start, _) = kept_owners(held.host_start);
-    let (root, workspace, begun) = (held.root.clone(), held.workspace, held.begun);
+    let (root, workspace) = (held.root.clone(), held.workspace);
+    let (begun, whole) = (held.begun.clone(), held.whole.clone());
     let mut size_bytes = held.copy(&from, "layers/upper", &made(&staged.dir, UPPER)?)?;
     if workspace {
         size_bytes += held.copy(&from, WORKSPACE_LAYER, &made(&staged.dir, WORKSPACE)?)?;
@@ -267,7 +279,7 @@ fn keep(
         created_at_ms: now_ms(),
         size_bytes,
     };
-    let record = Record { info, root, workspace, begun, range_start };
+    let record = Record { info, root, workspace, begun, whole, range_start };
     let bytes = serde_json::to_vec(&record).map_err(unreadable)?;
     let mut file = staged.dir.create_file(&name(RECORD).map_err(host)?, 0o600).map_err(host)?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(unreadable)?;
@@ -304,7 +316,7 @@ fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
 }
 
 /// A new directory.
-fn made(parent: &Dir, new: &str) -> Result<Dir> {
+pub(super) fn made(parent: &Dir, new: &str) -> Result<Dir> {
     let new = name(new).map_err(host)?;
     parent.mkdir(&new, 0o700).and_then(|()| parent.open_dir(&new)).map_err(host)
 }
@@ -313,13 +325,18 @@ fn made(parent: &Dir, new: &str) -> Result<Dir> {
 fn copy_layer(from: &Dir, layer: &str, to: &Dir, owners: Owners) -> Result<u64> {
     let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
     // What it takes is bounded where it was written, and by the disk.
-    layer::copy(&from, to, u64::MAX, owners).map_err(|error| match error.kind() {
+    layer::copy(&from, to, u64::MAX, owners).map_err(not_copied)
+}
+
+/// A layer that could not be copied.
+pub(super) fn not_copied(error: layer::Error) -> Error {
+    match error.kind() {
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
             Error::Exhausted(format!("no room for a copy of the files: {error}"))
         }
         Some(_) => data("a layer", io::Error::other(error)),
         None => Error::Invalid(format!("the files cannot be copied: {error}")),
-    })
+    }
 }
 
 pub(super) fn host(error: beneath::Error) -> Error {
@@ -355,6 +372,7 @@ mod tests {
             root: Root::Host,
             workspace: false,
             begun: None,
+            whole: None,
             host_start: None,
             channel: Channel::new(directory.connect().unwrap()).unwrap(),
         };

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_bundle::view;
-use stockade_core::sandbox::{LimitName, Root};
+use stockade_core::sandbox::{LimitName, Root, Workspace};
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec, WallReport};
 use stockade_jail::control::{self, Request};
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
@@ -27,7 +27,7 @@ use super::sandbox::{Life, Sandbox};
 use super::timers::Timer;
 use crate::native::directory;
 use crate::native::isolation::isolation;
-use crate::native::wire::{Answer, Begun, Failure, Layers};
+use crate::native::wire::{Answer, Begun, Below, Failure, Layers};
 
 /// How long to wait for the next tick of the clock that file systems stamp changes with.
 const TICK: Duration = Duration::from_millis(1);
@@ -79,6 +79,7 @@ impl Sandbox {
             (Root::Snapshot(_), Some(layers)) => layers.root.clone(),
             (Root::Snapshot(snapshot), None) => return Err(Failure::NoSnapshot(snapshot.clone())),
             (root, None) => root.clone(),
+            (root, Some(Layers { whole: Some(_), .. })) => root.clone(),
             (_, Some(_)) => {
                 return Err(Failure::Invalid("only a snapshot begins with layers".to_owned()));
             }
@@ -92,7 +93,8 @@ impl Sandbox {
             data: &desk.data,
             place: &path,
             root: &root,
-            restored: layers.is_some(),
+            restored: matches!(spec.root, Root::Snapshot(_)),
+            whole: layers.as_ref().is_some_and(|layers| layers.whole.is_some()),
             user,
             descriptors: desk.descriptors,
         };
@@ -105,9 +107,12 @@ impl Sandbox {
         *made = true;
         let place = open(desk, &name)?;
         // The changes of a snapshot are those since that was begun.
-        let begun = match &layers {
-            Some(layers) => layers.begun,
-            None => spec.workspace.as_ref().map(|_| begin_with(&place)).transpose()?,
+        let begun = match (&spec.workspace, &layers) {
+            (None, _) => None,
+            (Some(workspace), Some(Layers { begun, .. })) => {
+                begun.clone().map(|begun| Begun { host: workspace.host.clone(), ..begun })
+            }
+            (Some(workspace), None) => Some(begin_with(workspace, &place)?),
         };
         if let Some(layers) = &layers {
             take_layers(desk, layers, &name, spec.workspace.is_some())?;
@@ -118,6 +123,7 @@ impl Sandbox {
             has_environment: false,
             root,
             begun,
+            whole: layers.as_ref().and_then(|layers| layers.whole.clone()),
             created_at_ms: moment::wall_ms(),
             lease,
             user,
@@ -171,6 +177,7 @@ impl Sandbox {
             place: &path,
             root: &self.record.root,
             restored: matches!(self.record.spec.root, Root::Snapshot(_)),
+            whole: self.record.whole.is_some(),
             user: self.record.user,
             descriptors: desk.descriptors,
         };
@@ -186,7 +193,7 @@ impl Sandbox {
         }
         // The jail's init is a copy of this process.
         desk.bench.wipe();
-        let launching = jail::begin(spec).map_err(|error| launch_refused(&error))?;
+        let launching = jail::begin(spec).map_err(|error| self.launch_refused(&error))?;
         let deadline = launching.deadline().saturating_duration_since(std::time::Instant::now());
         desk.timers.after(deadline, Timer::Launch(self.key));
         let launching = desk
@@ -219,11 +226,18 @@ impl Sandbox {
                 if !self.record.spec.access.is_empty() {
                     isolation.walls.push(WallReport::access(None));
                 }
+                if let Some(why) = &self.record.whole {
+                    let reason = format!("the files were copied, for no overlay can be had: {why}");
+                    isolation.reasons.push(reason);
+                }
                 if let Err(error) = self.join(desk, held, isolation) {
                     self.fail(desk, exhausted("a new jail", &error));
                 }
             }
-            Err(error) => self.fail(desk, launch_refused(&error)),
+            Err(error) => {
+                let failure = self.launch_refused(&error);
+                self.fail(desk, failure);
+            }
         }
     }
 
@@ -259,7 +273,7 @@ impl Sandbox {
     /// Notes that init serves: commands can be started from now on.
     pub(super) fn joined(&mut self, desk: &mut Desk) {
         let Life::Joining(jail) = std::mem::replace(&mut self.life, Life::Ended) else { return };
-        if self.record.begun.is_some_and(|begun| view::coarse_now() <= begun.since) {
+        if self.record.begun.as_ref().is_some_and(|begun| view::coarse_now() <= begun.since) {
             // What the host changes now could not be told from what it had changed before.
             self.life = Life::Joining(jail);
             self.is_early = true;
@@ -312,6 +326,30 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Why its jail cannot be launched. Where that is for want of an overlay that a client could do
+    /// without, it says so.
+    fn launch_refused(&self, error: &jail::Error) -> Failure {
+        let mut failure = launch_refused(error);
+        let spec = &self.record.spec;
+        let has_layers = self.record.whole.is_some() || matches!(spec.root, Root::Snapshot(_));
+        let of_mount = |path: &Path| {
+            let is_it = |real: PathBuf| real == path;
+            spec.mounts.iter().any(|mount| std::fs::canonicalize(&mount.host).is_ok_and(is_it))
+        };
+        let is_for_want_of_overlay = match error {
+            jail::Error::Wall { wall: Wall::View, .. } => true,
+            jail::Error::MapOwners { path, .. } => !of_mount(path),
+            _ => false,
+        };
+        if let Failure::Wall { without_overlay, .. } = &mut failure
+            && is_for_want_of_overlay
+            && !has_layers
+        {
+            *without_overlay = Some(Below { skeleton: self.skeleton.clone() });
+        }
+        failure
+    }
+
     /// Gives up a sandbox that cannot be made.
     pub(super) fn fail(&mut self, desk: &mut Desk, failure: Failure) {
         let creators = std::mem::take(&mut self.creators);
@@ -334,13 +372,13 @@ pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
 }
 
 /// Notes when a sandbox begins with its workspace: now. `place` is the sandbox's directory.
-fn begin_with(place: &OwnedFd) -> Result<Begun, Failure> {
+fn begin_with(workspace: &Workspace, place: &OwnedFd) -> Result<Begun, Failure> {
     let moment =
         place.try_clone().map_err(|error| exhausted("a descriptor", &error)).and_then(|place| {
             let failed = |error: view::Error| exhausted("the time", &io::Error::other(error));
             view::moment(&Dir::from_fd(place), 0o700).map_err(failed)
         });
-    Ok(Begun { since: moment? })
+    Ok(Begun { host: workspace.host.clone(), since: moment?, copied: None })
 }
 
 /// Moves what a client has prepared to the place of a sandbox's layers.
@@ -402,8 +440,12 @@ fn refused(error: &stockade_bundle::beneath::Error) -> Failure {
 fn identity_refused(error: &jail::identity::Error) -> Failure {
     match error {
         jail::identity::Error::Exhausted => Failure::Exhausted(error.to_string()),
-        _ => Failure::Wall { wall: Wall::User.to_string(), reason: error.to_string() },
+        _ => wall_refused(Wall::User, error.to_string()),
     }
+}
+
+fn wall_refused(wall: Wall, reason: String) -> Failure {
+    Failure::Wall { wall: wall.to_string(), reason, without_overlay: None }
 }
 
 /// The failure that a client is told when a jail cannot be launched.
@@ -417,18 +459,16 @@ fn launch_refused(error: &jail::Error) -> Failure {
     if cause.is_some_and(has_run_out) {
         return Failure::Exhausted(reason);
     }
-    let wall = |wall: Wall| Failure::Wall { wall: wall.to_string(), reason: reason.clone() };
+    let wall = |wall: Wall| wall_refused(wall, reason.clone());
     match error {
-        jail::Error::Wall { wall: Wall::View, .. } => Failure::Wall {
-            wall: Wall::View.to_string(),
-            reason: format!("{reason}; {NO_OVERLAY}"),
-        },
+        jail::Error::Wall { wall: Wall::View, .. } => {
+            wall_refused(Wall::View, format!("{reason}; {NO_OVERLAY}"))
+        }
         jail::Error::Wall { wall: which, .. } => wall(*which),
         jail::Error::Namespaces(_) | jail::Error::MapIds { .. } => wall(Wall::User),
-        jail::Error::MapOwners { .. } => Failure::Wall {
-            wall: Wall::View.to_string(),
-            reason: format!("{reason}; {OTHER_OWNERS}"),
-        },
+        jail::Error::MapOwners { .. } => {
+            wall_refused(Wall::View, format!("{reason}; {OTHER_OWNERS}"))
+        }
         jail::Error::JoinGroup(_) => wall(Wall::Cgroup),
         jail::Error::OutOfMemory => Failure::Limit {
             limit: LimitName::Memory,

@@ -39,8 +39,10 @@ pub(super) struct Parts<'a> {
     pub(super) place: &'a Path,
     /// What lies below the root's upper layer; never a snapshot.
     pub(super) root: &'a Root,
-    /// Whether the layers are there, with the owners that they have inside.
+    /// Whether the layers are there, with the owners that they have inside, from a snapshot.
     pub(super) restored: bool,
+    /// Whether they are whole trees, and so there too.
+    pub(super) whole: bool,
     /// Its ordinary user.
     pub(super) user: User,
     /// How many descriptors the keeper may have.
@@ -130,14 +132,14 @@ pub(super) fn spec(
             (skeleton, mounts, false)
         }
     };
-    let layers = layers(&parts.place.join("layers"), &lower, &identity, parts.restored)?;
+    let layers = layers(&parts.place.join("layers"), &lower, &identity, parts)?;
     if is_image && !parts.restored {
         home(&layers.join("upper"), &lower, users, &identity).map_err(|e| host(&layers, &e))?;
     }
     if let Some((inside, project)) = workspace {
         let place = parts.place.join("workspace");
-        let layers = self::layers(&place, &project, &identity, parts.restored)?;
-        mounts.push((inside, Mount::Tree(overlay(&project, &layers)?)));
+        let layers = self::layers(&place, &project, &identity, parts)?;
+        mounts.push((inside, Mount::Tree(view(&project, &layers, parts.whole)?)));
     }
     mounts.extend(asked);
     let lock = match identity.range() {
@@ -145,7 +147,7 @@ pub(super) fn spec(
         None => None,
     };
     Ok(JailSpec {
-        root: overlay(&lower, &layers)?,
+        root: view(&lower, &layers, parts.whole)?,
         root_writable: true,
         identity,
         mounts,
@@ -224,7 +226,12 @@ fn mount(
     Ok((asked.inside.clone(), Mount::Tree(source)))
 }
 
-fn overlay(lower: &Path, layers: &Path) -> Result<Source, Failure> {
+/// What is shown of the layers over `lower`, or of those that need nothing below.
+fn view(lower: &Path, layers: &Path, whole: bool) -> Result<Source, Failure> {
+    if whole {
+        let tree = open(&layers.join("upper"))?;
+        return Ok(Source::Host { tree, access: Access::Write, owners: Owners::Range });
+    }
     let (lower, view) = (open(lower)?, Some(open(layers)?));
     Ok(Source::Overlay(Overlay { lower, view, size_bytes: 0, synced: true }))
 }
@@ -238,7 +245,7 @@ fn layers(
     place: &Path,
     lower: &Path,
     identity: &Identity,
-    restored: bool,
+    parts: &Parts<'_>,
 ) -> Result<PathBuf, Failure> {
     let make = || -> io::Result<()> {
         let start = identity.range().map(|range| range.start);
@@ -256,13 +263,16 @@ fn layers(
         // The jail, which has no rights of the host's root, must find its layers in it.
         own(place, 0, 0)?;
         let upper = place.join("upper");
-        if !restored {
+        if !parts.restored && !parts.whole {
             directory(&upper)?;
             std::fs::set_permissions(
                 &upper,
                 std::fs::Permissions::from_mode(root.mode() & 0o1777),
             )?;
             own(&upper, user, group)?;
+        }
+        if parts.whole {
+            return Ok(());
         }
         let work = place.join("work");
         directory(&work)?;
@@ -300,7 +310,11 @@ fn home(upper: &Path, lower: &Path, users: Users, identity: &Identity) -> io::Re
     let last = path.components().count() - 1;
     for (index, component) in path.components().enumerate() {
         made.push(component);
-        std::fs::DirBuilder::new().mode(0o755).create(&made)?;
+        match std::fs::DirBuilder::new().mode(0o755).create(&made) {
+            // A whole tree has what the lower layer has.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
         if let Some(start) = start {
             let (user, group) = if index == last { (user, group) } else { (0, 0) };
             chown(&made, Some(start + user), Some(start + group))?;
@@ -338,8 +352,15 @@ mod tests {
         change(&mut spec);
         let root = spec.root.clone();
         let user = User { user: 0, group: 0 };
-        let parts =
-            Parts { data: &data, place: &data, root: &root, restored: false, user, descriptors: 0 };
+        let parts = Parts {
+            data: &data,
+            place: &data,
+            root: &root,
+            restored: false,
+            whole: false,
+            user,
+            descriptors: 0,
+        };
         check(&spec, &parts)
     }
 

@@ -44,6 +44,9 @@ pub(super) struct Record {
     /// How it began with its workspace, where it has one.
     #[serde(default)]
     pub(super) begun: Option<Begun>,
+    /// Why its layers are whole trees, where they are.
+    #[serde(default)]
+    pub(super) whole: Option<String>,
     /// When it was made, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
@@ -259,6 +262,7 @@ mod tests {
             has_environment: true,
             root: Root::Host,
             begun: None,
+            whole: None,
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },

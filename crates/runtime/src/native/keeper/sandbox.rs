@@ -283,7 +283,8 @@ impl Sandbox {
             root: self.record.root.clone(),
             workspace: self.record.spec.workspace.is_some(),
             host_start: jail.held.host_start,
-            begun: self.record.begun,
+            begun: self.record.begun.clone(),
+            whole: self.record.whole.clone(),
         };
         for client in holders {
             let answer = Box::new(answer.clone());
@@ -341,7 +342,8 @@ impl Sandbox {
                 root: self.record.root.clone(),
                 workspace: self.record.spec.workspace.is_some(),
                 host_start: self.host_start(),
-                begun: self.record.begun,
+                begun: self.record.begun.clone(),
+                whole: self.record.whole.clone(),
             });
             desk.replies.push_back((client, Reply::Held { sandbox: self.key, answer }));
             return Ok(());

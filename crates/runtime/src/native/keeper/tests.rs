@@ -71,6 +71,7 @@ impl Faked {
             has_environment: false,
             root: Root::Host,
             begun: None,
+            whole: None,
             created_at_ms: 0,
             lease: None,
             user: OWN,

@@ -50,8 +50,13 @@ impl Place {
             assert_eq!(message.head, Request::Hold { id: sandbox() });
             count.fetch_add(1, Ordering::SeqCst);
             let root = root.clone();
-            peer.answer(&Answer::Held { root, workspace: true, host_start, begun: None })
-                && peer.request().is_some()
+            peer.answer(&Answer::Held {
+                root,
+                workspace: true,
+                host_start,
+                begun: None,
+                whole: None,
+            }) && peer.request().is_some()
         });
         (keeper, held)
     }

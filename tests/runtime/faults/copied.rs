@@ -1,0 +1,109 @@
+//! The data directory is where no overlay can be had, as in many containers: sandboxes work on
+//! copies, and say so.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use stockade_bundle::data::DataDir;
+use stockade_bundle::manifest::{Change, Entry};
+use stockade_bundle::project::Project;
+use stockade_bundle::scan::scan;
+use stockade_bundle::view::Gathering;
+use stockade_core::sandbox::Workspace;
+use stockade_core::{BundleLimits, SandboxId, SandboxSpec, SnapshotId};
+use stockade_runtime::conformance::{self, CASES};
+use stockade_runtime::{Runtime as _, SandboxPath};
+
+use super::scene::{Scene, id, play};
+use crate::identity::on_overlay;
+use crate::native::{Kept, backend};
+
+/// The groups of promises that have to do with where files are.
+const GROUPS: [&str; 6] =
+    ["files::", "links::", "transfer::", "workspaces::", "snapshots::", "users::"];
+/// What takes long everywhere, and what is about files of the host that are not copied.
+const OTHERS: [&str; 2] = ["files::a_gigabyte", "workspaces::mounts_"];
+
+pub(super) fn what_is_copied_keeps_every_promise() {
+    on_overlay(|| {
+        let begins = |name: &str, all: &[&str]| all.iter().any(|group| name.starts_with(group));
+        let ours = |name: &str| begins(name, &GROUPS) && !begins(name, &OTHERS);
+        for case in CASES.iter().filter(|case| ours(case.name)) {
+            conformance::run(case.name, backend());
+        }
+    });
+}
+
+pub(super) fn where_there_can_be_no_overlay_files_are_copied() {
+    on_overlay(|| play(Kept::new(0), work));
+}
+
+async fn work(scene: &mut Scene) {
+    let place = tempfile::tempdir().unwrap();
+    let project = place.path().join("project");
+    fs::create_dir_all(project.join("tree/deep")).unwrap();
+    for name in ["edited", "kept", "of-host", "gone", "gone-on-host", "tree/deep/file", "tree/file"]
+    {
+        fs::write(project.join(name), format!("{name}\n")).unwrap();
+    }
+    for path in [place.path(), &project, &project.join("tree"), &project.join("tree/deep")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let workspace = Workspace { host: project.clone(), inside: "/project".into() };
+    let spec = SandboxSpec { workspace: Some(workspace), ..SandboxSpec::default() };
+    let sandbox = scene.create_with("copied", spec.clone()).await;
+    let status = scene.native.inspect(&sandbox).await.unwrap();
+    let reasons = &status.isolation.reasons;
+    assert!(reasons.iter().any(|reason| reason.contains("the files were copied")), "{reasons:?}");
+    assert_eq!(told(scene, &sandbox, &project).await, Vec::<String>::new());
+
+    let text = "cd /project && echo more >> edited && rm -r gone tree/deep && echo n > new && \
+        touch kept && mkdir -p made/in && echo kept > /tmp/file && mknod device c 0 0; ls";
+    scene.run(&sandbox, "one", text).await.good();
+    // What the host does meanwhile is nothing that the sandbox did.
+    fs::write(project.join("of-host"), "other\n").unwrap();
+    fs::write(project.join("new-on-host"), "new\n").unwrap();
+    fs::remove_file(project.join("gone-on-host")).unwrap();
+    let expected =
+        ["~edited", "-gone", "+made", "+made/in", "+new", "-tree/deep", "-tree/deep/file"];
+    assert_eq!(told(scene, &sandbox, &project).await, expected);
+    scene.kill_keeper().await;
+    assert_eq!(told(scene, &sandbox, &project).await, expected);
+
+    // Of a copy of the copy it cannot be told who changed what the host changed, and is said.
+    let snapshot = SnapshotId::new("snapshot").unwrap();
+    scene.native.snapshot(&sandbox, &snapshot).await.unwrap();
+    let restored = id("again");
+    scene.native.restore(&snapshot, &restored, &spec).await.unwrap();
+    let again = told(scene, &restored, &project).await;
+    let (unsure, sure): (Vec<_>, Vec<_>) =
+        again.into_iter().partition(|entry| entry.contains("-host"));
+    assert_eq!(sure, expected);
+    assert_eq!(unsure, ["+gone-on-host", "~of-host conflict"]);
+    let path = SandboxPath::new("/project/edited").unwrap();
+    assert_eq!(scene.native.stat(&restored, &path).await.unwrap().size_bytes, 12);
+    scene.native.remove_snapshot(&snapshot).await.unwrap();
+    assert_eq!(fs::read_to_string(project.join("edited")).unwrap(), "edited\n");
+}
+
+/// What a sandbox has changed, in short.
+async fn told(scene: &Scene, sandbox: &SandboxId, project: &Path) -> Vec<String> {
+    let data = DataDir::open(&scene.kept().data()).unwrap();
+    let gathering = Gathering::begin(&data).unwrap();
+    let gathered = scene.native.changes(sandbox, gathering.layer()).await.unwrap();
+    let project = Project::open(project, None).unwrap();
+    let view = gathering.finish(&project, gathered, &[]).unwrap();
+    let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();
+    view.remove().unwrap();
+    changes.entries.iter().map(short).collect()
+}
+
+fn short(entry: &Entry) -> String {
+    let sign = match entry.change {
+        Change::Add { .. } => '+',
+        Change::Modify { .. } => '~',
+        Change::Delete { .. } => '-',
+    };
+    format!("{sign}{}{}", entry.path, if entry.conflict { " conflict" } else { "" })
+}
