@@ -1,13 +1,15 @@
 //! Sandboxes that live on: the commands on them, and the local server that does what they ask for.
 //!
 //! `life` follows a sandbox from its beginning to its end, `exec` runs commands in it, `copy` moves
-//! files, `bundles` decides about changes and `collect` gathers them, `secrets` looks for what must not be kept, `server`
+//! files, `bundles` decides about changes and `collect` gathers them, `copied` is
+//! where there can be no overlay, `secrets` looks for what must not be kept, `server`
 //! kills, crowds and deceives the server, `aside` is about `--in-process`, completions and manual
 //! pages.
 
 mod aside;
 mod bundles;
 mod collect;
+mod copied;
 mod copy;
 mod exec;
 mod life;

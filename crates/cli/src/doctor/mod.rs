@@ -121,7 +121,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
             diagnosis.view = Some(probed.view);
             diagnosis.notes = probed.notes;
             if probed.view == "copy" {
-                diagnosis.notes.push(HELD_NEED_OVERLAY.to_owned());
+                diagnosis.notes.push(HELD_ARE_COPIES.to_owned());
             }
             let text = String::from_utf8_lossy(&probed.output.bytes).into_owned();
             let untouched = std::fs::read(place.0.join("canary")).is_ok_and(|now| now == CANARY);
@@ -157,8 +157,8 @@ pub(crate) fn signals() -> Result<Signals, Problem> {
 }
 
 /// What a view that is a copy means for sandboxes that live on.
-const HELD_NEED_OVERLAY: &str = "`stockade create` needs an overlay: set STOCKADE_DATA_DIR to a \
-    directory on ext4, xfs, btrfs or tmpfs";
+const HELD_ARE_COPIES: &str = "`stockade create` copies files too, for each sandbox, which takes \
+    time and room: set STOCKADE_DATA_DIR to a directory on ext4, xfs, btrfs or tmpfs";
 
 const CANARY: &[u8] = b"as the host wrote it";
 
@@ -233,6 +233,9 @@ fn limits() -> Vec<LimitProof> {
 /// A project of the probe's own.
 struct Temporary(std::path::PathBuf);
 
+/// How many names are tried for it.
+const ATTEMPTS: u32 = 100;
+
 impl Temporary {
     fn new() -> Result<Self, Problem> {
         let failed = |e: std::io::Error| {
@@ -240,9 +243,19 @@ impl Temporary {
                 .because(e.to_string())
         };
         let base = std::fs::canonicalize(std::env::temp_dir()).map_err(failed)?;
-        let path = base.join(format!("stockade-doctor-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(failed)?;
-        let place = Self(path);
+        // In a container that shares the directory another process may have the same number.
+        let path = |attempt| base.join(format!("stockade-doctor-{}-{attempt}", std::process::id()));
+        let is_taken = |made: &std::io::Result<()>| {
+            made.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AlreadyExists)
+        };
+        let mut attempt = 0;
+        let mut made = std::fs::create_dir(path(attempt));
+        while is_taken(&made) && attempt < ATTEMPTS {
+            attempt += 1;
+            made = std::fs::create_dir(path(attempt));
+        }
+        made.map_err(failed)?;
+        let place = Self(path(attempt));
         std::fs::write(place.0.join("canary"), CANARY).map_err(failed)?;
         Ok(place)
     }

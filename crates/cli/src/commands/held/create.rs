@@ -6,7 +6,7 @@ use stockade_api::{CreateSandbox, Expiry, IdleAction, Sandbox};
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
-use super::{print, print_text, say, show};
+use super::{print, print_text, say, show, shown};
 use crate::args::held::{Create, Limit, Pair, Restore};
 use crate::problem::{Failure, caused};
 use crate::remote;
@@ -36,6 +36,9 @@ fn tell(made: &Sandbox, json: bool) -> Result<u8, Failure> {
     if json {
         print(made)?;
     } else {
+        for reason in made.isolation.iter().flat_map(|isolation| &isolation.reasons) {
+            say(&format!("note: {}", shown(reason)));
+        }
         print_text(&format!("{}\n", made.id))?;
         let end = show::expiry(made);
         say(&format!(

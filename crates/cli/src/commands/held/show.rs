@@ -65,6 +65,7 @@ fn text(sandbox: &Sandbox) -> String {
     }
     if let Some(isolation) = &sandbox.isolation {
         lines.push(("isolation", format!("{:?}", isolation.level).to_lowercase()));
+        lines.extend(isolation.reasons.iter().map(|reason| ("note", shown(reason))));
         let weak =
             isolation.limits.iter().filter(|limit| limit.enforcement != Enforcement::Enforced);
         for limit in weak {

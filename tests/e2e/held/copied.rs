@@ -1,0 +1,64 @@
+//! The data directory is on an overlay, as in many containers, which holds no overlay's changes:
+//! sandboxes work on copies of their files, say so, and their changes become bundles all the same.
+
+use std::path::Path;
+
+use crate::call::Outcome;
+use crate::harness::{Identity, World};
+
+/// Runs a shell script where the data directory is on an overlay. All that it starts ends with it.
+fn on_overlay(world: &World, script: &str) -> Outcome {
+    let (below, data) = (world.path("below"), world.data());
+    std::fs::create_dir(&below).unwrap();
+    world.own(&below);
+    let mut words = vec!["--mount", "--propagation=private", "--pid", "--fork", "--mount-proc"];
+    let (options, weaken) = match world.identity {
+        Identity::Root => ("", "exec"),
+        Identity::User => {
+            words.extend(["--user", "--map-current-user", "--keep-caps"]);
+            // Mounted by a user, it keeps its marks where a user may.
+            (",userxattr", "exec setpriv --inh-caps=-all --ambient-caps=-all")
+        }
+    };
+    let mount = format!(
+        "set -e; mount -t tmpfs -o mode=700 below '{0}'; mkdir -m 700 '{0}/lower' '{0}/upper' \
+         '{0}/work'; mount -t overlay -o lowerdir='{0}/lower',upperdir='{0}/upper',workdir='{0}/work'{options} \
+         above '{1}'; {weaken} sh -ec \"$0\"",
+        below.display(),
+        data.display()
+    );
+    let script = format!("PATH={}:$PATH; {script}", world.binary().parent().unwrap().display());
+    words.extend(["sh", "-c", &mount, &script]);
+    world.on_host(Path::new("/usr/bin/unshare"), &words).finish()
+}
+
+fn sandboxes_work_on_copies(world: &World) {
+    world.write("gone", "g\n");
+    let outcome = on_overlay(
+        world,
+        "stockade create --id box --workspace .:/project
+         stockade show box
+         stockade exec box -- sh -c 'cd /project && echo beta >> a.txt && rm gone && echo n > new'
+         echo later > of-host
+         stockade stop box; stockade start box
+         stockade exec box -- sh -c 'cat /project/a.txt; echo x > /tmp/file; cat /tmp/file'
+         stockade collect box > bundle
+         stockade diff $(cat bundle) --stat
+         stockade apply $(cat bundle)
+         stockade kill box",
+    );
+    outcome.succeeds();
+    assert!(outcome.stderr.contains("note: the files were copied"), "{outcome}");
+    assert!(outcome.stdout.contains("note") && outcome.stdout.contains("alpha\nbeta\nx\n"));
+    assert_eq!((world.read("a.txt"), world.read("new")), ("alpha\nbeta\n".into(), "n\n".into()));
+    assert!(!world.has("gone") && world.read("of-host") == "later\n", "{outcome}");
+}
+
+fn doctor_tells_what_is_copied(world: &World) {
+    let outcome = on_overlay(world, "stockade doctor");
+    outcome.succeeds();
+    assert!(outcome.stdout.contains("copy"), "{outcome}");
+    assert!(outcome.stdout.contains("`stockade create` copies files too"), "{outcome}");
+}
+
+as_root_and_as_user![sandboxes_work_on_copies, doctor_tells_what_is_copied];
