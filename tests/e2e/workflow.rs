@@ -179,11 +179,40 @@ fn a_workflow_reaches_nothing_of_the_host(world: &World) {
     assert_eq!(outcome.json(), expected, "{outcome}");
 }
 
+/// An agent that is a command: it is asked in a sandbox, on a copy of the project.
+fn an_agent_is_asked_once_whoever_is_killed(world: &World) {
+    world.write("known.txt", "known");
+    let file = flow(
+        world,
+        "agent",
+        "<Task id=\"t\" output=\"output\" timeoutMs={60_000} noRetry agent={{ env: { TOKEN: \"hush\" }, command: `\n\
+           date +%s%N > begun; echo \"$TOKEN\" > known.txt; sleep 1;\n\
+           printf '{\"begun\": \"%s\", \"again\": \"%s\", \"read\": \"%s\"}' \"$(cat begun)\" \"$(ls | grep -c begun)\" \"$(cat)\"` }}>\n\
+           Say hello</Task>",
+    );
+    let mut running = world.stockade(&["up", &file, "--run-id", "r", "--json"]).start();
+    running.wait_for_output("\"NodeStarted\"");
+    wait_until("the agent has a sandbox", || call(world, &["ls"]).stdout.contains("agent-"));
+    kill_server(&world.data());
+    let outcome = running.finish();
+    outcome.succeeds();
+    let told = call(world, &["resume", "r"]).json();
+    assert_eq!((&told["read"], &told["again"]), (&json!("Say hello"), &json!("1")), "{told}");
+    assert_eq!(tasks(world, &["r"])["t"], json!(["finished", 1, 2]));
+    // Neither the host's files nor any record has what was the agent's alone.
+    assert_eq!(world.read("known.txt"), "known");
+    assert!(!world.has("begun"));
+    assert!(!call(world, &["events", "r", "--json"]).stdout.contains("hush"));
+    assert!(!call(world, &["ls", "--json"]).stdout.contains("agent-"));
+}
+
 /// What each example gives for which input, and what is to be done while it waits.
 const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
     ("agent", "{\"topic\": \"walls\"}", &[], "{\"summary\": \"READ ABOUT WALLS, THEN WRITE\"}"),
     ("approval", "{}", &[&["approve", "approval", "deploy"]], "{\"deployed\": true}"),
     ("branch", "{\"size\": 200}", &[], "{\"way\": \"long\"}"),
+    ("cache", "{\"below\": 30}", &[], "{\"primes\": 10}"),
+    ("command", "{}", &[], "{\"words\": 3, \"where\": \"/workspace\"}"),
     ("hello", "{}", &[], "{\"text\": \"Hello, world!\", \"letters\": 13}"),
     ("loop", "{}", &[], "{\"rounds\": 3}"),
     ("needs", "{}", &[], "{\"n\": 42}"),
@@ -279,4 +308,5 @@ as_root_and_as_user![
     a_killed_server_is_followed_by_one_that_goes_on,
     a_changed_file_is_refused_unless_that_is_accepted,
     a_workflow_reaches_nothing_of_the_host,
+    an_agent_is_asked_once_whoever_is_killed,
 ];

@@ -17,6 +17,8 @@ use crate::server;
 pub(crate) const KEEPER: &str = "__keeper";
 /// The only argument of the process that runs a workflow file.
 pub(crate) const REALM: &str = "__realm";
+/// The first argument of the process that starts one command inside a confinement.
+pub(crate) const COMMAND: &str = "__command";
 /// This very program, also where it was replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
@@ -35,6 +37,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
     }
     if first == REALM {
         return Some(stockade_workflow::authoring::process());
+    }
+    if first == COMMAND {
+        return Some(stockade_workflow::engine::command_process(rest));
     }
     (first == KEEPER).then(|| keeper(rest))
 }

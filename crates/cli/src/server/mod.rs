@@ -15,7 +15,7 @@ use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_runtime::native::{self, Native};
 use stockade_server::local::{self, Connections, Owner};
 use stockade_service::{Home, Options, Service};
-use stockade_workflow::engine::{self, MIGRATIONS, Workflows};
+use stockade_workflow::engine::{self, Inside, MIGRATIONS, Workflows};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -23,7 +23,7 @@ pub(crate) use place::Place;
 pub(crate) use settings::Settings;
 
 use crate::problem::{Failure, caused};
-use crate::processes::{KEEPER, OURSELVES, REALM};
+use crate::processes::{COMMAND, KEEPER, OURSELVES, REALM};
 
 /// The first argument of a server that was started on demand, before the data directory.
 pub(crate) const SERVER: &str = "__server";
@@ -122,7 +122,8 @@ pub(crate) async fn store(data: &std::path::Path) -> Result<Arc<dyn Store>, Prob
     Ok(Arc::new(open(options).await.map_err(|error| database(data, &error))?))
 }
 
-/// What does runs of workflows, with the sandboxes of a service.
+/// What does runs of workflows, with the sandboxes of a service. There is none inside a confinement
+/// only: commands are executed in that.
 pub(crate) async fn launch_workflows(
     data: &std::path::Path,
     store: Arc<dyn Store>,
@@ -132,6 +133,7 @@ pub(crate) async fn launch_workflows(
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
         program: vec![OURSELVES.into(), REALM.into()],
         sandboxes: service.map(|service| Arc::new(service.clone()) as _),
+        inside: service.is_none().then(|| Inside::new(vec![OURSELVES.into(), COMMAND.into()])),
         agents: Some(data.join("agents.json")),
     };
     Workflows::launch(store, options).await

@@ -28,7 +28,10 @@ use stockade_core::Problem;
 use stockade_durable::{Engine, Store};
 
 use author::{Author, lock};
-use commands::{Held, Place};
+use commands::{Held, Here, Place};
+
+pub use commands::Inside;
+pub use commands::helper::process as command_process;
 use output::Schemas;
 
 pub use prepare::{child_program, preview};
@@ -49,6 +52,9 @@ pub struct Options {
     /// Where commands, agents and the children of a `<Sandbox>` are executed, in the name of their
     /// run's owner. Without it they are refused.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
+    /// Where commands and agents are executed if there are no sandboxes: beside this process, which
+    /// is in one itself. Only who knows that from the kernel says so.
+    pub inside: Option<Inside>,
     /// A file with the user's own adapters of agents, which need not be there: an object from their
     /// names to what `commands/adapters.json` says of ours.
     pub agents: Option<PathBuf>,
@@ -73,6 +79,14 @@ pub(crate) struct Inner {
     prepared: Mutex<HashMap<String, Author>>,
 }
 
+/// Where commands are executed.
+fn place(options: &Options) -> Option<Arc<dyn Place>> {
+    if let Some(sandboxes) = options.sandboxes.clone() {
+        return Some(Arc::new(Held::new(sandboxes)));
+    }
+    Some(Arc::new(Here::new(options.inside.clone()?)))
+}
+
 impl Inner {
     fn store(&self) -> &dyn Store {
         &*self.store
@@ -91,10 +105,9 @@ impl Workflows {
     pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, Problem> {
         let executor = options.executor_id.clone();
         let (schemas, prepared) = (Schemas::default(), Mutex::default());
-        let held =
-            options.sandboxes.clone().map(|held| Arc::new(Held::new(held)) as Arc<dyn Place>);
+        let place = place(&options);
         let inner =
-            Arc::new(Inner { store: Arc::clone(&store), options, schemas, place: held, prepared });
+            Arc::new(Inner { store: Arc::clone(&store), options, schemas, place, prepared });
         let builder = Engine::builder(store)
             .executor_id(executor)
             .application_version(VERSION.to_owned())

@@ -89,7 +89,9 @@ pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     let what = match &task.work {
         Work::Command { agent, .. } => match commands::ready(agent, options.agents.as_deref()) {
             Ok(ready) if ready.network => commands::without_network(&task.id),
-            Ok(_) if options.sandboxes.is_none() => commands::nowhere().message,
+            Ok(_) if options.sandboxes.is_none() && options.inside.is_none() => {
+                commands::nowhere().message
+            }
             Ok(_) => return None,
             Err(problem) => {
                 let cause = problem.cause.map(|cause| format!(": {cause}")).unwrap_or_default();

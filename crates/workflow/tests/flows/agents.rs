@@ -12,8 +12,11 @@ use stockade_api::{
     Written,
 };
 use stockade_core::{Code, State};
+use stockade_workflow::engine::Inside;
 
-use crate::world::World;
+use tokio::io::AsyncReadExt as _;
+
+use crate::world::{World, program};
 
 /// Sandboxes that only remember what they were asked. Their commands write what `answer` makes of
 /// what they read.
@@ -22,11 +25,18 @@ struct Fake {
     asked: Mutex<Vec<(String, String, Value)>>,
     answer: fn(u32, &str) -> (i32, String),
     executions: Mutex<u32>,
+    /// What was written last into a file.
+    written: Mutex<String>,
 }
 
 impl Fake {
     fn new(answer: fn(u32, &str) -> (i32, String)) -> Arc<Self> {
-        Arc::new(Self { asked: Mutex::default(), answer, executions: Mutex::default() })
+        Arc::new(Self {
+            asked: Mutex::default(),
+            answer,
+            executions: Mutex::default(),
+            written: Mutex::default(),
+        })
     }
 
     /// The operations that were asked for, with their requests.
@@ -40,13 +50,13 @@ impl Fake {
     }
 
     fn execute(&self, request: Value) -> Result<Value> {
-        let request: Execute = serde_json::from_value(request).unwrap();
+        drop(serde_json::from_value::<Execute>(request).unwrap());
         let number = {
             let mut executions = self.executions.lock().unwrap();
             *executions += 1;
             *executions
         };
-        let read = request.stdin.unwrap_or_default().lossy().into_owned();
+        let read = self.written.lock().unwrap().clone();
         let (exit_code, written) = (self.answer)(number, &read);
         if exit_code < 0 {
             return Err(Problem::new(Code::Cancelled, "the server ended"));
@@ -78,6 +88,13 @@ fn sandbox(caller: &Caller, id: &Value) -> Sandbox {
     .unwrap()
 }
 
+fn bundle() -> Value {
+    json!({
+        "id": "b1", "project": "/p", "createdAtMs": 0, "command": [], "exitCode": 0,
+        "baseRef": null, "state": "open", "changes": { "total": 1, "applied": 0, "refused": 0, "ignored": 0, "executed": 0, "conflicting": 0 },
+    })
+}
+
 #[derive(Debug)]
 struct Way(Arc<Fake>);
 
@@ -91,9 +108,27 @@ macro_rules! nothing {
                 self.0.asked.lock().unwrap().push(asked);
                 match operation {
                     "execute" => self.0.execute(request),
+                    "collect_changes" => {
+                        Ok(json!({ "bundle": bundle(), "notes": [] }))
+                    }
                     "list" => Ok(serde_json::to_value(SandboxList::default()).unwrap()),
                     _ => Ok(serde_json::to_value(sandbox(caller, &request["id"])).unwrap()),
                 }
+            }
+            async fn write_file(
+                &self,
+                caller: &Caller,
+                request: WriteFile,
+                mut content: FileContent,
+            ) -> Result<Written> {
+                let mut text = String::new();
+                content.0.read_to_string(&mut text).await.unwrap();
+                let key = caller.idempotency_key.clone().unwrap_or_default();
+                let asked = ("write_file".to_owned(), key, serde_json::to_value(request).unwrap());
+                self.0.asked.lock().unwrap().push(asked);
+                let size_bytes = text.len() as u64;
+                *self.0.written.lock().unwrap() = text;
+                Ok(Written { size_bytes })
             }
             $(async fn $name(&self, _: &Caller $(, _: $kind)*) -> $answer {
                 unimplemented!()
@@ -107,7 +142,6 @@ nothing! {
     read_output(ReadOutput) -> Result<Items<OutputItem>>;
     read_events(ReadEvents) -> Result<Items<RecordedEvent>>;
     read_file(ReadFile) -> Result<FileContent>;
-    write_file(WriteFile, FileContent) -> Result<Written>;
     connect(Connect) -> Result<Box<dyn Duplex>>;
     http_stream(HttpRequest) -> Result<HttpStream>;
     web_socket(WebSocket) -> Result<OpenWebSocket>;
@@ -144,8 +178,8 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
     assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
     let asked = fake.asked();
     let operations: Vec<_> = asked.iter().map(|(operation, _)| operation.as_str()).collect();
-    assert_eq!(operations, ["create", "execute", "kill"]);
-    let (create, execute) = (&asked[0].1, &asked[1].1);
+    assert_eq!(operations, ["create", "write_file", "execute", "collect_changes", "kill"]);
+    let (create, execute) = (&asked[0].1, &asked[2].1);
     assert_eq!(create["workspace"]["inside"], "/workspace");
     assert_eq!(create["workspace"]["host"], world.path().canonicalize().unwrap().to_str().unwrap());
     assert_eq!(create["metadata"]["stockade.run"], run.id.as_str());
@@ -154,7 +188,8 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
     assert_eq!(execute["environment"]["TOKEN"], "hush");
     assert_eq!(execute["timeoutSeconds"], 5.0);
     assert_eq!(execute["sandboxId"], create["id"]);
-    assert_eq!(asked[2].1["id"], create["id"]);
+    assert_eq!(asked[4].1["id"], create["id"]);
+    assert_eq!(world.tasks(&run).await[0].bundle.as_deref(), Some("b1"));
 }
 
 #[tokio::test]
@@ -174,9 +209,11 @@ async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not(
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
     let keys = fake.keys();
     let name = |at: usize| keys[at].split(':').next().unwrap().to_owned();
-    assert_eq!(keys[1], format!("{}:execute:1", name(0)));
-    assert_eq!(keys[2], format!("{}:execute:2", name(0)));
-    assert_ne!(name(0), name(4));
+    assert_eq!(keys[1], format!("{}:input:1", name(0)));
+    assert_eq!(keys[2], format!("{}:execute:1", name(0)));
+    assert_eq!(keys[3], format!("{}:execute:2", name(0)));
+    assert_eq!(keys[4], format!("{}:changes:1", name(0)));
+    assert_ne!(name(0), name(6));
     let follow = stockade_api::Follow { id: run.id.clone(), from: 0, wait_ms: 0 };
     let events = stockade_api::Workflows::follow(&world.workflows, &world.caller, follow).await;
     let events = Value::Array(events.unwrap().events).to_string();
@@ -243,9 +280,9 @@ async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
     let run = world.run(&source, json!({ "word": "hi" })).await;
     assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
     let command: CommandLine =
-        serde_json::from_value(fake.asked()[1].1["command"].clone()).unwrap();
-    let words = ["mine", "-m", "small", "--"].map(str::to_owned).to_vec();
-    assert_eq!(command, CommandLine::Program(words));
+        serde_json::from_value(fake.asked()[2].1["command"].clone()).unwrap();
+    let CommandLine::Program(words) = command else { panic!("{command:?}") };
+    assert_eq!(words[words.len() - 4..], ["mine", "-m", "small", "--"]);
     for agent in ["\"codex\"", "new ClaudeCodeAgent({ model: \"opus\" })"] {
         let file = world.write("flow.tsx", &flow(agent, ""));
         let refused = world.up(&file, json!({})).await.unwrap_err();
@@ -274,4 +311,52 @@ async fn commands_are_executed_nowhere_but_in_sandboxes() {
     let refused = world.up(&file, json!({})).await.unwrap_err();
     assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
     assert!(refused.message.contains("there are no sandboxes here"), "{refused:?}");
+}
+
+/// A world whose engine is told that it is inside a sandbox.
+async fn inside() -> World {
+    let helper = vec![program().into(), "command".into()];
+    World::with_options(|options| options.inside = Some(Inside::new(helper))).await
+}
+
+#[tokio::test]
+async fn inside_a_sandbox_commands_are_executed_in_the_same() {
+    let world = inside().await;
+    let agent = "{ command: \"read p; printf '{\\\"said\\\": \\\"%s %s\\\"}' \\\"$p\\\" \\\"$WORD\\\"\", \
+                 env: { WORD: \"there\" } }";
+    let run = world.run(&flow(agent, ""), json!({ "word": "hi" })).await;
+    assert_eq!(run.output, Some(json!({ "said": "Say hi there" })), "{run:?}");
+    let image = flow("{ command: \"agent\", image: \"/other\" }", "noRetry");
+    let run = world.run(&image, json!({})).await;
+    assert_eq!(run.error.unwrap()["code"], "UNSUPPORTED");
+    let missing = flow("{ command: [\"/nowhere/agent\"] }", "");
+    let run = world.run(&missing, json!({})).await;
+    assert_eq!(run.error.unwrap()["code"], "AGENT_CONFIG_INVALID");
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_behind_inside_is_ended_with_it() {
+    let world = inside().await;
+    // A child of a child in a session of its own, which would live on.
+    let agent = "{ timeoutMs: 2000, command: \"cat > /dev/null; (setsid sh -c 'echo $$ > left; exec sleep 600' &); \
+                 while [ ! -s left ]; do sleep 0.01; done; LATE\" }";
+    for (late, code) in [("echo '{\\\"said\\\": 1}'", None), ("sleep 600", Some("TASK_TIMEOUT"))] {
+        let run = world.run(&flow(&agent.replace("LATE", late), "noRetry"), json!({})).await;
+        let error = run.error.as_ref().and_then(|error| error["code"].as_str());
+        assert_eq!(error, code, "{run:?}");
+        let path = world.path().join("left");
+        let left = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        let left = format!("/proc/{}/stat", left.trim());
+        let state = std::fs::read_to_string(&left).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_writes_inside_has_a_bound() {
+    let world = inside().await;
+    let run = world.run(&flow("{ command: \"yes\" }", "noRetry"), json!({})).await;
+    let error = run.error.unwrap();
+    assert!(error["message"].as_str().unwrap().contains("wrote more than it may"), "{error}");
 }

@@ -35,8 +35,21 @@ impl World {
 
     /// One whose engine has sandboxes.
     pub(crate) async fn with_sandboxes(sandboxes: Option<Arc<dyn Sandboxes>>) -> Self {
+        Self::with_options(|options| options.sandboxes = sandboxes).await
+    }
+
+    /// One whose engine is another than usual.
+    pub(crate) async fn with_options(change: impl FnOnce(&mut Options)) -> Self {
         let place = tempfile::tempdir().unwrap();
-        let workflows = launch(place.path(), sandboxes).await;
+        let mut options = Options {
+            executor_id: "test".to_owned(),
+            program: vec![program().into()],
+            sandboxes: None,
+            inside: None,
+            agents: Some(place.path().join("agents.json")),
+        };
+        change(&mut options);
+        let workflows = launch(place.path(), options).await;
         Self { place, workflows, caller: Caller::new(OwnerId::new("uid:0").unwrap()) }
     }
 
@@ -117,15 +130,9 @@ fn by_id(id: &str) -> RunById {
     RunById { id: id.to_owned() }
 }
 
-async fn launch(place: &Path, sandboxes: Option<Arc<dyn Sandboxes>>) -> Workflows {
+async fn launch(place: &Path, options: Options) -> Workflows {
     let path = place.join("test.db");
     let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(store).await.unwrap());
-    let options = Options {
-        executor_id: "test".to_owned(),
-        program: vec![program().into()],
-        sandboxes,
-        agents: Some(place.join("agents.json")),
-    };
     Workflows::launch(store, options).await.unwrap()
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    ById, Bytes, Caller, CreateSandbox, Execute, Executed, Expiry, ListSandboxes, Sandboxes,
+    ById, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, Executed, Expiry,
+    FileContent, ListSandboxes, Sandboxes, WriteFile,
 };
 use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
@@ -18,6 +19,8 @@ use super::{Finished, Job, OUTPUT_LIMIT_BYTES, Place};
 
 /// Where the project is in a sandbox.
 const WORKSPACE: &str = "/workspace";
+/// What a command reads, until it begins.
+const INPUT: &str = "/tmp/.stockade-input";
 /// How long a sandbox is there at most besides the time of its command. It is ended long before,
 /// unless nobody is left who could.
 const MARGIN: Duration = Duration::from_secs(10 * 60);
@@ -62,24 +65,72 @@ impl Held {
         self.sandboxes.create(&caller, request).await.map(drop)
     }
 
+    /// Writes what the command reads into a file. Given to the command itself it could be lost
+    /// between its start and its reading, with whoever has it.
+    async fn input(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
+        self.begun(job, "input", |caller| {
+            let request = WriteFile {
+                sandbox_id: id.clone(),
+                path: INPUT.into(),
+                mode: Some(0o600),
+                uid: None,
+                gid: None,
+            };
+            let content = FileContent(Box::pin(std::io::Cursor::new(job.input.clone())));
+            async move { self.sandboxes.write_file(&caller, request, content).await }
+        })
+        .await
+        .map(drop)
+    }
+
     /// The command, begun or found again.
     async fn command(&self, job: &Job, id: &SandboxId) -> Result<Executed, Problem> {
-        let mut begun = 1;
-        loop {
+        let command = CommandLine::Program(reading(&job.command));
+        self.begun(job, "execute", |caller| {
             let request = Execute {
                 environment: job.environment.clone(),
-                stdin: Some(Bytes(job.input.clone())),
                 timeout_seconds: Some(job.limit.as_secs_f64()),
                 output_limit_bytes: Some(OUTPUT_LIMIT_BYTES),
-                ..Execute::new(id.clone(), job.command.clone())
+                ..Execute::new(id.clone(), command.clone())
             };
-            let name = format!("{}:execute:{begun}", job.name);
-            let caller = Caller::new(job.owner.clone()).once(name);
-            match self.sandboxes.execute(&caller, request).await {
-                // What it reads was lost with a server that was killed before it began.
+            async move { self.sandboxes.execute(&caller, request).await }
+        })
+        .await
+    }
+
+    /// Does an operation under a name that follows from the try's; under the next one, where it was
+    /// not begun because who was to begin it was killed, and with it what is recorded nowhere.
+    async fn begun<T, F: Future<Output = Result<T, Problem>>>(
+        &self,
+        job: &Job,
+        what: &str,
+        act: impl Fn(Caller) -> F,
+    ) -> Result<T, Problem> {
+        let mut begun = 1;
+        loop {
+            let name = format!("{}:{what}:{begun}", job.name);
+            match act(Caller::new(job.owner.clone()).once(name)).await {
                 Err(problem) if problem.code == Code::Cancelled && begun < MAX_BEGUN => begun += 1,
-                executed => return executed,
+                done => return done,
             }
+        }
+    }
+
+    /// The bundle of what the command changed in the project, where it did.
+    async fn changes(&self, job: &Job, id: &SandboxId) -> Result<Option<String>, Problem> {
+        let request =
+            || CollectChanges { sandbox_id: id.clone(), exclude: Vec::new(), limit_bytes: None };
+        let collected = self
+            .begun(job, "changes", |caller| async move {
+                self.sandboxes.collect_changes(&caller, request()).await
+            })
+            .await;
+        match collected {
+            Ok(collected) => Ok(collected.bundle.map(|bundle| bundle.id)),
+            Err(problem) if problem.remediation.is_none() => {
+                Err(problem.remedied_by(format!("stockade collect {id}, while it is there")))
+            }
+            Err(problem) => Err(problem),
         }
     }
 
@@ -92,6 +143,17 @@ impl Held {
     }
 }
 
+/// The words of a command that reads its input from the file, which nobody else is to find.
+fn reading(command: &CommandLine) -> Vec<String> {
+    let words = match command {
+        CommandLine::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+        CommandLine::Program(words) => words.clone(),
+    };
+    let script = format!("exec < {INPUT} && rm -f {INPUT} && exec \"$@\"");
+    let first = ["/bin/sh", "-c", &script, "sh"].map(str::to_owned);
+    first.into_iter().chain(words).collect()
+}
+
 #[async_trait]
 impl Place for Held {
     async fn execute(&self, job: &Job) -> Result<Finished, Problem> {
@@ -100,19 +162,27 @@ impl Place for Held {
             .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
         let done = async {
             self.create(job, &id).await?;
-            let executed = self.command(job, &id).await?;
-            Ok(Finished {
-                ending: executed.end.ending,
-                exit_code: executed.end.exit_code,
-                output: executed.stdout.0,
-                errors: executed.stderr.0,
-                is_cut: executed.truncated,
-                bundle: None,
-            })
+            self.input(job, &id).await?;
+            self.command(job, &id).await
         };
-        let finished = done.await;
+        let executed = match done.await {
+            Ok(executed) => executed,
+            Err(problem) => {
+                self.kill(&job.owner, &id).await;
+                return Err(problem);
+            }
+        };
+        // Where its changes cannot be kept, it is left to live on for a while with them.
+        let bundle = self.changes(job, &id).await?;
         self.kill(&job.owner, &id).await;
-        finished
+        Ok(Finished {
+            ending: executed.end.ending,
+            exit_code: executed.end.exit_code,
+            output: executed.stdout.0,
+            errors: executed.stderr.0,
+            is_cut: executed.truncated,
+            bundle,
+        })
     }
 
     async fn end(&self, owner: &OwnerId, run: &str) {

@@ -4,6 +4,8 @@
 
 mod adapters;
 mod held;
+pub(crate) mod helper;
+mod here;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -16,6 +18,8 @@ use stockade_core::{Code, OwnerId, Problem};
 
 pub(crate) use adapters::{Ready, ready};
 pub(crate) use held::Held;
+pub(crate) use here::Here;
+pub use here::Inside;
 
 /// How long a command may take that does not say.
 pub(crate) const USUAL_LIMIT: Duration = Duration::from_secs(60 * 60);

@@ -1,0 +1,147 @@
+//! Commands beside this process, in the confinement that is around it already: inside a sandbox no
+//! other can be made. Only who says that it is inside ([`Inside`]) has this place.
+//!
+//! A command is started by a helper process, which takes in what the command leaves behind when it
+//! forks away, and ends all of it.
+
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::{Pid, Signal, kill_process};
+use stockade_api::{CommandLine, Ending};
+use stockade_core::{Code, OwnerId, Problem};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+
+use super::helper::TIMED_OUT;
+use super::{Finished, Job, OUTPUT_LIMIT_BYTES, Place};
+
+/// How long a helper may take to end what is left of its command.
+const ENDING: Duration = Duration::from_secs(10);
+/// What a command finds of the environment of this process.
+const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// The word of whoever starts an engine that this process is confined already, and that commands
+/// are to be executed beside it. It is given only where the kernel says so.
+#[derive(Debug, Clone)]
+pub struct Inside {
+    helper: Vec<OsString>,
+}
+
+impl Inside {
+    /// `helper` is a command and its first arguments that run [`super::helper::process`].
+    pub const fn new(helper: Vec<OsString>) -> Self {
+        Self { helper }
+    }
+}
+
+/// Executes commands here.
+#[derive(Debug)]
+pub(crate) struct Here {
+    inside: Inside,
+}
+
+impl Here {
+    pub(crate) const fn new(inside: Inside) -> Self {
+        Self { inside }
+    }
+
+    fn helper(&self, job: &Job) -> Result<Command, Problem> {
+        let (program, first) =
+            self.inside.helper.split_first().ok_or_else(|| failed("no helper"))?;
+        let mut command = Command::new(program);
+        command.args(first).arg(job.limit.as_millis().to_string());
+        match &job.command {
+            CommandLine::Shell(line) => command.args(["/bin/sh", "-c"]).arg(line),
+            CommandLine::Program(words) => command.args(words),
+        };
+        command
+            .current_dir(&job.project)
+            .env_clear()
+            .envs(PASSED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(&job.environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+fn failed(why: impl ToString) -> Problem {
+    Problem::new(Code::LaunchFailed, "a command cannot be started").because(why.to_string())
+}
+
+#[async_trait]
+impl Place for Here {
+    async fn execute(&self, job: &Job) -> Result<Finished, Problem> {
+        if job.image.is_some() {
+            let message = "an image cannot be had inside a sandbox";
+            return Err(Problem::new(Code::Unsupported, message)
+                .because("a command is executed in the same sandbox as its workflow"));
+        }
+        let mut helper = self.helper(job)?.spawn().map_err(failed)?;
+        let ends = Ends(helper.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+        let (input, output, errors) =
+            (helper.stdin.take(), helper.stdout.take(), helper.stderr.take());
+        let text = job.input.clone();
+        let written = tokio::spawn(async move {
+            if let Some(mut input) = input {
+                // A command that does not want it all has closed it.
+                let _ = input.write_all(&text).await;
+            }
+        });
+        let limit = OUTPUT_LIMIT_BYTES;
+        let reading = async {
+            let (output, errors) = tokio::join!(bounded(output, limit), bounded(errors, limit));
+            let is_over = output.len() as u64 > limit || errors.len() as u64 > limit;
+            if is_over {
+                ends.tell();
+            }
+            (output, errors, is_over)
+        };
+        // The helper ends its command in time; it is not waited for without end all the same.
+        let all = tokio::time::timeout(job.limit + ENDING, async {
+            let told = reading.await;
+            (told, helper.wait().await)
+        });
+        let ((output, errors, is_over), status) =
+            all.await.map_err(|_| failed("its helper does not end"))?;
+        written.abort();
+        let exit_code = status.map_err(failed)?.code();
+        let ending = match exit_code {
+            _ if is_over => Ending::OutputExceeded,
+            Some(TIMED_OUT) => Ending::TimedOut,
+            Some(_) => Ending::Exited,
+            None => Ending::Unknown,
+        };
+        Ok(Finished { ending, exit_code, output, errors, is_cut: is_over, bundle: None })
+    }
+
+    /// They end with their process.
+    async fn end(&self, _: &OwnerId, _: &str) {}
+}
+
+/// All that is written, up to one byte more than may be.
+async fn bounded(stream: Option<impl AsyncRead + Unpin>, limit: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        // What cannot be read any more has ended.
+        let _ = stream.take(limit + 1).read_to_end(&mut bytes).await;
+    }
+    bytes
+}
+
+/// Tells a helper to end its command, at the latest when nobody waits for it any more.
+struct Ends(Option<Pid>);
+
+impl Ends {
+    fn tell(&self) {
+        if let Some(helper) = self.0 {
+            // One that has ended already is no failure.
+            let _ = kill_process(helper, Signal::TERM);
+        }
+    }
+}
