@@ -83,8 +83,11 @@ fn is_clean(world: &World) {
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workflows/sandbox");
 
+/// Files of a project, with what is in them.
+type Files = &'static [(&'static str, &'static str)];
+
 /// What each example gives, with which exit code, and what is then in the project.
-const GIVEN: &[(&str, i32, &str, &[(&str, &str)])] = &[
+const GIVEN: &[(&str, i32, &str, Files)] = &[
     ("artifacts", 0, "{\"bytes\": 18}", &[]),
     ("auto-accept", 0, "{\"files\": 1}", &[("generated/answer.ts", "export const answer = 42;\n")]),
     ("child", 0, "{\"summary\": \"Processed: hello\"}", &[]),

@@ -6,7 +6,7 @@ use stockade_durable::{Error, Statement, Store, Value};
 
 use super::author::Journal;
 use super::commands::Ready;
-use crate::graph::{Cache, Depends, Prompt, Provider, Scope, Task, Work};
+use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
 
 /// What decides which answers are answers to the same question.
 #[derive(Debug, Clone)]
@@ -56,8 +56,7 @@ impl Asker<'_> {
             }
             Work::Subflow { input, .. } => json!([kind, program, id, input]),
             Work::Sandbox(sandbox) => {
-                let provider = sandbox.provider.as_ref().map(Provider::id);
-                json!([kind, program, id, sandbox.input, provider, sandbox.config])
+                json!([kind, program, id, sandbox.input, sandbox.provider, sandbox.config])
             }
             // They can have no key.
             Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),

@@ -4,7 +4,6 @@
 mod asked;
 mod begin;
 mod cached;
-#[expect(dead_code, reason = "no <Sandbox> is executed yet")]
 pub(crate) mod offspring;
 mod subflow;
 mod waits;

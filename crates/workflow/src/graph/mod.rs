@@ -26,7 +26,7 @@ pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
 pub use check::check;
 pub use read::{Element, read};
-pub use sandbox::{OnLimit, Provider, Sandbox, Volume};
+pub use sandbox::{OnLimit, Sandbox, Volume};
 
 pub(crate) use nearest::nearest;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::Function;
-use super::props::{Props, number_of, tagged};
+use super::props::{Props, tagged};
 
 /// A workflow that is run in a sandbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +15,9 @@ pub struct Sandbox {
     pub workflow: Option<Function>,
     /// What it is given; nothing is null.
     pub input: Value,
-    /// Who executes it; `None` is a runtime of this host.
-    pub provider: Option<Provider>,
+    /// What the provider that executes it calls itself; `None` is a runtime of this host. Which one
+    /// it is, if any, is for the author's realm to say when it is asked.
+    pub provider: Option<String>,
     /// The runtime that is asked for, as it was written.
     pub runtime: Option<String>,
     /// Whether it may reach a network.
@@ -49,31 +50,6 @@ pub struct Sandbox {
     pub on_limit: OnLimit,
     /// All of it as it was written, for providers.
     pub config: Map<String, Value>,
-}
-
-/// Who executes a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Provider {
-    /// The one that was registered with this id.
-    Registered(String),
-    /// An object of the author's.
-    Object {
-        /// Which one.
-        function: Function,
-        /// What it calls itself.
-        id: String,
-    },
-    /// Something that is none of these.
-    Invalid(String),
-}
-
-impl Provider {
-    /// Its id.
-    pub fn id(&self) -> &str {
-        match self {
-            Self::Registered(id) | Self::Object { id, .. } | Self::Invalid(id) => id,
-        }
-    }
 }
 
 /// A directory or file of the host that a sandbox sees (seed 000, `SandboxVolumeMount`).
@@ -123,7 +99,7 @@ pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
     Sandbox {
         workflow: props.function("workflow"),
         input: props.take("input").unwrap_or_default(),
-        provider: props.take("provider").map(provider),
+        provider: props.take("provider").as_ref().map(provider),
         runtime: props.text("runtime"),
         allow_network: props.flag("allowNetwork").unwrap_or_default(),
         review_diffs: props.flag("reviewDiffs").unwrap_or(true),
@@ -145,20 +121,10 @@ pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
     }
 }
 
-/// What is no provider fails when it is executed: the attribute has no type in seed 001.
-fn provider(found: Value) -> Provider {
-    if let Value::String(id) = found {
-        return Provider::Registered(id.trim().to_owned());
-    }
-    let object = tagged(&found, "provider");
-    let id = object.and_then(|object| object.get("id")).and_then(Value::as_str);
-    let function = object.and_then(|object| number_of(object, "ref"));
-    match (function, id) {
-        (Some(number), Some(id)) => {
-            Provider::Object { function: Function(number), id: id.to_owned() }
-        }
-        _ => Provider::Invalid(id.unwrap_or("custom").to_owned()),
-    }
+/// What is no provider fails when it is asked: the attribute has no type in seed 001.
+fn provider(found: &Value) -> String {
+    let id = tagged(found, "provider").and_then(|object| object.get("id")).and_then(Value::as_str);
+    id.unwrap_or("custom").to_owned()
 }
 
 fn volumes(props: &mut Props<'_>) -> Vec<Volume> {

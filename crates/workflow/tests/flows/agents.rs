@@ -21,7 +21,7 @@ use crate::world::{World, program};
 /// Sandboxes that only remember what they were asked. Their commands write what `answer` makes of
 /// what they read.
 #[derive(Debug)]
-struct Fake {
+pub(crate) struct Fake {
     asked: Mutex<Vec<(String, String, Value)>>,
     answer: fn(u32, &str) -> (i32, String),
     executions: Mutex<u32>,
@@ -30,7 +30,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn new(answer: fn(u32, &str) -> (i32, String)) -> Arc<Self> {
+    pub(crate) fn new(answer: fn(u32, &str) -> (i32, String)) -> Arc<Self> {
         Arc::new(Self {
             asked: Mutex::default(),
             answer,
@@ -148,7 +148,7 @@ nothing! {
     diff_bundle(DiffBundle) -> Result<Items<PathDiff>>;
 }
 
-async fn world(fake: &Arc<Fake>) -> World {
+pub(crate) async fn world(fake: &Arc<Fake>) -> World {
     World::with_sandboxes(Some(Arc::new(Remote(Way(Arc::clone(fake)))))).await
 }
 

@@ -49,6 +49,9 @@ export const idOf = (given) => {
   }
 };
 
+// The id of the provider that would be asked now.
+export const resolve = (sandbox) => idOf(resolved(sandbox));
+
 // What `run` is given besides plain values, for as long as it runs.
 class Call {
   #id;

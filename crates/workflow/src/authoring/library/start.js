@@ -5,7 +5,7 @@ import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
 import { given, isZod, renderingOf, schemaNumber, schemasFrom } from "stockade:render";
-import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor } from "stockade:sandbox";
+import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor, resolve } from "stockade:sandbox";
 import { SmithersError, isWorkflow } from "stockade:smithers";
 
 settle();
@@ -113,6 +113,12 @@ export const read = listening(({ run: id, call, changes, function: number, text 
   const run = runOf(id);
   run.take(changes);
   return running(call, () => run.functions[number](text));
+});
+
+export const provider = listening(({ run: id, changes, sandbox }) => {
+  const run = runOf(id);
+  run.take(changes);
+  return resolve(run.sandboxes.get(sandbox));
 });
 
 // A provider works. What it says meanwhile goes its own way.

@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Author, Definition, GivenUp};
+use super::{Author, Definition, GivenUp, SOON};
 use crate::authoring::{ChildRequest, Error, Word};
 use crate::engine::attempt::Trouble;
 
@@ -55,6 +55,19 @@ pub(crate) struct ChildAnswer {
 }
 
 impl Author {
+    /// The id of the provider of a `<Sandbox>`, as it is registered now.
+    pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<String, Error> {
+        let asked = {
+            let mut live = self.live.lock().await;
+            let live = self.ready(&mut live, run).await?;
+            let changes = self.news(live, run);
+            let argument = json!({ "run": run, "changes": changes, "sandbox": sandbox });
+            live.realm.call::<String>(live.realm.id(), "provider", argument)
+        };
+        let late = |_| Error::Late { what: "tell its provider", limit: SOON };
+        tokio::time::timeout(SOON, asked).await.map_err(late)?
+    }
+
     /// Has the provider of a `<Sandbox>` do its work; what it gave, of which nothing is known but
     /// that it is JSON. `request` is the plain part of what the provider is given. The provider is
     /// told when this is dropped.

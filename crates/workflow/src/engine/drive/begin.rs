@@ -143,6 +143,7 @@ impl Drive {
             environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
             notes: Notes { sender: self.notes.0.clone(), key: key.clone(), attempt },
             places: Arc::clone(&self.places),
+            offspring: self.offspring(&key),
             key,
             task,
         }

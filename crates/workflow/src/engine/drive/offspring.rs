@@ -25,6 +25,12 @@ pub(crate) struct Offspring {
     under_way: Mutex<BTreeSet<String>>,
 }
 
+impl std::fmt::Debug for Offspring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offspring").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 impl Drive {
     /// Those of a task.
     pub(crate) fn offspring(&self, key: &Key) -> Offspring {

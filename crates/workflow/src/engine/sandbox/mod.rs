@@ -4,13 +4,13 @@
 //!
 //! A try that a crash ended goes on where its row says: nothing that was executed is again.
 
+mod copied;
 pub(crate) mod held;
 pub(crate) mod notes;
 mod place;
-#[expect(dead_code, reason = "providers are not asked yet")]
-pub(crate) mod provider;
-#[expect(dead_code, reason = "providers are not asked yet")]
-pub(crate) mod provision;
+mod provided;
+mod provider;
+mod provision;
 mod request;
 mod result;
 mod review;
@@ -39,6 +39,7 @@ use super::Inner;
 use super::attempt::Trouble;
 use super::author::Author;
 use super::drive::now_ms;
+use super::drive::offspring::Offspring;
 use crate::graph::{OnLimit, Sandbox, Task, Work};
 use crate::schedule::Key;
 
@@ -86,6 +87,8 @@ pub(crate) struct Try {
     pub(crate) notes: Notes,
     /// The places of the run for sandboxes.
     pub(crate) places: Arc<Semaphore>,
+    /// The runs that a provider has below this one.
+    pub(crate) offspring: Offspring,
 }
 
 impl Try {
@@ -102,6 +105,9 @@ impl Try {
                 kept.as_ref().and_then(|kept| kept.decision.as_ref()).map(Decision::read);
             let began = kept.as_ref().map_or(0, |kept| kept.created_at_ms);
             return self.settle(sandbox, review, decision, began).await;
+        }
+        if sandbox.provider.is_some() {
+            return self.provided(sandbox, kept).await;
         }
         let limit = self.task.timeout;
         let work = self.execute(sandbox, kept);
@@ -143,15 +149,7 @@ impl Try {
         let held = self.held()?;
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
-        let _place = match self.place(sandbox.on_limit).await {
-            Ok(place) => place,
-            Err(trouble) => {
-                let begun = self.begun(sandbox, local.runtime, None);
-                self.notes.keep(Vec::new(), vec![begun]).await?;
-                self.fail(request::runtime(sandbox), &trouble).await;
-                return Err(trouble);
-            }
-        };
+        let _place = self.place(sandbox, local.runtime).await?;
         let done = self.executed(sandbox, kept, &held, local, contract.as_ref()).await;
         // In every case, and before anybody decides: what it gave is on the host by now.
         if !matches!(&done, Err(trouble) if trouble.code == "INTERRUPTED") {
@@ -168,21 +166,30 @@ impl Try {
         }
     }
 
-    /// One of the places of the run.
-    async fn place(&self, on_limit: OnLimit) -> Result<OwnedSemaphorePermit, Trouble> {
+    /// One of the places of the run. That there is none is kept as the try's failure.
+    async fn place(
+        &self,
+        sandbox: &Sandbox,
+        selected: &str,
+    ) -> Result<OwnedSemaphorePermit, Trouble> {
         let places = Arc::clone(&self.places);
-        let place = match on_limit {
+        let place = match sandbox.on_limit {
             OnLimit::Wait => places.acquire_owned().await.ok(),
             OnLimit::Fail => places.try_acquire_owned().ok(),
         };
-        place.ok_or_else(|| {
-            let limit = limit(&self.environment);
-            let message = format!(
-                "Sandbox concurrency limit reached: {limit} are under way in this run \
-                 (SMITHERS_MAX_CONCURRENT_SANDBOXES; onLimit=\"wait\" waits instead)"
-            );
-            failed(message).retryable()
-        })
+        if let Some(place) = place {
+            return Ok(place);
+        }
+        let limit = limit(&self.environment);
+        let message = format!(
+            "Sandbox concurrency limit reached: {limit} are under way in this run \
+             (SMITHERS_MAX_CONCURRENT_SANDBOXES; onLimit=\"wait\" waits instead)"
+        );
+        let trouble = failed(message).retryable();
+        let begun = self.begun(sandbox, selected, None);
+        self.notes.keep(Vec::new(), vec![begun]).await?;
+        self.fail(request::runtime(sandbox), &trouble).await;
+        Err(trouble)
     }
 
     fn begun(&self, sandbox: &Sandbox, selected: &str, base_ref: Option<&str>) -> Statement {
@@ -255,7 +262,8 @@ impl Try {
             }
         }
         let review = review::of(held, bundles, &bundle).await?;
-        self.received(&bundle, &path, &review).await?;
+        let ids = [bundle.manifest.run_id.as_deref(), None, None];
+        self.received(&bundle, &path, &review, ids).await?;
         trouble.map_or(Ok((review, began)), Err)
     }
 
@@ -296,19 +304,23 @@ impl Try {
         if let Some(pem) = contract.and_then(|contract| contract.ca_cert_pem.as_ref()) {
             files.push(named(".smithers/egress/ca.crt", pem.clone().into_bytes())?);
         }
+        let provider = sandbox.provider.as_deref();
         if sandbox.workflow.is_some() {
-            for (name, content) in self.author.child_program(&self.run, &self.task.id).await? {
+            let program = self.author.child_program(&self.run, &self.task.id).await;
+            // A provider has the workflow itself; its program is there for what it ships.
+            let program = if provider.is_some() { program.unwrap_or_default() } else { program? };
+            for (name, content) in program {
                 files.push(named(&name, content)?);
             }
-        } else if sandbox.command.is_none() {
+        } else if sandbox.command.is_none() && provider.is_none() {
             let message = "a <Sandbox> needs `workflow`, children, or `command`";
             return Err(Trouble::new("INVALID_INPUT", message));
         }
         files.push(named("input.json", sandbox.input.to_string().into_bytes())?);
         let request = Request {
             sandbox_id: &self.key.node,
-            provider: None,
-            runtime: Some(runtime),
+            provider,
+            runtime: sandbox.provider.is_none().then_some(runtime),
             input: &sandbox.input,
             files: &files,
         };
@@ -363,6 +375,7 @@ impl Try {
         bundle: &SandboxBundle,
         path: &Path,
         review: &Review,
+        ids: [Option<&str>; 3],
     ) -> Result<(), Trouble> {
         let path = path.display().to_string();
         let logs = bundle.stream_log.as_ref().map(|log| format!("{path}/{}", log.quoted()));
@@ -376,7 +389,6 @@ impl Try {
             }),
         );
         let events = vec![self.notes.stage_with("bundle-collected", 85, more), event];
-        let ids = [bundle.manifest.run_id.as_deref(), None, None];
         let statement = row::received(&self.run, &self.key, &path, ids, now_ms());
         self.notes.keep(events, vec![statement]).await
     }

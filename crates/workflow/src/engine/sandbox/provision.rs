@@ -83,6 +83,14 @@ impl Provision {
         Err(Trouble::new(code, message).retryable())
     }
 
+    /// Lets it clean up what the same try left before a crash. Nothing depends on it.
+    pub(crate) async fn clean_up_before(&self) {
+        if let Err(trouble) = clean_up(&self.author, &self.run, &self.sandbox, &self.request).await
+        {
+            warn(&self.run, &self.sandbox, &trouble);
+        }
+    }
+
     /// Lets it clean up. What it gave must be in safety: it may be removed now.
     ///
     /// # Errors
@@ -115,6 +123,10 @@ impl Drop for Provision {
     }
 }
 
+fn warn(run: &str, sandbox: &str, trouble: &Trouble) {
+    tracing::warn!(run, sandbox, error = trouble.message, "sandbox provider cleanup failed");
+}
+
 async fn clean_up(
     author: &Author,
     run: &str,
@@ -125,7 +137,7 @@ async fn clean_up(
 }
 
 /// What a provider failed with; another try may do better unless it was asked for something wrong.
-fn trouble(error: Error) -> Trouble {
+pub(super) fn trouble(error: Error) -> Trouble {
     const FINAL: [&str; 3] =
         ["INVALID_INPUT", "HEARTBEAT_PAYLOAD_TOO_LARGE", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"];
     let mut trouble = Trouble::from(error);

@@ -42,9 +42,10 @@ fn invalid(message: impl Into<String>) -> Trouble {
     Trouble::new("INVALID_INPUT", message)
 }
 
-/// The runtime that was asked for.
+/// The runtime that was asked for: a provider, or one of this host.
 pub(super) fn runtime(sandbox: &Sandbox) -> &str {
-    sandbox.runtime.as_deref().unwrap_or(USUAL)
+    let asked = sandbox.provider.as_deref().or(sandbox.runtime.as_deref());
+    asked.unwrap_or(USUAL)
 }
 
 /// How it reaches the network; `None` when it does not say.
@@ -56,7 +57,7 @@ pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, Trouble> {
 /// What is stored of what it asks for: no value of a variable, no certificate, no binding.
 pub(super) fn config(sandbox: &Sandbox, selected: &str) -> Value {
     let mut config = Map::new();
-    config.insert("provider".to_owned(), json!(sandbox.provider.as_ref().map(|p| p.id())));
+    config.insert("provider".to_owned(), json!(sandbox.provider));
     config.insert("runtime".to_owned(), runtime(sandbox).into());
     config.insert("selectedRuntime".to_owned(), selected.into());
     config.insert("maxOutputBytes".to_owned(), MAX_OUTPUT_BYTES.into());
