@@ -137,8 +137,8 @@ fn every_example_does_what_it_says(world: &World) {
     assert!(!world.has("lost.txt") && !world.has("dirty") && !world.has("added.md"));
     let tries = inspected(world, "retry")["tasks"][0]["attempts"].clone();
     assert_eq!(tries, 2);
-    let log = world.path(".smithers/sandboxes/artifacts/count/result/logs/stream.ndjson");
-    assert!(std::fs::read_to_string(log).unwrap().contains("counted"));
+    let log = world.read(".smithers/sandboxes/artifacts/count/result/logs/stream.ndjson");
+    assert!(log.contains("counted"));
     // What was stored of the values that are nobody else's.
     let secret = world.holds(&world.data(), "sk-placeholder");
     assert_eq!(secret, Vec::<PathBuf>::new(), "stored");
@@ -270,8 +270,16 @@ fn hostile_results_are_refused(world: &World) {
             manifest("{\"status\": \"finished\", \"patches\": [\"patches/../../x.patch\"]}"),
             "TOOL_PATH_ESCAPE",
         ),
-        ("many", "mkdir -p /result/patches; cd /result/patches; seq 5000 | xargs touch".to_owned(), "INVALID_INPUT"),
-        ("large", format!("{finished}; head -c 104857601 /dev/zero > /result/artifact"), "INVALID_INPUT"),
+        (
+            "many",
+            "mkdir -p /result/patches; cd /result/patches; seq 5000 | xargs touch".to_owned(),
+            "INVALID_INPUT",
+        ),
+        (
+            "large",
+            format!("{finished}; head -c 104857601 /dev/zero > /result/artifact"),
+            "INVALID_INPUT",
+        ),
         ("fails", "echo why >&2; exit 9".to_owned(), "SANDBOX_EXECUTION_FAILED"),
         (
             "git",
@@ -280,8 +288,7 @@ fn hostile_results_are_refused(world: &World) {
                  \"patches\": [{\"path\": \".git/hooks/post-commit\", \"operation\": \"add\", \
                  \"diff\": \"diff --git a/.git/hooks/post-commit b/.git/hooks/post-commit\\nnew file \
                  mode 100755\\n--- /dev/null\\n+++ b/.git/hooks/post-commit\\n@@ -0,0 +1 @@\\n+evil\\n\"}]}}",
-            )
-            .replace("%s", "%b"),
+            ),
             "TOOL_PATH_ESCAPE",
         ),
     ];

@@ -24,6 +24,8 @@ pub(super) struct Decision {
     /// Whether what tools of the host run by themselves is accepted.
     pub(super) allow_executed: bool,
     pub(super) note: Option<String>,
+    /// When it was taken: what is done about it is not done for another.
+    pub(super) at: String,
 }
 
 impl Decision {
@@ -34,6 +36,7 @@ impl Decision {
             only,
             allow_executed: value["allowExecuted"] == true,
             note: value["note"].as_str().map(str::to_owned),
+            at: value["decidedAt"].as_str().unwrap_or_default().to_owned(),
         }
     }
 }
@@ -120,7 +123,7 @@ pub(super) async fn apply(
             include_ignored: false,
             allow_executed: decision.allow_executed,
         };
-        let caller = held.caller(&format!("apply-{id}"));
+        let caller = held.caller(&format!("apply-{id}-{}", decision.at));
         match held.sandboxes().apply_bundle(&caller, request).await {
             Ok(applied) => {
                 let skipped = applied.skipped.into_iter();
