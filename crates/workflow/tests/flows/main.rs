@@ -6,5 +6,6 @@ mod cache;
 mod child;
 mod elements;
 mod files;
+mod providers;
 mod world;
 mod zod;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stockade_api::{Caller, Run, RunById, RunStatus, Sandboxes, TaskInfo, Up, Workflows as _};
+use stockade_api::{
+    Caller, Follow, Run, RunById, RunStatus, Sandboxes, TaskInfo, Up, Workflows as _,
+};
 use stockade_core::{OwnerId, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
@@ -20,6 +22,7 @@ pub(crate) struct World {
     place: tempfile::TempDir,
     pub(crate) workflows: Workflows,
     pub(crate) caller: Caller,
+    options: Options,
 }
 
 /// The program that runs realms, which is built beside this one.
@@ -49,8 +52,9 @@ impl World {
             agents: Some(place.path().join("agents.json")),
         };
         change(&mut options);
-        let workflows = launch(place.path(), options).await;
-        Self { place, workflows, caller: Caller::new(OwnerId::new("uid:0").unwrap()) }
+        let workflows = launch(place.path(), options.clone()).await;
+        let caller = Caller::new(OwnerId::new("uid:0").unwrap());
+        Self { place, workflows, caller, options }
     }
 
     /// The directory of the project.
@@ -113,6 +117,21 @@ impl World {
 
     pub(crate) async fn tasks(&self, run: &Run) -> Vec<TaskInfo> {
         self.workflows.inspect(&self.caller, by_id(&run.id)).await.unwrap().tasks
+    }
+
+    /// The same project and database, with another engine: what the last one left is gone on with.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { place, workflows, caller, options } = self;
+        workflows.shutdown(Duration::ZERO).await;
+        drop(workflows);
+        let workflows = launch(place.path(), options.clone()).await;
+        Self { place, workflows, caller, options }
+    }
+
+    /// What happened in a run.
+    pub(crate) async fn events(&self, run: &Run) -> Vec<Value> {
+        let follow = Follow { id: run.id.clone(), from: 0, wait_ms: 0 };
+        self.workflows.follow(&self.caller, follow).await.unwrap().events
     }
 
     /// The tasks of a run with their status, attempts and executions.

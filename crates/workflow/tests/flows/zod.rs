@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use serde_json::json;
-use stockade_core::Code;
+use serde_json::{Value, json};
+use stockade_api::{ListRuns, Workflows as _};
 
+use crate::agents::{self, Fake};
 use crate::world::World;
 
 /// A world whose project has zod; `None`, and the test says that it did not run, where there is none.
@@ -22,7 +23,7 @@ pub(crate) async fn world(test: &str) -> Option<World> {
         }
         return None;
     }
-    let world = World::new().await;
+    let world = agents::world(&Fake::new(|_, _| (0, String::new()))).await;
     symlink(packages, world.path().join("node_modules")).unwrap();
     Some(world)
 }
@@ -58,13 +59,40 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
 pub(crate) const SEED: &str = include_str!("seed-001.tsx");
 
 #[tokio::test]
-async fn the_seeds_complete_file_renders_and_is_refused_by_its_sandbox() {
-    let test = "zod::the_seeds_complete_file_renders_and_is_refused_by_its_sandbox";
-    let Some(world) = world(test).await else { return };
-    let file = world.write("flow.tsx", SEED);
-    let refused = world.up(&file, json!({ "prompt": "hi" })).await.unwrap_err();
-    assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
-    assert!(refused.message.contains("<Sandbox> \"remote-summary\" cannot be executed yet"));
+async fn the_seeds_complete_file_runs_as_it_stands() {
+    let Some(world) = world("zod::the_seeds_complete_file_runs_as_it_stands").await else { return };
+    let run = world.run(SEED, json!({ "prompt": "hi" })).await;
+    assert_eq!(run.output, Some(json!({ "summary": "Processed: hi" })), "{run:?}");
+    let told: Vec<String> = world
+        .events(&run)
+        .await
+        .iter()
+        .filter(|event| event["nodeId"] == "remote-summary")
+        .map(|event| {
+            let words = [&event["data"]["stage"], &event["data"]["phase"], &event["type"]];
+            words.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
+        })
+        .collect();
+    let expected = [
+        "NodeStarted",
+        "initializing",
+        "SandboxCreated",
+        "created",
+        "SandboxShipped",
+        "shipped",
+        "executing",
+        "starting-child",
+        "bundle-collected",
+        "SandboxBundleReceived",
+        "SandboxCompleted",
+        "completed",
+        "NodeFinished",
+    ];
+    assert_eq!(told, expected);
+    let runs = world.workflows.runs(&world.caller, ListRuns { limit: 9 }).await.unwrap();
+    let child = runs.iter().find(|child| child.parent_id.as_ref() == Some(&run.id)).unwrap();
+    assert_eq!(child.id, format!("{}:child:remote-summary:0", run.id));
+    assert_eq!(child.output, run.output);
     // Its child workflow is one like any other, and needs no `{ output }`.
     let child =
         SEED.replace("export default parent.smithers", "export const other = parent.smithers");
