@@ -1,12 +1,17 @@
-//! Kills the local server at random while it does runs of workflows, and looks afterwards whether a
-//! task was done again that was finished, or one was lost. `cargo xtask crash workflow` builds and
-//! starts it. Everything is done by typed commands, as a person would.
+//! Kills what does runs of workflows, at every write of a run (`every`), then the local server at
+//! random under several, and looks afterwards whether a task was done again that was finished, or
+//! one was lost. `cargo xtask crash workflow` builds and starts it. What is killed at random is told
+//! what to do by typed commands, as a person would.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
+mod every;
+#[path = "../../crates/durable/tests/contract/mortal.rs"]
+mod mortal;
 #[path = "../crash/random.rs"]
 mod random;
+mod worker;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 use std::time::{Duration, Instant};
 
+use mortal::Death;
 use random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// What went wrong, for people.
-type Failure = Box<dyn std::error::Error>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is run: each kind of work, in each kind of order.
 const FLOW: &str = r#"
@@ -69,6 +75,15 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let done = match words.as_slice() {
+        ["worker", place, program, death, write] => {
+            let death = match *death {
+                "before" => Some(Death::Before),
+                "after" => Some(Death::After),
+                _ => None,
+            };
+            let death = death.map(|death| (death, write.parse().unwrap_or(0)));
+            worker::work(Path::new(place), Path::new(program), death)
+        }
         ["run", program, kills, seed] => {
             run(Path::new(program), kills.parse().unwrap_or(0), seed.parse().unwrap_or(0))
         }
@@ -155,6 +170,8 @@ fn servers(data: &Path) -> Vec<Pid> {
 }
 
 fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
+    let every = every::run(program)?;
+    println!("crash workflow: {every} processes killed, before and after each write of a run");
     println!("crash workflow: {kills} kills, seed {seed}");
     let place = Place::new()?;
     let mut random = Random::new(seed);
@@ -231,21 +248,8 @@ fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure>
             totals.0 += 1;
             totals.1 += u64::from(task["executions"] != 1);
         }
-        let mut finished: BTreeMap<(String, u64), u64> = BTreeMap::new();
-        for event in place.json(program, &["events", &id, "--json"])? {
-            let node = event["nodeId"].as_str().unwrap_or_default().to_owned();
-            let key = (node, event["iteration"].as_u64().unwrap_or_default());
-            match event["type"].as_str().unwrap_or_default() {
-                "NodeFinished" => *finished.entry(key).or_default() += 1,
-                "NodeStarted" | "NodeWaiting" if finished.contains_key(&key) => {
-                    return Err(format!("run {id} began {key:?} again, which was finished").into());
-                }
-                _ => {}
-            }
-        }
-        if let Some((key, _)) = finished.iter().find(|(_, count)| **count != 1) {
-            return Err(format!("run {id} finished {key:?} more than once").into());
-        }
+        every::in_order(&place.json(program, &["events", &id, "--json"])?)
+            .map_err(|error| format!("run {id}: {error}"))?;
     }
     Ok(totals)
 }

@@ -1,0 +1,121 @@
+//! Kills a process right before and right after each write of a run, hence before and after each of
+//! its events, and has another one go on: it must end as if nothing had happened.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use stockade_api::{Follow, RunById, TaskStatus, Workflows as _};
+
+use crate::mortal::Death;
+use crate::{Failure, worker};
+
+/// How long a process may take for what it must do.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What the run gives.
+const EXPECTED: (u64, u64) = (6, 5);
+/// More writes than a run has.
+const MOST: u64 = 1_000;
+
+/// A directory that goes with the value.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Left in the temporary directory, it harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Kills at each write; how often that was.
+pub(crate) fn run(stockade: &Path) -> Result<u64, Failure> {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut kills = 0;
+    for (death, word) in [(Death::Before, "before"), (Death::After, "after")] {
+        for write in 0..MOST {
+            let path = format!("stockade-every-{}-{word}-{write}", std::process::id());
+            let place = Place(std::env::temp_dir().join(path));
+            fs::create_dir(&place.0)?;
+            let first = ended(start(&place.0, stockade, Some((word, write)))?)?;
+            let is_killed = !first.success();
+            if is_killed && std::os::unix::process::ExitStatusExt::signal(&first) != Some(9) {
+                return Err(format!("{word} write {write}: the process failed: {first}").into());
+            }
+            if is_killed && !ended(start(&place.0, stockade, None)?)?.success() {
+                return Err(format!("{word} write {write}: the next process failed").into());
+            }
+            let told = tokio.block_on(audit(&place.0, stockade));
+            told.map_err(|error| format!("{word} write {write} ({death:?}): {error}"))?;
+            if !is_killed {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    Ok(kills)
+}
+
+fn start(place: &Path, stockade: &Path, death: Option<(&str, u64)>) -> Result<Child, Failure> {
+    let (word, write) = death.unwrap_or(("never", 0));
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("worker").arg(place).arg(stockade).arg(word).arg(write.to_string());
+    Ok(command.spawn()?)
+}
+
+fn ended(mut worker: Child) -> Result<ExitStatus, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = worker.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > deadline {
+            worker.kill()?;
+            return Err("a process does not end".into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Looks at the run that has ended, and the one below it.
+async fn audit(place: &Path, stockade: &Path) -> Result<(), Failure> {
+    let workflows = worker::launch(place, stockade, None).await?;
+    let caller = worker::caller()?;
+    for id in [worker::RUN.to_owned(), format!("{}:child:sub:0", worker::RUN)] {
+        let by_id = RunById { id: id.clone() };
+        let found = workflows.inspect(&caller, by_id).await.map_err(|problem| problem.message)?;
+        if id == worker::RUN {
+            let expected = json!({ "parts": EXPECTED.0, "others": EXPECTED.1 });
+            if found.run.output != Some(expected) {
+                return Err(format!("the run gave {:?}", found.run.output).into());
+            }
+        }
+        for task in &found.tasks {
+            if task.status != TaskStatus::Finished || task.attempts != 1 || task.executions > 2 {
+                return Err(format!("the run has left a task: {task:?}").into());
+            }
+        }
+        let follow = Follow { id, from: 0, wait_ms: 0 };
+        let told = workflows.follow(&caller, follow).await.map_err(|problem| problem.message)?;
+        in_order(&told.events)?;
+    }
+    workflows.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+/// Each task ends once, and is not begun again after.
+pub(crate) fn in_order(events: &[Value]) -> Result<(), Failure> {
+    let mut finished: Vec<(&Value, &Value)> = Vec::new();
+    for event in events {
+        let key = (&event["nodeId"], &event["iteration"]);
+        match event["type"].as_str().unwrap_or_default() {
+            "NodeFinished" | "NodeStarted" | "NodeWaiting" if finished.contains(&key) => {
+                return Err(format!("{key:?} was finished, and then: {event}").into());
+            }
+            "NodeFinished" => finished.push(key),
+            _ => {}
+        }
+    }
+    Ok(())
+}
