@@ -153,6 +153,13 @@ fn changes_wait_for_a_decision_that_can_choose(world: &World) {
     up(world, &file, "whole").ends_with(3);
     assert_eq!(inspected(world, "whole")["tasks"][0]["status"], "waiting-approval");
     is_clean(world);
+    let row = inspected(world, "whole")["sandboxes"][0].clone();
+    assert_eq!(
+        (&row["status"], &row["runtime"]),
+        (&json!("review"), &json!("bubblewrap")),
+        "{row}"
+    );
+    assert_eq!(row["config"]["selectedRuntime"], "native", "{row}");
     assert_eq!((world.read("a.txt").as_str(), world.has("b.txt")), ("one\n", false));
     let diff = call(world, &["diff", "latest"]);
     assert!(diff.stdout.contains("+more") && diff.stdout.contains("b.txt"), "{diff}");

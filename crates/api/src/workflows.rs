@@ -165,6 +165,48 @@ pub struct Inspection {
     pub run: Run,
     /// Its tasks, in the order in which they began.
     pub tasks: Vec<TaskInfo>,
+    /// Its sandboxes, the last try of each, in the order in which those began.
+    #[serde(default)]
+    pub sandboxes: Vec<SandboxInfo>,
+}
+
+/// One `<Sandbox>` of a run: what its row has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxInfo {
+    /// The task.
+    pub sandbox_id: String,
+    /// The iteration of the loop that it is in, else 0.
+    pub iteration: u32,
+    /// Which try of the task it is, from 1.
+    pub attempt: u32,
+    /// The runtime that was asked for.
+    pub runtime: String,
+    /// What it asked for, with which runtime was selected, and without what is secret.
+    pub config: Value,
+    /// `pending`, `shipped`, `review`, `finished`, `failed` or `cancelled`.
+    pub status: String,
+    /// The child's run, and what a provider calls its workspace and its container.
+    pub remote_run_id: Option<String>,
+    /// See `remote_run_id`.
+    pub workspace_id: Option<String>,
+    /// See `remote_run_id`.
+    pub container_id: Option<String>,
+    /// When it was begun, in milliseconds since 1970.
+    pub created_at_ms: i64,
+    /// When it was last known to live.
+    pub heartbeat_at_ms: Option<i64>,
+    /// When its request had left.
+    pub shipped_at_ms: Option<i64>,
+    /// When it ended.
+    pub completed_at_ms: Option<i64>,
+    /// Where its result is on the host.
+    pub bundle_path: Option<String>,
+    /// The bundles with its changes, while they wait or after.
+    pub bundles: Vec<String>,
+    /// `sandbox-unreachable` when it should be alive and nothing was heard of it for a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<String>,
 }
 
 /// One doing of a task.

@@ -103,7 +103,9 @@ impl stockade_api::Workflows for Workflows {
 
     async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
         let run = self.own(caller, &request.id).await?.run;
-        Ok(Inspection { run, tasks: self.tasks(&request.id).await? })
+        let tasks = self.tasks(&request.id).await?;
+        let sandboxes = sandbox::row::told(self.inner.store(), &request.id, now_ms()).await;
+        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(of_store)? })
     }
 
     async fn follow(&self, caller: &Caller, request: Follow) -> Result<Followed> {

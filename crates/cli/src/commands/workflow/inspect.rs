@@ -1,6 +1,6 @@
 //! `stockade inspect`: what is known of a run and its tasks.
 
-use stockade_api::{Inspection, RunById};
+use stockade_api::{Inspection, RunById, SandboxInfo};
 
 use crate::args::workflow::OneRun;
 use crate::commands::held::{print, print_text, shown};
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn text(Inspection { run, tasks }: &Inspection) -> String {
+fn text(Inspection { run, tasks, sandboxes }: &Inspection) -> String {
     let mut text = String::new();
     let mut line =
         |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", shown(value)));
@@ -47,6 +47,28 @@ fn text(Inspection { run, tasks }: &Inspection) -> String {
         };
         let (id, status) = (shown(&task.id), task.status.as_str());
         text.push_str(&format!("  {id}{iteration}  {status} (attempt {}{times})\n", task.attempts));
+        let of_task =
+            |it: &&SandboxInfo| (&it.sandbox_id, it.iteration) == (&task.id, task.iteration);
+        if let Some(sandbox) = sandboxes.iter().find(of_task) {
+            text.push_str(&format!("    {}\n", told(sandbox)));
+        }
     }
     text
+}
+
+/// A sandbox in one line.
+fn told(sandbox: &SandboxInfo) -> String {
+    let provider = sandbox.config["provider"].as_str();
+    let selected = sandbox.config["selectedRuntime"].as_str().unwrap_or_default();
+    let by = match provider {
+        Some(provider) => format!("provider {}", shown(provider)),
+        None if selected == sandbox.runtime => shown(selected),
+        None => format!("{}, by {}", shown(&sandbox.runtime), shown(selected)),
+    };
+    let unhealthy = sandbox.unhealthy.as_ref().map(|it| format!(", {}", shown(it)));
+    let bundles = match sandbox.bundles.as_slice() {
+        [] => String::new(),
+        some => format!(", changes in {}", some.join(" and ")),
+    };
+    format!("sandbox {} ({by}){}{bundles}", shown(&sandbox.status), unhealthy.unwrap_or_default())
 }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use stockade_api::SandboxInfo;
 use stockade_durable::{Error, Migration, Row, Statement, Store, Value};
 
 use crate::schedule::Key;
@@ -129,6 +130,50 @@ pub(crate) async fn open(
         let iteration = u32::try_from(row.integer(2)?).unwrap_or(u32::MAX);
         let key = Key { node: row.text(1)?.to_owned(), iteration };
         Ok((row.text(0)?.to_owned(), key, row.text(3)?.to_owned()))
+    };
+    rows.iter().map(one).collect()
+}
+
+/// After how long without a sign a sandbox counts as unreachable: four of its beats.
+const SILENT_MS: i64 = 60_000;
+
+/// What is told of the sandboxes of a run.
+pub(crate) async fn told(
+    store: &dyn Store,
+    run: &str,
+    now: i64,
+) -> Result<Vec<SandboxInfo>, Error> {
+    let sql = "SELECT sandbox_id, iteration, attempt, runtime, config_json, status, \
+               remote_run_id, workspace_id, container_id, created_at_ms, heartbeat_at_ms, \
+               shipped_at_ms, completed_at_ms, bundle_path, review \
+               FROM run_sandboxes WHERE run_id = ?1 ORDER BY created_at_ms, sandbox_id, iteration";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let count =
+        |row: &Row, column| Ok::<_, Error>(u32::try_from(row.integer(column)?).unwrap_or(u32::MAX));
+    let text = |row: &Row, column| row.optional_text(column).map(|text| text.map(str::to_owned));
+    let one = |row: &Row| {
+        let status = row.text(5)?.to_owned();
+        let heartbeat_at_ms = row.optional_integer(10)?;
+        let is_open = status == Stage::Pending.as_str() || status == Stage::Shipped.as_str();
+        let is_silent = heartbeat_at_ms.is_some_and(|at| now.saturating_sub(at) > SILENT_MS);
+        Ok(SandboxInfo {
+            sandbox_id: row.text(0)?.to_owned(),
+            iteration: count(row, 1)?,
+            attempt: count(row, 2)?,
+            runtime: row.text(3)?.to_owned(),
+            config: serde_json::from_str(row.text(4)?)?,
+            status,
+            remote_run_id: text(row, 6)?,
+            workspace_id: text(row, 7)?,
+            container_id: text(row, 8)?,
+            created_at_ms: row.integer(9)?,
+            heartbeat_at_ms,
+            shipped_at_ms: row.optional_integer(11)?,
+            completed_at_ms: row.optional_integer(12)?,
+            bundle_path: text(row, 13)?,
+            bundles: parsed::<Review>(row, 14)?.map(|review| review.bundles).unwrap_or_default(),
+            unhealthy: (is_open && is_silent).then(|| "sandbox-unreachable".to_owned()),
+        })
     };
     rows.iter().map(one).collect()
 }
