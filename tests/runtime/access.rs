@@ -1,13 +1,6 @@
 //! Access rules against processes: whatever a command does inside, it reads, changes and executes
 //! only what the rules of its sandbox let it.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests fail by panicking, as tests do"
-)]
-
-#[path = "../cases/support.rs"]
-mod support;
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -22,6 +15,7 @@ use stockade_runtime::{Ending, Error, ReadRange, Runtime as _, SandboxPath, Writ
 
 use crate::attacks::Attacked;
 use crate::identity::program;
+use crate::support;
 
 /// How often a name is used that changes meanwhile.
 const ROUNDS: u32 = 2_000;

@@ -7,6 +7,14 @@ mod attacks;
 mod faults;
 mod identity;
 mod native;
+mod service;
+#[path = "../cases/support.rs"]
+#[expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail by panicking, as tests do"
+)]
+mod support;
 
 mod root {
     //! As root.
