@@ -6,12 +6,14 @@ use std::path::Path;
 
 use crate::call::Outcome;
 use crate::harness::World;
+use crate::servants::wait_until;
 
 as_root_and_as_user! {
     the_first_minute_ends_with_a_diff_that_is_applied_or_rejected,
     the_commands_for_a_project_of_ones_own_do_what_readme_says,
     sandboxes_live_on_as_readme_says,
     snippets_are_run_as_readme_says,
+    workflows_are_run_as_readme_says,
 }
 
 fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) {
@@ -124,6 +126,40 @@ fn snippets_are_run_as_readme_says(world: &World) {
         }
     }
     assert!(world.read("report.xml").contains("tests=\"3\""));
+}
+
+fn workflows_are_run_as_readme_says(world: &World) {
+    let examples = [
+        ("child.tsx", include_str!("../../examples/workflows/sandbox/child.tsx")),
+        ("command.tsx", include_str!("../../examples/workflows/sandbox/command.tsx")),
+    ];
+    for (name, content) in examples {
+        world.write(&format!("examples/workflows/sandbox/{name}"), content);
+    }
+    world.write("notes.md", "notes\n");
+    let commands = commands_below("Workflows");
+    assert_eq!(commands.len(), 9, "{commands:?}");
+    for command in commands {
+        let outcome = documented(world, command);
+        if command.contains("command.tsx") {
+            outcome.ends_with(3);
+            continue;
+        }
+        outcome.succeeds();
+        if command.contains(" approve ") {
+            wait_until("what was chosen is applied", || world.has("added.md"));
+        }
+        if command.contains("child.tsx") {
+            assert!(outcome.stdout.contains("Processed: hello"), "{outcome}");
+        }
+        if command.contains(" diff ") {
+            assert!(outcome.stdout.contains("+- reviewed"), "{outcome}");
+        }
+        if command.contains(" events ") {
+            assert!(outcome.stdout.contains("SandboxDiffReviewRequested"), "{outcome}");
+        }
+    }
+    assert_eq!(world.read("notes.md"), "notes\n");
 }
 
 /// The commands in the `sh` blocks below a heading of README.

@@ -41,6 +41,17 @@ pub(crate) struct Ended {
     pub(crate) stderr: Vec<u8>,
 }
 
+/// What is known of a command that was started.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// It goes on.
+    On,
+    /// It was never begun: what it was to be begun with went with a process that was killed.
+    NeverBegun,
+    /// It has ended.
+    Ended(Ended),
+}
+
 /// What a problem means to a run.
 pub(crate) fn trouble(problem: &Problem) -> Trouble {
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -107,9 +118,10 @@ impl Held {
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Starts a command, or finds it.
+    /// Starts a command, or finds it. `number` is how often that was tried, from 1.
     pub(crate) async fn execute(
         &self,
+        number: u32,
         command: CommandLine,
         environment: BTreeMap<String, String>,
         directory: &str,
@@ -119,31 +131,37 @@ impl Held {
             working_directory: Some(directory.to_owned()),
             ..Execute::new(self.id.clone(), command)
         };
-        let begun = self.sandboxes.execute_stream(&self.caller("execute"), request).await;
+        let begun = self
+            .sandboxes
+            .execute_stream(&self.caller(&format!("execute-{number}")), request)
+            .await;
         Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
     }
 
-    /// Waits for a command's end, for a while; `None` when it goes on. The sandbox lives on
-    /// meanwhile.
-    pub(crate) async fn wait(&self, operation: &OperationId) -> Result<Option<Ended>, Trouble> {
+    /// Waits for a command's end, for a while. The sandbox lives on meanwhile.
+    pub(crate) async fn wait(&self, operation: &OperationId) -> Result<Waited, Trouble> {
         let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
         let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
             let request =
                 Renew { id: self.id.clone(), ttl_seconds: LEASE.as_secs_f64(), shorten: false };
             let renewed = self.sandboxes.renew(&self.caller, request).await;
             renewed.map_err(|problem| trouble(&problem))?;
-            return Ok(None);
+            return Ok(Waited::On);
         };
         let info = info.map_err(|problem| trouble(&problem))?;
         match info.status {
-            OperationStatus::Waiting | OperationStatus::Running => return Ok(None),
+            OperationStatus::Waiting | OperationStatus::Running => return Ok(Waited::On),
             OperationStatus::Succeeded => {}
             OperationStatus::Failed | OperationStatus::Cancelled => {
                 let unknown = Problem::new(Code::OutcomeUnknown, "the command has no outcome");
-                return Err(trouble(&info.error.unwrap_or(unknown)));
+                let problem = info.error.unwrap_or(unknown);
+                return match problem.code {
+                    Code::Cancelled => Ok(Waited::NeverBegun),
+                    _ => Err(trouble(&problem)),
+                };
             }
         }
-        self.ended(operation).await.map(Some)
+        self.ended(operation).await.map(Waited::Ended)
     }
 
     async fn ended(&self, operation: &OperationId) -> Result<Ended, Trouble> {

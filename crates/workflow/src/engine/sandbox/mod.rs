@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use stockade_api::{CreateSandbox, Sandboxes};
+use stockade_api::{CommandLine, CreateSandbox, Sandboxes};
 use stockade_bundle::RelativePath;
 use stockade_bundle::project::Project;
 use stockade_bundle::sandbox::{Request, SandboxBundle, write_request};
@@ -30,7 +30,7 @@ use stockade_core::sandbox::{HostMount, Workspace};
 use stockade_durable::Statement;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::held::Held;
+use self::held::{Ended, Held, Waited};
 use self::notes::Notes;
 use self::place::{Place, sandbox_name};
 use self::review::Decision;
@@ -48,6 +48,8 @@ const USUAL_LIMIT: usize = 10;
 /// The variables that say otherwise; the first that is a number counts.
 const LIMITS: [&str; 2] =
     ["STOCKADE_MAX_CONCURRENT_SANDBOXES", "SMITHERS_MAX_CONCURRENT_SANDBOXES"];
+/// How often a command is begun whose beginner was killed.
+const MAX_BEGUN: u32 = 64;
 /// Where our own program is inside.
 const PROGRAMS: &str = "/opt/stockade/bin";
 
@@ -237,14 +239,7 @@ impl Try {
             notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
         }
         let command = result::command(sandbox.command.as_deref(), &child, true);
-        let operation = held.execute(command, environment, request::WORKSPACE).await?;
-        let ended = loop {
-            if let Some(ended) = held.wait(&operation).await? {
-                break ended;
-            }
-            let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child }));
-            notes.keep(vec![beat], vec![row::beat(run, key, now_ms())]).await?;
-        };
+        let ended = self.command(held, &command, &environment, &child).await?;
         let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
         notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
         let into = place.fresh("result")?;
@@ -265,6 +260,34 @@ impl Try {
         let ids = [bundle.manifest.run_id.as_deref(), None, None];
         self.received(&bundle, &path, &review, ids).await?;
         trouble.map_or(Ok((review, began)), Err)
+    }
+
+    /// Has a command executed, whatever becomes of who waits for it.
+    async fn command(
+        &self,
+        held: &Held,
+        command: &CommandLine,
+        environment: &BTreeMap<String, String>,
+        child: &str,
+    ) -> Result<Ended, Trouble> {
+        for number in 1..=MAX_BEGUN {
+            let begun =
+                held.execute(number, command.clone(), environment.clone(), request::WORKSPACE);
+            let operation = begun.await?;
+            loop {
+                match held.wait(&operation).await? {
+                    Waited::Ended(ended) => return Ok(ended),
+                    Waited::NeverBegun => break,
+                    Waited::On => {
+                        let more = json!({ "remoteRunId": child });
+                        let beat = self.notes.event("SandboxHeartbeat", more);
+                        let row = row::beat(&self.run, &self.key, now_ms());
+                        self.notes.keep(vec![beat], vec![row]).await?;
+                    }
+                }
+            }
+        }
+        Err(failed("the command could not be begun").retryable())
     }
 
     /// The commit that the project is at; a project that must not be shown is refused.
