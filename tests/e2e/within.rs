@@ -196,7 +196,35 @@ fn a_child_is_done_in_a_sandbox_and_its_result_comes_out(world: &World) {
     assert_eq!(seen, there);
 }
 
+/// A child that was rendered, below a run below another: it sees what its parents saw.
+fn a_child_knows_what_the_workflow_around_it_read(world: &World) {
+    let source = "/** @jsxImportSource smithers-orchestrator */\n\
+        import { createSmithers } from \"smithers-orchestrator\";\n\
+        const { Workflow, Sequence, Task, Sandbox, Subflow, smithers, outputs } = createSmithers({ a: {}, b: {}, output: {} });\n\
+        export default smithers((outer) => {\n\
+          const middle = smithers((ctx) => <Workflow name=\"middle\"><Sequence>\n\
+            <Task id=\"a\" output={outputs.a}>{() => ({ n: ctx.input.n * 10 })}</Task>\n\
+            <Task id=\"b\" output={outputs.b}>{() => ({ unread: true })}</Task>\n\
+            {ctx.outputMaybe(outputs.a) && <Sandbox id=\"s\" output={outputs.output} input={{ mine: 1 }}>\n\
+              {(inner) => <Task id=\"t\" output={outputs.output}>{() => ({\n\
+                outer: outer.input.n, a: ctx.output(outputs.a).n, mine: inner.input.mine,\n\
+              })}</Task>}\n\
+            </Sandbox>}\n\
+          </Sequence></Workflow>);\n\
+          return <Workflow name=\"outer\"><Subflow id=\"m\" workflow={middle} input={{ n: outer.input.n + 1 }} output={outputs.output} /></Workflow>;\n\
+        });\n";
+    let file = world.write("flow.tsx", source);
+    let words = ["up", file.to_str().unwrap(), "--run-id", "outer", "--input", "{\"n\": 1}"];
+    let done = world.stockade(&words).finish();
+    done.succeeds();
+    assert_eq!(done.json(), json!({ "outer": 1, "a": 20, "mine": 1 }), "{done}");
+    let files = world.project.join(".smithers/sandboxes");
+    let request = world.on_host("/bin/grep".as_ref(), &["-rl", "unread", files.to_str().unwrap()]);
+    assert_eq!(request.finish().stdout.matches("request-bundle").count(), 1, "the module alone");
+}
+
 as_root_and_as_user![
+    a_child_knows_what_the_workflow_around_it_read,
     a_workflow_is_done_inside_a_sandbox,
     nothing_of_it_is_a_change_of_the_project,
     there_are_no_sandboxes_inside,
