@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use stockade_api::{CommandLine, CreateSandbox, Sandboxes};
 use stockade_bundle::RelativePath;
 use stockade_bundle::project::Project;
-use stockade_bundle::sandbox::{Request, SandboxBundle, write_request};
+use stockade_bundle::sandbox::{Request, SandboxBundle, Status, write_request};
 use stockade_core::egress::Contract;
 use stockade_core::sandbox::{HostMount, Workspace};
 use stockade_durable::Statement;
@@ -106,6 +106,9 @@ impl Try {
             let decision =
                 kept.as_ref().and_then(|kept| kept.decision.as_ref()).map(Decision::read);
             let began = kept.as_ref().map_or(0, |kept| kept.created_at_ms);
+            if decision.is_none() {
+                self.end_again(sandbox).await?;
+            }
             return self.settle(sandbox, review, decision, began).await;
         }
         if sandbox.provider.is_some() {
@@ -136,6 +139,16 @@ impl Try {
                            made in here";
             Trouble::new("INVALID_INPUT", message)
         })
+    }
+
+    /// Ends what executed a try whose result is in safety; a crash may have come before.
+    async fn end_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
+        if sandbox.provider.is_some() {
+            self.clean_up_again(sandbox).await
+        } else {
+            self.held()?.end().await;
+            Ok(())
+        }
     }
 
     /// The sandbox of this try.
@@ -412,8 +425,12 @@ impl Try {
             }),
         );
         let events = vec![self.notes.stage_with("bundle-collected", 85, more), event];
-        let statement = row::received(&self.run, &self.key, &path, ids, now_ms());
-        self.notes.keep(events, vec![statement]).await
+        let mut statements = vec![row::received(&self.run, &self.key, &path, ids, now_ms())];
+        if bundle.manifest.status == Status::Finished {
+            // In safety from here on: who made it may go.
+            statements.push(row::review(&self.run, &self.key, review));
+        }
+        self.notes.keep(events, statements).await
     }
 
     /// Decides about the changes, or waits for who does.

@@ -33,6 +33,16 @@ const SILENT_VARIABLE: &str = "SMITHERS_TASK_HEARTBEAT_MS";
 const KEPT_BYTES: usize = 16 << 10;
 
 impl Try {
+    /// Lets the provider clean up behind a try whose result is in safety.
+    pub(super) async fn clean_up_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
+        let contract = request::contract(sandbox)?;
+        let place = Place::open(&self.root, &self.run, &self.key)?;
+        let request = self.asked_of(sandbox, contract.as_ref(), &place);
+        let provision = Provision::new(&self.author, &self.run, &self.task.id, request);
+        provision.clean_up_before().await;
+        Ok(())
+    }
+
     /// Everything up to the review, by the provider.
     pub(super) async fn provided(
         &self,
