@@ -13,7 +13,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-pub use copy::{copy_whole, stamp};
+pub use copy::{copy_whole, later_stamp};
 pub use gathered::{Gathered, Gathering};
 pub use record::{Record, Summary};
 

@@ -280,3 +280,58 @@ fn an_overlay_shows_the_same_on_a_copy() {
     layers.copy(1 << 20, Owners::Same).unwrap();
     assert_eq!(in_overlay(root, "to", look).unwrap(), shown);
 }
+
+/// Of a copy where there was no overlay, what an overlay would have kept apart.
+#[test]
+fn what_differs_from_the_original_is_copied() {
+    use crate::view;
+    let layers = Layers::new();
+    let project = layers.root.path().join("project");
+    for directory in ["same/deep", "changed", "gone/deep"] {
+        fs::create_dir_all(project.join(directory)).unwrap();
+    }
+    for file in
+        ["same/deep/file", "edited", "masked", "changed/one", "changed/two", "gone/deep/file"]
+    {
+        fs::write(project.join(file), file).unwrap();
+    }
+    let open = |path: &Path| Dir::open(path).unwrap();
+    let root = open(layers.root.path());
+    let since = view::moment(&root, 0o700).unwrap();
+    view::copy_whole(&open(&project), &open(&layers.from("")), None).unwrap();
+    let copied = view::later_stamp(&root).unwrap();
+    fs::write(layers.from("edited"), "other").unwrap();
+    fs::write(layers.from("changed/one"), "other").unwrap();
+    fs::write(layers.from("new"), "new").unwrap();
+    fs::remove_dir_all(layers.from("gone")).unwrap();
+    // What looks like an overlay's marks is none.
+    fs::remove_file(layers.from("masked")).unwrap();
+    node(layers.from("masked"), FileType::CharacterDevice, 0, 0);
+    set_attribute(layers.from("changed"), "user.overlay.opaque", b"y");
+    set_attribute(layers.from("changed"), "user.kept", b"y");
+    // What the host makes meanwhile was never there.
+    fs::write(project.join("of-host"), "new").unwrap();
+    fs::create_dir(project.join("same/of-host")).unwrap();
+
+    let directory = open(&project);
+    let original = Original { directory: &directory, since, copied: Some(copied) };
+    let (from, to) = (open(&layers.from("")), open(&layers.to("")));
+    let removed = copy_changed(&from, &to, Owners::Same, original).unwrap();
+    let mut removed: Vec<_> = removed.iter().map(RelativePath::quoted).collect();
+    removed.sort();
+    assert_eq!(removed, ["gone", "masked"]);
+    let there = |path: &str| fs::symlink_metadata(layers.to(path)).is_ok();
+    assert!(["edited", "new", "changed", "changed/one"].into_iter().all(there));
+    for path in ["same", "masked", "gone", "changed/two", "of-host"] {
+        assert!(!there(path), "{path}");
+    }
+    let changed = fs::File::open(layers.to("changed")).unwrap();
+    assert_eq!(attributes::names(&changed).unwrap(), [b"user.kept".to_vec()]);
+
+    // Without a stamp that tells, all is copied that may be another than it was.
+    let layers_again = tempfile::tempdir().unwrap();
+    let to = open(layers_again.path());
+    let original = Original { copied: None, ..original };
+    assert_eq!(copy_changed(&from, &to, Owners::Same, original).unwrap().len(), 2);
+    assert!(layers_again.path().join("same/deep/file").exists());
+}

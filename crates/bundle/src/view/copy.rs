@@ -4,12 +4,18 @@
 //! original where the file system can do that. Sockets, pipes and devices are left out, and so
 //! is what this process may not read: the command could not read it either.
 
+use std::time::Duration;
+
 use rustix::io::Errno;
 
 use super::{Error, Ownership, set_mode};
 use crate::beneath::{Dir, FileKind, Stat, Timestamp};
 use crate::content;
 use crate::path::RelativePath;
+
+/// How often the clock is looked at, and how long there is between two looks.
+const LOOKS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Copies a directory, with its own owner and mode, to an empty one. With `ownership`, everything in
 /// the copy belongs to the host ids that stand for the owners in the original.
@@ -66,11 +72,8 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
     Ok(())
 }
 
-/// The file system's time now, in a directory of our own: what is changed later has no earlier stamp.
-///
-/// # Errors
-/// [`Error::Copy`].
-pub fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
+/// The file system's time now.
+pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
     let name = RelativePath::literal("copied");
     let stat = dir
         .create_file(&name, 0o600)
@@ -80,6 +83,26 @@ pub fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
         })?;
     dir.remove_file(&name).map_err(|error| failed(name.quoted(), error))?;
     Ok(stat.changed)
+}
+
+/// A time of the file system that is later than all stamps until now, in a directory of our own: what
+/// is changed afterwards has no earlier one. Waits for the clock, which ticks some hundred times a
+/// second. Where it stands still, the time is none that is later, and no harm is done: what has the
+/// same stamp counts as changed.
+///
+/// # Errors
+/// [`Error::Copy`].
+pub fn later_stamp(dir: &Dir) -> Result<Timestamp, Error> {
+    let before = stamp(dir)?;
+    let mut now = stamp(dir)?;
+    for _ in 0..LOOKS {
+        if now > before {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        now = stamp(dir)?;
+    }
+    Ok(now)
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;

@@ -45,7 +45,7 @@ pub(super) async fn prepare(
                 let since =
                     view::moment(&staged.dir, mode).map_err(|e| not_copied(&workspace.host, e))?;
                 copy(&workspace.host, &made(&staged.dir, WORKSPACE)?, ownership)?;
-                let copied = view::stamp(&staged.dir);
+                let copied = view::later_stamp(&staged.dir);
                 let copied = Some(copied.map_err(|e| not_copied(&workspace.host, e))?);
                 Some(Begun { host: workspace.host, since, copied })
             }
