@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stockade_api::{Follow, RunById, TaskStatus, Workflows as _};
+use stockade_api::{Follow, RunById, RunStatus, TaskStatus, Workflows as _};
 
 use crate::mortal::Death;
 use crate::{Failure, worker};
@@ -99,6 +99,12 @@ async fn audit(place: &Path, stockade: &Path) -> Result<(), Failure> {
         let follow = Follow { id, from: 0, wait_ms: 0 };
         let told = workflows.follow(&caller, follow).await.map_err(|problem| problem.message)?;
         in_order(&told.events)?;
+    }
+    let by_id = RunById { id: worker::CANCELLED.to_owned() };
+    let found = workflows.inspect(&caller, by_id).await.map_err(|problem| problem.message)?;
+    let is_open = found.tasks.iter().any(|task| task.finished_at.is_none());
+    if found.run.status != RunStatus::Cancelled || is_open {
+        return Err(format!("what was cancelled is not: {found:?}").into());
     }
     workflows.shutdown(Duration::from_secs(1)).await;
     Ok(())

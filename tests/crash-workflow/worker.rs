@@ -22,6 +22,8 @@ use crate::mortal::{Death, Mortal};
 
 /// The run.
 pub(crate) const RUN: &str = "every";
+/// A run that waits, and is cancelled.
+pub(crate) const CANCELLED: &str = "cancelled";
 /// How long nothing may happen in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the write may take at which the process dies.
@@ -63,6 +65,13 @@ export default smithers((ctx) => (
 ));
 "#;
 
+/// What is cancelled.
+const WAITS: &str = r#"
+import { createSmithers } from "stockade";
+const { Workflow, Approval, smithers } = createSmithers({ output: {} });
+export default smithers(() => <Workflow name="waits"><Approval id="ok" output="output" /></Workflow>);
+"#;
+
 /// Does the run to its end, and dies at the write of that number, where one is given.
 pub(crate) fn work(
     place: &Path,
@@ -87,6 +96,7 @@ async fn done(place: &Path, stockade: &Path, death: Option<(Death, u64)>) -> Res
     let workflows = launch(place, stockade, death).await?;
     let done = tokio::time::timeout(PATIENCE, end(&workflows, &file)).await;
     done.map_err(|_| "the run does not come to its end")??;
+    tokio::time::timeout(PATIENCE, cancel(&workflows, place)).await??;
     workflows.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }
@@ -130,19 +140,7 @@ pub(crate) fn caller() -> Result<Caller, Failure> {
 async fn end(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
     let caller = caller()?;
     let by_id = || RunById { id: RUN.to_owned() };
-    match workflows.run(&caller, by_id()).await {
-        Err(problem) if problem.code == Code::NotFound => {
-            let up = Up {
-                file: file.to_owned(),
-                input: json!({}),
-                run_id: Some(RUN.to_owned()),
-                environment: BTreeMap::new(),
-                max_concurrency: None,
-            };
-            workflows.up(&caller, up).await.map_err(|problem| problem.message)?;
-        }
-        found => drop(found.map_err(|problem| problem.message)?),
-    }
+    started(workflows, RUN, file).await?;
     let mut changes = workflows.changes();
     loop {
         changes.mark_unchanged();
@@ -174,4 +172,45 @@ async fn end(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
         }
         changes.changed().await?;
     }
+}
+
+/// Cancels the other run. What an earlier process left of that is put right when the engine starts.
+async fn cancel(workflows: &Workflows, place: &Path) -> Result<(), Failure> {
+    let caller = caller()?;
+    let by_id = || RunById { id: CANCELLED.to_owned() };
+    let file = place.join("waits.tsx");
+    fs::write(&file, WAITS)?;
+    started(workflows, CANCELLED, &file).await?;
+    let mut changes = workflows.changes();
+    loop {
+        changes.mark_unchanged();
+        let run = workflows.run(&caller, by_id()).await.map_err(|problem| problem.message)?;
+        match run.status {
+            RunStatus::Cancelled => return Ok(()),
+            RunStatus::Waiting => {
+                workflows.cancel_run(&caller, by_id()).await.map_err(|problem| problem.message)?;
+            }
+            // What was cancelled does not go on; nobody would hear of its end.
+            _ => drop(tokio::time::timeout(PATIENCE / 4, changes.changed()).await?),
+        }
+    }
+}
+
+/// Starts a run unless it is there.
+async fn started(workflows: &Workflows, id: &str, file: &Path) -> Result<(), Failure> {
+    let caller = caller()?;
+    match workflows.run(&caller, RunById { id: id.to_owned() }).await {
+        Err(problem) if problem.code == Code::NotFound => {
+            let up = Up {
+                file: file.to_owned(),
+                input: json!({}),
+                run_id: Some(id.to_owned()),
+                environment: BTreeMap::new(),
+                max_concurrency: None,
+            };
+            workflows.up(&caller, up).await.map_err(|problem| problem.message)?;
+        }
+        found => drop(found.map_err(|problem| problem.message)?),
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::call::Outcome;
 use crate::harness::World;
-use crate::servants::{kill_server, wait_until};
+use crate::servants::{kill_server, servers, wait_until};
 
 /// A workflow file of the project, by its path.
 fn flow(world: &World, name: &str, body: &str) -> String {
@@ -206,6 +206,22 @@ fn an_agent_is_asked_once_whoever_is_killed(world: &World) {
     assert!(!call(world, &["ls", "--json"]).stdout.contains("agent-"));
 }
 
+/// A run that waits for somebody needs no server; whoever decides starts one, which goes on with it.
+fn a_run_that_waits_lets_its_server_end(world: &World) {
+    let file = flow(
+        world,
+        "rests",
+        "<Approval id=\"ok\" output={outputs.a} />\n\
+         <Task id=\"t\" output=\"output\">{() => ({ done: true })}</Task>",
+    );
+    let up = world.stockade(&["up", &file, "--run-id", "r"]);
+    up.env("STOCKADE_SERVER_IDLE_SECONDS", "1").finish().ends_with(3);
+    wait_until("the server ends", || servers(&world.data()).is_empty());
+    call(world, &["approve", "r", "ok"]).succeeds();
+    let end = finished(world, "r");
+    assert_eq!(end.json(), json!({ "done": true }), "{end}");
+}
+
 /// What each example gives for which input, and what is to be done while it waits.
 const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
     ("agent", "{\"topic\": \"walls\"}", &[], "{\"summary\": \"READ ABOUT WALLS, THEN WRITE\"}"),
@@ -309,4 +325,5 @@ as_root_and_as_user![
     a_changed_file_is_refused_unless_that_is_accepted,
     a_workflow_reaches_nothing_of_the_host,
     an_agent_is_asked_once_whoever_is_killed,
+    a_run_that_waits_lets_its_server_end,
 ];

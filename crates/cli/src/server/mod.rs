@@ -201,7 +201,7 @@ async fn nothing_to_hold(
         tokio::time::sleep(Duration::from_secs(1)).await;
         let holds = connections.count() > 0
             || service.engine().running() > 0
-            || workflows.running() > 0
+            || workflows.is_needed().await.unwrap_or(true)
             || !service.live().await.is_ok_and(|live| live == 0);
         if holds {
             since = Instant::now();

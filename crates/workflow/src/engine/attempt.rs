@@ -1,6 +1,10 @@
 //! One try of a task that is done by its author, and what it fails with.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::author::Author;
 use crate::authoring::Error;
@@ -81,18 +85,36 @@ pub(crate) async fn attempt(author: &Author, run: &str, task: &Task) -> Result<V
 }
 
 async fn tried(author: &Author, run: &str, task: &Task) -> Result<Value, Trouble> {
-    let work = author.work(run, &task.work);
-    // Functions of the file have no way to tell that they are alive but to end.
-    let limits =
-        [(task.timeout, "TASK_TIMEOUT"), (task.heartbeat_timeout, "TASK_HEARTBEAT_TIMEOUT")];
-    let limit = limits.into_iter().filter_map(|(limit, code)| Some((limit?, code))).min();
-    let Some((limit, code)) = limit else { return Ok(work.await?) };
-    match tokio::time::timeout(limit, work).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => {
-            author.look_after().await;
-            let message = format!("task \"{}\" took longer than {} ms", task.id, limit.as_millis());
-            Err(Trouble::new(code, message).retryable())
+    let beats = Notify::new();
+    let mut work = std::pin::pin!(author.work(run, &task.work, &beats));
+    let end = task.timeout.map(|limit| (Instant::now() + limit, limit, "TASK_TIMEOUT"));
+    let mut silent = silence(task);
+    loop {
+        let first = [end, silent].into_iter().flatten().min();
+        let late = async {
+            match first {
+                Some((at, limit, code)) => {
+                    tokio::time::sleep_until(at).await;
+                    (limit, code)
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = &mut work => return Ok(answer?),
+            () = beats.notified() => silent = silence(task),
+            (limit, code) = late => {
+                author.look_after().await;
+                let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
+                let message = format!("task \"{}\" {what} {} ms", task.id, limit.as_millis());
+                return Err(Trouble::new(code, message).retryable());
+            }
         }
     }
+}
+
+/// Until when a task may be silent from now on.
+fn silence(task: &Task) -> Option<(Instant, Duration, &'static str)> {
+    task.heartbeat_timeout.map(|limit| (Instant::now() + limit, limit, "TASK_HEARTBEAT_TIMEOUT"))
 }

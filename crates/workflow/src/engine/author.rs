@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stockade_script::worker::Raised;
+use tokio::sync::Notify;
 
 use crate::authoring::{
     At, Console, Error, Modules, Opened, Origin, Program, Provenance, Realm, Rendered, Sources,
@@ -220,7 +221,13 @@ impl Author {
     }
 
     /// Does what a task of a run does. It is given up when the answer is not waited for.
-    pub(crate) async fn work(&self, run: &str, work: &Work) -> Result<Value, Error> {
+    /// `beats` is told each time that the function tells that it is alive.
+    pub(crate) async fn work(
+        &self,
+        run: &str,
+        work: &Work,
+        beats: &Notify,
+    ) -> Result<Value, Error> {
         let (function, argument) = match work {
             Work::Compute { function, inputs } => {
                 ("compute", json!({ "function": function, "inputs": inputs }))
@@ -233,7 +240,7 @@ impl Author {
             }
             other => return Err(Error::Answer(format!("{} is no function", other.kind()))),
         };
-        self.ask(run, function, argument).await
+        self.ask(run, function, argument, beats).await
     }
 
     /// Reads what an agent wrote, by a function of a run.
@@ -243,22 +250,38 @@ impl Author {
         function: Function,
         text: &str,
     ) -> Result<Value, Error> {
-        self.ask(run, "read", json!({ "function": function, "text": text })).await
+        let argument = json!({ "function": function, "text": text });
+        self.ask(run, "read", argument, &Notify::new()).await
     }
 
     /// Calls a function of the library for a run.
-    async fn ask(&self, run: &str, function: &str, mut argument: Value) -> Result<Value, Error> {
-        let (realm, id, answer) = {
+    async fn ask(
+        &self,
+        run: &str,
+        function: &str,
+        mut argument: Value,
+        beats: &Notify,
+    ) -> Result<Value, Error> {
+        let (realm, id, answer, mut words) = {
             let mut live = self.live.lock().await;
             let live = self.ready(&mut live, run).await?;
             let id = live.realm.id();
             argument["run"] = run.into();
             argument["call"] = id.into();
             argument["changes"] = self.news(live, run);
-            (Arc::clone(&live.realm), id, live.realm.call(id, function, argument))
+            let (answer, words) = live.realm.call_heard::<Value>(id, function, argument);
+            (Arc::clone(&live.realm), id, answer, words)
         };
         let _given_up = GivenUp { realm: &realm, id };
-        answer.await
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                // Whatever it says, it is alive.
+                Some(_) = words.recv() => beats.notify_one(),
+            }
+        }
     }
 
     /// A program that exports the workflow of an element in the rendering of a run, such as a

@@ -114,7 +114,9 @@ impl Workflows {
             // A run keeps what it did in rows of its own.
             .max_recovery_attempts(u32::MAX);
         let engine = run::register(builder, &inner).launch().await.map_err(problem::of_store)?;
-        Ok(Self { engine, inner })
+        let workflows = Self { engine, inner };
+        workflows.repair().await?;
+        Ok(workflows)
     }
 
     /// Changes when something happens in a run, whichever.
@@ -122,9 +124,17 @@ impl Workflows {
         self.engine.subscribe(tables::TOPIC)
     }
 
-    /// How many runs are under way in this process.
-    pub fn running(&self) -> u64 {
-        self.engine.running()
+    /// Whether runs that are under way need this process. One that only waits for a decision or a
+    /// signal does not: whoever brings it starts another process, which goes on with the run. One
+    /// that waits for a time does: nobody else would wake it.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn is_needed(&self) -> Result<bool, Problem> {
+        if self.engine.running() == 0 {
+            return Ok(false);
+        }
+        rows::has_active(self.inner.store()).await.map_err(problem::of_store)
     }
 
     /// Takes nothing new, and leaves what is under way to the next one.

@@ -170,20 +170,7 @@ impl stockade_api::Workflows for Workflows {
         self.engine.cancel(&workflow).await.map_err(of_store)?;
         let ended = self.engine.info(&workflow).await.map_err(of_store)?;
         if ended.is_some_and(|info| info.status == Status::Cancelled) {
-            let now = now_ms();
-            let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
-            let [tasks, runs] = tables::cancel_below(id, now);
-            let statements = vec![
-                tasks,
-                runs,
-                tables::cancel_tasks(id, now),
-                tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
-            ];
-            self.inner.store.execute(statements).await.map_err(of_store)?;
-            if let Some(place) = &self.inner.place {
-                place.end(&caller.owner, id).await;
-            }
-            self.end_sandboxes(caller, id).await?;
+            self.end_cancelled(&caller.owner, id).await?;
         }
         Ok(self.own(caller, id).await?.run)
     }
@@ -236,12 +223,45 @@ impl Workflows {
         found.map(|()| id.to_owned())
     }
 
+    /// Ends what is kept of a run that was cancelled.
+    async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
+        let now = now_ms();
+        let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
+        let [tasks, runs] = tables::cancel_below(id, now);
+        let statements = vec![
+            tasks,
+            runs,
+            tables::cancel_tasks(id, now),
+            tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
+        ];
+        self.inner.store.execute(statements).await.map_err(of_store)?;
+        if let Some(place) = &self.inner.place {
+            place.end(owner, id).await;
+        }
+        self.end_sandboxes(owner, id).await
+    }
+
+    /// Ends what was cancelled by a process that was killed before it could say so.
+    pub(super) async fn repair(&self) -> Result<()> {
+        for (id, owner, generation) in rows::open(self.inner.store()).await.map_err(of_store)? {
+            let workflow = run::workflow_id(&id, generation).map_err(of_store)?;
+            let known = self.engine.info(&workflow).await.map_err(of_store)?;
+            let owner = OwnerId::new(owner);
+            if let (Some(info), Ok(owner)) = (known, owner)
+                && info.status == Status::Cancelled
+            {
+                self.end_cancelled(&owner, &id).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the sandboxes of a run that was cancelled, and of those below it.
-    async fn end_sandboxes(&self, caller: &Caller, run: &str) -> Result<()> {
+    async fn end_sandboxes(&self, owner: &OwnerId, run: &str) -> Result<()> {
         let Some(sandboxes) = &self.inner.options.sandboxes else { return Ok(()) };
         let open = sandbox::row::open(self.inner.store(), run).await.map_err(of_store)?;
         for (run, key, name) in open {
-            let held = Held::of(Arc::clone(sandboxes), caller.owner.as_str(), &name);
+            let held = Held::of(Arc::clone(sandboxes), owner.as_str(), &name);
             if let Ok(held) = held {
                 held.end().await;
             }

@@ -89,6 +89,27 @@ pub(crate) async fn list(store: &dyn Store, owner: &str, limit: u32) -> Result<V
     rows.iter().map(|row| Ok(run_of(row)?.run)).collect()
 }
 
+/// The runs that have not ended and are below no other: their ids, owners and generations.
+pub(crate) async fn open(store: &dyn Store) -> Result<Vec<(String, String, i64)>> {
+    let sql = "SELECT id, owner_id, generation FROM runs \
+               WHERE finished_at IS NULL AND parent_id IS NULL";
+    let rows = store.query(Statement::new(sql, Vec::new())).await?;
+    let run = |row: &Row| Ok((row.text(0)?.to_owned(), row.text(1)?.to_owned(), row.integer(2)?));
+    rows.iter().map(run).collect()
+}
+
+/// Whether a run that has not ended does more than wait for others: something of it is being done,
+/// or goes on at some time.
+pub(crate) async fn has_active(store: &dyn Store) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE finished_at IS NULL \
+               AND parent_id IS NULL AND status <> 'waiting') OR EXISTS (\
+               SELECT 1 FROM run_tasks JOIN runs ON runs.id = run_tasks.run_id \
+               WHERE run_tasks.wake_at IS NOT NULL AND run_tasks.finished_at IS NULL \
+               AND runs.finished_at IS NULL)";
+    let rows = store.query(Statement::new(sql, Vec::new())).await?;
+    rows.first().map_or(Ok(false), |row| row.boolean(0))
+}
+
 /// A program.
 pub(crate) async fn sources(store: &dyn Store, hash: &str) -> Result<Option<Sources>> {
     let sql = "SELECT sources FROM run_programs WHERE hash = ?1";

@@ -74,6 +74,7 @@ impl Task {
             retry,
             timeout: None,
             heartbeat_timeout: None,
+            needs_approval: false,
             continue_on_fail: false,
             cache: None,
             label: None,

@@ -142,6 +142,8 @@ pub struct Task {
     pub timeout: Option<Duration>,
     /// How long one try may be silent.
     pub heartbeat_timeout: Option<Duration>,
+    /// Whether it is not begun before somebody has said yes.
+    pub needs_approval: bool,
     /// Whether the run goes on when it has failed.
     pub continue_on_fail: bool,
     /// What is kept of it for other runs.

@@ -205,6 +205,7 @@ fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) ->
         "subflow" => subflow(props),
         _ => Work::Sandbox(Box::new(sandbox::read(props))),
     };
+    let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
     if produces && output.is_none() && !is_skipped {
         props.fault("needs `output`: what it gives is checked and kept");
@@ -222,6 +223,7 @@ fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) ->
         retry,
         timeout,
         heartbeat_timeout: heartbeat,
+        needs_approval,
         continue_on_fail,
         cache,
         label,

@@ -1,7 +1,7 @@
 //! What each element does.
 
 use serde_json::json;
-use stockade_api::{Decide, RunStatus, SendSignal, Workflows as _};
+use stockade_api::{Decide, Run, RunStatus, SendSignal, Workflows as _};
 
 use crate::world::World;
 
@@ -230,4 +230,57 @@ async fn a_workflow_in_a_workflow_is_a_run_of_its_own() {
 fn decision(run: &str, task: &str, approved: bool) -> Decide {
     let (id, task) = (run.to_owned(), task.to_owned());
     Decide { id, task, approved, note: None, only: Vec::new(), allow_executed: false }
+}
+
+#[tokio::test]
+async fn a_task_can_need_a_word_before_it_is_begun() {
+    let world = World::new().await;
+    let source = flow(
+        "<Task id=\"ask\" output={outputs.output} needsApproval retryPolicy={{ initialDelayMs: 1 }}>\
+            {() => { tries += 1; if (tries < 2) throw new Error(\"no\"); return { tries }; }}</Task>",
+    );
+    let source = format!("let tries = 0;\n{source}");
+    let run = world.run(&source, json!({})).await;
+    assert_eq!(run.status, RunStatus::Waiting, "{run:?}");
+    assert_eq!(world.told(&run).await, [json!(["ask", 0, "waiting-approval", 0, 0])]);
+    let decide = |run: &Run, approved| Decide {
+        id: run.id.clone(),
+        task: "ask".to_owned(),
+        approved,
+        note: None,
+        only: Vec::new(),
+        allow_executed: false,
+    };
+    world.workflows.decide(&world.caller, decide(&run, true)).await.unwrap();
+    let run = world.ended(&run.id).await;
+    // It is asked once, however often it is tried.
+    assert_eq!(run.output, Some(json!({ "tries": 2 })), "{run:?}");
+    let run = world.run(&source, json!({})).await;
+    world.workflows.decide(&world.caller, decide(&run, false)).await.unwrap();
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.error.as_ref().unwrap()["code"], "APPROVAL_DENIED", "{run:?}");
+    assert_eq!(world.told(&run).await, [json!(["ask", 0, "failed", 0, 0])]);
+}
+
+#[tokio::test]
+async fn a_function_that_tells_that_it_is_alive_may_take_longer() {
+    let world = World::new().await;
+    let run = world
+        .run(
+            &flow(
+                "<Task id=\"long\" output=\"a\" heartbeatTimeoutMs={2000} noRetry>\
+                    {async (_, { heartbeat }) => {\
+                       for (let n = 0; n < 30; n += 1) {\
+                         await new Promise((done) => setTimeout(done, 100)); heartbeat(); }\
+                       return {}; }}</Task>\
+                 <Task id=\"silent\" output=\"output\" heartbeatTimeoutMs={200} noRetry>\
+                    {async (_, { heartbeat }) => { heartbeat(); await new Promise(() => {}); }}</Task>",
+            ),
+            json!({}),
+        )
+        .await;
+    let error = run.error.clone().unwrap();
+    let told = (&error["task"], &error["code"]);
+    assert_eq!(told, (&json!("silent"), &json!("TASK_HEARTBEAT_TIMEOUT")), "{error}");
+    assert_eq!(world.tasks(&run).await[0].status, stockade_api::TaskStatus::Finished);
 }

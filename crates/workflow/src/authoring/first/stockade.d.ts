@@ -40,10 +40,15 @@ declare module "smithers-orchestrator" {
     label?: string;
     meta?: Record<string, Json>;
   }
-  interface Agent {
-    generate(request: { prompt: string; signal?: AbortSignal }): Json | Promise<Json>;
+  interface AgentRequest {
+    prompt: string;
+    signal?: AbortSignal;
+    heartbeat?: () => void;
   }
-  type AgentFunction = (request: { prompt: string; signal?: AbortSignal }) => Json | Promise<Json>;
+  interface Agent {
+    generate(request: AgentRequest): Json | Promise<Json>;
+  }
+  type AgentFunction = (request: AgentRequest) => Json | Promise<Json>;
   interface CommandOptions {
     image?: string;
     env?: Record<string, string>;
@@ -78,8 +83,9 @@ declare module "smithers-orchestrator" {
   export class PiAgent extends CliAgent {}
   interface TaskProps extends Common {
     output: Output;
+    needsApproval?: boolean;
     agent?: Agent | AgentFunction | CommandAgent | AdapterAgent | string;
-    children?: Json | ((inputs: any, run: { signal: AbortSignal }) => Json | Promise<Json>);
+    children?: Json | ((inputs: any, run: { signal: AbortSignal; heartbeat: () => void }) => Json | Promise<Json>);
   }
   interface Group {
     id?: string;

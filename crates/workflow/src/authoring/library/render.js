@@ -107,8 +107,8 @@ const answer = (value) => {
 };
 
 const agent = (given) => {
-  if (typeof given === "function") return async (prompt, signal) => answer(await given({ prompt, signal }));
-  if (typeof given?.generate === "function") return async (prompt, signal) => answer(await given.generate({ prompt, signal }));
+  if (typeof given === "function") return async (prompt, signal, heartbeat) => answer(await given({ prompt, signal, heartbeat }));
+  if (typeof given?.generate === "function") return async (prompt, signal, heartbeat) => answer(await given.generate({ prompt, signal, heartbeat }));
   return undefined;
 };
 

@@ -1,6 +1,6 @@
 // What the host calls. Each function takes a text of JSON and answers with one, in a promise.
 import "stockade:environment";
-import "stockade:host";
+import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
@@ -92,11 +92,24 @@ const running = async (id, call) => {
   }
 };
 
+// How often a function is heard, however often it tells that it is alive.
+const BEAT_PAUSE_MS = 10;
+
+const beating = (call) => {
+  let last = -Infinity;
+  return () => {
+    const at = now();
+    if (!aborts.has(call) || (at >= last && at - last < BEAT_PAUSE_MS)) return;
+    last = at;
+    tell(call, "heartbeat", "null");
+  };
+};
+
 export const compute = listening(({ run: id, call, changes, function: number, inputs }) => {
   const run = runOf(id);
   run.take(changes);
   const given = inputsOf(run, inputs);
-  return running(call, (signal) => run.functions[number](given, { signal }));
+  return running(call, (signal) => run.functions[number](given, { signal, heartbeat: beating(call) }));
 });
 
 export const ask = listening(({ run: id, call, changes, agent, prompt, function: number, inputs }) => {
@@ -104,7 +117,7 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, function:
   run.take(changes);
   return running(call, async (signal) => {
     const text = prompt ?? (await run.functions[number](inputsOf(run, inputs)));
-    return run.functions[agent](text, signal);
+    return run.functions[agent](text, signal, beating(call));
   });
 });
 

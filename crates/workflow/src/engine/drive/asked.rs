@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use stockade_api::Ending;
 use stockade_core::{OwnerId, Problem};
+use tokio::sync::Notify;
 
 use super::Drive;
 use crate::engine::Inner;
@@ -72,7 +73,7 @@ impl Asked {
             Prompt::Text(text) => text.clone(),
             Prompt::Made { function, inputs } => {
                 let work = Work::Compute { function: *function, inputs: inputs.clone() };
-                match self.author.work(&self.run, &work).await? {
+                match self.author.work(&self.run, &work, &Notify::new()).await? {
                     Value::String(text) => text,
                     other => other.to_string(),
                 }

@@ -47,6 +47,12 @@ impl Drive {
             return true;
         }
         let row = self.row(key, task);
+        // What was begun once was allowed.
+        if task.needs_approval && row.attempts == 0 {
+            self.wait_for_approval(key, task);
+            return false;
+        }
+        let row = self.row(key, task);
         // A try that a crash ended is the same try.
         if row.status != TaskStatus::Running {
             row.attempts += 1;
@@ -100,6 +106,30 @@ impl Drive {
             }
         }
         false
+    }
+
+    /// A task is not begun before somebody has decided.
+    fn wait_for_approval(&mut self, key: &Key, task: &Task) {
+        let row = self.row(key, task);
+        row.status = TaskStatus::WaitingApproval;
+        let status = row.status;
+        self.phases.insert(key.clone(), phase_of(status));
+        // It may be here already.
+        self.has_new_waits = true;
+        self.keep(key);
+        self.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration, "attempt": 0,
+            "label": task.name(), "status": status,
+        }));
+    }
+
+    /// Somebody has said that a task may begin.
+    pub(super) fn allowed(&mut self, key: &Key) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        // As one whose first try was ended by a crash.
+        (row.status, row.attempts) = (TaskStatus::Running, 1);
+        self.phases.remove(key);
+        self.keep(key);
     }
 
     /// A try of a task that is to be done.

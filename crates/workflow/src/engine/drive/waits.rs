@@ -31,11 +31,24 @@ impl Drive {
                 Work::Approval(approval) => {
                     self.decided(&key, &task, approval.on_deny, answer.payload);
                 }
+                _ if task.needs_approval => self.allow(&key, &task, &answer.payload),
                 Work::Sandbox(_) => self.reviewed(&key, &task, &answer.payload),
                 _ => self.finish(&key, &task, answer.payload),
             }
         }
         Ok(())
+    }
+
+    /// Somebody has decided whether a task may begin.
+    fn allow(&mut self, key: &Key, task: &Task, decision: &Value) {
+        let is_approved = decision["approved"] == true;
+        let kind = if is_approved { "ApprovalGranted" } else { "ApprovalDenied" };
+        self.event(json!({ "type": kind, "nodeId": key.node, "iteration": key.iteration }));
+        if is_approved {
+            self.allowed(key);
+        } else {
+            self.fail(key, task, denied(task, decision));
+        }
     }
 
     fn decided(&mut self, key: &Key, task: &Task, on_deny: OnDeny, decision: Value) {
@@ -44,9 +57,7 @@ impl Drive {
         self.event(json!({ "type": kind, "nodeId": key.node, "iteration": key.iteration }));
         match on_deny {
             OnDeny::Fail if !is_approved => {
-                let note = decision["note"].as_str().map(|note| format!(": {note}"));
-                let message = format!("\"{}\" was denied{}", task.name(), note.unwrap_or_default());
-                self.fail(key, task, Trouble::new("APPROVAL_DENIED", message));
+                self.fail(key, task, denied(task, &decision));
             }
             OnDeny::Skip if !is_approved => self.done(key, TaskStatus::Skipped, None),
             _ => self.finish(key, task, decision),
@@ -119,9 +130,15 @@ impl Drive {
     }
 }
 
+fn denied(task: &Task, decision: &Value) -> Trouble {
+    let note = decision["note"].as_str().map(|note| format!(": {note}")).unwrap_or_default();
+    Trouble::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name()))
+}
+
 /// Whether an answer is for a task.
 fn answers_to(answer: &Answer, key: &Key, task: &Task) -> bool {
     match &task.work {
+        _ if task.needs_approval => answer.kind == "approval" && answer.name == key.node,
         Work::Approval(_) | Work::Sandbox(_) => {
             answer.kind == "approval" && answer.name == key.node
         }
