@@ -22,6 +22,8 @@ usage: cargo xtask COMMAND
                               what an operation of the product costs, beside its parts
   bench snippet [--runs N] [--json FILE]
                               what a snippet costs, beside a start of the binary
+  bench workflow [--runs N] [--json FILE]
+                              what a run of a workflow costs, beside a start of the binary
   crash runtime [--kills N] [--seed N] [--user ID]
                               clients, keepers, helpers and inits are killed at random
   crash durable [--kills N] [--seed N]
@@ -29,7 +31,8 @@ usage: cargo xtask COMMAND
   crash service [--kills N] [--seed N]
                               the local server, the keeper and inits are killed under load
   crash workflow [--kills N] [--seed N]
-                              the local server is killed while it does runs of workflows
+                              what does runs of workflows is killed at every write of one, then
+                              the local server at random
   fuzz [--seconds N] [--seed N] [--target NAME]
                               mutated input for the parsers that read what a sandbox wrote";
 
@@ -52,6 +55,8 @@ pub(crate) enum Command {
     BenchDurable(BenchOptions),
     /// Measure what operations of the product cost.
     BenchService(BenchOptions),
+    /// Measure what runs of workflows cost.
+    BenchWorkflow(BenchOptions),
     /// Measure what snippets cost.
     BenchSnippet(BenchOptions),
     /// Kill what holds sandboxes, and look at what is left.
@@ -139,6 +144,11 @@ impl Command {
             }
             ["bench", "service", options @ ..] => {
                 Ok(Self::BenchService(bench(options, BenchOptions::default())?))
+            }
+            ["bench", "workflow", options @ ..] => {
+                // Its rounds are long ones.
+                let default = BenchOptions { rounds: 50, ..BenchOptions::default() };
+                Ok(Self::BenchWorkflow(bench(options, default)?))
             }
             ["bench", "snippet", options @ ..] => {
                 Ok(Self::BenchSnippet(bench(options, BenchOptions::default())?))
@@ -253,6 +263,7 @@ mod tests {
         assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
         assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
         assert!(matches!(parse("bench service").unwrap(), Command::BenchService(_)));
+        assert!(matches!(parse("bench workflow").unwrap(), Command::BenchWorkflow(_)));
         assert!(matches!(parse("bench snippet").unwrap(), Command::BenchSnippet(_)));
         assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
         assert!(parse("crash durable --user 1000").is_err());

@@ -49,6 +49,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
         Command::BenchRuntime(options) => bench::programs::runtime(workspace, options),
         Command::BenchDurable(options) => bench::programs::durable(workspace, options),
         Command::BenchService(options) => bench::programs::service(workspace, options),
+        Command::BenchWorkflow(options) => bench::programs::workflow(workspace, options),
         Command::BenchSnippet(options) => bench::programs::snippet(workspace, options),
         Command::CrashRuntime(options) => crash::run(workspace, options),
         Command::CrashDurable(options) => crash::programs::durable(workspace, options),

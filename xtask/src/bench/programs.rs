@@ -33,6 +33,11 @@ pub(crate) fn snippet(workspace: &Workspace, options: &BenchOptions) -> anyhow::
     measured(of_stockade(workspace, "bench-snippet", options)?, options)
 }
 
+/// `cargo xtask bench workflow`: what a run of a workflow costs. False when a contender failed.
+pub(crate) fn workflow(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
+    measured(of_stockade(workspace, "bench-workflow", options)?, options)
+}
+
 /// A program that measures `stockade`, so many times.
 fn of_stockade(
     workspace: &Workspace,
