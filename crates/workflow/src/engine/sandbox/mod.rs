@@ -135,8 +135,13 @@ impl Try {
 
     fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
         self.inner.options.sandboxes.clone().ok_or_else(|| {
-            let message = "Nested <Sandbox> execution is disabled by default: no sandbox can be \
-                           made in here";
+            let allows = matches!(&self.task.work, Work::Sandbox(sandbox) if sandbox.allow_nested);
+            let message = if allows {
+                "Nested <Sandbox> execution is not there yet, also with allowNested: the host would \
+                 have to make the inner sandbox"
+            } else {
+                "Nested <Sandbox> execution is disabled by default: no sandbox can be made in here"
+            };
             Trouble::new("INVALID_INPUT", message)
         })
     }
