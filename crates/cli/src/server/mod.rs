@@ -135,6 +135,7 @@ pub(crate) async fn launch_workflows(
         sandboxes: service.map(|service| Arc::new(service.clone()) as _),
         inside: service.is_none().then(|| Inside::new(vec![OURSELVES.into(), COMMAND.into()])),
         agents: Some(data.join("agents.json")),
+        providers: Some(data.join("providers.json")),
     };
     Workflows::launch(store, options).await
 }

@@ -58,6 +58,10 @@ pub struct Options {
     /// A file with the user's own adapters of agents, which need not be there: an object from their
     /// names to what `commands/adapters.json` says of ours.
     pub agents: Option<PathBuf>,
+    /// A file with the user's own programs that are providers of a `<Sandbox>`, which need not be
+    /// there: an object from their ids to `{ module, program?, environment?, owners? }` or
+    /// `{ command, environment?, owners? }`. No other program of this host is ever a provider.
+    pub providers: Option<PathBuf>,
 }
 
 /// Does runs: [`stockade_api::Workflows`]. Its clones are the same engine.

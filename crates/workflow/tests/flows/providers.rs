@@ -344,3 +344,121 @@ async fn secrets_are_in_nothing_that_is_stored() {
     assert!(!stored.contains("sk-secret-1") && !stored.contains("tok-9999"), "{stored}");
     assert!(stored.contains("no: [redacted] [redacted]"), "{stored}");
 }
+
+/// Says that a program is a provider called `mine`.
+fn grant(world: &World, what: Value) {
+    let mut granted = what;
+    granted["owners"] = json!(["uid:0"]);
+    let file = world.write("providers.json", &json!({ "mine": granted }).to_string());
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(file, mode).unwrap();
+}
+
+/// Whether there is a program on the path; a test says when it did not run for want of it.
+fn has(program: &str, test: &str) -> bool {
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    });
+    if !found {
+        let line = format!("SKIPPED: flows::providers::{test}: there is no {program}\n");
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+            let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+            std::io::Write::write_all(&mut log, line.as_bytes()).unwrap();
+        }
+    }
+    found
+}
+
+const MODULE: &str = "import { appendFileSync } from \"node:fs\";\n\
+    const note = (text) => appendFileSync(\"notes\", `${text}\\n`);\n\
+    console.log(\"printed, and no word of the protocol\");\n\
+    export default {\n\
+      id: \"mine\",\n\
+      async run(request) {\n\
+        request.heartbeat({ phase: \"begun\" });\n\
+        const names = Object.keys(process.env).sort();\n\
+        if (request.input.way === \"wait\") {\n\
+          request.signal.addEventListener(\"abort\", () => note(\"aborted\"));\n\
+          await new Promise(() => {});\n\
+        }\n\
+        if (request.input.way === \"die\") process.exit(3);\n\
+        if (request.input.way === \"throw\") throw Object.assign(new Error(\"no\"), { code: \"INVALID_INPUT\" });\n\
+        const one = await request.executeChildWorkflow(request.parentWorkflow, { workflow: request.workflow, input: request.input });\n\
+        return { status: one.status, output: { ...one.output, names, sandbox: request.sandboxId }, remoteRunId: one.runId };\n\
+      },\n\
+      cleanup(request) { note(`cleaned ${request.sandboxId}`); },\n\
+    };\n";
+
+#[tokio::test]
+async fn a_module_of_the_users_is_a_provider_where_it_is_granted() {
+    if !has("node", "a_module_of_the_users_is_a_provider_where_it_is_granted") {
+        return;
+    }
+    let world = world().await;
+    let module = world.write("provider.mjs", MODULE);
+    let source =
+        flow("", "provider=\"mine\" timeoutMs={ctx.input.way === \"wait\" ? 3000 : 60000}");
+    let run = world.run(&source, json!({})).await;
+    assert_eq!(code(&run), "INVALID_INPUT", "{run:?}");
+    let message = run.error.unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("not registered") && message.contains("providers.json"), "{message}");
+    grant(&world, json!({ "module": module, "environment": ["GREETING"] }));
+    let run = world.run(&source, json!({})).await;
+    let output = run.output.clone().unwrap_or_else(|| panic!("{run:?}"));
+    assert_eq!((&output["n"], &output["sandbox"]), (&json!(7), &json!("box")));
+    // What it knows of the environment is what it was granted.
+    let names = output["names"].as_array().unwrap();
+    assert!(names.contains(&json!("GREETING")) && !names.contains(&json!("CARGO")), "{names:?}");
+    let events = world.events(&run).await;
+    assert!(events.iter().any(|event| event["data"]["phase"] == "begun"), "{events:?}");
+    let notes = || std::fs::read_to_string(world.path().join("notes")).unwrap();
+    assert_eq!(notes(), "cleaned box\n");
+    for (way, expected, noted) in [
+        ("wait", "TASK_TIMEOUT", "aborted\ncleaned box\n"),
+        ("die", "PROVIDER_ENDED", "cleaned box\n"),
+        ("throw", "INVALID_INPUT", "cleaned box\n"),
+    ] {
+        std::fs::write(world.path().join("notes"), "").unwrap();
+        let run = world.run(&source, json!({ "way": way })).await;
+        assert_eq!((code(&run).as_str(), notes().as_str()), (expected, noted), "{way} {run:?}");
+    }
+}
+
+#[tokio::test]
+async fn any_command_is_a_provider_where_it_is_granted() {
+    let world = world().await;
+    let source = flow("", "provider=\"mine\" egress={{ env: { API: \"sk-secret-1\" } }}");
+    let seen = "$(tr -d '\\n' < \"$SMITHERS_SANDBOX_REQUEST_PATH\")";
+    for (script, expected) in [
+        (format!("printf '{{\"status\":\"finished\",\"output\":%s}}' \"{seen}\""), Ok("box")),
+        (
+            format!(
+                "printf '{{\"status\":\"finished\",\"output\":%s}}' \"{seen}\" > \"$SMITHERS_SANDBOX_RESULT_PATH\"; echo done"
+            ),
+            Ok("box"),
+        ),
+        ("echo '{\"status\":\"failed\"}'; exit 3".to_owned(), Err("the child failed")),
+        ("echo sk-secret-1 >&2; exit 3".to_owned(), Err("exit status: 3: [redacted]")),
+        ("true".to_owned(), Err("printed no result")),
+        ("echo '{'".to_owned(), Err("gave no JSON")),
+        ("yes x | head -c 80000000".to_owned(), Err("printed no result")),
+    ] {
+        grant(&world, json!({ "command": ["/bin/sh", "-c", script] }));
+        let run = world.run(&source, json!({})).await;
+        match expected {
+            Ok(sandbox) => {
+                let output = run.output.clone().unwrap_or_else(|| panic!("{run:?}"));
+                assert_eq!(output["sandboxId"], sandbox);
+                assert_eq!(
+                    (&output["runId"], &output["input"]),
+                    (&json!(run.id), &json!({ "n": 7 }))
+                );
+            }
+            Err(expected) => {
+                let message = run.error.clone().unwrap_or_default()["message"].to_string();
+                assert!(message.contains(expected), "{script}: {run:?}");
+            }
+        }
+    }
+}

@@ -50,6 +50,7 @@ impl World {
             sandboxes: None,
             inside: None,
             agents: Some(place.path().join("agents.json")),
+            providers: Some(place.path().join("providers.json")),
         };
         change(&mut options);
         let workflows = launch(place.path(), options.clone()).await;

@@ -49,8 +49,11 @@ export const idOf = (given) => {
   }
 };
 
-// The id of the provider that would be asked now.
-export const resolve = (sandbox) => idOf(resolved(sandbox));
+// Which provider would be asked now. One that is not known here may be known to the host.
+export const resolve = (sandbox) => {
+  const id = typeof sandbox?.provider === "string" ? sandbox.provider.trim() : "";
+  return id === "" || providers.has(id) ? { id: idOf(resolved(sandbox)), isKnown: true } : { id, isKnown: false };
+};
 
 // What `run` is given besides plain values, for as long as it runs.
 class Call {

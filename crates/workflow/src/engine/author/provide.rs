@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Author, Definition, GivenUp, SOON};
@@ -39,6 +39,16 @@ pub(crate) trait Host: Send + Sync {
     ) -> Result<ChildAnswer, Trouble>;
 }
 
+/// A provider by its id.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Named {
+    /// The id.
+    pub(crate) id: String,
+    /// Whether it is an object of the author's, or registered.
+    pub(crate) is_known: bool,
+}
+
 /// What `executeChildWorkflow` answers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,14 +65,14 @@ pub(crate) struct ChildAnswer {
 }
 
 impl Author {
-    /// The id of the provider of a `<Sandbox>`, as it is registered now.
-    pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<String, Error> {
+    /// What the provider of a `<Sandbox>` calls itself, and whether the realm has it now.
+    pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<Named, Error> {
         let asked = {
             let mut live = self.live.lock().await;
             let live = self.ready(&mut live, run).await?;
             let changes = self.news(live, run);
             let argument = json!({ "run": run, "changes": changes, "sandbox": sandbox });
-            live.realm.call::<String>(live.realm.id(), "provider", argument)
+            live.realm.call::<Named>(live.realm.id(), "provider", argument)
         };
         let late = |_| Error::Late { what: "tell its provider", limit: SOON };
         tokio::time::timeout(SOON, asked).await.map_err(late)?

@@ -7,6 +7,7 @@
 mod copied;
 pub(crate) mod held;
 pub(crate) mod notes;
+mod outside;
 mod place;
 mod provided;
 mod provider;

@@ -11,6 +11,7 @@ use stockade_core::egress::Contract;
 
 use super::held::Held;
 use super::notes::Notes;
+use super::outside::{Outside, granted};
 use super::place::Place;
 use super::provider::{self, Places, Provided, ProviderResult};
 use super::provision::{self, Provision, Times};
@@ -19,7 +20,7 @@ use super::{Given, Try, copied, request, result, review};
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::Definition;
-use crate::engine::author::provide::{ChildAnswer, Host};
+use crate::engine::author::provide::{ChildAnswer, Host, Named};
 use crate::engine::drive::now_ms;
 use crate::engine::drive::offspring::Offspring;
 use crate::graph::Sandbox;
@@ -54,12 +55,24 @@ impl Try {
         }
         let held = self.held()?;
         let asked = self.author.provider(&self.run, &self.task.id).await;
-        let id = asked.map_err(provision::trouble)?;
+        let Named { id, is_known } = asked.map_err(provision::trouble)?;
+        let file = self.inner.options.providers.as_deref();
+        let granted = (!is_known).then(|| granted(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
         let _place = self.place(sandbox, &id).await?;
         let place = Place::open(&self.root, &self.run, &self.key)?;
-        let request = self.asked_of(sandbox, contract.as_ref(), &place);
+        let mut request = self.asked_of(sandbox, contract.as_ref(), &place);
+        if granted.is_some() {
+            // The realm has it already, as the author wrote it.
+            request["input"] = sandbox.input.clone();
+        }
         let mut provision = Provision::new(&self.author, &self.run, &self.task.id, request);
+        if let Some(granted) = granted {
+            let workflow = sandbox.workflow.map(Definition::Rendered);
+            let places = (self.root.as_path(), place.path.as_path());
+            provision =
+                provision.outside(Outside::new(granted, places, &self.environment, workflow));
+        }
         if kept.is_some() {
             // A crash ended this try: what it left elsewhere goes before it begins again.
             provision.clean_up_before().await;

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::outside::Outside;
 use crate::authoring::{ChildRequest, Error};
 use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::{ChildAnswer, Host};
@@ -30,6 +31,8 @@ pub(crate) struct Provision {
     run: String,
     sandbox: String,
     request: Value,
+    /// The program that it is, where it is none in the realm.
+    outside: Option<Arc<Outside>>,
     is_begun: bool,
 }
 
@@ -38,7 +41,13 @@ impl Provision {
     /// request names the same try: after a crash it can be cleaned up without having worked here.
     pub(crate) fn new(author: &Arc<Author>, run: &str, sandbox: &str, request: Value) -> Self {
         let (author, run, sandbox) = (Arc::clone(author), run.to_owned(), sandbox.to_owned());
-        Self { author, run, sandbox, request, is_begun: false }
+        Self { author, run, sandbox, request, outside: None, is_begun: false }
+    }
+
+    /// The same, by a program of the user's.
+    pub(crate) fn outside(mut self, outside: Outside) -> Self {
+        self.outside = Some(Arc::new(outside));
+        self
     }
 
     /// Has it work; what it gave, to be [read](super::provider::read).
@@ -49,7 +58,16 @@ impl Provision {
         self.is_begun = true;
         let watched = Watched { host, busy: AtomicUsize::new(0), last: Mutex::new(Instant::now()) };
         let end = times.whole.map(|whole| Instant::now() + whole);
-        let work = self.author.provide(&self.run, &self.sandbox, &self.request, &watched);
+        let work = async {
+            match &self.outside {
+                Some(outside) => outside.provide(&self.request, &watched).await,
+                None => {
+                    let work =
+                        self.author.provide(&self.run, &self.sandbox, &self.request, &watched);
+                    work.await.map_err(trouble)
+                }
+            }
+        };
         let mut work = std::pin::pin!(work);
         let (code, limit) = loop {
             let silent = times.silent.map(|silent| watched.last() + silent);
@@ -73,10 +91,12 @@ impl Provision {
                     }
                 },
             };
-            return outcome.map_err(trouble);
+            return outcome;
         };
         // One that goes on for ever does not hear that it is over.
-        self.author.look_after().await;
+        if self.outside.is_none() {
+            self.author.look_after().await;
+        }
         let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
         let id = &self.sandbox;
         let message = format!("the provider of sandbox \"{id}\" {what} {} ms", limit.as_millis());
@@ -85,8 +105,7 @@ impl Provision {
 
     /// Lets it clean up what the same try left before a crash. Nothing depends on it.
     pub(crate) async fn clean_up_before(&self) {
-        if let Err(trouble) = clean_up(&self.author, &self.run, &self.sandbox, &self.request).await
-        {
+        if let Err(trouble) = self.cleaned().await {
             warn(&self.run, &self.sandbox, &trouble);
         }
     }
@@ -97,7 +116,17 @@ impl Provision {
     /// Why it did not; nothing depends on it.
     pub(crate) async fn clean_up(mut self) -> Result<(), Trouble> {
         self.is_begun = false;
-        clean_up(&self.author, &self.run, &self.sandbox, &self.request).await
+        self.cleaned().await
+    }
+
+    async fn cleaned(&self) -> Result<(), Trouble> {
+        match &self.outside {
+            Some(outside) => outside.clean_up(&self.request).await,
+            None => {
+                let cleaning = self.author.clean_up(&self.run, &self.sandbox, &self.request);
+                cleaning.await.map_err(trouble)
+            }
+        }
     }
 }
 
@@ -107,33 +136,25 @@ impl Drop for Provision {
         if !std::mem::take(&mut self.is_begun) {
             return;
         }
-        let (author, request) = (Arc::clone(&self.author), self.request.take());
-        let (run, sandbox) = (std::mem::take(&mut self.run), std::mem::take(&mut self.sandbox));
+        let left = Self {
+            author: Arc::clone(&self.author),
+            run: std::mem::take(&mut self.run),
+            sandbox: std::mem::take(&mut self.sandbox),
+            request: self.request.take(),
+            outside: self.outside.take(),
+            is_begun: false,
+        };
         runtime.spawn(async move {
-            author.look_after().await;
-            if let Err(trouble) = clean_up(&author, &run, &sandbox, &request).await {
-                tracing::warn!(
-                    run,
-                    sandbox,
-                    error = trouble.message,
-                    "sandbox provider cleanup failed"
-                );
+            if left.outside.is_none() {
+                left.author.look_after().await;
             }
+            left.clean_up_before().await;
         });
     }
 }
 
 fn warn(run: &str, sandbox: &str, trouble: &Trouble) {
     tracing::warn!(run, sandbox, error = trouble.message, "sandbox provider cleanup failed");
-}
-
-async fn clean_up(
-    author: &Author,
-    run: &str,
-    sandbox: &str,
-    request: &Value,
-) -> Result<(), Trouble> {
-    author.clean_up(run, sandbox, request).await.map_err(trouble)
 }
 
 /// What a provider failed with; another try may do better unless it was asked for something wrong.
