@@ -12,6 +12,7 @@ use std::sync::Arc;
 use stockade_api::{Nowhere, Sandboxes};
 use stockade_core::{Code, Problem};
 use stockade_durable::Store;
+use stockade_durable::sqlite::Synchronous;
 use stockade_jail::confined;
 use stockade_service::Service;
 use stockade_workflow::engine::Workflows;
@@ -46,7 +47,9 @@ impl Own {
                 .because(format!("a server, or a command like this one, uses {}", data.display()))
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
-        let store = server::store(&data).await?;
+        // A sandbox does not outlive the loss of power, and so no more does what is in it.
+        let synchronous = if has_sandboxes { Synchronous::Full } else { Synchronous::Normal };
+        let store = server::store(&data, synchronous).await?;
         let service = if has_sandboxes {
             let settings = Settings::from_environment()?;
             Some(server::launch(&data, &settings, Arc::clone(&store)).await?)

@@ -86,7 +86,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
             .into());
     };
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
-    let store = store(&data).await?;
+    let store = store(&data, Synchronous::Full).await?;
     let service = launch(&data, &settings, Arc::clone(&store)).await?;
     let workflows = launch_workflows(&data, store, Some(&service)).await?;
     let listener = place.listen()?;
@@ -116,9 +116,12 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
 }
 
 /// The database of a data directory.
-pub(crate) async fn store(data: &std::path::Path) -> Result<Arc<dyn Store>, Problem> {
+pub(crate) async fn store(
+    data: &std::path::Path,
+    synchronous: Synchronous,
+) -> Result<Arc<dyn Store>, Problem> {
     let path = data.join("stockade.db");
-    let options = sqlite::Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
+    let options = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
     Ok(Arc::new(open(options).await.map_err(|error| database(data, &error))?))
 }
 

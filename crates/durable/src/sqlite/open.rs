@@ -46,7 +46,7 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
         Err(error) => return Err(file_error("look at", path, &error)),
     };
     if size == 0 {
-        create(path)?;
+        create(path, options.migrations)?;
     } else {
         check_header(path)?;
         check_content(path, size, options.migrations)?;
@@ -103,12 +103,13 @@ fn lock_file(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Makes an empty database beside its place and puts it there whole.
-fn create(path: &Path) -> Result<()> {
+/// Makes an empty database beside its place and puts it there whole. Before it is there nothing of it
+/// has to be on disk, so all of it is put there at once.
+fn create(path: &Path, migrations: &[Migration]) -> Result<()> {
     let new = beside(path, ".new");
-    for leftover in
-        [new.clone(), beside(&new, "-journal"), beside(path, "-wal"), beside(path, "-shm")]
-    {
+    let beside_new = ["-journal", "-wal", "-shm"].map(|suffix| beside(&new, suffix));
+    let leftovers = [new.clone(), beside(path, "-wal"), beside(path, "-shm")];
+    for leftover in leftovers.into_iter().chain(beside_new) {
         match std::fs::remove_file(&leftover) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(file_error("remove", &leftover, &error));
@@ -120,9 +121,13 @@ fn create(path: &Path) -> Result<()> {
     mode.write(true).create_new(true).mode(0o600);
     mode.open(&new).map_err(|error| file_error("create", &new, &error))?;
     let mut connection = connect(&new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "synchronous", "OFF").map_err(storage)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(storage)?;
     schema::migrate(&mut connection, ENGINE_TABLE, ENGINE)?;
+    schema::migrate(&mut connection, APPLICATION_TABLE, migrations)?;
     drop(connection);
+    let whole = File::open(&new).and_then(|file| file.sync_all());
+    whole.map_err(|error| file_error("sync", &new, &error))?;
     std::fs::rename(&new, path).map_err(|error| file_error("create", path, &error))?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or_else(|| Path::new("."));
