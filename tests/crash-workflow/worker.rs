@@ -121,6 +121,7 @@ pub(crate) async fn launch(
         sandboxes: None,
         inside: None,
         agents: None,
+        providers: None,
     };
     Ok(Workflows::launch(store, options).await.map_err(|problem| problem.message)?)
 }

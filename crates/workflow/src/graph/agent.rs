@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stockade_api::CommandLine;
 
-use super::props::{Props, number_of};
+use super::props::{Props, function_of};
 use super::{Function, nearest};
 
 /// An agent that is a command: it reads a prompt and writes an answer.
@@ -58,7 +58,7 @@ const KEYS: [&str; 8] =
 pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
     let mut found = props.take_tagged("agent", "agent")?;
     found.remove("$");
-    let read = number_of(&found, "read").map(Function);
+    let read = function_of(&found, "read");
     found.remove("read");
     for key in found.keys().filter(|key| !KEYS.contains(&key.as_str())) {
         let hint = match nearest(key, KEYS) {

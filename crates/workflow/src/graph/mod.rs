@@ -163,9 +163,9 @@ impl Task {
     }
 }
 
-/// A function of the author's, by its number in the rendering.
+/// A function of the author's, by its number: the same in each rendering that has its element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Function(pub u32);
+pub struct Function(pub u64);
 
 /// What a task does.
 #[derive(Debug, Clone, PartialEq)]

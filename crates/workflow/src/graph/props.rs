@@ -190,8 +190,8 @@ impl<'a> Props<'a> {
 
     pub(super) fn function(&mut self, name: &'static str) -> Option<Function> {
         let found = self.take(name)?;
-        match tagged(&found, "function").and_then(|found| number_of(found, "ref")) {
-            Some(number) => Some(Function(number)),
+        match tagged(&found, "function").and_then(|found| function_of(found, "ref")) {
+            Some(function) => Some(function),
             None => self.wrong(name, "a function", &found),
         }
     }
@@ -217,6 +217,14 @@ impl<'a> Props<'a> {
 /// What a value is that JSON cannot say.
 pub(super) fn tagged<'a>(value: &'a Value, tag: &str) -> Option<&'a Map<String, Value>> {
     value.as_object().filter(|object| object.get("$").and_then(Value::as_str) == Some(tag))
+}
+
+/// The function that an object refers to.
+pub(super) fn function_of(object: &Map<String, Value>, name: &str) -> Option<Function> {
+    let found = object.get(name)?;
+    // The engine may write a whole number with a fraction of nothing.
+    let number = found.as_u64().or_else(|| whole(found).and_then(|it| u64::try_from(it).ok()));
+    number.map(Function)
 }
 
 pub(super) fn number_of(object: &Map<String, Value>, name: &str) -> Option<u32> {

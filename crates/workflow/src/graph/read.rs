@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::agent::command;
 use super::cache::cache;
-use super::props::{Props, number_of, tagged};
+use super::props::{Props, function_of, tagged};
 use super::sandbox;
 use super::{
     Approval, Event, Fault, Function, Graph, Group, Growth, Loop, Node, OnDeny, OnTimeout, Order,
@@ -248,7 +248,7 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
     let agent = if command.is_some() { None } else { props.function("agent") };
     let content = props.take("children");
     let function = content.as_ref().and_then(|content| tagged(content, "function"));
-    let function = function.and_then(|found| number_of(found, "ref")).map(Function);
+    let function = function.and_then(|found| function_of(found, "ref"));
     let value = content.as_ref().and_then(|content| tagged(content, "value"));
     let value = value.and_then(|value| value.get("value")).cloned();
     let is_asked = command.is_some() || agent.is_some();

@@ -14,7 +14,7 @@ export class Run {
 
   constructor(id, workflow, input, tables) {
     this.workflow = workflow;
-    this.functions = [];
+    this.functions = new Map();
     this.#tables = tables;
     this.sandboxes = new Map();
     this.ctx = this.#context(id, input);

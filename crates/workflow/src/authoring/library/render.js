@@ -112,22 +112,44 @@ const agent = (given) => {
   return undefined;
 };
 
+// A number for each function that does not change between renderings: who was told it in one may
+// call it after the next. It follows from the element and from what the function is to it.
+const numberOf = (id, role) => {
+  let high = 0x811c9dc5;
+  let low = 0x1b873593;
+  for (const character of `${role} ${id}`) {
+    const code = character.codePointAt(0);
+    high = Math.imul(high ^ code, 0x01000193);
+    low = Math.imul(low ^ code, 0x85ebca6b);
+    low ^= low >>> 13;
+  }
+  return (high >>> 11) * 2 ** 32 + (low >>> 0);
+};
+
 export class Rendering {
-  functions = [];
+  functions = new Map();
+  #named = new Map();
   // The ids of the elements that have a workflow, by its number among the functions.
   nodes = new Map();
   // What sandboxes have besides plain values, by their ids.
   sandboxes = new Map();
 
-  #function(call) {
-    this.functions.push(call);
-    return { $: "function", ref: this.functions.length - 1 };
+  #function(id, role, call) {
+    const ref = numberOf(id, role);
+    const name = `${role} ${id}`;
+    const other = this.#named.get(ref);
+    if (other !== undefined && other !== name) {
+      throw new SmithersError("INVALID_INPUT", `"${id}" and "${other}" cannot be told apart: give one of them another id`);
+    }
+    this.#named.set(ref, name);
+    this.functions.set(ref, call);
+    return { $: "function", ref };
   }
 
   // The workflow that an element has.
   workflowOf(id) {
     const found = [...this.nodes].find(([, node]) => node === id);
-    return found && this.functions[found[0]];
+    return found && this.functions.get(found[0]);
   }
 
   tree(root) {
@@ -176,7 +198,7 @@ export class Rendering {
     if (schema !== undefined) node.props.schema = output(schema);
     if (deps !== undefined) node.props.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
     if (isWorkflow(workflow)) {
-      node.props.workflow = this.#function(workflow);
+      node.props.workflow = this.#function(props.id, "workflow", workflow);
       this.nodes.set(node.props.workflow.ref, props.id);
     } else if (workflow !== undefined) node.props.workflow = plain(workflow);
     if (provider !== undefined && provider !== null) {
@@ -186,12 +208,12 @@ export class Rendering {
     }
     const command = described(asked);
     if (command !== undefined) {
-      const read = this.#function((written) => parsed(target, answer(written), "INVALID_OUTPUT"));
+      const read = this.#function(props.id, "read", (written) => parsed(target, answer(written), "INVALID_OUTPUT"));
       node.props.agent = { ...plain(command), $: "agent", read: read.ref };
     } else if (asked !== undefined) {
       const call = agent(asked);
       const checked = async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
-      node.props.agent = call === undefined ? plain(asked) : this.#function(checked);
+      node.props.agent = call === undefined ? plain(asked) : this.#function(props.id, "agent", checked);
     }
     if (kind === "task") this.#content(children, asked !== undefined, target, node.props);
     else if (children !== undefined) node.props.children = plain(children);
@@ -203,7 +225,7 @@ export class Rendering {
       const call = isPrompt
         ? async (...given) => text(await children(...given))
         : async (...given) => parsed(target, await children(...given), "INVALID_OUTPUT");
-      props.children = this.#function(call);
+      props.children = this.#function(props.id, "content", call);
     } else if (isPrompt) {
       const prompt = text(children);
       if (prompt !== "") props.children = { $: "value", value: prompt };
@@ -212,7 +234,7 @@ export class Rendering {
         props.children = { $: "value", value: parsed(target, children, "INVALID_OUTPUT") };
       } catch (error) {
         // The task fails, not the rendering.
-        props.children = this.#function(() => {
+        props.children = this.#function(props.id, "content", () => {
           throw error;
         });
       }

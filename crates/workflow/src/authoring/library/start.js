@@ -39,7 +39,7 @@ const described = (workflow) => {
 // The file's own workflow, one that a rendering of another run has, or one that a provider gave.
 const definitionOf = ({ within, workflow, call }) => {
   if (within === undefined) return entry.default;
-  return call === undefined ? runOf(within).functions[workflow] : callOf(call).workflows[workflow];
+  return call === undefined ? runOf(within).functions.get(workflow) : callOf(call).workflows[workflow];
 };
 
 // A workflow is begun.
@@ -58,7 +58,8 @@ export const render = listening(({ run: id, changes, schemas }) => {
   const run = runOf(id);
   run.take(changes);
   const { rendering, tree, read } = renderingOf(run);
-  run.functions = rendering.functions;
+  // What the rendering has no more may still be under way.
+  for (const [number, call] of rendering.functions) run.functions.set(number, call);
   run.nodes = rendering.nodes;
   run.sandboxes = rendering.sandboxes;
   return { tree, read, schemas: schemasFrom(schemas) };
@@ -71,7 +72,7 @@ export const origin = listening(({ run: id, node, workflow: number }) => {
   if (node === null && number === null) return { place: placeOf(run.workflow) ?? null, node: null };
   const found = [...run.nodes].find(([known, element]) => known === number || element === node);
   if (found === undefined) throw new SmithersError("INVALID_INPUT", `there is no workflow of "${node}"`);
-  return { place: placeOf(run.functions[found[0]]) ?? null, node: found[1] };
+  return { place: placeOf(run.functions.get(found[0])) ?? null, node: found[1] };
 });
 
 // What is given to a function: the values of tasks by names, or nothing.
@@ -109,15 +110,15 @@ export const compute = listening(({ run: id, call, changes, function: number, in
   const run = runOf(id);
   run.take(changes);
   const given = inputsOf(run, inputs);
-  return running(call, (signal) => run.functions[number](given, { signal, heartbeat: beating(call) }));
+  return running(call, (signal) => run.functions.get(number)(given, { signal, heartbeat: beating(call) }));
 });
 
 export const ask = listening(({ run: id, call, changes, agent, prompt, function: number, inputs }) => {
   const run = runOf(id);
   run.take(changes);
   return running(call, async (signal) => {
-    const text = prompt ?? (await run.functions[number](inputsOf(run, inputs)));
-    return run.functions[agent](text, signal, beating(call));
+    const text = prompt ?? (await run.functions.get(number)(inputsOf(run, inputs)));
+    return run.functions.get(agent)(text, signal, beating(call));
   });
 });
 
@@ -125,7 +126,7 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, function:
 export const read = listening(({ run: id, call, changes, function: number, text }) => {
   const run = runOf(id);
   run.take(changes);
-  return running(call, () => run.functions[number](text));
+  return running(call, () => run.functions.get(number)(text));
 });
 
 export const provider = listening(({ run: id, changes, sandbox }) => {

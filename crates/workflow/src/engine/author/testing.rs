@@ -35,14 +35,20 @@ pub(crate) async fn author(before: &str, provider: &str) -> Arc<Author> {
            <Sandbox id=\"box\" provider={{{provider}}} workflow={{inner}} input={{{{ n: 7 }}}} output={{outputs.result}} />\n\
          </Workflow>));\n"
     );
+    let (author, _) = opened(&source).await;
+    author.render("run").await.unwrap();
+    author
+}
+
+/// A workflow of which a run with the id `run` was begun.
+pub(crate) async fn opened(source: &str) -> (Arc<Author>, Arc<Mutex<Journal>>) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("flow.tsx");
     std::fs::write(&file, source).unwrap();
     let author = Author::load(program(), &file, BTreeMap::new()).await.unwrap();
     let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
     author.open(&journal).await.unwrap();
-    author.render("run").await.unwrap();
-    Arc::new(author)
+    (Arc::new(author), journal)
 }
 
 pub(crate) fn request() -> Value {

@@ -1,0 +1,29 @@
+use super::testing::opened;
+use super::*;
+
+const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\";\n\
+    const { Workflow, Task, smithers, outputs } = createSmithers({ a: {} });\n\
+    const told = (ctx, node) => ctx.outputMaybe(outputs.a, { nodeId: node }) !== undefined;\n\
+    const task = (id) => <Task id={id} output={outputs.a}>{() => ({ from: id })}</Task>;\n\
+    export default smithers((ctx) => (<Workflow name=\"w\">\n\
+      {told(ctx, \"one\") ? task(\"before\") : null}\n\
+      {told(ctx, \"two\") ? null : task(\"late\")}\n\
+    </Workflow>));\n";
+
+/// What was told in one rendering means the same after the next: a task that is about to be done, and
+/// one that is under way, when others come and go around it.
+#[tokio::test]
+async fn a_function_is_the_same_after_another_rendering() {
+    let (author, journal) = opened(SHIFTING).await;
+    let first = author.render("run").await.unwrap().graph;
+    let late = first.tasks()[0].work.clone();
+    for (node, expected) in [("one", &["before", "late"][..]), ("two", &["before"])] {
+        let row = json!({ "table": "a", "node": node, "iteration": 0, "value": {} });
+        lock(&journal).rows.push(row);
+        let next = author.render("run").await.unwrap().graph;
+        let ids: Vec<_> = next.tasks().iter().map(|task| task.id.clone()).collect();
+        assert_eq!(ids, expected);
+        let given = author.work("run", &late, &Notify::new()).await.unwrap();
+        assert_eq!(given, json!({ "from": "late" }), "after {node}");
+    }
+}
