@@ -28,6 +28,8 @@ mod mcp;
 mod nested;
 mod run;
 mod sandbox;
+mod seed_types;
+mod seeds;
 mod servants;
 mod snippet;
 mod tty;

@@ -9,7 +9,7 @@ use crate::call::Outcome;
 use crate::harness::World;
 use crate::servants::{kill_server, wait_until};
 
-fn call(world: &World, words: &[&str]) -> Outcome {
+pub(crate) fn call(world: &World, words: &[&str]) -> Outcome {
     world.stockade(words).finish()
 }
 
@@ -35,26 +35,26 @@ fn up(world: &World, file: &str, run: &str) -> Outcome {
     call(world, &["up", file, "--run-id", run])
 }
 
-fn inspected(world: &World, run: &str) -> Value {
+pub(crate) fn inspected(world: &World, run: &str) -> Value {
     let outcome = call(world, &["inspect", run, "--json"]);
     outcome.succeeds();
     outcome.json()
 }
 
-fn ended(world: &World, run: &str) -> Value {
+pub(crate) fn ended(world: &World, run: &str) -> Value {
     let status = || inspected(world, run)["run"]["status"].clone();
     wait_until("the run ends", || status() == "finished" || status() == "failed");
     inspected(world, run)
 }
 
 /// The types of the events of a run that are about its sandboxes.
-fn events(world: &World, run: &str) -> Vec<Value> {
+pub(crate) fn events(world: &World, run: &str) -> Vec<Value> {
     let outcome = call(world, &["events", run, "--type", "sandbox", "--json"]);
     outcome.succeeds();
     outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn types(events: &[Value]) -> Vec<&str> {
+pub(crate) fn types(events: &[Value]) -> Vec<&str> {
     let type_of = |event: &'_ Value| event["type"].as_str().unwrap().to_owned();
     let named = |event: &Value| {
         let name = type_of(event);
@@ -77,7 +77,7 @@ const KNOWN: [&str; 10] = [
 ];
 
 /// Nothing is left of what a run had.
-fn is_clean(world: &World) {
+pub(crate) fn is_clean(world: &World) {
     assert_eq!(call(world, &["ls", "--json"]).json()["sandboxes"], json!([]));
 }
 

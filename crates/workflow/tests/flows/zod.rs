@@ -56,7 +56,7 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
 }
 
 /// Seed 001, "Complete one-file provider and child workflow", as it stands.
-pub(crate) const SEED: &str = include_str!("seed-001.tsx");
+pub(crate) const SEED: &str = include_str!("../../../../tests/cases/seeds/001-complete.tsx");
 
 #[tokio::test]
 async fn the_seeds_complete_file_runs_as_it_stands() {

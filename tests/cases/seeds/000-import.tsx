@@ -1,0 +1,1 @@
+import { Sandbox } from "smithers-orchestrator";

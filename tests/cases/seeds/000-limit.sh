@@ -1,0 +1,1 @@
+SMITHERS_MAX_CONCURRENT_SANDBOXES=5 smithers up workflow.tsx

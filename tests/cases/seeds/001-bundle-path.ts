@@ -1,0 +1,5 @@
+return {
+  bundlePath: "/tmp/smithers-result-bundle",
+  remoteRunId: vmId,
+  workspaceId: vmId,
+};
