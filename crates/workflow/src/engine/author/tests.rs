@@ -1,3 +1,5 @@
+//! What an author is asked means the same later.
+
 use super::testing::opened;
 use super::*;
 
