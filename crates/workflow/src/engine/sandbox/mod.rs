@@ -6,6 +6,7 @@
 
 mod copied;
 pub(crate) mod held;
+mod local;
 pub(crate) mod notes;
 mod outside;
 mod place;
@@ -22,20 +23,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use stockade_api::{CommandLine, CreateSandbox, Sandboxes};
+use stockade_api::Sandboxes;
 use stockade_bundle::RelativePath;
 use stockade_bundle::project::Project;
 use stockade_bundle::sandbox::{Request, SandboxBundle, Status, write_request};
 use stockade_core::egress::Contract;
-use stockade_core::sandbox::{HostMount, Workspace};
 use stockade_durable::Statement;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::held::{Ended, Held, Waited};
+use self::held::Held;
 use self::notes::Notes;
-use self::place::{Place, sandbox_name};
+use self::place::Place;
 use self::review::Decision;
-use self::row::{Kept, Review, Stage};
+use self::row::{Review, Stage};
 use super::Inner;
 use super::attempt::Trouble;
 use super::author::Author;
@@ -49,10 +49,6 @@ const USUAL_LIMIT: usize = 10;
 /// The variables that say otherwise; the first that is a number counts.
 const LIMITS: [&str; 2] =
     ["STOCKADE_MAX_CONCURRENT_SANDBOXES", "SMITHERS_MAX_CONCURRENT_SANDBOXES"];
-/// How often a command is begun whose beginner was killed.
-const MAX_BEGUN: u32 = 64;
-/// Where our own program is inside.
-const PROGRAMS: &str = "/opt/stockade/bin";
 
 /// What came of a try.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,31 +158,6 @@ impl Try {
         Held::of(self.sandboxes()?, &self.owner, &self.name)
     }
 
-    /// Everything up to the review.
-    async fn execute(&self, sandbox: &Sandbox, kept: Option<Kept>) -> Result<Given, Trouble> {
-        if kept.is_none() {
-            self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
-        }
-        let held = self.held()?;
-        let contract = request::contract(sandbox)?;
-        let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
-        let _place = self.place(sandbox, local.runtime).await?;
-        let done = self.executed(sandbox, kept, &held, local, contract.as_ref()).await;
-        // In every case, and before anybody decides: what it gave is on the host by now.
-        if !matches!(&done, Err(trouble) if trouble.code == "INTERRUPTED") {
-            held.end().await;
-        }
-        match done {
-            Ok((review, began)) => self.settle(sandbox, review, None, began).await,
-            Err(trouble) => {
-                if trouble.code != "INTERRUPTED" {
-                    self.fail(request::runtime(sandbox), &trouble).await;
-                }
-                Err(trouble)
-            }
-        }
-    }
-
     /// One of the places of the run. That there is none is kept as the try's failure.
     async fn place(
         &self,
@@ -219,115 +190,12 @@ impl Try {
         row::begin(who, request::runtime(sandbox), &config, base_ref, now_ms())
     }
 
-    /// Makes the sandbox, executes, and collects what it gave.
-    async fn executed(
-        &self,
-        sandbox: &Sandbox,
-        kept: Option<Kept>,
-        held: &Held,
-        local: request::Local,
-        contract: Option<&Contract>,
-    ) -> Result<(Review, i64), Trouble> {
-        let (run, key, notes) = (&self.run, &self.key, &self.notes);
-        let runtime = request::runtime(sandbox);
-        let place = Place::open(&self.root, run, key)?;
-        let child = child_id(held);
-        let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
-        let (began, base_ref) = match kept {
-            Some(kept) => (kept.created_at_ms, kept.base_ref),
-            None => {
-                let base_ref = self.base_ref()?;
-                let config = request::config(sandbox, local.runtime);
-                let created = notes.event(
-                    "SandboxCreated",
-                    json!({ "runtime": runtime, "configJson": config.to_string() }),
-                );
-                let begun = self.begun(sandbox, local.runtime, base_ref.as_deref());
-                notes.keep(vec![created, notes.stage("created", 10)], vec![begun]).await?;
-                (now_ms(), base_ref)
-            }
-        };
-        let environment = self.inside(local.environment.clone());
-        if !is_shipped {
-            let size = self.request(sandbox, runtime, contract, &place).await?;
-            held.create(self.asked(&place, &local)?).await?;
-            held.make_directory(request::RESULT).await?;
-            let shipped = notes
-                .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
-            let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
-            notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
-        }
-        let command = result::command(sandbox.command.as_deref(), &child, true);
-        let ended = self.command(held, &command, &environment, &child).await?;
-        let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
-        notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
-        let into = place.fresh("result")?;
-        let is_default = sandbox.command.is_none();
-        let bundle = result::collect(held, &into, &ended, is_default).await?;
-        let path = place.path.join("result");
-        let trouble = result::unfinished(&bundle);
-        let mut bundles = Vec::new();
-        // What a child that failed has changed goes with it.
-        if trouble.is_none() {
-            bundles.extend(review::changes(held).await?);
-            if let Some(diff) = result::diff(&into)? {
-                let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
-                bundles.extend(proposed.await?);
-            }
-        }
-        let review = review::of(held, bundles, &bundle).await?;
-        let ids = [bundle.manifest.run_id.as_deref(), None, None];
-        self.received(&bundle, &path, &review, ids).await?;
-        trouble.map_or(Ok((review, began)), Err)
-    }
-
-    /// Has a command executed, whatever becomes of who waits for it.
-    async fn command(
-        &self,
-        held: &Held,
-        command: &CommandLine,
-        environment: &BTreeMap<String, String>,
-        child: &str,
-    ) -> Result<Ended, Trouble> {
-        for number in 1..=MAX_BEGUN {
-            let begun =
-                held.execute(number, command.clone(), environment.clone(), request::WORKSPACE);
-            let operation = begun.await?;
-            loop {
-                match held.wait(&operation).await? {
-                    Waited::Ended(ended) => return Ok(ended),
-                    Waited::NeverBegun => break,
-                    Waited::On => {
-                        let more = json!({ "remoteRunId": child });
-                        let beat = self.notes.event("SandboxHeartbeat", more);
-                        let row = row::beat(&self.run, &self.key, now_ms());
-                        self.notes.keep(vec![beat], vec![row]).await?;
-                    }
-                }
-            }
-        }
-        Err(failed("the command could not be begun").retryable())
-    }
-
     /// The commit that the project is at; a project that must not be shown is refused.
     fn base_ref(&self) -> Result<Option<String>, Trouble> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let project = Project::open(&self.root, home.as_deref());
         let project = project.map_err(|error| Trouble::new("INVALID_INPUT", error.to_string()))?;
         Ok(project.base_ref)
-    }
-
-    fn inside(&self, mut environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
-        let path = environment.remove("PATH");
-        let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
-        environment.insert("PATH".to_owned(), format!("{PROGRAMS}:{path}"));
-        for (name, path) in [
-            ("SMITHERS_SANDBOX_REQUEST_PATH", "/request/README.md"),
-            ("SMITHERS_SANDBOX_RESULT_PATH", "/result/README.md"),
-        ] {
-            environment.insert(name.to_owned(), path.to_owned());
-        }
-        environment
     }
 
     /// Writes the request bundle; its length in bytes.
@@ -375,40 +243,6 @@ impl Try {
             made => made?,
         }
         Ok(size)
-    }
-
-    /// What the sandbox is made from.
-    fn asked(&self, place: &Place, local: &request::Local) -> Result<CreateSandbox, Trouble> {
-        let shown = |host: PathBuf, inside: &str| HostMount {
-            host,
-            inside: PathBuf::from(inside),
-            writable: false,
-        };
-        let bundle = place.path.join("request-bundle");
-        let mut mounts = vec![
-            shown(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
-            shown(bundle, request::REQUEST),
-        ];
-        let program = std::env::current_exe()
-            .map_err(|error| failed(format!("cannot find our own program: {error}")))?;
-        for name in ["stockade", "smithers"] {
-            mounts.push(shown(program.clone(), &format!("{PROGRAMS}/{name}")));
-        }
-        mounts.extend(local.mounts.iter().cloned());
-        let workspace =
-            Workspace { host: self.root.clone(), inside: PathBuf::from(request::WORKSPACE) };
-        Ok(CreateSandbox {
-            workspace: Some(workspace),
-            mounts,
-            limits: local.limits,
-            runtime: Some(local.runtime.to_owned()),
-            working_directory: Some(PathBuf::from(request::WORKSPACE)),
-            metadata: BTreeMap::from([
-                ("stockade.run".to_owned(), self.run.clone()),
-                ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
-            ]),
-            ..CreateSandbox::default()
-        })
     }
 
     /// A result passed validation.
@@ -527,11 +361,6 @@ impl Try {
         let end = row::end(&self.run, &self.key, Stage::Failed, now_ms());
         let _ = self.notes.keep(events, vec![end]).await;
     }
-}
-
-/// The id of the child's run.
-fn child_id(held: &Held) -> String {
-    held.id().to_owned()
 }
 
 fn failed(message: impl Into<String>) -> Trouble {
