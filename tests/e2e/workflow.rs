@@ -179,6 +179,22 @@ fn a_workflow_reaches_nothing_of_the_host(world: &World) {
     assert_eq!(outcome.json(), expected, "{outcome}");
 }
 
+/// A run that leaves its result in a directory has no sandboxes; on the host it executes nothing.
+fn commands_are_never_executed_beside_a_host(world: &World) {
+    let file = flow(
+        world,
+        "command",
+        "<Task id=\"t\" output=\"output\" noRetry agent={{ command: \"touch executed; echo '{}'\" }}>Do</Task>",
+    );
+    let result = world.path("result");
+    world.plant(&result.join("artifacts/own.txt"), "own");
+    let words = ["up", &file, "--in-process", "--result", result.to_str().unwrap()];
+    let outcome = call(world, &words);
+    outcome.ends_with(4);
+    assert!(outcome.stderr.contains("there are no sandboxes here"), "{outcome}");
+    assert!(!world.has("executed"));
+}
+
 /// An agent that is a command: it is asked in a sandbox, on a copy of the project.
 fn an_agent_is_asked_once_whoever_is_killed(world: &World) {
     world.write("known.txt", "known");
@@ -324,6 +340,7 @@ as_root_and_as_user![
     a_killed_server_is_followed_by_one_that_goes_on,
     a_changed_file_is_refused_unless_that_is_accepted,
     a_workflow_reaches_nothing_of_the_host,
+    commands_are_never_executed_beside_a_host,
     an_agent_is_asked_once_whoever_is_killed,
     a_run_that_waits_lets_its_server_end,
 ];

@@ -2,7 +2,8 @@
 //!
 //! Inside a confinement, where no sandbox can be made, and for the child of a `<Sandbox>`, which has
 //! none, there are runs of workflows and nothing else: no runtime, no keeper. That a process is
-//! confined is asked of the kernel (`stockade_jail::confined`), and no variable can say it.
+//! confined is asked of the kernel (`stockade_jail::confined`), and neither a variable nor an
+//! argument can say it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -37,10 +38,16 @@ impl Own {
     /// # Errors
     /// [`Code::Conflict`] while another process has the data directory.
     pub(super) async fn launch(data: Option<&Path>) -> Result<Self, Problem> {
-        let (data, has_sandboxes) = match data {
-            Some(data) => (data.to_owned(), false),
-            None if confined::is_within() => (place_within()?, false),
-            None => (crate::run::data_path()?, true),
+        // Commands are executed beside this process only where the kernel says that it is confined.
+        let inside = confined::is_within().then(server::inside);
+        let (data, has_sandboxes, inside) = match (data, inside) {
+            (Some(data), inside) => {
+                // The child of a `<Sandbox>` has its file in the request, and its work where it is.
+                let here = std::env::current_dir().map_err(|error| caused(Code::Io, &error))?;
+                (data.to_owned(), false, inside.map(|inside| inside.at(here)))
+            }
+            (None, Some(inside)) => (place_within()?, false, Some(inside)),
+            (None, None) => (crate::run::data_path()?, true, None),
         };
         let lock = Place::open(&data)?.lock()?.ok_or_else(|| {
             Problem::new(Code::Conflict, "another process has the data directory")
@@ -57,7 +64,7 @@ impl Own {
             None
         };
         let workflows =
-            server::launch_workflows(&data, Arc::clone(&store), service.as_ref()).await?;
+            server::launch_workflows(&data, Arc::clone(&store), service.as_ref(), inside).await?;
         Ok(Self { service, workflows, store, _lock: lock })
     }
 

@@ -88,7 +88,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
     let store = store(&data, Synchronous::Full).await?;
     let service = launch(&data, &settings, Arc::clone(&store)).await?;
-    let workflows = launch_workflows(&data, store, Some(&service)).await?;
+    let workflows = launch_workflows(&data, store, Some(&service), None).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
@@ -115,6 +115,11 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The word that commands are executed beside this process, which is confined already.
+pub(crate) fn inside() -> Inside {
+    Inside::new(vec![OURSELVES.into(), COMMAND.into()])
+}
+
 /// The database of a data directory.
 pub(crate) async fn store(
     data: &std::path::Path,
@@ -125,20 +130,22 @@ pub(crate) async fn store(
     Ok(Arc::new(open(options).await.map_err(|error| database(data, &error))?))
 }
 
-/// What does runs of workflows, with the sandboxes of a service. There is none inside a confinement
-/// only: commands are executed in that.
+/// What does runs of workflows, with the sandboxes of a service, or in the confinement that is
+/// around this process. With neither, no command is executed.
 pub(crate) async fn launch_workflows(
     data: &std::path::Path,
     store: Arc<dyn Store>,
     service: Option<&Service>,
+    inside: Option<Inside>,
 ) -> Result<Workflows, Problem> {
     let options = engine::Options {
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
         program: vec![OURSELVES.into(), REALM.into()],
         sandboxes: service.map(|service| Arc::new(service.clone()) as _),
-        inside: service.is_none().then(|| Inside::new(vec![OURSELVES.into(), COMMAND.into()])),
+        inside,
         agents: Some(data.join("agents.json")),
-        providers: Some(data.join("providers.json")),
+        // Programs of a host are granted by whoever runs a service there, and by no directory else.
+        providers: service.map(|_| data.join("providers.json")),
     };
     Workflows::launch(store, options).await
 }

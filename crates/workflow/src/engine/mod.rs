@@ -19,7 +19,7 @@ mod tables;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,6 +62,14 @@ pub struct Options {
     /// there: an object from their ids to `{ module, program?, environment?, owners? }` or
     /// `{ command, environment?, owners? }`. No other program of this host is ever a provider.
     pub providers: Option<PathBuf>,
+}
+
+impl Options {
+    /// The directory that what a workflow file starts works on.
+    fn project_of(&self, file: &Path) -> PathBuf {
+        let inside = self.inside.as_ref().and_then(Inside::project);
+        inside.map_or_else(|| commands::project_of(file), Path::to_owned)
+    }
 }
 
 /// Does runs: [`stockade_api::Workflows`]. Its clones are the same engine.

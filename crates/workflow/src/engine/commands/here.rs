@@ -5,6 +5,7 @@
 //! forks away, and ends all of it.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -28,12 +29,25 @@ const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 #[derive(Debug, Clone)]
 pub struct Inside {
     helper: Vec<OsString>,
+    project: Option<PathBuf>,
 }
 
 impl Inside {
     /// `helper` is a command and its first arguments that run [`super::helper::process`].
     pub const fn new(helper: Vec<OsString>) -> Self {
-        Self { helper }
+        Self { helper, project: None }
+    }
+
+    /// The same, whose commands work in this directory: the child of a `<Sandbox>` has its workflow
+    /// file in a request, and works at the workspace (seed 000, step 5).
+    #[must_use]
+    pub fn at(self, project: PathBuf) -> Self {
+        Self { project: Some(project), ..self }
+    }
+
+    /// The directory that its commands work in, wherever the workflow file is.
+    pub(crate) fn project(&self) -> Option<&Path> {
+        self.project.as_deref()
     }
 }
 

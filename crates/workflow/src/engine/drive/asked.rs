@@ -89,7 +89,7 @@ impl Asked {
             owner: owner.map_err(|error| Trouble::new("INTERNAL", error.to_string()))?,
             run: root(&self.run).to_owned(),
             node: key.to_string(),
-            project: commands::project_of(Path::new(&self.origin.file)),
+            project: self.inner.options.project_of(Path::new(&self.origin.file)),
             command,
             input,
             environment,

@@ -10,7 +10,6 @@ use stockade_api::TaskStatus;
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::lock;
-use crate::engine::commands;
 use crate::engine::prepare::{at, inexecutable};
 use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::{self, Given, Try};
@@ -169,7 +168,7 @@ impl Drive {
             run: self.run.clone(),
             name: self.origin.name_of_try(&self.run, &key, attempt),
             owner: self.origin.owner.clone(),
-            root: commands::project_of(Path::new(&self.origin.file)),
+            root: self.inner.options.project_of(Path::new(&self.origin.file)),
             environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
             notes: Notes { sender: self.notes.0.clone(), key: key.clone(), attempt },
             places: Arc::clone(&self.places),
