@@ -53,6 +53,21 @@ fn there_are_no_sandboxes_inside(world: &World) {
     assert!(refused.stderr.contains("no sandboxes inside a confinement"), "{refused}");
 }
 
+/// Commands are executed beside the engine in a sandbox of ours, and in no confinement of others.
+fn commands_are_executed_in_our_confinement_only(world: &World) {
+    let agent = "<Task id=\"t\" output={outputs.result} noRetry agent={{ command: \"touch executed; echo '{}'\" }}>Do</Task>";
+    flow(world, "agent.tsx", agent);
+    let programs = format!("{}:/opt/stockade/bin:ro", world.path("bin").display());
+    let up = ["/opt/stockade/bin/stockade", "up", "agent.tsx", "--in-process"];
+    let script = format!("{}; test -e executed && echo EXECUTED >&2", up.join(" "));
+    let run = |words: &[&str]| world.run(&["--discard", "--mount", &programs], words);
+    let ours = run(&["/bin/sh", "-c", &script]);
+    assert!(ours.stderr.contains("EXECUTED"), "{ours}");
+    let others = run(&["env", "-u", "STOCKADE", "/bin/sh", "-c", &script]);
+    assert!(!others.stderr.contains("EXECUTED"), "{others}");
+    assert!(others.stderr.contains("there are no sandboxes here"), "{others}");
+}
+
 /// A flow whose one task is this.
 fn flow(world: &World, name: &str, task: &str) -> String {
     let source = format!(
@@ -228,6 +243,7 @@ as_root_and_as_user![
     a_workflow_is_done_inside_a_sandbox,
     nothing_of_it_is_a_change_of_the_project,
     there_are_no_sandboxes_inside,
+    commands_are_executed_in_our_confinement_only,
     a_result_is_a_bundle_beside_what_tasks_left,
     a_result_tells_how_a_run_ended,
     a_child_is_done_in_a_sandbox_and_its_result_comes_out,

@@ -3,7 +3,8 @@
 //! Inside a confinement, where no sandbox can be made, and for the child of a `<Sandbox>`, which has
 //! none, there are runs of workflows and nothing else: no runtime, no keeper. That a process is
 //! confined is asked of the kernel (`stockade_jail::confined`), and neither a variable nor an
-//! argument can say it.
+//! argument can say it. That it was us who confined it, a variable says besides: a container that is
+//! confined by others may have a network and files that are not to be reached.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -22,6 +23,9 @@ use super::Remote;
 use crate::problem::caused;
 use crate::server::{self, ENDING, Place, Settings};
 
+/// The variable that processes in our sandboxes find in their environment.
+const OURS: &str = "STOCKADE";
+
 /// A service of our own, and the lock that keeps servers away from its data.
 #[derive(Debug)]
 pub(super) struct Own {
@@ -39,15 +43,17 @@ impl Own {
     /// [`Code::Conflict`] while another process has the data directory.
     pub(super) async fn launch(data: Option<&Path>) -> Result<Self, Problem> {
         // Commands are executed beside this process only where the kernel says that it is confined.
-        let inside = confined::is_within().then(server::inside);
-        let (data, has_sandboxes, inside) = match (data, inside) {
-            (Some(data), inside) => {
+        let is_confined = confined::is_within();
+        let is_ours = is_confined && std::env::var_os(OURS).is_some();
+        let inside = is_ours.then(server::inside);
+        let (data, has_sandboxes, inside) = match data {
+            Some(data) => {
                 // The child of a `<Sandbox>` has its file in the request, and its work where it is.
                 let here = std::env::current_dir().map_err(|error| caused(Code::Io, &error))?;
                 (data.to_owned(), false, inside.map(|inside| inside.at(here)))
             }
-            (None, Some(inside)) => (place_within()?, false, Some(inside)),
-            (None, None) => (crate::run::data_path()?, true, None),
+            None if is_confined => (place_within()?, false, inside),
+            None => (crate::run::data_path()?, true, None),
         };
         let lock = Place::open(&data)?.lock()?.ok_or_else(|| {
             Problem::new(Code::Conflict, "another process has the data directory")

@@ -59,9 +59,11 @@ impl Writer {
 
     /// Takes no more commands; what it answers waits until those submitted are done.
     pub(super) fn close(&self) -> impl FnOnce() + Send + 'static {
-        lock(&self.commands).take();
+        let commands = lock(&self.commands).take();
         let thread = lock(&self.thread).take();
         move || {
+            // The thread lives on until here, with its connection.
+            drop(commands);
             if let Some(thread) = thread {
                 thread.join().ok();
             }
