@@ -108,6 +108,13 @@ fn outer_groups_are_hidden(world: &World) {
     }
 }
 
+/// Whether nothing is in a group, nor in those below it, where the processes of a held sandbox are.
+fn is_empty(group: &std::path::Path) -> bool {
+    let tasks = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let mut below = std::fs::read_dir(group).into_iter().flatten().flatten();
+    tasks.trim().is_empty() && below.all(|entry| !entry.path().is_dir() || is_empty(&entry.path()))
+}
+
 fn no_cgroup_is_left(world: &World) {
     let groups = || {
         let mut found = Vec::new();
@@ -116,13 +123,7 @@ fn no_cgroup_is_left(world: &World) {
             for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < 5 {
                     if entry.file_name().to_string_lossy().contains("stockade") {
-                        // The processes of a held sandbox are in a group below its own.
-                        let is_empty =
-                            ["cgroup.procs", "commands/cgroup.procs"].iter().all(|file| {
-                                let tasks = std::fs::read_to_string(entry.path().join(file));
-                                tasks.unwrap_or_default().trim().is_empty()
-                            });
-                        found.push((entry.path(), is_empty));
+                        found.push((entry.path(), is_empty(&entry.path())));
                     }
                     pending.push((entry.path(), depth + 1));
                 }
