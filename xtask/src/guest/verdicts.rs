@@ -22,7 +22,7 @@ const PROMISES: &[&str] = &[
     "held-limits-are-refused",
     "held-pause",
     "held-clocks-are-set",
-    "held-owners-are-refused",
+    "held-owners-are-kept-in-a-copy",
     "unit-tests",
     "only-version-2",
     "doctor-as-root",
