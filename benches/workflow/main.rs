@@ -48,6 +48,28 @@ export default smithers(() => (
 ));
 "#;
 
+/// The smallest workflow with another one in a sandbox.
+const SANDBOX: &str = r#"
+import { createSmithers, Sandbox } from "stockade";
+const { Workflow, Task, smithers, outputs } =
+  createSmithers({ output: { type: "object", required: ["n"], properties: { n: { type: "integer" } } } });
+const child = smithers(() => (
+  <Workflow name="child"><Task id="t" output={outputs.output}>{{ n: 1 }}</Task></Workflow>
+));
+export default smithers(() => (
+  <Workflow name="sandbox"><Sandbox id="s" workflow={child} output={outputs.output} /></Workflow>
+));
+"#;
+
+/// The same with a command.
+const COMMAND: &str = r#"
+import { createSmithers, Sandbox } from "stockade";
+const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });
+export default smithers(() => (
+  <Workflow name="command"><Sandbox id="s" command="echo '{}'" output={outputs.output} /></Workflow>
+));
+"#;
+
 /// A run of many tasks, one after another.
 fn many(content: &str) -> String {
     format!(
@@ -106,6 +128,8 @@ impl Scene {
         fs::write(project.join("package.json"), "{}")?;
         fs::write(project.join("one.tsx"), ONE)?;
         fs::write(project.join("zod.tsx"), ZOD)?;
+        fs::write(project.join("sandbox.tsx"), SANDBOX)?;
+        fs::write(project.join("command.tsx"), COMMAND)?;
         fs::write(project.join("static.tsx"), many("{ n }"))?;
         fs::write(project.join("compute.tsx"), many("() => ({ n })"))?;
         if let Some(packages) = std::env::var_os(PACKAGES) {
@@ -154,6 +178,8 @@ struct Samples {
     commit: Series,
     one: Series,
     zod: Series,
+    sandbox: Series,
+    command: Series,
     known: Series,
     computed: Series,
 }
@@ -165,6 +191,8 @@ impl Samples {
             commit: Series::new("a commit of SQLite, FULL"),
             one: Series::new("up of one static task"),
             zod: Series::new("the same, with zod from source"),
+            sandbox: Series::new("up of the smallest <Sandbox>"),
+            command: Series::new("the same, with a command"),
             known: Series::new("a task of 1000 static ones"),
             computed: Series::new("a task of 1000 computed ones"),
         }
@@ -177,6 +205,8 @@ impl Samples {
         if scene.has_zod() {
             self.zod.push_time(scene.stockade(&["up", "zod.tsx"])?);
         }
+        self.sandbox.push_time(scene.stockade(&["up", "sandbox.tsx"])?);
+        self.command.push_time(scene.stockade(&["up", "command.tsx"])?);
         if !round.is_multiple_of(LARGE_EVERY) {
             self.known.pause();
             self.computed.pause();
@@ -193,6 +223,8 @@ impl Samples {
             self.floor,
             self.commit,
             self.one.with_goal(Goal::MedianAtMost(40.0)),
+            self.sandbox.with_goal(Goal::MedianAtMost(60.0)),
+            self.command,
             self.known.with_goal(Goal::MedianAtMost(1.0)),
             self.computed.with_goal(Goal::MedianAtMost(1.0)),
         ];
