@@ -312,6 +312,7 @@ fn hostile_results_are_refused(world: &World) {
         assert!(!world.has("changed"), "{name}");
     }
     assert!(!world.path(".git/hooks/post-commit").exists());
+    assert_eq!(world.bundles().len(), 0, "changes of failed children wait");
     is_clean(world);
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Trouble {
     pub(crate) is_retryable: bool,
 }
 
+/// The code of what has stopped with its run.
+pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 /// Codes of errors that another try cannot change.
 const FINAL: [&str; 3] = ["INVALID_OUTPUT", "AGENT_CONFIG_INVALID", "MISSING_OUTPUT"];
 
@@ -37,6 +39,11 @@ impl Trouble {
     pub(crate) fn retryable(mut self) -> Self {
         self.is_retryable = true;
         self
+    }
+
+    /// Whether it is none of the task's: the run has stopped, and goes on with it later.
+    pub(crate) fn is_stop(&self) -> bool {
+        self.code == INTERRUPTED
     }
 
     /// As it is kept.

@@ -25,7 +25,7 @@ const INPUT: &str = "/tmp/.stockade-input";
 /// unless nobody is left who could.
 const MARGIN: Duration = Duration::from_secs(10 * 60);
 /// By this the sandboxes of a run are found.
-const RUN: &str = "stockade.run";
+pub(crate) const RUN: &str = "stockade.run";
 /// How often a command is begun that was not, because who was to begin it was killed.
 const MAX_BEGUN: u32 = 5;
 

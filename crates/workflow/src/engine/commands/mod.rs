@@ -17,7 +17,7 @@ use stockade_api::{CommandLine, Ending};
 use stockade_core::{Code, OwnerId, Problem};
 
 pub(crate) use adapters::{Ready, ready};
-pub(crate) use held::Held;
+pub(crate) use held::{Held, RUN};
 pub(crate) use here::Here;
 pub use here::Inside;
 

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::{Drive, End, now_ms};
 use crate::engine::Inner;
-use crate::engine::attempt::Trouble;
+use crate::engine::attempt::{INTERRUPTED, Trouble};
 use crate::engine::author::{Author, Definition, Journal};
 use crate::engine::{rows, tables};
 use crate::graph::Function;
@@ -91,7 +91,7 @@ impl Child {
         workflow: Definition,
         input: Value,
     ) -> Result<End, Trouble> {
-        let stopped = |failure: Failure| Trouble::new("INTERRUPTED", failure.message).retryable();
+        let stopped = |failure: Failure| Trouble::new(INTERRUPTED, failure.message).retryable();
         let known = rows::run(self.inner.store(), id).await;
         let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
         let (statements, input) = match known {

@@ -11,9 +11,11 @@ use stockade_core::sandbox::{HostMount, Workspace};
 
 use super::held::{Ended, Held, Waited};
 use super::place::{Place, sandbox_name};
-use super::row::{self, Kept, Review, Stage};
-use super::{Given, Try, failed, request, result, review};
+use super::provider::Remote;
+use super::row::{self, Kept, Stage};
+use super::{Collected, Given, Try, failed, is_stopped, request, result};
 use crate::engine::attempt::Trouble;
+use crate::engine::commands::RUN;
 use crate::engine::drive::now_ms;
 use crate::graph::Sandbox;
 
@@ -36,20 +38,29 @@ impl Try {
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
         let _place = self.place(sandbox, local.runtime).await?;
-        let done = self.executed(sandbox, kept, &held, local, contract.as_ref()).await;
+        let executed = self.executed(sandbox, kept, &held, local, contract.as_ref());
+        let done = match self.in_time(executed).await {
+            Ok(collected) => self.gathered(&held, collected, true).await,
+            Err(trouble) => Err(trouble),
+        };
         // In every case, and before anybody decides: what it gave is on the host by now.
-        if !matches!(&done, Err(trouble) if trouble.code == "INTERRUPTED") {
+        if !is_stopped(&done) {
             held.end().await;
         }
-        match done {
-            Ok((review, began)) => self.settle(sandbox, review, None, began).await,
-            Err(trouble) => {
-                if trouble.code != "INTERRUPTED" {
-                    self.fail(request::runtime(sandbox), &trouble).await;
-                }
-                Err(trouble)
-            }
-        }
+        self.concluded(sandbox, done).await
+    }
+
+    /// What comes of the work, if it does in the time that it may take.
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let Some(limit) = self.task.timeout else { return work.await };
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+            let (id, limit) = (&self.key.node, limit.as_millis());
+            let message = format!("sandbox \"{id}\" took longer than {limit} ms");
+            Err(Trouble::new("TASK_TIMEOUT", message).retryable())
+        })
     }
 
     /// Makes the sandbox, executes, and collects what it gave.
@@ -60,26 +71,13 @@ impl Try {
         held: &Held,
         local: request::Local,
         contract: Option<&Contract>,
-    ) -> Result<(Review, i64), Trouble> {
+    ) -> Result<Collected, Trouble> {
         let (run, key, notes) = (&self.run, &self.key, &self.notes);
         let runtime = request::runtime(sandbox);
         let place = Place::open(&self.root, run, key)?;
         let child = child_id(held);
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
-        let (began, base_ref) = match kept {
-            Some(kept) => (kept.created_at_ms, kept.base_ref),
-            None => {
-                let base_ref = self.base_ref()?;
-                let config = request::config(sandbox, local.runtime);
-                let created = notes.event(
-                    "SandboxCreated",
-                    json!({ "runtime": runtime, "configJson": config.to_string() }),
-                );
-                let begun = self.begun(sandbox, local.runtime, base_ref.as_deref());
-                notes.keep(vec![created, notes.stage("created", 10)], vec![begun]).await?;
-                (now_ms(), base_ref)
-            }
-        };
+        let (began, base_ref) = self.begin(sandbox, kept, local.runtime).await?;
         let environment = self.inside(local.environment.clone());
         if !is_shipped {
             let size = self.request(sandbox, runtime, contract, &place).await?;
@@ -97,21 +95,9 @@ impl Try {
         let into = place.fresh("result")?;
         let is_default = sandbox.command.is_none();
         let bundle = result::collect(held, &into, &ended, is_default).await?;
+        let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
         let path = place.path.join("result");
-        let trouble = result::unfinished(&bundle);
-        let mut bundles = Vec::new();
-        // What a child that failed has changed goes with it.
-        if trouble.is_none() {
-            bundles.extend(review::changes(held).await?);
-            if let Some(diff) = result::diff(&into)? {
-                let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
-                bundles.extend(proposed.await?);
-            }
-        }
-        let review = review::of(held, bundles, &bundle).await?;
-        let ids = [bundle.manifest.run_id.as_deref(), None, None];
-        self.received(&bundle, &path, &review, ids).await?;
-        trouble.map_or(Ok((review, began)), Err)
+        Ok(Collected { into, path, bundle, began, base_ref, remote })
     }
 
     /// Has a command executed, whatever becomes of who waits for it.
@@ -182,7 +168,7 @@ impl Try {
             runtime: Some(local.runtime.to_owned()),
             working_directory: Some(PathBuf::from(request::WORKSPACE)),
             metadata: BTreeMap::from([
-                ("stockade.run".to_owned(), self.run.clone()),
+                (RUN.to_owned(), self.run.clone()),
                 ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
             ]),
             ..CreateSandbox::default()

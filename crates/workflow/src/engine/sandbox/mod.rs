@@ -19,12 +19,13 @@ mod review;
 pub(crate) mod row;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use stockade_api::Sandboxes;
+use stockade_api::{Bundle, Sandboxes};
 use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::Dir;
 use stockade_bundle::project::Project;
 use stockade_bundle::sandbox::{Request, SandboxBundle, Status, write_request};
 use stockade_core::egress::Contract;
@@ -34,8 +35,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::held::Held;
 use self::notes::Notes;
 use self::place::Place;
+use self::provider::Remote;
 use self::review::Decision;
-use self::row::{Review, Stage};
+use self::row::{Kept, Review, Stage};
 use super::Inner;
 use super::attempt::Trouble;
 use super::author::Author;
@@ -57,6 +59,19 @@ pub(crate) enum Given {
     Value(Value),
     /// Its changes wait for a decision.
     Review,
+}
+
+/// A result that was read, and what is known of who gave it.
+#[derive(Debug)]
+struct Collected {
+    into: Dir,
+    /// Where that is.
+    path: PathBuf,
+    bundle: SandboxBundle,
+    /// When the try began, and the commit that the project was at then.
+    began: i64,
+    base_ref: Option<String>,
+    remote: Remote,
 }
 
 /// How many sandboxes a run with this environment may have under way.
@@ -111,23 +126,7 @@ impl Try {
         if sandbox.provider.is_some() {
             return self.provided(sandbox, kept).await;
         }
-        let limit = self.task.timeout;
-        let work = self.execute(sandbox, kept);
-        let Some(limit) = limit else { return work.await };
-        match tokio::time::timeout(limit, work).await {
-            Ok(done) => done,
-            Err(_) => {
-                let message = format!(
-                    "sandbox \"{}\" took longer than {} ms",
-                    self.key.node,
-                    limit.as_millis()
-                );
-                let trouble = Trouble::new("TASK_TIMEOUT", message).retryable();
-                self.held()?.end().await;
-                self.fail(request::runtime(sandbox), &trouble).await;
-                Err(trouble)
-            }
-        }
+        self.execute(sandbox, kept).await
     }
 
     fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
@@ -190,6 +189,26 @@ impl Try {
         row::begin(who, request::runtime(sandbox), &config, base_ref, now_ms())
     }
 
+    /// When a try began, and the commit that the project was at then: of one that goes on, or that
+    /// begins now.
+    async fn begin(
+        &self,
+        sandbox: &Sandbox,
+        kept: Option<Kept>,
+        selected: &str,
+    ) -> Result<(i64, Option<String>), Trouble> {
+        if let Some(kept) = kept {
+            return Ok((kept.created_at_ms, kept.base_ref));
+        }
+        let base_ref = self.base_ref()?;
+        let config = request::config(sandbox, selected).to_string();
+        let more = json!({ "runtime": request::runtime(sandbox), "configJson": config });
+        let created = self.notes.event("SandboxCreated", more);
+        let begun = self.begun(sandbox, selected, base_ref.as_deref());
+        self.notes.keep(vec![created, self.notes.stage("created", 10)], vec![begun]).await?;
+        Ok((now_ms(), base_ref))
+    }
+
     /// The commit that the project is at; a project that must not be shown is refused.
     fn base_ref(&self) -> Result<Option<String>, Trouble> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -245,14 +264,51 @@ impl Try {
         Ok(size)
     }
 
-    /// A result passed validation.
-    async fn received(
+    /// Keeps the changes that a result brings, and those of the workspace where there is one; where
+    /// all that cannot be done, none of them.
+    async fn gathered(
         &self,
-        bundle: &SandboxBundle,
-        path: &Path,
-        review: &Review,
-        ids: [Option<&str>; 3],
-    ) -> Result<(), Trouble> {
+        held: &Held,
+        collected: Collected,
+        has_workspace: bool,
+    ) -> Result<(Review, i64), Trouble> {
+        let mut bundles = Vec::new();
+        let review = self.kept(held, &collected, has_workspace, &mut bundles).await;
+        if review.is_err() && !is_stopped(&review) {
+            review::discard(held, bundles.iter().map(|bundle| bundle.id.as_str())).await;
+        }
+        Ok((review?, collected.began))
+    }
+
+    async fn kept(
+        &self,
+        held: &Held,
+        collected: &Collected,
+        has_workspace: bool,
+        bundles: &mut Vec<Bundle>,
+    ) -> Result<Review, Trouble> {
+        let Collected { into, bundle, base_ref, remote, .. } = collected;
+        let trouble = result::unfinished(bundle);
+        // What a child that failed has changed goes with it.
+        if trouble.is_none() {
+            if let Some(diff) = result::diff(into)? {
+                let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
+                bundles.extend(proposed.await?);
+            }
+            if has_workspace {
+                bundles.extend(review::changes(held).await?);
+            }
+        }
+        let review = review::of(held, bundles, bundle).await?;
+        let remote_run_id = remote.run_id.clone().or(review.remote_run_id);
+        let review = Review { remote_run_id, ..review };
+        self.received(collected, &review).await?;
+        trouble.map_or(Ok(review), Err)
+    }
+
+    /// A result passed validation.
+    async fn received(&self, collected: &Collected, review: &Review) -> Result<(), Trouble> {
+        let Collected { path, bundle, remote, .. } = collected;
         let path = path.display().to_string();
         let logs = bundle.stream_log.as_ref().map(|log| format!("{path}/{}", log.quoted()));
         let patches = review.patch_count;
@@ -265,12 +321,29 @@ impl Try {
             }),
         );
         let events = vec![self.notes.stage_with("bundle-collected", 85, more), event];
+        let ids = [&review.remote_run_id, &remote.workspace_id, &remote.container_id];
+        let ids = ids.map(Option::as_deref);
         let mut statements = vec![row::received(&self.run, &self.key, &path, ids, now_ms())];
         if bundle.manifest.status == Status::Finished {
             // In safety from here on: who made it may go.
             statements.push(row::review(&self.run, &self.key, review));
         }
         self.notes.keep(events, statements).await
+    }
+
+    /// Ends a try that was executed: with a decision about its changes, or as failed.
+    async fn concluded(
+        &self,
+        sandbox: &Sandbox,
+        done: Result<(Review, i64), Trouble>,
+    ) -> Result<Given, Trouble> {
+        if !is_stopped(&done)
+            && let Err(trouble) = &done
+        {
+            self.fail(request::runtime(sandbox), trouble).await;
+        }
+        let (review, began) = done?;
+        self.settle(sandbox, review, None, began).await
     }
 
     /// Decides about the changes, or waits for who does.
@@ -284,7 +357,7 @@ impl Try {
         let has_changes = review.patch_count > 0;
         let asks = has_changes && (sandbox.review_diffs || review.executed > 0);
         let usual = Decision { is_approved: true, ..Decision::default() };
-        let is_somebodys = decision.is_some();
+        let is_somebodys = decision.as_ref().is_some_and(|decision| !decision.at.is_empty());
         let decision = match decision {
             Some(decision) => decision,
             None => {
@@ -313,7 +386,7 @@ impl Try {
         };
         let held = self.held()?;
         if !decision.is_approved {
-            review::discard(&held, &review.bundles).await;
+            review::discard(&held, review.bundles.iter().map(String::as_str)).await;
             let reason = decision.note.clone();
             let told = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             let message = format!("the changes of sandbox \"{}\" were denied{told}", self.key.node);
@@ -326,7 +399,7 @@ impl Try {
         let left = match review::apply(&held, &review, &decision).await {
             Ok(left) => left,
             // Who decided can look what is in the way, and decide again: nothing is lost.
-            Err(trouble) if is_somebodys && trouble.code != "INTERRUPTED" => {
+            Err(trouble) if is_somebodys && !trouble.is_stop() => {
                 let more = json!({ "error": trouble.to_json() });
                 let event = self.notes.event("SandboxDiffNotApplied", more);
                 let waits = row::review(&self.run, &self.key, &review);
@@ -361,6 +434,11 @@ impl Try {
         let end = row::end(&self.run, &self.key, Stage::Failed, now_ms());
         let _ = self.notes.keep(events, vec![end]).await;
     }
+}
+
+/// Whether it ended because its run has stopped, and goes on with that.
+fn is_stopped<T>(done: &Result<T, Trouble>) -> bool {
+    done.as_ref().is_err_and(Trouble::is_stop)
 }
 
 fn failed(message: impl Into<String>) -> Trouble {

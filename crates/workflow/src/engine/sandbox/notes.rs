@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::attempt::Trouble;
+use crate::engine::attempt::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
 
 /// How many may wait to be kept.
@@ -42,7 +42,7 @@ impl Notes {
         events: Vec<Value>,
         statements: Vec<Statement>,
     ) -> Result<(), Trouble> {
-        let gone = || Trouble::new("INTERRUPTED", "the run has stopped").retryable();
+        let gone = || Trouble::new(INTERRUPTED, "the run has stopped").retryable();
         let (kept, heard) = oneshot::channel();
         let note = Note { events, statements, kept };
         self.sender.send(note).await.map_err(|_| gone())?;

@@ -76,8 +76,8 @@ impl Place {
     /// be used.
     pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
         let sandbox = sandbox_name(key);
-        // A run below another has the colons of its id.
-        let names = [run.replace(':', "-"), sandbox];
+        // A run below another has colons in its id, and no run of an author's choosing has this.
+        let names = [run.replace(':', "@"), sandbox];
         let mut dir = Dir::open(root).map_err(|error| failed(&error))?;
         let mut path = root.to_owned();
         for fixed in [".smithers", "sandboxes"] {
@@ -114,7 +114,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let key = |node: &str, iteration| Key { node: node.to_owned(), iteration };
         let place = Place::open(root.path(), "one:child:a:0", &key("review", 2)).unwrap();
-        let expected = root.path().join(".smithers/sandboxes/one-child-a-0/review@2");
+        let expected = root.path().join(".smithers/sandboxes/one@child@a@0/review@2");
         assert_eq!(place.path, expected);
         let dir = place.fresh("result").unwrap();
         drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());

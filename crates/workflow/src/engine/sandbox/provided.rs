@@ -16,7 +16,7 @@ use super::place::Place;
 use super::provider::{self, Places, Provided, ProviderResult};
 use super::provision::{self, Provision, Times};
 use super::row::{self, Kept, Review, Stage};
-use super::{Given, Try, copied, request, result, review};
+use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::Definition;
@@ -81,8 +81,7 @@ impl Try {
         let done =
             self.asked_provider(sandbox, kept, (&place, &held, &id), &mut provision, &secrets);
         let done = done.await.map_err(|trouble| secrets.left_out_of(trouble));
-        let is_stopped = matches!(&done, Err(trouble) if trouble.code == "INTERRUPTED");
-        if !is_stopped {
+        if !is_stopped(&done) {
             if let Err(failure) = self.offspring.cancel_rest().await {
                 tracing::warn!(run = self.run, error = failure.message, "child runs are left");
             }
@@ -92,15 +91,7 @@ impl Try {
                 tracing::warn!(run = self.run, error, "sandbox provider cleanup failed");
             }
         }
-        match done {
-            Ok((review, began)) => self.settle(sandbox, review, None, began).await,
-            Err(trouble) => {
-                if !is_stopped {
-                    self.fail(request::runtime(sandbox), &trouble).await;
-                }
-                Err(trouble)
-            }
-        }
+        self.concluded(sandbox, done).await
     }
 
     /// The plain part of what a provider is given.
@@ -140,18 +131,7 @@ impl Try {
         let (run, key, notes) = (&self.run, &self.key, &self.notes);
         let runtime = request::runtime(sandbox);
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
-        let (began, base_ref) = match kept {
-            Some(kept) => (kept.created_at_ms, kept.base_ref),
-            None => {
-                let base_ref = self.base_ref()?;
-                let config = request::config(sandbox, id).to_string();
-                let more = json!({ "runtime": runtime, "configJson": config });
-                let events = vec![notes.event("SandboxCreated", more), notes.stage("created", 10)];
-                let begun = self.begun(sandbox, id, base_ref.as_deref());
-                notes.keep(events, vec![begun]).await?;
-                (now_ms(), base_ref)
-            }
-        };
+        let (began, base_ref) = self.begin(sandbox, kept, id).await?;
         let contract = request::contract(sandbox)?;
         let size = self.request(sandbox, runtime, contract.as_ref(), place).await?;
         drop(place.fresh("result")?);
@@ -167,21 +147,8 @@ impl Try {
         let Provided { result, remote } = provider::read(given, &places)?;
         let (into, path) = materialised(result, place).await?;
         let bundle = result::read(&into)?;
-        let trouble = result::unfinished(&bundle);
-        let mut bundles = Vec::new();
-        // What one that failed has changed goes with it.
-        if trouble.is_none()
-            && let Some(diff) = result::diff(&into)?
-        {
-            let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
-            bundles.extend(proposed.await?);
-        }
-        let review = review::of(held, bundles, &bundle).await?;
-        let remote_run_id = remote.run_id.clone().or(review.remote_run_id);
-        let review = Review { remote_run_id, ..review };
-        let ids = [&review.remote_run_id, &remote.workspace_id, &remote.container_id];
-        self.received(&bundle, &path, &review, ids.map(Option::as_deref)).await?;
-        trouble.map_or(Ok((review, began)), Err)
+        let collected = Collected { into, path, bundle, began, base_ref, remote };
+        self.gathered(held, collected, false).await
     }
 }
 

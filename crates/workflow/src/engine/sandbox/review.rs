@@ -84,11 +84,11 @@ fn refused(problem: &Problem) -> Trouble {
 /// What is to be decided about bundles and a result.
 pub(super) async fn of(
     held: &Held,
-    bundles: Vec<Bundle>,
+    bundles: &[Bundle],
     result: &SandboxBundle,
 ) -> Result<Review, Trouble> {
     let mut lines = 0;
-    for bundle in &bundles {
+    for bundle in bundles {
         let request = DiffBundle { id: bundle.id.clone(), paths: Vec::new() };
         let read = held.sandboxes().diff_bundle(&held.caller("diff"), request).await;
         let mut paths = read.map_err(|problem| trouble(&problem))?;
@@ -104,7 +104,7 @@ pub(super) async fn of(
         patch_count: (changed + result.patches.len()) as u64,
         total_diff_lines: lines,
         executed: executed as u64,
-        bundles: bundles.into_iter().map(|bundle| bundle.id).collect(),
+        bundles: bundles.iter().map(|bundle| bundle.id.clone()).collect(),
         remote_run_id: result.manifest.run_id.clone(),
     })
 }
@@ -152,7 +152,7 @@ fn unapplied(problem: &Problem) -> Trouble {
 }
 
 /// Throws the changes away.
-pub(super) async fn discard(held: &Held, bundles: &[String]) {
+pub(super) async fn discard(held: &Held, bundles: impl Iterator<Item = &str>) {
     for id in bundles {
         reject(held, id).await;
     }
