@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use harness::{Harness, caller};
 use serde_json::{Value, json};
-use stockade_api::{OperationId, Problem, dispatch};
+use stockade_api::{OperationId, Problem};
 use stockade_core::Code;
 use stockade_service::bundles::Bundles;
 use stockade_service::{Home, Options};
@@ -45,15 +45,7 @@ impl Scene {
         operation: &'static str,
         request: Value,
     ) -> Result<Value, Problem> {
-        let request = serde_json::to_vec(&request).unwrap();
-        let caller = match key {
-            "" => caller(owner),
-            key => caller(owner).once(key),
-        };
-        let asked = self.harness.run(move |service| async move {
-            dispatch(&service, &caller, operation, &request).await
-        });
-        asked.await
+        self.harness.ask(owner, key, operation, request).await
     }
 
     async fn waiting(&self) -> Vec<String> {

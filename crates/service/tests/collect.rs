@@ -61,15 +61,7 @@ impl Scene {
         operation: &'static str,
         request: Value,
     ) -> Result<Value, Problem> {
-        let request = serde_json::to_vec(&request).unwrap();
-        let caller = match key {
-            "" => caller(owner),
-            key => caller(owner).once(key),
-        };
-        let asked = self.harness.run(move |service| async move {
-            dispatch(&service, &caller, operation, &request).await
-        });
-        asked.await
+        self.harness.ask(owner, key, operation, request).await
     }
 
     async fn collect(&self, key: &'static str, rest: Value) -> Result<Value, Problem> {

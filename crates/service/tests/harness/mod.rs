@@ -101,6 +101,25 @@ impl Harness {
         self.spawn(work).await.unwrap()
     }
 
+    /// Asks for an operation by its name, under a key of the caller's unless that is empty.
+    pub(crate) async fn ask(
+        &self,
+        owner: &'static str,
+        key: &'static str,
+        operation: &'static str,
+        request: serde_json::Value,
+    ) -> Result<serde_json::Value> {
+        let request = serde_json::to_vec(&request).unwrap();
+        let caller = match key {
+            "" => caller(owner),
+            key => caller(owner).once(key),
+        };
+        let asked = self.run(move |service| async move {
+            stockade_api::dispatch(&service, &caller, operation, &request).await
+        });
+        asked.await
+    }
+
     /// Kills the service, and launches another one in its place.
     pub(crate) async fn kill(&mut self) {
         self.end().await;
