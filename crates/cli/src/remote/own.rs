@@ -61,7 +61,7 @@ impl Own {
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
         // A sandbox does not outlive the loss of power, and so no more does what is in it.
-        let synchronous = if has_sandboxes { Synchronous::Full } else { Synchronous::Normal };
+        let synchronous = if has_sandboxes { Synchronous::Full } else { Synchronous::Off };
         let store = server::store(&data, synchronous).await?;
         let service = if has_sandboxes {
             let settings = Settings::from_environment()?;

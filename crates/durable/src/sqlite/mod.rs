@@ -37,6 +37,9 @@ pub enum Synchronous {
     /// It survives the end of the process; the last ones may be lost with the power. The
     /// database stays whole.
     Normal,
+    /// It survives the end of the process; the power may take all of it. For what is of no use
+    /// then, as the state of a run in a sandbox, which goes with the power.
+    Off,
 }
 
 /// How a database is opened.
@@ -62,11 +65,12 @@ impl Sqlite {
     /// Opens a database, or makes it. A file that is in use, newer, damaged or no database of
     /// ours is refused and not changed.
     pub async fn open(options: Options) -> Result<Self> {
+        let path = options.path.clone();
         let opened = tokio::task::spawn_blocking(move || open::open(&options));
         let opened = opened.await.map_err(|_| Error::Closed)??;
         let wakes = Arc::new(Wakes::default());
         let writer = Writer::start(opened.writer, opened.lock, Arc::clone(&wakes))?;
-        Ok(Self { writer, readers: Readers::start(opened.readers)?, wakes })
+        Ok(Self { writer, readers: Readers::start(path, opened.reader)?, wakes })
     }
 
     /// Runs a write in a transaction that it may share with others; it may run more than once,

@@ -23,7 +23,6 @@ const HEADER_BYTES: usize = 100;
 /// Up to this size the whole file is checked when it is opened: a few milliseconds.
 const CHECKED_WHOLE_BYTES: u64 = 16 << 20;
 
-const READERS: usize = 3;
 const STATEMENTS_KEPT: usize = 256;
 /// How long a backup or an inspecting program may hold the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +30,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// All that is needed to serve a database.
 pub(super) struct Opened {
     pub(super) writer: Connection,
-    pub(super) readers: Vec<Connection>,
+    pub(super) reader: Connection,
     /// The lock ends with it.
     pub(super) lock: File,
 }
@@ -45,23 +44,21 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(file_error("look at", path, &error)),
     };
-    if size == 0 {
-        create(path, options.migrations)?;
+    let is_new = size == 0;
+    if is_new {
+        create(path, options)?;
     } else {
         check_header(path)?;
         check_content(path, size, options.migrations)?;
     }
     let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let synchronous = match options.synchronous {
-        Synchronous::Full => "FULL",
-        Synchronous::Normal => "NORMAL",
-    };
-    set_up_writer(&mut writer, synchronous, options).map_err(|error| at(&writer, error))?;
-    let mut readers = Vec::new();
-    for _ in 0..READERS {
-        readers.push(connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?);
-    }
-    Ok(Opened { writer, readers, lock })
+    set_up_writer(&mut writer, options, is_new).map_err(|error| at(&writer, error))?;
+    Ok(Opened { writer, reader: connect_reader(path)?, lock })
+}
+
+/// A connection that cannot write.
+pub(super) fn connect_reader(path: &Path) -> Result<Connection> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
 fn check_numbers(migrations: &[Migration]) -> Result<()> {
@@ -104,8 +101,8 @@ fn lock_file(path: &Path) -> Result<File> {
 }
 
 /// Makes an empty database beside its place and puts it there whole. Before it is there nothing of it
-/// has to be on disk, so all of it is put there at once.
-fn create(path: &Path, migrations: &[Migration]) -> Result<()> {
+/// has to be on disk, nor to be undone, so all of it is put there at once.
+fn create(path: &Path, options: &Options) -> Result<()> {
     let new = beside(path, ".new");
     let beside_new = ["-journal", "-wal", "-shm"].map(|suffix| beside(&new, suffix));
     let leftovers = [new.clone(), beside(path, "-wal"), beside(path, "-shm")];
@@ -120,19 +117,38 @@ fn create(path: &Path, migrations: &[Migration]) -> Result<()> {
     let mut mode = OpenOptions::new();
     mode.write(true).create_new(true).mode(0o600);
     mode.open(&new).map_err(|error| file_error("create", &new, &error))?;
-    let mut connection = connect(&new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    connection.pragma_update(None, "synchronous", "OFF").map_err(storage)?;
-    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(storage)?;
-    schema::migrate(&mut connection, ENGINE_TABLE, ENGINE)?;
-    schema::migrate(&mut connection, APPLICATION_TABLE, migrations)?;
-    drop(connection);
-    let whole = File::open(&new).and_then(|file| file.sync_all());
-    whole.map_err(|error| file_error("sync", &new, &error))?;
+    lay_out(&new, options.migrations)?;
+    let is_lasting = options.synchronous != Synchronous::Off;
+    if is_lasting {
+        let whole = File::open(&new).and_then(|file| file.sync_all());
+        whole.map_err(|error| file_error("sync", &new, &error))?;
+    }
     std::fs::rename(&new, path).map_err(|error| file_error("create", path, &error))?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| file_error("sync", directory, &error))
+    if is_lasting {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or_else(|| Path::new("."));
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| file_error("sync", directory, &error))?;
+    }
+    Ok(())
+}
+
+/// Writes all tables into an empty file that nobody else has.
+fn lay_out(new: &Path, migrations: &[Migration]) -> Result<()> {
+    let mut connection = connect(new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let alone = "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; \
+                 PRAGMA locking_mode = EXCLUSIVE;";
+    connection.execute_batch(alone).map_err(storage)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(storage)?;
+    migrate(&mut connection, migrations)
+}
+
+/// Applies what is missing, all of it or nothing.
+fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<()> {
+    let transaction = connection.transaction().map_err(storage)?;
+    schema::migrate(&transaction, ENGINE_TABLE, ENGINE)?;
+    schema::migrate(&transaction, APPLICATION_TABLE, migrations)?;
+    transaction.commit().map_err(storage)
 }
 
 /// Refuses a file that is no database of ours by its first bytes, which are ours from the moment
@@ -205,18 +221,26 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
     Ok(connection)
 }
 
-fn set_up_writer(writer: &mut Connection, synchronous: &str, options: &Options) -> Result<()> {
+fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Result<()> {
+    if options.synchronous == Synchronous::Off {
+        // Before the change of mode, which would be synced.
+        writer.pragma_update(None, "synchronous", "OFF").map_err(storage)?;
+    }
     let wal = "PRAGMA journal_mode = WAL";
     let mode: String = writer.query_row(wal, [], |row| row.get(0)).map_err(storage)?;
     if mode != "wal" {
         let message = format!("its journal mode is {mode}: its file system cannot do WAL");
         return Err(Error::Storage { message });
     }
+    let synchronous = match options.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+        Synchronous::Off => "OFF",
+    };
     writer.pragma_update(None, "synchronous", synchronous).map_err(storage)?;
     // A burst leaves no large file behind.
     writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage)?;
-    schema::migrate(writer, ENGINE_TABLE, ENGINE)?;
-    schema::migrate(writer, APPLICATION_TABLE, options.migrations)
+    if is_new { Ok(()) } else { migrate(writer, options.migrations) }
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {

@@ -115,9 +115,9 @@ CREATE TABLE application_versions (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Applies what is missing of a list, each in a transaction of its own with the note of it.
+/// Applies what is missing of a list, with a note of each; whoever calls has a transaction for it.
 pub(super) fn migrate(
-    connection: &mut Connection,
+    connection: &Connection,
     table: &'static str,
     migrations: &[Migration],
 ) -> Result<()> {
@@ -128,11 +128,9 @@ pub(super) fn migrate(
     connection.execute_batch(&create).map_err(storage)?;
     let applied = applied(connection, table)?.len();
     for Migration { number, name, sql } in migrations.iter().skip(applied) {
-        let transaction = connection.transaction().map_err(storage)?;
-        transaction.execute_batch(sql).map_err(storage)?;
+        connection.execute_batch(sql).map_err(storage)?;
         let note = format!("INSERT INTO {table} VALUES (?1, ?2, ?3)");
-        transaction.execute(&note, params![number, name, now_ms()]).map_err(storage)?;
-        transaction.commit().map_err(storage)?;
+        connection.execute(&note, params![number, name, now_ms()]).map_err(storage)?;
     }
     Ok(())
 }
