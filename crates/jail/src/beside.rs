@@ -4,6 +4,9 @@
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::fcntl_dupfd_cloexec;
+
 use crate::sys::{self, Stack};
 
 /// The process, and what it shares with this one. Dropping it ends it and waits for that.
@@ -30,6 +33,7 @@ impl<S: Sync> Beside<S> {
     /// `work` may allocate nothing and touch nothing but what is shared, and all that it calls must
     /// be bare, for not even `errno` is its own. The stack must be enough for it.
     pub(crate) unsafe fn start(shared: S, stack_bytes: usize, work: fn(&S)) -> io::Result<Self> {
+        make_room_for_descriptors();
         let task = Box::new(Task { work, shared });
         let mut stack = Stack::new(stack_bytes)?;
         let mut descriptor: RawFd = -1;
@@ -67,6 +71,15 @@ impl<S> Drop for Beside<S> {
     fn drop(&mut self) {
         crate::launch::end(&self.process);
     }
+}
+
+/// Has the kernel make the table of descriptors larger than both processes will need. When it grows
+/// later, and two processes share it, whoever opens the one too many waits until all processors have
+/// been elsewhere (`expand_files` of the kernel): ten milliseconds and more.
+fn make_room_for_descriptors() {
+    const MANY: RawFd = 255;
+    // Where the limit is lower the table does not grow either.
+    let _ = eventfd(0, EventfdFlags::CLOEXEC).and_then(|one| fcntl_dupfd_cloexec(one, MANY));
 }
 
 extern "C" fn enter<S>(task: *mut libc::c_void) -> libc::c_int {

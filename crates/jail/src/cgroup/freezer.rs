@@ -78,6 +78,11 @@ impl Freezer {
         }
     }
 
+    /// Whether there is nothing in the group but `init`.
+    pub(super) fn has_none_but(&self, init: i32) -> io::Result<bool> {
+        Ok(files::words(&self.directory, "cgroup.procs")? == [init.to_string()])
+    }
+
     pub(super) fn is_frozen(&self) -> io::Result<bool> {
         match self.version {
             // The kernel looks at the processes when it is asked.

@@ -66,6 +66,14 @@ impl Group {
         self.freezer.is_some()
     }
 
+    /// Whether there is nothing to stop in the groups, no process but `init`.
+    ///
+    /// # Errors
+    /// As [`Group::stop`].
+    pub fn has_none_but(&self, init: i32) -> io::Result<bool> {
+        self.freezer()?.has_none_but(init)
+    }
+
     /// Stops every process in the groups but `init`, which has to live and to be in them. It is
     /// done once [`Group::has_stopped`] says so.
     ///

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! A command that is being started could be born outside of what is stopped, so that is waited
-//! for. Control groups stop where they can; else init does by a signal. To end something that a
+//! for. Where there is nothing but init, nothing is stopped: to move init out of a group and back
+//! takes the kernel longer than all the rest. Control groups stop where they can; else init does by a
+//! signal. To end something that a
 //! group has stopped, init stops everything by a signal too, and the group lets go then.
 
 use std::collections::BTreeSet;
@@ -60,6 +62,8 @@ enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Means {
+    /// There was nothing to stop.
+    None,
     Group,
     Signal,
 }
@@ -116,10 +120,9 @@ impl Pause {
             Phase::Settling if !self.is_wanted() => self.go_on(group, init),
             Phase::Settling if busy => Step::Nothing,
             Phase::Settling => {
-                let by_group = group.can_stop() && group.stop(init).is_ok();
-                let by = if by_group { Means::Group } else { Means::Signal };
+                let by = stop(group, init);
                 self.phase = Phase::Stopping { by, since: Moment::now(), look: FIRST_LOOK };
-                Step::Say(Request::Stop { by_signal: !by_group })
+                Step::Say(Request::Stop { by_signal: by == Means::Signal })
             }
             Phase::Stopping { .. } | Phase::Stopped { .. } if !self.is_wanted() => {
                 self.go_on(group, init)
@@ -159,14 +162,28 @@ impl Pause {
     }
 
     fn go_on(&mut self, group: &Group, init: i32) -> Step {
-        self.phase = Phase::Going;
+        let phase = std::mem::take(&mut self.phase);
         self.thaw = false;
-        if group.can_stop() {
+        let was_stopped = !matches!(
+            phase,
+            Phase::Stopping { by: Means::None, .. } | Phase::Stopped { by: Means::None }
+        );
+        if was_stopped && group.can_stop() {
             // Where it was not stopped, nothing happens. Init that cannot come back in is not
             // stopped the next time either.
             let _ = group.go_on(init);
         }
         Step::GoesOn
+    }
+}
+
+fn stop(group: &Group, init: i32) -> Means {
+    if group.has_none_but(init).unwrap_or(false) {
+        Means::None
+    } else if group.can_stop() && group.stop(init).is_ok() {
+        Means::Group
+    } else {
+        Means::Signal
     }
 }
 
@@ -177,6 +194,7 @@ fn timed<T>(look: impl FnOnce() -> T) -> (T, Duration) {
 
 fn have_stopped(by: Means, group: &Group, init: i32) -> io::Result<bool> {
     match by {
+        Means::None => Ok(true),
         Means::Group => group.has_stopped(),
         Means::Signal => watch::have_stopped(init),
     }

@@ -180,12 +180,19 @@ impl Held {
         Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output has no end").retryable())
     }
 
-    /// What is below a directory, all levels.
-    pub(crate) async fn list(&self, path: &str, depth: u32) -> Result<Vec<FileEntry>, Trouble> {
+    /// What is below a directory, all levels; `None` where there is no such directory.
+    pub(crate) async fn list(
+        &self,
+        path: &str,
+        depth: u32,
+    ) -> Result<Option<Vec<FileEntry>>, Trouble> {
         let request =
             ListDirectory { sandbox_id: self.id.clone(), path: path.into(), depth: Some(depth) };
-        let listing = self.sandboxes.list_directory(&self.caller, request).await;
-        Ok(listing.map_err(|problem| trouble(&problem))?.entries)
+        match self.sandboxes.list_directory(&self.caller, request).await {
+            Ok(listing) => Ok(Some(listing.entries)),
+            Err(problem) if problem.code == Code::FileNotFound => Ok(None),
+            Err(problem) => Err(trouble(&problem)),
+        }
     }
 
     /// What is in a file, up to a length.

@@ -43,11 +43,14 @@ impl Try {
             Ok(collected) => self.gathered(&held, collected, true).await,
             Err(trouble) => Err(trouble),
         };
-        // In every case, and before anybody decides: what it gave is on the host by now.
-        if !is_stopped(&done) {
-            held.end().await;
-        }
-        self.concluded(sandbox, done).await
+        // In every case: what it gave is on the host by now.
+        let is_over = !is_stopped(&done);
+        let end = async {
+            if is_over {
+                held.end().await;
+            }
+        };
+        tokio::join!(self.concluded(sandbox, done), end).0
     }
 
     /// What comes of the work, if it does in the time that it may take.
@@ -82,7 +85,10 @@ impl Try {
         if !is_shipped {
             let size = self.request(sandbox, runtime, contract, &place).await?;
             held.create(self.asked(&place, &local)?).await?;
-            held.make_directory(request::RESULT).await?;
+            // The child's own program makes it by itself.
+            if sandbox.command.is_some() {
+                held.make_directory(request::RESULT).await?;
+            }
             let shipped = notes
                 .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
             let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
@@ -94,10 +100,10 @@ impl Try {
         notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
         let into = place.fresh("result")?;
         let is_default = sandbox.command.is_none();
-        let bundle = result::collect(held, &into, &ended, is_default).await?;
+        let (bundle, unsynced) = result::collect(held, &into, &ended, is_default).await?;
         let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
         let path = place.path.join("result");
-        Ok(Collected { into, path, bundle, began, base_ref, remote })
+        Ok(Collected { into, path, bundle, unsynced, began, base_ref, remote })
     }
 
     /// Has a command executed, whatever becomes of who waits for it.

@@ -68,6 +68,8 @@ struct Collected {
     /// Where that is.
     path: PathBuf,
     bundle: SandboxBundle,
+    /// The files in it that are still to be brought to the disk.
+    unsynced: Vec<RelativePath>,
     /// When the try began, and the commit that the project was at then.
     began: i64,
     base_ref: Option<String>,
@@ -118,7 +120,7 @@ impl Try {
             let decision =
                 kept.as_ref().and_then(|kept| kept.decision.as_ref()).map(Decision::read);
             let began = kept.as_ref().map_or(0, |kept| kept.created_at_ms);
-            if decision.is_none() {
+            if decision.is_none() || sandbox.provider.is_none() {
                 self.end_again(sandbox).await?;
             }
             return self.settle(sandbox, review, decision, began).await;
@@ -287,23 +289,41 @@ impl Try {
         has_workspace: bool,
         bundles: &mut Vec<Bundle>,
     ) -> Result<Review, Trouble> {
-        let Collected { into, bundle, base_ref, remote, .. } = collected;
+        let Collected { into, bundle, remote, unsynced, .. } = collected;
         let trouble = result::unfinished(bundle);
+        let synced = result::sync(into, unsynced);
         // What a child that failed has changed goes with it.
         if trouble.is_none() {
-            if let Some(diff) = result::diff(into)? {
-                let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
-                bundles.extend(proposed.await?);
-            }
-            if has_workspace {
-                bundles.extend(review::changes(held).await?);
-            }
+            let changes = self.changes(held, collected, has_workspace, bundles);
+            let (changes, synced) = tokio::join!(changes, synced);
+            changes.and(synced)?;
+        } else {
+            synced.await?;
         }
         let review = review::of(held, bundles, bundle).await?;
         let remote_run_id = remote.run_id.clone().or(review.remote_run_id);
         let review = Review { remote_run_id, ..review };
         self.received(collected, &review).await?;
         trouble.map_or(Ok(review), Err)
+    }
+
+    /// Makes bundles of what it has changed.
+    async fn changes(
+        &self,
+        held: &Held,
+        collected: &Collected,
+        has_workspace: bool,
+        bundles: &mut Vec<Bundle>,
+    ) -> Result<(), Trouble> {
+        let Collected { into, base_ref, .. } = collected;
+        if let Some(diff) = result::diff(into)? {
+            let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
+            bundles.extend(proposed.await?);
+        }
+        if has_workspace {
+            bundles.extend(review::changes(held).await?);
+        }
+        Ok(())
     }
 
     /// A result passed validation.

@@ -147,7 +147,8 @@ impl Try {
         let Provided { result, remote } = provider::read(given, &places)?;
         let (into, path) = materialised(result, place).await?;
         let bundle = result::read(&into)?;
-        let collected = Collected { into, path, bundle, began, base_ref, remote };
+        let unsynced = Vec::new();
+        let collected = Collected { into, path, bundle, unsynced, began, base_ref, remote };
         self.gathered(held, collected, false).await
     }
 }

@@ -22,7 +22,8 @@ const ENTRIES: usize = 4096;
 const SHOWN: usize = 2_000;
 const MANIFEST: &str = "README.md";
 
-/// Copies the result directory out of a sandbox into an empty one, and reads it.
+/// Copies the result directory out of a sandbox into an empty one, and reads it. Also gives the files
+/// that [`sync`] is to bring to the disk.
 ///
 /// # Errors
 /// The codes of seed 000 for what is refused, `SANDBOX_EXECUTION_FAILED` for a command that failed
@@ -32,30 +33,45 @@ pub(super) async fn collect(
     into: &Dir,
     ended: &Ended,
     is_default: bool,
-) -> Result<SandboxBundle, Trouble> {
-    let entries = held.list(RESULT, DEPTH).await?;
+) -> Result<(SandboxBundle, Vec<RelativePath>), Trouble> {
+    // A program that was killed early has not made it.
+    let entries = held.list(RESULT, DEPTH).await?.unwrap_or_default();
     if entries.len() > ENTRIES {
         let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
         return Err(Trouble::new("INVALID_INPUT", message));
     }
     let mut left = BundleLimits::SANDBOX.total_bytes;
     let mut has_manifest = false;
+    let mut files = Vec::new();
     for entry in &entries {
         let path = below(entry)?;
         has_manifest |= path.as_bytes() == MANIFEST.as_bytes();
         left = copy(held, into, entry, &path, left).await?;
+        if entry.kind == FileKind::File {
+            files.push(path);
+        }
     }
     if !has_manifest {
         let manifest = stated(ended, is_default)?;
-        write(
-            into,
-            &RelativePath::new(MANIFEST).map_err(escape)?,
-            manifest.to_string().as_bytes(),
-        )?;
+        let path = RelativePath::new(MANIFEST).map_err(escape)?;
+        write(into, &path, manifest.to_string().as_bytes())?;
+        files.push(path);
     } else if !is_default && exit_code(ended) != 0 {
         return Err(failed(ended));
     }
-    read(into)
+    Ok((read(into)?, files))
+}
+
+/// Brings copied files to the disk.
+pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Trouble> {
+    let (dir, files) = (dir.try_clone()?, files.to_owned());
+    let synced = tokio::task::spawn_blocking(move || {
+        for path in &files {
+            dir.open_file(path)?.sync_data().map_err(|error| kept(&error))?;
+        }
+        Ok(())
+    });
+    synced.await.map_err(|error| kept(&error))?
 }
 
 /// Reads a result that is on the host.
@@ -141,7 +157,7 @@ async fn copy(
 
 fn write(into: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Trouble> {
     let mut file = into.create_file(path, 0o600).map_err(|error| kept(&error))?;
-    file.write_all(content).and_then(|()| file.sync_data()).map_err(|error| kept(&error))
+    file.write_all(content).map_err(|error| kept(&error))
 }
 
 fn kept(error: &dyn std::error::Error) -> Trouble {
