@@ -122,6 +122,7 @@ pub(crate) async fn launch(
         inside: None,
         agents: None,
         providers: None,
+        built: Vec::new(),
     };
     Ok(Workflows::launch(store, options).await.map_err(|problem| problem.message)?)
 }

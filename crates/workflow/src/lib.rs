@@ -1,10 +1,11 @@
 //! Durable workflows: TSX becomes a graph of tasks, what can be done is done, what was done is kept
 //! and never done again. Seeds 000 and 001 call it Smithers; the names in files are theirs.
 //!
-//! Reading order: `graph` (what a workflow is), `authoring` (how a file becomes one), `schedule`
-//! (what is next), `engine` (does it).
+//! Reading order: `graph` (what a workflow is), `authoring` (how a file becomes one), `built` (how
+//! Rust does), `schedule` (what is next), `engine` (does it).
 
 pub mod authoring;
+pub mod built;
 pub mod engine;
 pub mod graph;
 pub mod schedule;

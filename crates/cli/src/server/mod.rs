@@ -146,6 +146,7 @@ pub(crate) async fn launch_workflows(
         agents: Some(data.join("agents.json")),
         // Programs of a host are granted by whoever runs a service there, and by no directory else.
         providers: service.map(|_| data.join("providers.json")),
+        built: Vec::new(),
     };
     Workflows::launch(store, options).await
 }

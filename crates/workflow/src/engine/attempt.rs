@@ -1,12 +1,13 @@
 //! One try of a task that is done by its author, and what it fails with.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::author::Author;
+use super::author::{Author, Errand};
 use crate::authoring::Error;
 use crate::graph::{Task, Work};
 
@@ -79,9 +80,10 @@ impl From<Error> for Trouble {
 }
 
 /// Does what a task does, once.
-pub(crate) async fn attempt(author: &Author, run: &str, task: &Task) -> Result<Value, Trouble> {
+pub(crate) async fn attempt(author: &Author, errand: Errand<'_>) -> Result<Value, Trouble> {
+    let task = errand.task;
     let is_agent = matches!(task.work, Work::Agent { .. });
-    tried(author, run, task).await.map_err(|mut trouble| {
+    tried(author, errand).await.map_err(|mut trouble| {
         // An agent may answer better when it is asked again.
         trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
         if trouble.code == "INVALID_OUTPUT" && trouble.frames.is_empty() {
@@ -91,9 +93,9 @@ pub(crate) async fn attempt(author: &Author, run: &str, task: &Task) -> Result<V
     })
 }
 
-async fn tried(author: &Author, run: &str, task: &Task) -> Result<Value, Trouble> {
-    let beats = Notify::new();
-    let mut work = std::pin::pin!(author.work(run, &task.work, &beats));
+async fn tried(author: &Author, errand: Errand<'_>) -> Result<Value, Trouble> {
+    let (task, beats) = (errand.task, Arc::new(Notify::new()));
+    let mut work = std::pin::pin!(author.work(errand, &task.work, &beats));
     let end = task.timeout.map(|limit| (Instant::now() + limit, limit, "TASK_TIMEOUT"));
     let mut silent = silence(task);
     loop {

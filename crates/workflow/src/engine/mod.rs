@@ -1,7 +1,8 @@
 //! The engine: starts runs, finds them again, tells of them, and passes decisions and signals on.
 //!
-//! Reading order: `operations` (what can be asked for), `run` (a run as a durable workflow), `drive`
-//! (what it does), `author` (whom it asks), then `tables` and `rows` (what is kept).
+//! Reading order: `operations` (what can be asked for), `start` (how a run begins), `run` (a run as a
+//! durable workflow), `drive` (what it does), `author` (whom it asks), then `tables` and `rows` (what
+//! is kept).
 
 mod attempt;
 mod author;
@@ -12,9 +13,11 @@ mod operations;
 mod output;
 mod prepare;
 mod problem;
+mod program;
 mod rows;
 mod run;
 mod sandbox;
+mod start;
 mod tables;
 
 use std::collections::HashMap;
@@ -27,6 +30,7 @@ use stockade_api::Sandboxes;
 use stockade_core::Problem;
 use stockade_durable::{Engine, Store};
 
+use crate::built::Built;
 use author::{Author, lock};
 use commands::{Held, Here, Place};
 
@@ -34,7 +38,9 @@ pub use commands::Inside;
 pub use commands::helper::process as command_process;
 use output::Schemas;
 
-pub use prepare::{child_program, preview};
+pub(crate) use author::Journal;
+pub use prepare::{child_program, preview, preview_built};
+pub use start::Begin;
 pub use tables::MIGRATIONS;
 
 /// The version of the durable workflows, not of the program. It is raised only with a change that
@@ -62,9 +68,25 @@ pub struct Options {
     /// there: an object from their ids to `{ module, program?, environment?, owners? }` or
     /// `{ command, environment?, owners? }`. No other program of this host is ever a provider.
     pub providers: Option<PathBuf>,
+    /// The workflows in Rust that this engine does. Runs of them that another process left go on
+    /// here only if they are among these.
+    pub built: Vec<Built>,
 }
 
 impl Options {
+    /// Those of an engine that does workflows in Rust, and executes no command.
+    pub fn new(executor_id: &str) -> Self {
+        Self {
+            executor_id: executor_id.to_owned(),
+            program: Vec::new(),
+            sandboxes: None,
+            inside: None,
+            agents: None,
+            providers: None,
+            built: Vec::new(),
+        }
+    }
+
     /// The directory that what a workflow file starts works on.
     fn project_of(&self, file: &Path) -> PathBuf {
         let inside = self.inside.as_ref().and_then(Inside::project);

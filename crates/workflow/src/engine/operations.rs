@@ -1,6 +1,5 @@
 //! What can be asked for, each operation once: whose run it is, then what is to be done.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,20 +10,17 @@ use stockade_api::{
     RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
 };
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_durable::{StartOptions, Statement, Status};
-use stockade_script::worker::Raised;
+use stockade_durable::{Statement, Status};
 
-use super::author::{Author, lock};
 use super::drive::now_ms;
 use super::prepare::{executable, prepared};
-use super::problem::{changed, of_store, taken};
+use super::problem::{changed, of_store};
 use super::rows::{self, RunRow};
 use super::sandbox::held::Held;
 use super::sandbox::row::Stage;
+use super::start::{Named, New, kept_program};
 use super::{Workflows, run, sandbox, tables};
 
-/// The longest id of a run, in bytes.
-const MAX_ID_BYTES: usize = 128;
 /// How many events are told at once.
 const EVENTS_AT_ONCE: u32 = 1_000;
 /// The longest that somebody who follows a run is kept waiting.
@@ -33,63 +29,19 @@ const LONGEST_FOLLOWED: Duration = Duration::from_secs(30);
 #[async_trait]
 impl stockade_api::Workflows for Workflows {
     async fn up(&self, caller: &Caller, request: Up) -> Result<Run> {
-        let id = match request.run_id {
-            Some(id) => checked_id(id)?,
-            None => uuid::Uuid::now_v7().simple().to_string(),
+        let id = match self.named(caller, request.run_id).await? {
+            Named::Known(run) => return Ok(*run),
+            Named::New(id) => id,
         };
-        if let Some(known) = rows::run(self.inner.store(), &id).await.map_err(of_store)? {
-            // Asked for again by whoever did not hear the answer.
-            let is_same =
-                known.idempotency_key.is_some() && known.idempotency_key == caller.idempotency_key;
-            return if is_same {
-                self.own(caller, &id).await.map(|row| row.run)
-            } else {
-                Err(taken(&id))
-            };
-        }
         let program = self.inner.options.program.clone();
         let environment = &request.environment;
         let (author, view) =
             prepared(program, &request.file, &id, &request.input, environment, &self.inner.schemas)
                 .await?;
-        executable(&view.graph, &self.inner.options)?;
         let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
-        let (hash, program) = kept_program(&author)?;
-        let now = now_ms();
-        let name = view.graph.name.as_str();
-        let mut started =
-            json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
-        if let Some(Raised { namespaces, landlock }) = author.raised().await {
-            started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
-        }
-        let with = vec![
-            program,
-            Statement::new(
-                "INSERT INTO runs (id, owner_id, generation, name, file, program, status, \
-                 input, environment, max_concurrency, idempotency_key, created_at, updated_at) \
-                 VALUES (?1, ?2, 1, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?10)",
-                vec![
-                    id.as_str().into(),
-                    caller.owner.as_str().into(),
-                    name.into(),
-                    file.display().to_string().into(),
-                    hash.into(),
-                    request.input.to_string().into(),
-                    json!(environment).to_string().into(),
-                    request.max_concurrency.into(),
-                    caller.idempotency_key.clone().into(),
-                    now.into(),
-                ],
-            ),
-            tables::add_event(&id, 0, now, &started),
-        ];
-        lock(&self.inner.prepared).insert(id.clone(), author);
-        let started = self.start(&caller.owner, &id, 1, with).await;
-        if started.is_err() {
-            drop(self.inner.take_prepared(&id));
-        }
-        started?;
-        Ok(self.own(caller, &id).await?.run)
+        let Up { input, environment, max_concurrency, .. } = request;
+        let new = New { id, file, input, environment, max_concurrency };
+        self.submit(caller, new, author, &view).await
     }
 
     async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
@@ -130,14 +82,11 @@ impl stockade_api::Workflows for Workflows {
 
     async fn resume_run(&self, caller: &Caller, request: ResumeRun) -> Result<Run> {
         let row = self.own(caller, &request.id).await?;
-        let (run, id) = (row.run, request.id.as_str());
+        let (run, id) = (row.run.clone(), request.id.as_str());
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
             return Ok(run);
         }
-        let program = self.inner.options.program.clone();
-        let (file, schemas) = (PathBuf::from(&run.file), &self.inner.schemas);
-        let (author, view) =
-            prepared(program, &file, id, &run.input, &row.environment, schemas).await?;
+        let (author, view) = self.again(&row).await?;
         let (hash, program) = kept_program(&author)?;
         if hash != run.program && !request.accept_changes {
             return Err(changed(&run));
@@ -201,7 +150,7 @@ impl stockade_api::Workflows for Workflows {
 
 impl Workflows {
     /// A run of the caller's.
-    async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
+    pub(super) async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
         let found = rows::own(self.inner.store(), caller.owner.as_str(), id).await;
         let found = found.map_err(of_store)?;
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
@@ -289,24 +238,6 @@ impl Workflows {
         Ok(decision)
     }
 
-    async fn start(
-        &self,
-        owner: &OwnerId,
-        id: &str,
-        generation: i64,
-        with: Vec<Statement>,
-    ) -> Result<()> {
-        let options = StartOptions {
-            id: Some(run::workflow_id(id, generation).map_err(of_store)?),
-            owner: Some(owner.as_str().to_owned()),
-            with,
-            ..StartOptions::default()
-        };
-        let input = run::Input { run: id.to_owned() };
-        self.engine.start(run::NAME, &input, options).await.map_err(of_store)?;
-        Ok(())
-    }
-
     async fn answer(
         &self,
         id: &str,
@@ -331,17 +262,6 @@ impl Workflows {
     }
 }
 
-/// The hash of an author's program, and what keeps it.
-fn kept_program(author: &Author) -> Result<(String, Statement)> {
-    let sources = author.sources();
-    let hash = sources.hash();
-    let text = serde_json::to_string(sources)
-        .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
-    let sql = "INSERT INTO run_programs VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    let statement = Statement::new(sql, vec![hash.as_str().into(), text.into()]);
-    Ok((hash, statement))
-}
-
 fn waits_for_decision(run: &str, task: &str, tasks: &[TaskInfo]) -> Result<()> {
     let waits = |task: &&TaskInfo| task.status == TaskStatus::WaitingApproval;
     let Some(found) = tasks.iter().rev().find(|known| known.id == task) else {
@@ -359,14 +279,4 @@ fn waits_for_decision(run: &str, task: &str, tasks: &[TaskInfo]) -> Result<()> {
     let message = format!("\"{task}\" of run {run} does not wait for a decision");
     let problem = Problem::new(Code::InvalidState, message);
     Err(problem.because(format!("it is {}", found.status.as_str())))
-}
-
-fn checked_id(id: String) -> Result<String> {
-    let is_good = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {
-        return Ok(id);
-    }
-    let message = format!("{id:?} cannot be the id of a run");
-    let why = format!("it has 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`");
-    Err(Problem::new(Code::InvalidInput, message).because(why))
 }

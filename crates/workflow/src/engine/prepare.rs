@@ -12,6 +12,7 @@ use super::author::{About, Author, Journal, View};
 use super::output::Schemas;
 use super::problem::of_author;
 use super::{Options, commands};
+use crate::built::Built;
 use crate::graph::{Graph, Task, Work};
 
 /// What a workflow file would do with an input: the graph of its first rendering. `program` is a
@@ -47,6 +48,16 @@ pub async fn child_program(
     author.child_program(run, sandbox).await.map_err(|error| of_author(file, error))
 }
 
+/// What a workflow in Rust would do with an input: the graph that it gives first.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for a graph that cannot be done, or an input that it does not take.
+pub async fn preview_built(workflow: &Built, input: &Value) -> Result<Graph, Problem> {
+    let author = Author::built(workflow.clone());
+    let (file, schemas) = (Path::new(workflow.name()), Schemas::default());
+    Ok(rendered(&author, file, "preview", input, &schemas).await?.graph)
+}
+
 /// An author whose workflow was opened, checked and rendered.
 pub(super) async fn prepared(
     program: Vec<OsString>,
@@ -56,8 +67,21 @@ pub(super) async fn prepared(
     environment: &BTreeMap<String, String>,
     schemas: &Schemas,
 ) -> Result<(Author, View), Problem> {
+    let author = Author::load(program, file, environment.clone()).await;
+    let author = author.map_err(|error| of_author(file, error))?;
+    let view = rendered(&author, file, run, input, schemas).await?;
+    Ok((author, view))
+}
+
+/// The first rendering of a workflow that was opened and checked. `file` is what it is called.
+pub(super) async fn rendered(
+    author: &Author,
+    file: &Path,
+    run: &str,
+    input: &Value,
+    schemas: &Schemas,
+) -> Result<View, Problem> {
     let refused = |error| of_author(file, error);
-    let author = Author::load(program, file, environment.clone()).await.map_err(refused)?;
     let journal = Arc::new(Mutex::new(Journal::new(run, input.clone())));
     let About { input: schema, .. } = author.open(&journal).await.map_err(refused)?;
     if let Some(schema) = schema
@@ -74,7 +98,7 @@ pub(super) async fn prepared(
             return Err(Problem::new(Code::InvalidInput, message).because(told));
         }
     }
-    Ok((author, view))
+    Ok(view)
 }
 
 /// Refuses what cannot be executed yet.

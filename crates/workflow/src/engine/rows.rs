@@ -6,8 +6,8 @@ use serde_json::Value as Json;
 use stockade_api::{Run, RunStatus, TaskInfo, TaskStatus};
 use stockade_durable::{Error, Row, Statement, Store};
 
+use super::program::Program;
 use super::tables::TaskRow;
-use crate::authoring::Sources;
 use crate::schedule::{Key, Turn};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -111,11 +111,11 @@ pub(crate) async fn has_active(store: &dyn Store) -> Result<bool> {
 }
 
 /// A program.
-pub(crate) async fn sources(store: &dyn Store, hash: &str) -> Result<Option<Sources>> {
+pub(crate) async fn program(store: &dyn Store, hash: &str) -> Result<Option<Program>> {
     let sql = "SELECT sources FROM run_programs WHERE hash = ?1";
     let rows = store.query(Statement::new(sql, vec![hash.into()])).await?;
-    let sources = rows.first().map(|row| Ok::<_, Error>(serde_json::from_str(row.text(0)?)?));
-    sources.transpose()
+    let program = rows.first().map(|row| Ok::<_, Error>(serde_json::from_str(row.text(0)?)?));
+    program.transpose()
 }
 
 const TASK: &str = "SELECT node_id, iteration, kind, label, status, attempts, executions, \

@@ -12,7 +12,7 @@ use super::author::{Author, Journal};
 use super::drive::now_ms;
 use super::drive::{Drive, End};
 use super::rows;
-use super::{Inner, tables};
+use super::{Inner, Options, tables};
 
 /// The name of the durable workflow.
 pub(super) const NAME: &str = "workflow.run";
@@ -76,8 +76,12 @@ async fn begun(
     let author = match prepared {
         Some(author) => author,
         None => {
-            let sources = rows::sources(store, &row.run.program).await?.ok_or_else(lost)?;
-            Author::new(inner.options.program.clone(), sources, row.environment)
+            let program = rows::program(store, &row.run.program).await?.ok_or_else(lost)?;
+            let Options { program: realms, built, .. } = &inner.options;
+            match Author::of(program, realms, row.environment, built) {
+                Ok(author) => author,
+                Err(error) => return Ok(Err(error.into())),
+            }
         }
     };
     let journal = Arc::new(std::sync::Mutex::new(Journal::new(run, row.run.input)));

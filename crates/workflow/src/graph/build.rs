@@ -1,13 +1,16 @@
 //! The same model, written in Rust.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use stockade_api::CommandLine;
+
 use super::{
-    Approval, Event, Function, Graph, Group, Loop, Node, OnTimeout, Order, Output, Retry, Task,
-    Timer, Work,
+    Approval, Command, Event, Function, Graph, Group, Loop, Node, OnLimit, OnTimeout, Order,
+    Output, Program, Prompt, Retry, Sandbox, Task, Timer, Variables, Work,
 };
 
 impl Graph {
@@ -93,6 +96,26 @@ impl Task {
         Self::new(id, Work::Compute { function, inputs: None })
     }
 
+    /// A task that gives a prompt to a function, which is an agent.
+    pub fn agent(id: &str, agent: Function, prompt: impl Into<Prompt>) -> Self {
+        Self::new(id, Work::Agent { agent, prompt: prompt.into() })
+    }
+
+    /// A task that gives a prompt to a command, which is an agent.
+    pub fn command(id: &str, agent: Command, prompt: impl Into<Prompt>) -> Self {
+        Self::new(id, Work::Command { agent: Box::new(agent), prompt: prompt.into() })
+    }
+
+    /// A task that runs a workflow which this one was given, by its name.
+    pub fn subflow(id: &str, workflow: &str, input: Value) -> Self {
+        Self::new(id, Work::Subflow { workflow: Function::named(workflow), input })
+    }
+
+    /// A task that is done in a sandbox.
+    pub fn sandbox(id: &str, sandbox: Sandbox) -> Self {
+        Self::new(id, Work::Sandbox(Box::new(sandbox)))
+    }
+
     /// A task that waits until somebody decides.
     pub fn approval(id: &str, approval: Approval) -> Self {
         Self::new(id, Work::Approval(approval))
@@ -117,10 +140,81 @@ impl Task {
         self
     }
 
+    /// The same, whose function is called with what another task gave, under a name; it comes after
+    /// that task.
+    #[must_use]
+    pub fn needing(mut self, name: &str, task: &str) -> Self {
+        let inputs = match &mut self.work {
+            Work::Compute { inputs, .. }
+            | Work::Agent { prompt: Prompt::Made { inputs, .. }, .. }
+            | Work::Command { prompt: Prompt::Made { inputs, .. }, .. } => Some(inputs),
+            _ => None,
+        };
+        if let Some(inputs) = inputs {
+            inputs.get_or_insert_default().insert(name.to_owned(), task.to_owned());
+        }
+        self.after(&[task])
+    }
+
     /// The same, which comes after others.
     #[must_use]
     pub fn after(mut self, ids: &[&str]) -> Self {
         self.after.extend(ids.iter().map(|id| (*id).to_owned()));
+        self.after.sort();
+        self.after.dedup();
         self
+    }
+}
+
+impl Command {
+    /// An agent that is a program with its arguments, or a line for a shell. What it answers is read
+    /// as JSON, unless `read` names a function.
+    pub fn new(line: CommandLine) -> Self {
+        Self::of(Program::Line(line))
+    }
+
+    /// An agent that the adapter of this name knows how to start.
+    pub fn adapter(name: &str) -> Self {
+        Self::of(Program::Adapter(name.to_owned()))
+    }
+
+    fn of(program: Program) -> Self {
+        Self {
+            program,
+            model: None,
+            arguments: Vec::new(),
+            image: None,
+            environment: Variables::default(),
+            timeout: None,
+            network: false,
+            read: Function::NONE,
+        }
+    }
+}
+
+impl Sandbox {
+    /// A sandbox in which a line of a shell is executed; its changes wait for a decision.
+    pub fn command(line: &str) -> Self {
+        Self {
+            workflow: None,
+            input: Value::Null,
+            provider: None,
+            runtime: None,
+            allow_network: false,
+            review_diffs: true,
+            auto_accept_diffs: false,
+            allow_nested: false,
+            image: None,
+            env: BTreeMap::new(),
+            egress: None,
+            ports: Vec::new(),
+            volumes: Vec::new(),
+            memory_limit: None,
+            cpu_limit: None,
+            command: Some(line.to_owned()),
+            workspace: None,
+            on_limit: OnLimit::Fail,
+            config: Map::new(),
+        }
     }
 }

@@ -96,7 +96,7 @@ fn bundle() -> Value {
 }
 
 #[derive(Debug)]
-struct Way(Arc<Fake>);
+pub(crate) struct Way(pub(crate) Arc<Fake>);
 
 macro_rules! nothing {
     ($( $name:ident($($kind:ty),*) -> $answer:ty; )*) => {

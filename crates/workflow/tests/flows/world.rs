@@ -12,6 +12,7 @@ use stockade_api::{
 use stockade_core::{OwnerId, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
+use stockade_workflow::built::Built;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
 
 /// How long anything may take, on a machine under heavy load.
@@ -51,6 +52,7 @@ impl World {
             inside: None,
             agents: Some(place.path().join("agents.json")),
             providers: Some(place.path().join("providers.json")),
+            built: Vec::new(),
         };
         change(&mut options);
         let workflows = launch(place.path(), options.clone()).await;
@@ -127,6 +129,12 @@ impl World {
         drop(workflows);
         let workflows = launch(place.path(), options.clone()).await;
         Self { place, workflows, caller, options }
+    }
+
+    /// The same with an engine that has other workflows in Rust.
+    pub(crate) async fn with_built(mut self, built: Vec<Built>) -> Self {
+        self.options.built = built;
+        self.restarted().await
     }
 
     /// What happened in a run.

@@ -1,5 +1,7 @@
 //! What an author is asked means the same later.
 
+use serde_json::json;
+
 use super::testing::opened;
 use super::*;
 
@@ -18,14 +20,16 @@ const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\"
 async fn a_function_is_the_same_after_another_rendering() {
     let (author, journal) = opened(SHIFTING).await;
     let first = author.render("run").await.unwrap().graph;
-    let late = first.tasks()[0].work.clone();
+    let late = Arc::new(first.tasks()[0].clone());
+    let key = Key { node: "late".to_owned(), iteration: 0 };
     for (node, expected) in [("one", &["before", "late"][..]), ("two", &["before"])] {
         let row = json!({ "table": "a", "node": node, "iteration": 0, "value": {} });
         lock(&journal).rows.push(row);
         let next = author.render("run").await.unwrap().graph;
         let ids: Vec<_> = next.tasks().iter().map(|task| task.id.clone()).collect();
         assert_eq!(ids, expected);
-        let given = author.work("run", &late, &Notify::new()).await.unwrap();
+        let errand = Errand { run: "run", key: &key, task: &late };
+        let given = author.work(errand, &late.work, &Arc::default()).await.unwrap();
         assert_eq!(given, json!({ "from": "late" }), "after {node}");
     }
 }

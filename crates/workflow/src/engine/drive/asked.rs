@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::Drive;
 use crate::engine::Inner;
 use crate::engine::attempt::Trouble;
-use crate::engine::author::{Author, lock};
+use crate::engine::author::{Author, Errand, lock};
 use crate::engine::commands::{self, Finished, Job, USUAL_LIMIT};
 use crate::engine::rows::Origin;
 use crate::graph::{Command, Prompt, Task, Work};
@@ -62,7 +62,8 @@ impl Drive {
 
 impl Asked {
     /// Asks the agent; what it answers.
-    pub(super) async fn go(self, key: &Key, task: &Task) -> Result<Value, Trouble> {
+    pub(super) async fn go(self, key: &Key, task: &Arc<Task>) -> Result<Value, Trouble> {
+        let errand = Errand { run: &self.run, key, task };
         let Work::Command { agent, prompt } = &task.work else {
             return Err(Trouble::new("INTERNAL", "the task has no command"));
         };
@@ -73,7 +74,7 @@ impl Asked {
             Prompt::Text(text) => text.clone(),
             Prompt::Made { function, inputs } => {
                 let work = Work::Compute { function: *function, inputs: inputs.clone() };
-                match self.author.work(&self.run, &work, &Notify::new()).await? {
+                match self.author.work(errand, &work, &Arc::new(Notify::new())).await? {
                     Value::String(text) => text,
                     other => other.to_string(),
                 }
@@ -107,7 +108,7 @@ impl Asked {
         let written = answer(task, agent, finished)?;
         let text = ready.answer(&written);
         let text = text.map_err(|why| Trouble::new("INVALID_OUTPUT", why).retryable())?;
-        let value = self.author.read(&self.run, agent.read, &text).await;
+        let value = self.author.read(errand, agent.read, &text).await;
         value.map_err(|error| Trouble { is_retryable: true, ..error.into() })
     }
 }

@@ -9,7 +9,7 @@ use stockade_api::TaskStatus;
 
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
-use crate::engine::author::lock;
+use crate::engine::author::{Errand, lock};
 use crate::engine::prepare::{at, inexecutable};
 use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::{self, Given, Try};
@@ -154,7 +154,8 @@ impl Drive {
         }
         let (author, run) = (Arc::clone(&self.author), self.run.clone());
         Box::pin(async move {
-            let result = attempt(&author, &run, &task).await;
+            let errand = Errand { run: &run, key: &key, task: &task };
+            let result = attempt(&author, errand).await;
             (key, result.map(Given::Value))
         })
     }

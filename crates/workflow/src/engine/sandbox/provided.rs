@@ -54,7 +54,8 @@ impl Try {
             self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
         }
         let held = self.held()?;
-        let asked = self.author.provider(&self.run, &self.task.id).await;
+        let asked =
+            self.author.provider(&self.run, &self.task.id, sandbox.provider.as_deref()).await;
         let Named { id, is_known } = asked.map_err(provision::trouble)?;
         let file = self.inner.options.providers.as_deref();
         let granted = (!is_known).then(|| granted(file, &id, &self.owner)).transpose()?;

@@ -12,9 +12,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Author, Definition, GivenUp, SOON};
+use super::{GivenUp, Scripted};
 use crate::authoring::{ChildRequest, Error, Word};
 use crate::engine::attempt::Trouble;
+use crate::engine::author::{Definition, SOON};
 
 /// How long a provider may take to clean up.
 const CLEANING: Duration = Duration::from_secs(60);
@@ -64,7 +65,7 @@ pub(crate) struct ChildAnswer {
     pub(crate) error: Option<Value>,
 }
 
-impl Author {
+impl Scripted {
     /// What the provider of a `<Sandbox>` calls itself, and whether the realm has it now.
     pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<Named, Error> {
         let asked = {

@@ -1,0 +1,198 @@
+//! How runs come to be: of workflow files and of workflows in Rust, for the first time and again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use stockade_api::{Caller, Result, Run};
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_durable::{StartOptions, Statement};
+use stockade_script::worker::Raised;
+
+use super::author::{Author, View, lock};
+use super::drive::now_ms;
+use super::prepare::{executable, prepared, rendered};
+use super::problem::{of_store, taken};
+use super::program::{self, Program};
+use super::rows::{self, RunRow};
+use super::{Options, Workflows, run, tables};
+
+/// The longest id of a run, in bytes.
+const MAX_ID_BYTES: usize = 128;
+
+/// What a run of a workflow in Rust is begun with.
+#[derive(Debug, Clone, Default)]
+pub struct Begin {
+    /// What the workflow is given.
+    pub input: Value,
+    /// The id of the run; a new one when absent.
+    pub run_id: Option<String>,
+    /// The directory that commands and sandboxes work on.
+    pub project: PathBuf,
+    /// How many of its tasks are done at once; `None` is no limit.
+    pub max_concurrency: Option<u32>,
+}
+
+/// A run that is to be begun.
+pub(super) struct New {
+    pub(super) id: String,
+    pub(super) file: PathBuf,
+    pub(super) input: Value,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) max_concurrency: Option<u32>,
+}
+
+/// The id of a run that is asked for.
+pub(super) enum Named {
+    /// It is there, for it was asked for under the same name.
+    Known(Box<Run>),
+    /// Nothing has it.
+    New(String),
+}
+
+impl Workflows {
+    /// Begins a run of a workflow in Rust, one of [`Options::built`](super::Options::built). Whatever
+    /// else can be asked for is asked for as of any run; [`resume_run`](stockade_api::Workflows)
+    /// goes on with one that failed, with the workflow that has its name now.
+    ///
+    /// # Errors
+    /// As [`up`](stockade_api::Workflows): there is no such workflow, its graph cannot be done, it
+    /// does not take the input, or the id is taken.
+    pub async fn begin(&self, caller: &Caller, workflow: &str, request: Begin) -> Result<Run> {
+        let id = match self.named(caller, request.run_id).await? {
+            Named::Known(run) => return Ok(*run),
+            Named::New(id) => id,
+        };
+        let found = program::find(workflow, &self.inner.options.built);
+        let found = found.map_err(|message| Problem::new(Code::NotFound, message))?;
+        let author = Author::built(found);
+        let Begin { input, project, max_concurrency, .. } = request;
+        let (name, schemas) = (Path::new(workflow), &self.inner.schemas);
+        let view = rendered(&author, name, &id, &input, schemas).await?;
+        let file = project.canonicalize().unwrap_or(project).join(workflow);
+        let environment = BTreeMap::new();
+        let new = New { id, file, input, environment, max_concurrency };
+        self.submit(caller, new, author, &view).await
+    }
+
+    /// The id that a new run has, unless it was asked for by whoever did not hear the answer.
+    pub(super) async fn named(&self, caller: &Caller, asked: Option<String>) -> Result<Named> {
+        let id = match asked {
+            Some(id) => checked_id(id)?,
+            None => uuid::Uuid::now_v7().simple().to_string(),
+        };
+        let Some(known) = rows::run(self.inner.store(), &id).await.map_err(of_store)? else {
+            return Ok(Named::New(id));
+        };
+        let is_same =
+            known.idempotency_key.is_some() && known.idempotency_key == caller.idempotency_key;
+        if !is_same {
+            return Err(taken(&id));
+        }
+        Ok(Named::Known(Box::new(self.own(caller, &id).await?.run)))
+    }
+
+    /// Keeps a run, and begins it.
+    pub(super) async fn submit(
+        &self,
+        caller: &Caller,
+        new: New,
+        author: Author,
+        view: &View,
+    ) -> Result<Run> {
+        executable(&view.graph, &self.inner.options)?;
+        let New { id, file, input, environment, max_concurrency } = new;
+        let (hash, program) = kept_program(&author)?;
+        let now = now_ms();
+        let name = view.graph.name.as_str();
+        let mut started =
+            json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
+        if let Some(Raised { namespaces, landlock }) = author.raised().await {
+            started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
+        }
+        let with = vec![
+            program,
+            Statement::new(
+                "INSERT INTO runs (id, owner_id, generation, name, file, program, status, \
+                 input, environment, max_concurrency, idempotency_key, created_at, updated_at) \
+                 VALUES (?1, ?2, 1, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?10)",
+                vec![
+                    id.as_str().into(),
+                    caller.owner.as_str().into(),
+                    name.into(),
+                    file.display().to_string().into(),
+                    hash.into(),
+                    input.to_string().into(),
+                    json!(environment).to_string().into(),
+                    max_concurrency.into(),
+                    caller.idempotency_key.clone().into(),
+                    now.into(),
+                ],
+            ),
+            tables::add_event(&id, 0, now, &started),
+        ];
+        lock(&self.inner.prepared).insert(id.clone(), author);
+        let started = self.start(&caller.owner, &id, 1, with).await;
+        if started.is_err() {
+            drop(self.inner.take_prepared(&id));
+        }
+        started?;
+        Ok(self.own(caller, &id).await?.run)
+    }
+
+    /// The workflow of a run as it is now, and its rendering.
+    pub(super) async fn again(&self, row: &RunRow) -> Result<(Author, View)> {
+        let Options { program: realms, built, .. } = &self.inner.options;
+        let (run, schemas) = (&row.run, &self.inner.schemas);
+        let file = Path::new(&run.file);
+        let kept = rows::program(self.inner.store(), &run.program).await.map_err(of_store)?;
+        if let Some(Program::Built(name)) = kept {
+            let found = program::find(&name.built, built);
+            let author = found.map_err(|message| Problem::new(Code::NotFound, message))?;
+            let author = Author::built(author);
+            let view = rendered(&author, file, &run.id, &run.input, schemas).await?;
+            return Ok((author, view));
+        }
+        prepared(realms.clone(), file, &run.id, &run.input, &row.environment, schemas).await
+    }
+
+    /// Starts the durable workflow of a run, with what is kept of it.
+    pub(super) async fn start(
+        &self,
+        owner: &OwnerId,
+        id: &str,
+        generation: i64,
+        with: Vec<Statement>,
+    ) -> Result<()> {
+        let options = StartOptions {
+            id: Some(run::workflow_id(id, generation).map_err(of_store)?),
+            owner: Some(owner.as_str().to_owned()),
+            with,
+            ..StartOptions::default()
+        };
+        let input = run::Input { run: id.to_owned() };
+        self.engine.start(run::NAME, &input, options).await.map_err(of_store)?;
+        Ok(())
+    }
+}
+
+/// The hash of an author's program, and what keeps it.
+pub(super) fn kept_program(author: &Author) -> Result<(String, Statement)> {
+    let program = author.program();
+    let hash = program.hash();
+    let text = serde_json::to_string(&program)
+        .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+    let sql = "INSERT INTO run_programs VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    let statement = Statement::new(sql, vec![hash.as_str().into(), text.into()]);
+    Ok((hash, statement))
+}
+
+fn checked_id(id: String) -> Result<String> {
+    let is_good = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {
+        return Ok(id);
+    }
+    let message = format!("{id:?} cannot be the id of a run");
+    let why = format!("it has 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`");
+    Err(Problem::new(Code::InvalidInput, message).because(why))
+}

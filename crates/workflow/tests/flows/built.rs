@@ -1,0 +1,425 @@
+//! Workflows in Rust: the same graph as a file's, the same rows, the same rules.
+
+use std::path::PathBuf;
+use std::process::Command as Process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_api::{
+    CommandLine, Decide, Remote, ResumeRun, Run, RunStatus, TaskStatus, Workflows as _,
+};
+use stockade_core::Code;
+use stockade_workflow::built::{Built, Call};
+use stockade_workflow::engine::{Begin, preview, preview_built};
+use stockade_workflow::graph::{
+    Approval, Command, Function, Graph, Node, Prompt, Retry, Task, Work,
+};
+
+use crate::agents::{Fake, Way};
+use crate::world::{World, program};
+
+/// A world whose engine has these workflows, and sandboxes whose commands answer with what they read.
+async fn world(built: Vec<Built>) -> World {
+    let fake = Fake::new(|_, read| (0, format!("Here:\n```json\n{{\"said\": \"{read}\"}}\n```\n")));
+    World::with_options(|options| {
+        options.sandboxes = Some(Arc::new(Remote(Way(fake))));
+        options.built = built;
+    })
+    .await
+}
+
+impl World {
+    async fn begin(&self, name: &str, input: Value) -> Run {
+        let begin = Begin { input, project: self.path().to_owned(), ..Begin::default() };
+        self.workflows.begin(&self.caller, name, begin).await.unwrap()
+    }
+
+    async fn approve(&self, run: &Run, task: &str) {
+        let (id, task) = (run.id.clone(), task.to_owned());
+        let decide = Decide {
+            id,
+            task,
+            approved: true,
+            note: None,
+            only: Vec::new(),
+            allow_executed: false,
+        };
+        self.workflows.decide(&self.caller, decide).await.unwrap();
+    }
+}
+
+const TSX: &str = r#"
+import { createSmithers, Subflow } from "stockade";
+const { Workflow, Task, Parallel, Loop, Approval, Timer, WaitForEvent, smithers, outputs } =
+  createSmithers({ part: {}, decision: {}, output: { type: "object", required: ["sum"] } });
+const inner = smithers((ctx) => (
+  <Workflow name="inner"><Task id="twice" output="output">{() => ({ sum: ctx.input.n * 2 })}</Task></Workflow>
+));
+export default smithers((ctx) => (
+  <Workflow name="same">
+    <Task id="known" output={outputs.part} label="Known" meta={{ of: "us" }}>{{ n: 1 }}</Task>
+    <Parallel maxConcurrency={2}>
+      {[2, 3, 4].map((n) => <Task id={`part-${n}`} output={outputs.part} retries={1} timeoutMs={60000}>{() => ({ n })}</Task>)}
+    </Parallel>
+    <Loop id="again" until={ctx.iterationCount(outputs.part, "round") >= 2} maxIterations={4}>
+      <Task id="round" output={outputs.part}>{() => ({ n: ctx.iteration })}</Task>
+    </Loop>
+    <Task id="asked" output={outputs.part} agent={{ command: ["agent"] }}>Say it</Task>
+    <Approval id="ok" output={outputs.decision} request={{ title: "Go?" }} />
+    <Timer id="rest" duration="10ms" />
+    <Task id="bad" output={outputs.part} noRetry continueOnFail>{() => { throw new Error("no"); }}</Task>
+    <Subflow id="sub" workflow={inner} input={{ n: 4 }} output={outputs.part} />
+    {ctx.outputs(outputs.decision).length > 0 && (
+      <Task id="sum" output={outputs.output} needs={{ first: "known" }}>
+        {({ first }) => ({ sum: ctx.outputs(outputs.part).length + first.n })}
+      </Task>
+    )}
+  </Workflow>
+));
+"#;
+
+/// The same in Rust.
+fn same() -> Built {
+    let part = |task: Task| task.into_table("part", Some(json!({})));
+    let inner = Built::new("inner", |_| {
+        let twice = Task::compute("twice", Function::named("twice"));
+        Graph::new("inner", [twice.into_table("output", None).into()])
+    })
+    .with_function("twice", async |call: Call| {
+        let n = call.context().input()["n"].as_i64().ok_or("no number")?;
+        Ok(json!({ "sum": n * 2 }))
+    });
+    Built::new("same", move |context| {
+        let mut known = part(Task::value("known", json!({ "n": 1 })));
+        known.label = Some("Known".to_owned());
+        known.meta.insert("of".to_owned(), json!("us"));
+        let parts = [2, 3, 4].map(|n| {
+            let mut task = part(Task::compute(&format!("part-{n}"), Function::named("part")));
+            task.retry = Retry { limit: Some(1), ..Retry::USUAL };
+            task.timeout = Some(Duration::from_secs(60));
+            Node::from(task)
+        });
+        let rounds = context.count("part", "round");
+        let round = part(Task::compute("round", Function::named("round")));
+        let asked = Command::new(CommandLine::Program(vec!["agent".to_owned()]));
+        let approval = Approval { title: Some("Go?".to_owned()), ..Approval::default() };
+        let mut bad = part(Task::compute("bad", Function::named("bad")));
+        (bad.retry, bad.continue_on_fail) = (Retry::NONE, true);
+        let mut body = vec![
+            known.into(),
+            Node::parallel(Some(2), parts),
+            Node::repeated("again", rounds >= 2, 4, [round.into()]),
+            part(Task::command("asked", asked, "Say it")).into(),
+            Task::approval("ok", approval).into_table("decision", Some(json!({}))).into(),
+            Task::timer("rest", Duration::from_millis(10)).into(),
+            bad.into(),
+            part(Task::subflow("sub", "inner", json!({ "n": 4 }))).into(),
+        ];
+        if !context.outputs("decision").is_empty() {
+            let schema = json!({ "type": "object", "required": ["sum"] });
+            let sum = Task::compute("sum", Function::named("sum")).needing("first", "known");
+            body.push(sum.into_table("output", Some(schema)).into());
+        }
+        Graph::new("same", body)
+    })
+    .with_workflow(inner)
+    .with_function("part", async |call: Call| {
+        let number = call.task().id.trim_start_matches("part-").parse::<u32>()?;
+        Ok(json!({ "n": number }))
+    })
+    .with_function("round", async |call: Call| {
+        Ok(json!({ "n": call.context().iteration("again") }))
+    })
+    .with_function("bad", async |_| Err("no".into()))
+    .with_function("sum", async |call: Call| {
+        let first = call.needed("first").and_then(|first| first["n"].as_u64()).ok_or("no first")?;
+        Ok(json!({ "sum": call.context().outputs("part").len() as u64 + first }))
+    })
+}
+
+/// A graph without places, and with one number for all functions.
+fn plain(graph: Graph) -> Graph {
+    let nodes = graph.body.into_iter().map(plain_node).collect::<Vec<_>>();
+    Graph::new(&graph.name, nodes)
+}
+
+fn plain_node(node: Node) -> Node {
+    match node {
+        Node::Task(task) => {
+            let mut task = Task { place: None, ..(*task).clone() };
+            match &mut task.work {
+                Work::Compute { function, .. } => *function = Function(1),
+                Work::Command { agent, .. } => agent.read = Function::NONE,
+                Work::Subflow { workflow, .. } => *workflow = Function(1),
+                _ => {}
+            }
+            task.into()
+        }
+        Node::Group(mut group) => {
+            group.children = group.children.into_iter().map(plain_node).collect();
+            Node::Group(group)
+        }
+        Node::Loop(mut repeated) => {
+            repeated.place = None;
+            repeated.children = repeated.children.into_iter().map(plain_node).collect();
+            Node::Loop(repeated)
+        }
+    }
+}
+
+/// What is kept of a run and of those below it, without names and times that are never the same, and
+/// what happened in it.
+async fn kept(world: &World, run: &Run) -> Value {
+    let tasks = world.tasks(run).await;
+    let told = |task: &stockade_api::TaskInfo| {
+        let mut told = serde_json::to_value(task).unwrap();
+        for name in ["startedAt", "finishedAt", "wakeAt"] {
+            told.as_object_mut().unwrap().remove(name);
+        }
+        match task.kind.as_str() {
+            "timer" | "approval" => told["output"] = Value::Null,
+            // A frame of a file has no like in Rust.
+            _ if task.error.is_some() => told["error"]["frames"] = json!([]),
+            _ => {}
+        }
+        told
+    };
+    let events = world.events(run).await;
+    let events = events
+        .iter()
+        .filter(|event| event["type"] != "RunStarted")
+        .map(|event| json!([event["type"], event["nodeId"], event["iteration"], event["attempt"]]));
+    // What is done at once ends in any order.
+    let mut events: Vec<Value> = events.collect();
+    events.sort_by_key(Value::to_string);
+    let mut tasks: Vec<Value> = tasks.iter().map(told).collect();
+    tasks.sort_by_key(Value::to_string);
+    json!({ "output": run.output, "name": run.name, "tasks": tasks, "events": events })
+}
+
+#[tokio::test]
+async fn a_file_and_rust_give_the_same_graph_and_the_same_rows() {
+    let world = world(vec![same()]).await;
+    let file = world.write("flow.tsx", TSX);
+    let realm = vec![program().into()];
+    let written = preview(realm, &file, &json!({}), &Default::default()).await.unwrap();
+    let built = preview_built(&same(), &json!({})).await.unwrap();
+    assert_eq!(plain(written), plain(built));
+    let mut found = Vec::new();
+    for is_file in [true, false] {
+        let run = match is_file {
+            true => world.up(&file, json!({})).await.unwrap(),
+            false => world.begin("same", json!({})).await,
+        };
+        assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting, "{run:?}");
+        world.approve(&run, "ok").await;
+        let run = world.ended(&run.id).await;
+        assert_eq!(run.output, Some(json!({ "sum": 9 })), "{run:?}");
+        found.push(kept(&world, &run).await);
+    }
+    assert_eq!(found[0], found[1]);
+}
+
+#[tokio::test]
+async fn a_run_goes_on_where_it_was_left() {
+    static FIRST: AtomicU32 = AtomicU32::new(0);
+    static SECOND: AtomicU32 = AtomicU32::new(0);
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&keys);
+    let workflow = Built::new("left", |_| {
+        let first = Task::compute("first", Function::named("first")).into_table("part", None);
+        let second = Task::compute("second", Function::named("second"));
+        Graph::new("left", [first.into(), second.into_table("output", None).into()])
+    })
+    .with_function("first", async |_| {
+        FIRST.fetch_add(1, Ordering::Relaxed);
+        Ok(json!({}))
+    })
+    .with_function("second", move |call: Call| {
+        told.lock().unwrap().push(call.key().to_owned());
+        async {
+            if SECOND.fetch_add(1, Ordering::Relaxed) == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(json!({ "done": true }))
+        }
+    });
+    let world = world(vec![workflow]).await;
+    let run = world.begin("left", json!({})).await;
+    while SECOND.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let world = world.restarted().await;
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.output, Some(json!({ "done": true })), "{run:?}");
+    assert_eq!((FIRST.load(Ordering::Relaxed), SECOND.load(Ordering::Relaxed)), (1, 2));
+    let told = world.told(&run).await;
+    assert_eq!(told[1], json!(["second", 0, "finished", 1, 2]));
+    let keys = keys.lock().unwrap().clone();
+    assert_eq!(keys, [keys[0].clone(), keys[0].clone()]);
+}
+
+/// One task that an agent of Rust does, which fails as often as that.
+fn failing(version: &str, tries: u32) -> Built {
+    let failed = AtomicU32::new(0);
+    Built::new("failing", |_| {
+        let prompt = Prompt::Made { function: Function::named("prompt"), inputs: None };
+        let mut task = Task::agent("t", Function::named("agent"), prompt);
+        task.retry = Retry { limit: Some(1), first: Duration::from_millis(1), ..Retry::USUAL };
+        let schema = json!({ "type": "object", "required": ["said"] });
+        Graph::new("failing", [task.into_table("output", Some(schema)).into()])
+    })
+    .with_version(version)
+    .with_function("prompt", async |call: Call| Ok(call.context().input()["word"].clone()))
+    .with_function("agent", move |call: Call| {
+        let number = failed.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match number {
+                number if number >= tries => Ok(json!({ "said": call.text() })),
+                0 => std::panic::panic_any("it cannot"),
+                1 => Err(std::io::Error::other("no more").into()),
+                _ => Ok(json!({ "other": 1 })),
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
+    let world = world(vec![failing("1", 9)]).await;
+    let run = world.begin("failing", json!({ "word": "hi" })).await;
+    let run = world.ended(&run.id).await;
+    let told = |kind: &'static str| {
+        let (world, run) = (&world, &run);
+        async move {
+            let events = world.events(run).await;
+            let found = events.into_iter().find(|event| event["type"] == kind).unwrap();
+            found["error"]["message"].as_str().unwrap().to_owned()
+        }
+    };
+    assert_eq!(told("NodeRetrying").await, "it panicked: it cannot");
+    assert_eq!(told("NodeFailed").await, "no more");
+    let world = world.with_built(vec![failing("2", 0)]).await;
+    let resume = |accept_changes| ResumeRun { id: run.id.clone(), accept_changes };
+    let refused = world.workflows.resume_run(&world.caller, resume(false)).await.unwrap_err();
+    assert_eq!(refused.code, Code::Conflict, "{refused:?}");
+    world.workflows.resume_run(&world.caller, resume(true)).await.unwrap();
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.output, Some(json!({ "said": "hi" })), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
+    let waits = || {
+        Built::new("waits", |_| {
+            let approval = Task::approval("ok", Approval::default()).into_table("output", None);
+            Graph::new("waits", [approval.into()])
+        })
+    };
+    let world = world(vec![waits()]).await;
+    let run = world.begin("waits", json!({})).await;
+    assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
+    let world = world.with_built(vec![failing("1", 0)]).await;
+    let failed = world.ended(&run.id).await;
+    let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("no workflow \"waits\" in Rust"), "{message}");
+    let world = world.with_built(vec![waits()]).await;
+    let resume = ResumeRun { id: run.id.clone(), accept_changes: false };
+    world.workflows.resume_run(&world.caller, resume).await.unwrap();
+    assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
+    let world = world.with_built(vec![waits().with_version("2")]).await;
+    let failed = world.ended(&run.id).await;
+    let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("has version \"2\" now"), "{message}");
+}
+
+#[tokio::test]
+async fn what_can_never_be_done_is_refused_before_anything_is() {
+    let one = |task: fn() -> Task| {
+        Built::new("one", move |_| Graph::new("one", [task().into()]))
+            .with_input(json!({ "type": "object" }))
+    };
+    let compute = || Task::compute("t", Function::named("gone")).into_table("output", None);
+    let world = world(vec![
+        one(compute),
+        Built::new("twice", |_| {
+            let one = || Node::from(Task::value("t", json!({})).into_table("output", None));
+            Graph::new("twice", [one(), one()])
+        }),
+        Built::new("nowhere", |_| Graph::new("nowhere", [Task::value("t", json!(1)).into()])),
+        Built::new("panics", |_| panic!("no graph")),
+    ])
+    .await;
+    let told = async |name: &str, input: Value| {
+        let begin = Begin { input, ..Begin::default() };
+        let refused = world.workflows.begin(&world.caller, name, begin).await.unwrap_err();
+        format!("{}: {}", refused.message, refused.cause.unwrap_or_default())
+    };
+    for (name, input, expected) in [
+        ("one", json!({}), "task \"t\" calls a closure that workflow \"one\" was not given"),
+        ("one", json!(1), "the input is not what one takes"),
+        ("onee", json!({}), "did you mean \"one\"?"),
+        ("twice", json!({}), "two tasks have the id \"t\""),
+        ("nowhere", json!({}), "task \"t\" needs a table"),
+        ("panics", json!({}), "it panicked: no graph"),
+    ] {
+        let told = told(name, input).await;
+        assert!(told.contains(expected), "{name}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_closure_has_only_its_time() {
+    let workflow = Built::new("late", |_| {
+        let task = |id: &str| {
+            let mut task = Task::compute(id, Function::named(id)).into_table("part", None);
+            (task.retry, task.continue_on_fail) = (Retry::NONE, true);
+            task
+        };
+        let late = Task { timeout: Some(Duration::from_millis(30)), ..task("late") };
+        let silent = Task { heartbeat_timeout: Some(Duration::from_millis(30)), ..task("silent") };
+        let alive = Task { heartbeat_timeout: Some(Duration::from_secs(20)), ..task("alive") };
+        Graph::new("late", [Node::parallel(None, [late, silent, alive].map(Node::from))])
+    })
+    .with_function("late", async |_| std::future::pending().await)
+    .with_function("silent", async |call: Call| {
+        call.heartbeat();
+        std::future::pending().await
+    })
+    .with_function("alive", async |call: Call| {
+        call.heartbeat();
+        Ok(json!({}))
+    });
+    let world = world(vec![workflow]).await;
+    let run = world.begin("late", json!({})).await;
+    let run = world.ended(&run.id).await;
+    let tasks = world.tasks(&run).await;
+    let code = |id: &str| {
+        let task = tasks.iter().find(|task| task.id == id).unwrap();
+        task.error.as_ref().map(|error| error["code"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(code("late").as_deref(), Some("TASK_TIMEOUT"));
+    assert_eq!(code("silent").as_deref(), Some("TASK_HEARTBEAT_TIMEOUT"));
+    assert_eq!(code("alive"), None);
+    assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+    assert!(tasks.iter().any(|task| task.status == TaskStatus::Finished));
+}
+
+#[test]
+fn the_example_waits_and_goes_on() {
+    let example: PathBuf = program().with_file_name("release");
+    let place = tempfile::tempdir().unwrap();
+    let call = |words: &[&str]| {
+        let output = Process::new(&example).arg(place.path()).args(words).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, told) = call(&[]);
+    assert_eq!((code, told.matches("checking: ").count()), (Some(3), 2), "{told}");
+    let (code, given, told) = call(&["approve"]);
+    assert_eq!((code, told.as_str()), (Some(0), ""));
+    let given: Value = serde_json::from_str(&given).unwrap();
+    assert_eq!(given, json!({ "version": "1.0", "checks": 2, "by": "me" }));
+}
