@@ -10,10 +10,12 @@ use oxc_diagnostics::OxcDiagnostic;
 use oxc_parser::Parser;
 use oxc_semantic::{Scoping, SemanticBuilder};
 use oxc_span::SourceType;
+use oxc_syntax::module_record::{DynamicImport, ModuleRecord};
 use oxc_transformer::{TransformOptions, Transformer};
 
 use crate::position::{Map, line_and_column};
 use crate::source::{Fault, SourceFile};
+use crate::survey::requested;
 
 /// What an inspector has against a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub struct Module {
     pub code: String,
     /// What it imports, or exports from elsewhere, in order.
     pub imports: Vec<Import>,
+    /// What it imports while it runs, in order.
+    pub lazy: Vec<Lazy>,
     map: Map,
 }
 
@@ -71,10 +75,22 @@ pub struct Import {
     pub column: u32,
 }
 
+/// An `import()`.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Lazy {
+    /// What is imported, where that is written out; `None` where it is made while the module runs.
+    pub specifier: Option<String>,
+    /// The line of the import, from 1.
+    pub line: u32,
+    /// Its column, from 1.
+    pub column: u32,
+}
+
 impl Module {
     /// A module of JavaScript that needs no checks: ours, or a library's.
     pub fn plain(path: &str, code: String) -> Self {
-        Self { path: path.to_owned(), code, imports: Vec::new(), map: Map::default() }
+        let (imports, lazy) = (Vec::new(), Vec::new());
+        Self { path: path.to_owned(), code, imports, lazy, map: Map::default() }
     }
 
     /// The line and column that the user wrote, for those that the engine names; all from 1.
@@ -117,6 +133,7 @@ fn compile_with(
     let allocator = Allocator::default();
     let parsed = Parser::new(&allocator, source, kind(&file.path)).parse();
     faults(file, parsed.diagnostics)?;
+    let lazy = lazy_imports(source, &parsed.module_record);
     let mut program = parsed.program;
 
     // The transformer adds scopes and symbols of its own.
@@ -147,7 +164,7 @@ fn compile_with(
     };
     let generated = Codegen::new().with_options(options).build(&program);
     let map = Map::of(&generated);
-    Ok(Module { path: file.path.clone(), code: generated.code, imports, map })
+    Ok(Module { path: file.path.clone(), code: generated.code, imports, lazy, map })
 }
 
 fn kind(path: &str) -> SourceType {
@@ -168,6 +185,16 @@ fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
         Some(Import { specifier: specifier.value.to_string(), line, column })
     };
     program.body.iter().filter_map(import).collect()
+}
+
+fn lazy_imports(source: &str, record: &ModuleRecord<'_>) -> Vec<Lazy> {
+    let mut found: Vec<&DynamicImport> = record.dynamic_imports.iter().collect();
+    found.sort_by_key(|import| import.span.start);
+    let lazy = |import: &DynamicImport| {
+        let (line, column) = line_and_column(source, import.span.start);
+        Lazy { specifier: requested(source, import), line, column }
+    };
+    found.into_iter().map(lazy).collect()
 }
 
 fn faults(
@@ -211,6 +238,16 @@ mod tests {
         let place =
             module.written(u32::try_from(line + 1).unwrap(), u32::try_from(column).unwrap());
         assert_eq!(place, (5, 23));
+    }
+
+    #[test]
+    fn imports_while_it_runs_are_told_apart() {
+        let source = "const a = await import(\"./a.ts\");\n  import(`./${a}.ts`);\nimport('b');\n\
+                      type T = import(\"./t\").T;\n";
+        let found = compiled("m.ts", source).unwrap().lazy;
+        let found: Vec<_> =
+            found.iter().map(|it| (it.specifier.as_deref(), it.line, it.column)).collect();
+        assert_eq!(found, [(Some("./a.ts"), 1, 17), (None, 2, 3), (Some("b"), 3, 1)]);
     }
 
     #[test]

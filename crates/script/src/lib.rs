@@ -15,7 +15,7 @@ pub mod outside;
 pub mod realm;
 pub mod worker;
 
-pub use compile::{Finding, Import, Inspector, Lenient, Module, compile, compile_elements};
+pub use compile::{Finding, Import, Inspector, Lazy, Lenient, Module, compile, compile_elements};
 pub use graph::{Unresolved, joined, resolve};
 pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};

@@ -20,7 +20,8 @@ use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
 use rquickjs::promise::PromiseState;
 use rquickjs::{
-    CatchResultExt as _, Context, Ctx, Function, Object, Persistent, Promise, Runtime, Value,
+    CatchResultExt as _, Context, Ctx, Exception, Function, Object, Persistent, Promise, Runtime,
+    Value,
 };
 
 use crate::compile::Module;
@@ -61,6 +62,8 @@ pub struct Program {
     /// The module that an import means, by the importing module and the text of the import. What is
     /// not here cannot be imported.
     pub links: BTreeMap<(String, String), String>,
+    /// Why an import that is done while a module runs cannot be done, by the same; for messages.
+    pub missing: BTreeMap<(String, String), String>,
 }
 
 impl Program {
@@ -267,6 +270,7 @@ impl Realm {
         let mut all = self.state.program.borrow_mut();
         all.modules.extend(program.modules);
         all.links.extend(program.links);
+        all.missing.extend(program.missing);
         drop(all);
         // What was drawn before a fork would be drawn by every copy.
         self.state.random.borrow_mut().clear();
@@ -479,15 +483,19 @@ struct Modules(Rc<State>);
 impl Resolver for Modules {
     fn resolve<'js>(
         &mut self,
-        _: &Ctx<'js>,
+        ctx: &Ctx<'js>,
         base: &str,
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<String> {
         let program = self.0.program.borrow();
-        let Program { modules, links } = &*program;
-        if let Some(found) = links.get(&(base.to_owned(), name.to_owned())) {
+        let Program { modules, links, missing } = &*program;
+        let import = (base.to_owned(), name.to_owned());
+        if let Some(found) = links.get(&import) {
             return Ok(found.clone());
+        }
+        if let Some(why) = missing.get(&import) {
+            return Err(Exception::throw_reference(ctx, why));
         }
         // Asked for from outside of every module: the entry, and what is asked after the run.
         if !modules.contains_key(base) && modules.contains_key(name) {

@@ -41,11 +41,8 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
     let mut imports: Vec<String> =
         record.requested_modules.keys().map(ToString::to_string).collect();
     imports.sort();
-    let request = |import: &DynamicImport| {
-        let span = import.module_request;
-        plain_text(source.get(span.start as usize..span.end as usize)?)
-    };
-    let mut lazy: Vec<String> = record.dynamic_imports.iter().filter_map(request).collect();
+    let mut lazy: Vec<String> =
+        record.dynamic_imports.iter().filter_map(|import| requested(source, import)).collect();
     lazy.sort();
     lazy.dedup();
     let mut exports = record.local_export_entries.iter().chain(&record.indirect_export_entries);
@@ -68,6 +65,12 @@ fn is_default(name: &ExportExportName<'_>) -> bool {
         ExportExportName::Name(name) => name.name == "default",
         ExportExportName::Null => false,
     }
+}
+
+/// What an `import()` is of, where that is written out.
+pub(crate) fn requested(source: &str, import: &DynamicImport) -> Option<String> {
+    let span = import.module_request;
+    plain_text(source.get(span.start as usize..span.end as usize)?)
 }
 
 /// The text of a literal without escapes.

@@ -13,7 +13,8 @@ use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
 use stockade_script::syntax::{Scoping, tree};
 use stockade_script::worker::Raised;
 use stockade_script::{
-    Fault, Finding, Import, Inspector, LibrarySet, Module, SourceFile, compile_elements, survey,
+    Fault, Finding, Import, Inspector, Lazy, LibrarySet, Module, SourceFile, compile_elements,
+    survey,
 };
 
 use super::library;
@@ -29,6 +30,10 @@ const OUTPUT_BYTES: usize = 64 << 20;
 const CODE_BYTES: usize = 64 << 20;
 /// How long a program may take to be run. The host has a shorter limit, and ends the process.
 const RUNNING: Duration = Duration::from_secs(60 * 60);
+
+/// What is told of an `import()` whose file nobody can know.
+const MADE: &str = "import() is of a name that is made while the workflow runs: write it out, as in \
+                    import(\"./file.js\"), for a run keeps all files that it may need";
 
 /// What the process of a realm does.
 pub(super) struct Inside;
@@ -143,30 +148,69 @@ fn load(
         let module = compiled(&file).map_err(Refused::Faults)?;
         for import in &module.imports {
             let specifier = import.specifier.as_str();
-            let link = (module.path.clone(), specifier.to_owned());
-            if let Some(ours) = library::built_in(specifier) {
-                program.links.insert(link, ours.to_owned());
-                continue;
+            match found(lines, &module, specifier)? {
+                Found::Ours(ours) => link(&mut program, &module, specifier, ours),
+                Found::File(file) => {
+                    if specifier == "zod" || specifier.starts_with("zod/") {
+                        zods.push(file.path.clone());
+                    }
+                    link(&mut program, &module, specifier, &file.path);
+                    waiting.push(file);
+                }
+                Found::Nothing(message) => {
+                    let path = module.path.clone();
+                    let (line, column) = (import.line, import.column);
+                    return Err(Refused::Missing(Fault { path, line, column, message }));
+                }
             }
-            let importer = module.path.clone();
-            say(&FromRealm::Import { importer, specifier: specifier.to_owned() });
-            let Some(ToRealm::Imported(found)) = lines.next() else {
-                return Err(Refused::Stuck("the host does not answer".to_owned()));
-            };
-            let found = found.map_err(|message| {
-                let path = module.path.clone();
-                Refused::Missing(Fault { path, line: import.line, column: import.column, message })
-            })?;
-            if specifier == "zod" || specifier.starts_with("zod/") {
-                zods.push(found.path.clone());
+        }
+        for import in &module.lazy {
+            let Some(specifier) = import.specifier.as_deref() else { continue };
+            match found(lines, &module, specifier)? {
+                Found::Ours(ours) => link(&mut program, &module, specifier, ours),
+                Found::File(file) => {
+                    link(&mut program, &module, specifier, &file.path);
+                    waiting.push(file);
+                }
+                // It may never be come to.
+                Found::Nothing(why) => {
+                    let place = format!("{}:{}:{}", module.path, import.line, import.column);
+                    let import = (module.path.clone(), specifier.to_owned());
+                    program.missing.insert(import, format!("{place} — {why}"));
+                }
             }
-            program.links.insert(link, found.path.clone());
-            waiting.push(found);
         }
         program.modules.insert(module.path.clone(), module);
     }
     add_made(&mut program, environment, zods);
     run(program)
+}
+
+fn link(program: &mut Program, module: &Module, specifier: &str, meant: &str) {
+    program.links.insert((module.path.clone(), specifier.to_owned()), meant.to_owned());
+}
+
+/// What an import means.
+enum Found {
+    /// A module of the library.
+    Ours(&'static str),
+    /// This file.
+    File(SourceFile),
+    /// Nothing, for that reason.
+    Nothing(String),
+}
+
+fn found(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Found, Refused> {
+    if let Some(ours) = library::built_in(specifier) {
+        return Ok(Found::Ours(ours));
+    }
+    let (importer, specifier) = (module.path.clone(), specifier.to_owned());
+    say(&FromRealm::Import { importer, specifier });
+    match lines.next() {
+        Some(ToRealm::Imported(Ok(file))) => Ok(Found::File(file)),
+        Some(ToRealm::Imported(Err(why))) => Ok(Found::Nothing(why)),
+        _ => Err(Refused::Stuck("the host does not answer".to_owned())),
+    }
 }
 
 fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
@@ -187,9 +231,21 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
         let import = |specifier| Import { specifier, line: 1, column: 1 };
         let survey = survey(file).map_err(|fault| vec![fault])?;
         module.imports = survey.imports.into_iter().map(import).collect();
+        let lazy = |specifier| Lazy { specifier: Some(specifier), line: 1, column: 1 };
+        module.lazy = survey.lazy.into_iter().map(lazy).collect();
         return Ok(module);
     }
-    compile_elements(file, library::NAMES[1], &mut Anything)
+    let module = compile_elements(file, library::NAMES[1], &mut Anything)?;
+    // All that a run consists of is kept with it, and so must be known before it begins.
+    let made = module.lazy.iter().filter(|import| import.specifier.is_none());
+    let fault = |&Lazy { line, column, .. }: &Lazy| Fault {
+        path: file.path.clone(),
+        line,
+        column,
+        message: MADE.to_owned(),
+    };
+    let faults: Vec<Fault> = made.map(fault).collect();
+    if faults.is_empty() { Ok(module) } else { Err(faults) }
 }
 
 /// Adds the modules whose text depends on the program.

@@ -54,6 +54,11 @@ async fn what_is_wrong_is_told_with_its_place() {
         ("import x from \"left-pad\"; x();".to_owned(), "cannot find the package \"left-pad\""),
         ("\n  null.x;".to_owned(), "flow.tsx:2:"),
         ("await new Promise(() => {});".to_owned(), "it awaits something"),
+        (
+            "\n  const f = (name) => import(`./${name}.ts`);".to_owned(),
+            "flow.tsx:2:23 — import() is of a name",
+        ),
+        ("\nawait import('./gone');".to_owned(), "flow.tsx:2:7 — cannot find \"./gone\""),
     ] {
         let told = told(&source).await;
         assert!(told.contains(expected), "{source}\n--- told ---\n{told}");
@@ -73,4 +78,44 @@ async fn files_import_each_other() {
     let run = world.up(&file, json!({})).await.unwrap();
     let run = world.settled(&run.id).await;
     assert_eq!(run.output, Some(json!({ "said": "Hello" })), "{run:?}");
+}
+
+#[tokio::test]
+async fn files_import_each_other_while_they_run() {
+    let world = World::new().await;
+    world.write("package.json", "{}");
+    world.write("child.tsx", "import { createSmithers } from \"stockade\";\n\
+        const { Workflow, Task, smithers } = createSmithers({});\n\
+        export const child = smithers((ctx) => (<Workflow name=\"c\"><Task id=\"t\" output=\"r\">{{ said: ctx.input.said + \"!\" }}</Task></Workflow>));\n");
+    world.write(
+        "lib/words.ts",
+        "export const hello: string = \"Hello\"; export * from \"./more.ts\";",
+    );
+    world.write("lib/more.ts", "export const name = \"you\";");
+    world.write(
+        "node_modules/greet/package.json",
+        "{ \"name\": \"greet\", \"exports\": \"./a.js\" }",
+    );
+    world.write("node_modules/greet/a.js", "export const all = async (a, b) => (await import('./b.js')).join(a, b); export const never = () => import('node:fs');");
+    world.write("node_modules/greet/b.js", "export const join = (a, b) => `${a}, ${b}`;");
+    let file = world.write("flow.tsx", "import { createSmithers, Subflow } from \"stockade\";\n\
+        const { child } = await import(\"./child.tsx\");\n\
+        const { Workflow, Task, smithers } = createSmithers({});\n\
+        export default smithers((ctx) => (<Workflow name=\"w\">\n\
+          <Task id=\"t\" output=\"part\">{async () => {\n\
+            const { hello, name } = await import(\"./lib/words.ts\");\n\
+            const { all } = await import(\"greet\");\n\
+            const gone = await import(\"./gone.ts\").catch((error) => error.message);\n\
+            return { said: await all(hello, name), gone }; }}</Task>\n\
+          {ctx.outputs(\"part\").map((part) => <Subflow id=\"s\" workflow={child} input={{ said: part.said }} output=\"output\" />)}\n\
+        </Workflow>));\n");
+    let run = world.up(&file, json!({})).await.unwrap();
+    // It goes on with the files that there were when it began.
+    std::fs::remove_file(world.path().join("lib/words.ts")).unwrap();
+    let world = world.restarted().await;
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.output, Some(json!({ "said": "Hello, you!" })), "{run:?}");
+    let task = &world.tasks(&run).await[0];
+    let gone = task.output.as_ref().unwrap()["gone"].as_str().unwrap();
+    assert!(gone.starts_with("flow.tsx:8:20 — ") && gone.contains("\"./gone.ts\""), "{gone}");
 }
