@@ -15,6 +15,7 @@ use stockade_api::{
 use stockade_core::{Code, OwnerId};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
+use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
 
 use crate::Failure;
@@ -117,7 +118,7 @@ pub(crate) async fn launch(
     }
     let options = Options {
         executor_id: "crash".to_owned(),
-        program: vec![stockade.into(), "__realm".into()],
+        realms: Processes::new(vec![stockade.into(), "__realm".into()]),
         sandboxes: None,
         inside: None,
         agents: None,

@@ -10,13 +10,14 @@ use std::process::ExitCode;
 use stockade_runtime::native::keeper::{self, Options, helpers};
 use stockade_script::worker::Program;
 use stockade_snippet::worker;
+use stockade_workflow::authoring::Processes;
 
 use crate::server;
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
 /// The only argument of the process that runs a workflow file.
-pub(crate) const REALM: &str = "__realm";
+const REALM: &str = "__realm";
 /// The first argument of the process that starts one command inside a confinement.
 pub(crate) const COMMAND: &str = "__command";
 /// This very program, also where it was replaced meanwhile.
@@ -47,6 +48,20 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
 /// The program that workers of snippets are forked from.
 pub(crate) fn snippets() -> Program {
     Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
+}
+
+/// The processes that workflow files run in, for one command.
+pub(crate) fn realms() -> Processes {
+    Processes::new(realm())
+}
+
+/// The same for a server, which has one ready.
+pub(crate) fn ready_realms() -> Processes {
+    Processes::with_one_ready(realm())
+}
+
+fn realm() -> Vec<OsString> {
+    vec![OURSELVES.into(), REALM.into()]
 }
 
 fn keeper(arguments: &[OsString]) -> ExitCode {

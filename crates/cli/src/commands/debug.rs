@@ -17,7 +17,7 @@ use stockade_workflow::engine::child_program;
 pub(crate) use self::arguments::Debug;
 use self::arguments::{Child, Files, Id, Operation, Part, Runtime as Arguments};
 use crate::problem::{Failure, caused};
-use crate::processes::{KEEPER, OURSELVES, REALM};
+use crate::processes::{KEEPER, OURSELVES, realms};
 use crate::{json, run, streams};
 
 impl Debug {
@@ -43,8 +43,7 @@ pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
 async fn child(arguments: Child) -> Result<u8, Failure> {
     let Child { file, sandbox, directory, input } = arguments;
     let input = serde_json::from_str(&input).map_err(|e| caused(Code::InvalidInput, &e))?;
-    let realm = vec![OURSELVES.into(), REALM.into()];
-    let files = child_program(realm, &file, &input, &BTreeMap::new(), &sandbox).await?;
+    let files = child_program(realms(), &file, &input, &BTreeMap::new(), &sandbox).await?;
     for (name, content) in files {
         std::fs::write(directory.join(name), content).map_err(|error| caused(Code::Io, &error))?;
     }

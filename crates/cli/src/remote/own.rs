@@ -21,6 +21,7 @@ use stockade_workflow::engine::Workflows;
 
 use super::Remote;
 use crate::problem::caused;
+use crate::processes;
 use crate::server::{self, ENDING, Place, Settings};
 
 /// The variable that processes in our sandboxes find in their environment.
@@ -60,6 +61,11 @@ impl Own {
                 .because(format!("a server, or a command like this one, uses {}", data.display()))
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
+        let realms = processes::realms();
+        if !has_sandboxes {
+            // A child's run needs one, and it is there when the store is.
+            realms.prepare();
+        }
         // A sandbox does not outlive the loss of power, and so no more does what is in it.
         let synchronous = if has_sandboxes { Synchronous::Full } else { Synchronous::Off };
         let store = server::store(&data, synchronous).await?;
@@ -70,7 +76,8 @@ impl Own {
             None
         };
         let workflows =
-            server::launch_workflows(&data, Arc::clone(&store), service.as_ref(), inside).await?;
+            server::launch_workflows(&data, realms, Arc::clone(&store), service.as_ref(), inside)
+                .await?;
         Ok(Self { service, workflows, store, _lock: lock })
     }
 

@@ -15,6 +15,7 @@ use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_runtime::native::{self, Native};
 use stockade_server::local::{self, Connections, Owner};
 use stockade_service::{Home, Options, Service};
+use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Inside, MIGRATIONS, Workflows};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ pub(crate) use place::Place;
 pub(crate) use settings::Settings;
 
 use crate::problem::{Failure, caused};
-use crate::processes::{COMMAND, KEEPER, OURSELVES, REALM};
+use crate::processes::{self, COMMAND, KEEPER, OURSELVES};
 
 /// The first argument of a server that was started on demand, before the data directory.
 pub(crate) const SERVER: &str = "__server";
@@ -88,7 +89,8 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     let mut interrupted = signals().map_err(|error| caused(Code::Io, &error))?;
     let store = store(&data, Synchronous::Full).await?;
     let service = launch(&data, &settings, Arc::clone(&store)).await?;
-    let workflows = launch_workflows(&data, store, Some(&service), None).await?;
+    let workflows =
+        launch_workflows(&data, processes::ready_realms(), store, Some(&service), None).await?;
     let listener = place.listen()?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
@@ -134,13 +136,14 @@ pub(crate) async fn store(
 /// around this process. With neither, no command is executed.
 pub(crate) async fn launch_workflows(
     data: &std::path::Path,
+    realms: Processes,
     store: Arc<dyn Store>,
     service: Option<&Service>,
     inside: Option<Inside>,
 ) -> Result<Workflows, Problem> {
     let options = engine::Options {
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
-        program: vec![OURSELVES.into(), REALM.into()],
+        realms,
         sandboxes: service.map(|service| Arc::new(service.clone()) as _),
         inside,
         agents: Some(data.join("agents.json")),

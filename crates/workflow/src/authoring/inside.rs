@@ -13,8 +13,7 @@ use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
 use stockade_script::syntax::{Scoping, tree};
 use stockade_script::worker::Raised;
 use stockade_script::{
-    Fault, Finding, Import, Inspector, Lazy, LibrarySet, Module, SourceFile, compile_elements,
-    survey,
+    Fault, Finding, Import, Inspector, Lazy, Module, SourceFile, compile_elements, survey,
 };
 
 use super::library;
@@ -43,12 +42,15 @@ impl Serve for Inside {
     fn serve(raised: Raised) -> u8 {
         let Raised { namespaces, landlock } = raised;
         say(&FromRealm::Raised { namespaces, landlock });
+        // Before there is a program: all that is the same for every one.
+        let realm = made();
         let mut lines = Lines::default();
-        let realm = match lines.next() {
-            Some(ToRealm::Load { entry, environment }) => load(&mut lines, entry, &environment),
-            _ => return 0,
-        };
-        match realm {
+        let Some(ToRealm::Load { entry, environment }) = lines.next() else { return 0 };
+        let loaded = realm.and_then(|realm| {
+            load(&mut lines, entry, &environment).and_then(|program| run(&realm, program))?;
+            Ok(realm)
+        });
+        match loaded {
             Ok(realm) => {
                 say(&FromRealm::Loaded(Ok(())));
                 work(&mut lines, &realm);
@@ -123,22 +125,19 @@ impl Inspector for Anything {
     fn transformed(&mut self, _: &tree::ast::Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
 }
 
-/// Reads the entry and all that it imports, and runs it.
+/// Reads the entry and all that it imports.
 fn load(
     lines: &mut Lines,
     entry: SourceFile,
     environment: &BTreeMap<String, String>,
-) -> Result<Realm, Refused> {
+) -> Result<Program, Refused> {
     let mut program = Program::default();
-    for module in library::modules() {
-        for import in library::imports() {
-            let link = (module.path.clone(), import.to_owned());
-            program.links.insert(link, import.to_owned());
-        }
-        program.modules.insert(module.path.clone(), module);
+    let (start, imports) = library::start();
+    for import in imports {
+        link(&mut program, &start, import, import);
     }
-    let entry_link = (library::START.to_owned(), library::ENTRY.to_owned());
-    program.links.insert(entry_link, entry.path.clone());
+    link(&mut program, &start, library::ENTRY, &entry.path);
+    program.modules.insert(start.path.clone(), start);
     let mut zods = Vec::new();
     let mut waiting = vec![entry];
     while let Some(file) = waiting.pop() {
@@ -183,7 +182,7 @@ fn load(
         program.modules.insert(module.path.clone(), module);
     }
     add_made(&mut program, environment, zods);
-    run(program)
+    Ok(program)
 }
 
 fn link(program: &mut Program, module: &Module, specifier: &str, meant: &str) {
@@ -266,18 +265,16 @@ fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut z
     program.modules.insert(made.path.clone(), made);
 }
 
-fn run(program: Program) -> Result<Realm, Refused> {
+/// A realm with the library.
+fn made() -> Result<Realm, Refused> {
     let limits = Limits {
         heap_bytes: HEAP_BYTES,
         stack_bytes: ENGINE_STACK_BYTES,
         code_bytes: CODE_BYTES,
         output_bytes: OUTPUT_BYTES,
     };
-    let console = Console(|level: &str, text: &str| {
-        say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
-    });
-    let realm = Realm::new(&LibrarySet::default(), &limits)
-        .map_err(|error| Refused::Stuck(error.to_string()))?;
+    let realm =
+        Realm::new(&library::set(), &limits).map_err(|error| Refused::Stuck(error.to_string()))?;
     let offered = realm.offer(library::SAY, |text| {
         // Only the library has this function; what it cannot put into words is not said.
         if let Ok(said) = serde_json::from_str(&text) {
@@ -285,8 +282,15 @@ fn run(program: Program) -> Result<Realm, Refused> {
         }
     });
     offered.map_err(|failure| Refused::Stuck(failure.to_string()))?;
+    Ok(realm)
+}
+
+fn run(realm: &Realm, program: Program) -> Result<(), Refused> {
+    let console = Console(|level: &str, text: &str| {
+        say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
+    });
     match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
-        Ended::Settled => Ok(realm),
+        Ended::Settled => Ok(()),
         Ended::Threw(failure) => Err(Refused::Threw(failure)),
         Ended::TimedOut | Ended::NeverSettles => {
             Err(Refused::Stuck("it awaits something that nothing can bring about".to_owned()))

@@ -1,6 +1,8 @@
 //! What a workflow file can import without having it: the modules that make elements of it.
 
-use stockade_script::Module;
+use std::collections::BTreeMap;
+
+use stockade_script::{LibraryModule, LibrarySet, Module};
 
 /// The names that mean the built-in module.
 pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
@@ -25,41 +27,38 @@ const SMITHERS: &str = "stockade:smithers";
 /// What the program of a `<Sandbox>` imports to find its workflow.
 pub(super) const CHILD: &str = "stockade:child";
 
-/// Its modules, by name.
-const MODULES: [(&str, &str); 11] = [
+/// Its modules, by name: those before whatever they import.
+const MODULES: [(&str, &str); 10] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
-    (CHILD, include_str!("library/child.js")),
     ("stockade:context", include_str!("library/context.js")),
-    ("stockade:render", include_str!("library/render.js")),
     (SANDBOX, include_str!("library/sandbox.js")),
     (KIT, include_str!("library/kit.js")),
-    (START, include_str!("library/start.js")),
+    ("stockade:render", include_str!("library/render.js")),
+    (CHILD, include_str!("library/child.js")),
 ];
 
-/// The modules of the library.
-pub(super) fn modules() -> impl Iterator<Item = Module> {
-    MODULES.iter().map(|(name, code)| Module::plain(name, (*code).to_owned()))
+/// The modules of the library that are the same for every program, and see each other.
+pub(super) fn set() -> LibrarySet {
+    let names = || MODULES.iter().map(|(name, _)| (*name).to_owned());
+    let imports: BTreeMap<String, String> = names().zip(names()).collect();
+    let module = |(name, code): &(&str, &str)| LibraryModule {
+        specifier: (*name).to_owned(),
+        source: (*code).to_owned(),
+        imports: imports.clone(),
+        exported: false,
+    };
+    LibrarySet { modules: MODULES.iter().map(module).collect(), ..LibrarySet::default() }
 }
 
-/// The modules that those import.
-pub(super) fn imports() -> [&'static str; 11] {
-    [
-        "stockade:agents",
-        "stockade:elements",
-        HOST,
-        KIT,
-        "stockade:places",
-        SANDBOX,
-        SMITHERS,
-        "stockade:context",
-        "stockade:render",
-        ENVIRONMENT,
-        ZODS,
-    ]
+/// The module that the host calls, which imports the program, and what it imports but that.
+pub(super) fn start() -> (Module, impl Iterator<Item = &'static str>) {
+    let made = [ENVIRONMENT, ZODS].into_iter();
+    let imports = MODULES.iter().map(|(name, _)| *name).chain(made);
+    (Module::plain(START, include_str!("library/start.js").to_owned()), imports)
 }
 
 /// The module that a name means which nobody has a file for.

@@ -8,6 +8,7 @@ mod carried;
 mod inside;
 mod library;
 mod modules;
+mod processes;
 mod realm;
 mod wire;
 
@@ -18,6 +19,7 @@ pub use realm::{Console, Error, Realm};
 
 pub(crate) use carried::{Origin, carry};
 pub(crate) use modules::{Modules, Program};
+pub use processes::Processes;
 pub(crate) use realm::{At, Opened, Provenance, Rendered};
 pub(crate) use wire::{ChildRequest, Word};
 

@@ -1,10 +1,7 @@
-//! A realm from the outside: starts its process, hands it the files that it asks for, and calls
+//! A realm from the outside: takes a process for it, hands it the files that it asks for, and calls
 //! its functions. What it answers is read as what it should be, or is an error.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,13 +12,13 @@ use stockade_script::SourceFile;
 use stockade_script::realm::Failure;
 use stockade_script::worker::Raised;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::modules::Modules;
+use super::processes::{Processes, Started};
 use super::wire::{FromRealm, Refused, Said, ToRealm, Word};
 use crate::graph::{Element, Fault, Place};
 
@@ -142,16 +139,15 @@ pub(crate) struct Opened {
 }
 
 impl Realm {
-    /// Starts a process with `program` (a command and its first arguments, which must run
-    /// [`super::process`]) and loads a workflow file into it.
+    /// Loads a workflow file into a process.
     pub(crate) async fn load(
-        program: &[OsString],
+        processes: &Processes,
         entry: SourceFile,
         environment: BTreeMap<String, String>,
         modules: &mut dyn Modules,
         console: Console,
     ) -> Result<Self, Error> {
-        let (mut process, stream) = start(program)?;
+        let Started { mut process, stream } = processes.take()?;
         let (reader, mut writer) = stream.into_split();
         let mut lines = Incoming { reader: BufReader::new(reader), line: Vec::new() };
         let loading = async {
@@ -288,26 +284,6 @@ impl Realm {
 
 fn ended(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
     Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a word".to_owned()))
-}
-
-fn start(program: &[OsString]) -> Result<(Child, UnixStream), Error> {
-    let failed = |error: std::io::Error| Error::Start(error.to_string());
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-    ours.set_nonblocking(true).map_err(failed)?;
-    let output: OwnedFd = theirs.try_clone().map_err(failed)?.into();
-    let (name, arguments) =
-        program.split_first().ok_or_else(|| Error::Start("no program".to_owned()))?;
-    let process = Command::new(name)
-        .args(arguments)
-        // What is in it could be read by the workflow.
-        .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::from(output))
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(failed)?;
-    Ok((process, UnixStream::from_std(ours).map_err(failed)?))
 }
 
 /// What a process said of itself before it ended.

@@ -9,7 +9,6 @@ pub(crate) mod testing;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +21,7 @@ use self::built::Building;
 use self::provide::{Host, Named};
 use self::scripted::Scripted;
 use super::program::Program;
-use crate::authoring::Error;
+use crate::authoring::{Error, Processes};
 use crate::built::Built;
 use crate::graph::{Function, Graph, Task, Work};
 use crate::schedule::Key;
@@ -118,24 +117,23 @@ pub(crate) enum Author {
 impl Author {
     /// The author of a workflow file, whose realm is loaded from the files on disk.
     pub(crate) async fn load(
-        program: Vec<OsString>,
+        realms: Processes,
         file: &Path,
         environment: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
-        Ok(Self::Scripted(Scripted::load(program, file, environment).await?))
+        Ok(Self::Scripted(Scripted::load(realms, file, environment).await?))
     }
 
-    /// The author of a program that is kept. `realms` are a command and its first arguments that
-    /// start realms, `known` are the workflows in Rust that there are.
+    /// The author of a program that is kept. `known` are the workflows in Rust that there are.
     pub(crate) fn of(
         program: Program,
-        realms: &[OsString],
+        realms: &Processes,
         environment: BTreeMap<String, String>,
         known: &[Built],
     ) -> Result<Self, Error> {
         match program {
             Program::Files(sources) => {
-                Ok(Self::Scripted(Scripted::new(realms.to_vec(), sources, environment)))
+                Ok(Self::Scripted(Scripted::new(realms.clone(), sources, environment)))
             }
             Program::Built(name) => Ok(Self::Built(Building::new(name.found(known)?))),
         }

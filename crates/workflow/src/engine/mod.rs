@@ -21,7 +21,6 @@ mod start;
 mod tables;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,6 +29,7 @@ use stockade_api::Sandboxes;
 use stockade_core::Problem;
 use stockade_durable::{Engine, Store};
 
+use crate::authoring::Processes;
 use crate::built::Built;
 use author::{Author, lock};
 use commands::{Held, Here, Place};
@@ -53,8 +53,8 @@ pub struct Options {
     /// Names this process among those that share a store; the same name again takes over what the
     /// last one left. It is not that of another engine on the same store.
     pub executor_id: String,
-    /// A command and its first arguments that run [`crate::authoring::process`].
-    pub program: Vec<OsString>,
+    /// Starts the processes that workflow files run in.
+    pub realms: Processes,
     /// Where commands, agents and the children of a `<Sandbox>` are executed, in the name of their
     /// run's owner. Without it they are refused.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
@@ -78,7 +78,7 @@ impl Options {
     pub fn new(executor_id: &str) -> Self {
         Self {
             executor_id: executor_id.to_owned(),
-            program: Vec::new(),
+            realms: Processes::new(Vec::new()),
             sandboxes: None,
             inside: None,
             agents: None,

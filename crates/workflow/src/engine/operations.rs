@@ -33,10 +33,10 @@ impl stockade_api::Workflows for Workflows {
             Named::Known(run) => return Ok(*run),
             Named::New(id) => id,
         };
-        let program = self.inner.options.program.clone();
+        let realms = self.inner.options.realms.clone();
         let environment = &request.environment;
         let (author, view) =
-            prepared(program, &request.file, &id, &request.input, environment, &self.inner.schemas)
+            prepared(realms, &request.file, &id, &request.input, environment, &self.inner.schemas)
                 .await?;
         let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
         let Up { input, environment, max_concurrency, .. } = request;

@@ -1,7 +1,6 @@
 //! Loads a workflow file, and looks whether it can be run, before anything of it is.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -12,22 +11,22 @@ use super::author::{About, Author, Journal, View};
 use super::output::Schemas;
 use super::problem::of_author;
 use super::{Options, commands};
+use crate::authoring::Processes;
 use crate::built::Built;
 use crate::graph::{Graph, Task, Work};
 
-/// What a workflow file would do with an input: the graph of its first rendering. `program` is a
-/// command and its first arguments that run [`crate::authoring::process`].
+/// What a workflow file would do with an input: the graph of its first rendering.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] for a file that is no workflow, or an input that it does not take.
 pub async fn preview(
-    program: Vec<OsString>,
+    realms: Processes,
     file: &Path,
     input: &Value,
     environment: &BTreeMap<String, String>,
 ) -> Result<Graph, Problem> {
     let schemas = Schemas::default();
-    Ok(prepared(program, file, "preview", input, environment, &schemas).await?.1.graph)
+    Ok(prepared(realms, file, "preview", input, environment, &schemas).await?.1.graph)
 }
 
 /// The program of a `<Sandbox>`'s child workflow, as the first rendering of a workflow file with an
@@ -37,14 +36,14 @@ pub async fn preview(
 /// [`Code::InvalidInput`] for a file that is no workflow, an input that it does not take, or a
 /// `<Sandbox>` that it does not render.
 pub async fn child_program(
-    program: Vec<OsString>,
+    realms: Processes,
     file: &Path,
     input: &Value,
     environment: &BTreeMap<String, String>,
     sandbox: &str,
 ) -> Result<BTreeMap<String, Vec<u8>>, Problem> {
     let (run, schemas) = ("preview", Schemas::default());
-    let (author, _) = prepared(program, file, run, input, environment, &schemas).await?;
+    let (author, _) = prepared(realms, file, run, input, environment, &schemas).await?;
     author.child_program(run, sandbox).await.map_err(|error| of_author(file, error))
 }
 
@@ -60,14 +59,14 @@ pub async fn preview_built(workflow: &Built, input: &Value) -> Result<Graph, Pro
 
 /// An author whose workflow was opened, checked and rendered.
 pub(super) async fn prepared(
-    program: Vec<OsString>,
+    realms: Processes,
     file: &Path,
     run: &str,
     input: &Value,
     environment: &BTreeMap<String, String>,
     schemas: &Schemas,
 ) -> Result<(Author, View), Problem> {
-    let author = Author::load(program, file, environment.clone()).await;
+    let author = Author::load(realms, file, environment.clone()).await;
     let author = author.map_err(|error| of_author(file, error))?;
     let view = rendered(&author, file, run, input, schemas).await?;
     Ok((author, view))

@@ -77,7 +77,7 @@ async fn begun(
         Some(author) => author,
         None => {
             let program = rows::program(store, &row.run.program).await?.ok_or_else(lost)?;
-            let Options { program: realms, built, .. } = &inner.options;
+            let Options { realms, built, .. } = &inner.options;
             match Author::of(program, realms, row.environment, built) {
                 Ok(author) => author,
                 Err(error) => return Ok(Err(error.into())),

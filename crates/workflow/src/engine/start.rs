@@ -142,7 +142,7 @@ impl Workflows {
 
     /// The workflow of a run as it is now, and its rendering.
     pub(super) async fn again(&self, row: &RunRow) -> Result<(Author, View)> {
-        let Options { program: realms, built, .. } = &self.inner.options;
+        let Options { realms, built, .. } = &self.inner.options;
         let (run, schemas) = (&row.run, &self.inner.schemas);
         let file = Path::new(&run.file);
         let kept = rows::program(self.inner.store(), &run.program).await.map_err(of_store)?;

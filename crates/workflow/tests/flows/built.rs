@@ -11,6 +11,7 @@ use stockade_api::{
     CommandLine, Decide, Remote, ResumeRun, Run, RunStatus, TaskStatus, Workflows as _,
 };
 use stockade_core::Code;
+use stockade_workflow::authoring::Processes;
 use stockade_workflow::built::{Built, Call};
 use stockade_workflow::engine::{Begin, preview, preview_built};
 use stockade_workflow::graph::{
@@ -203,8 +204,8 @@ async fn kept(world: &World, run: &Run) -> Value {
 async fn a_file_and_rust_give_the_same_graph_and_the_same_rows() {
     let world = world(vec![same()]).await;
     let file = world.write("flow.tsx", TSX);
-    let realm = vec![program().into()];
-    let written = preview(realm, &file, &json!({}), &Default::default()).await.unwrap();
+    let realms = Processes::new(vec![program().into()]);
+    let written = preview(realms, &file, &json!({}), &Default::default()).await.unwrap();
     let built = preview_built(&same(), &json!({})).await.unwrap();
     assert_eq!(plain(written), plain(built));
     let mut found = Vec::new();
@@ -278,7 +279,7 @@ fn failing(version: &str, tries: u32) -> Built {
         async move {
             match number {
                 number if number >= tries => Ok(json!({ "said": call.text() })),
-                0 => std::panic::panic_any("it cannot"),
+                0 => std::panic::resume_unwind(Box::new("it cannot")),
                 1 => Err(std::io::Error::other("no more").into()),
                 _ => Ok(json!({ "other": 1 })),
             }

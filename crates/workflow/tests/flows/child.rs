@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_core::{Code, Problem};
+use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::child_program;
 
 use crate::world::{World, program};
@@ -16,7 +17,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 async fn made(world: &World, file: &str, input: &Value, id: &str) -> Result<Files, Problem> {
     let file = world.path().join(file);
     let environment = BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]);
-    child_program(vec![program().into()], &file, input, &environment, id).await
+    child_program(Processes::new(vec![program().into()]), &file, input, &environment, id).await
 }
 
 /// What the child gives in a world that has its program and nothing else.

@@ -10,8 +10,9 @@ use stockade_api::{
     Caller, Follow, Run, RunById, RunStatus, Sandboxes, TaskInfo, Up, Workflows as _,
 };
 use stockade_core::{OwnerId, Problem};
-use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
+use stockade_durable::{Error, Store};
+use stockade_workflow::authoring::Processes;
 use stockade_workflow::built::Built;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
 
@@ -47,7 +48,7 @@ impl World {
         let place = tempfile::tempdir().unwrap();
         let mut options = Options {
             executor_id: "test".to_owned(),
-            program: vec![program().into()],
+            realms: Processes::new(vec![program().into()]),
             sandboxes: None,
             inside: None,
             agents: Some(place.path().join("agents.json")),
@@ -161,6 +162,15 @@ fn by_id(id: &str) -> RunById {
 async fn launch(place: &Path, options: Options) -> Workflows {
     let path = place.join("test.db");
     let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(store).await.unwrap());
+    // The last engine may have work that still lets go of it.
+    let mut tries = 0..500;
+    let store: Arc<dyn Store> = loop {
+        match Sqlite::open(store.clone()).await {
+            Err(Error::Locked { .. }) if tries.next().is_some() => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            opened => break Arc::new(opened.unwrap()),
+        }
+    };
     Workflows::launch(store, options).await.unwrap()
 }

@@ -9,7 +9,7 @@ use super::{environment, value};
 use crate::args;
 use crate::commands::held::{print, print_text, shown};
 use crate::problem::{Failure, caused};
-use crate::processes::{OURSELVES, REALM};
+use crate::processes::realms;
 
 /// Shows it. Nothing is done.
 pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
@@ -19,8 +19,7 @@ pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
         .enable_all()
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
-    let program = vec![OURSELVES.into(), REALM.into()];
-    let graph = tokio.block_on(preview(program, &arguments.file, &input, &environment))?;
+    let graph = tokio.block_on(preview(realms(), &arguments.file, &input, &environment))?;
     if arguments.json {
         print(&json!({ "name": graph.name, "nodes": nodes(&graph.body) }))?;
     } else {

@@ -4,14 +4,18 @@ import { described } from "stockade:agents";
 import { Element, Fragment, kindOf } from "stockade:elements";
 import { idOf } from "stockade:sandbox";
 import { SmithersError, isWorkflow, tableOf, useCtx, within } from "stockade:smithers";
-import * as modules from "stockade:zods";
 
 const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
 
 // Every schema that was met, in the order of its number.
 const schemas = [];
 const numbers = new Map();
-const zods = Object.values(modules);
+const zods = [];
+
+// Every zod that the program imports.
+export const useZods = (modules) => {
+  for (const name in modules) zods.push(modules[name]);
+};
 
 export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
 

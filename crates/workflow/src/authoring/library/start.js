@@ -4,10 +4,12 @@ import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
-import { given, isZod, renderingOf, schemaNumber, schemasFrom } from "stockade:render";
+import { given, isZod, renderingOf, schemaNumber, schemasFrom, useZods } from "stockade:render";
 import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor, resolve } from "stockade:sandbox";
 import { SmithersError, isWorkflow } from "stockade:smithers";
+import * as zods from "stockade:zods";
 
+useZods(zods);
 settle();
 
 const runs = new Map();

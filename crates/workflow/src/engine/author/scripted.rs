@@ -3,7 +3,6 @@
 pub(crate) mod provide;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use tokio::sync::Notify;
 
 use super::{About, Definition, SOON, Shared, View, lock};
 use crate::authoring::{
-    At, Console, Error, Modules, Opened, Origin, Program, Provenance, Realm, Rendered, Sources,
-    carry,
+    At, Console, Error, Modules, Opened, Origin, Processes, Program, Provenance, Realm, Rendered,
+    Sources, carry,
 };
 use crate::graph::{Fault, Function, Prompt, Work, check, read};
 
@@ -23,7 +22,7 @@ const HEARING: Duration = Duration::from_secs(2);
 
 /// The author of one program.
 pub(crate) struct Scripted {
-    program: Vec<OsString>,
+    realms: Processes,
     sources: Sources,
     environment: BTreeMap<String, String>,
     console: Arc<Lines>,
@@ -87,17 +86,17 @@ impl Live {
 
 impl Scripted {
     pub(crate) fn new(
-        program: Vec<OsString>,
+        realms: Processes,
         sources: Sources,
         environment: BTreeMap<String, String>,
     ) -> Self {
         let (runs, live) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { program, sources, environment, console: Arc::default(), runs, live }
+        Self { realms, sources, environment, console: Arc::default(), runs, live }
     }
 
     /// The same whose realm was loaded already, from the files on disk.
     pub(crate) async fn load(
-        program: Vec<OsString>,
+        realms: Processes,
         file: &std::path::Path,
         environment: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
@@ -105,14 +104,14 @@ impl Scripted {
         let fault = |message| Error::Faults(vec![Fault { place: None, message }]);
         let (mut disk, entry) = Program::of(file).map_err(fault)?;
         let realm = Realm::load(
-            &program,
+            &realms,
             entry,
             environment.clone(),
             &mut disk as &mut dyn Modules,
             writer(&console),
         );
         let live = Live::new(realm.await?);
-        let author = Self::new(program, disk.into_sources(), environment);
+        let author = Self::new(realms, disk.into_sources(), environment);
         Ok(Self { live: tokio::sync::Mutex::new(Some(live)), console, ..author })
     }
 
@@ -305,7 +304,7 @@ impl Scripted {
                 let environment = self.environment.clone();
                 let console = writer(&self.console);
                 let realm =
-                    Realm::load(&self.program, entry, environment, &mut sources, console).await?;
+                    Realm::load(&self.realms, entry, environment, &mut sources, console).await?;
                 Ok(live.insert(Live::new(realm)))
             }
         }

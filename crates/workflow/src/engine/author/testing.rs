@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::provide::{ChildAnswer, Host};
 use super::{Author, Definition, Journal, lock};
-use crate::authoring::ChildRequest;
+use crate::authoring::{ChildRequest, Processes};
 use crate::engine::attempt::Trouble;
 use crate::graph::Work;
 
-/// The program that runs realms, which is built beside this one.
-fn program() -> Vec<std::ffi::OsString> {
+/// What starts realms: a program that is built beside this one.
+fn realms() -> Processes {
     let here = std::env::current_exe().unwrap();
-    vec![here.parent().unwrap().parent().unwrap().join("examples/realm").into()]
+    Processes::new(vec![here.parent().unwrap().parent().unwrap().join("examples/realm").into()])
 }
 
 /// A workflow with a sandbox whose provider is `provider`, an expression after `before`.
@@ -45,7 +45,7 @@ pub(crate) async fn opened(source: &str) -> (Arc<Author>, Arc<Mutex<Journal>>) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("flow.tsx");
     std::fs::write(&file, source).unwrap();
-    let author = Author::load(program(), &file, BTreeMap::new()).await.unwrap();
+    let author = Author::load(realms(), &file, BTreeMap::new()).await.unwrap();
     let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
     author.open(&journal).await.unwrap();
     (Arc::new(author), journal)

@@ -1,0 +1,128 @@
+//! The processes of realms: started when they are needed, or a moment before.
+//!
+//! To start one, to raise its walls and to compile the library takes longer than a short workflow,
+//! and is the same for all. So one can be had ready. It knows nothing yet, and serves one program.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+
+use super::Error;
+
+/// How long after one was taken the next is started: what it was taken for comes first.
+const AFTERWARDS: Duration = Duration::from_millis(100);
+
+/// Starts the processes of realms. Its clones are the same.
+#[derive(Debug, Clone)]
+pub struct Processes(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// A command and its first arguments that run [`super::process`].
+    program: Vec<OsString>,
+    has_one_ready: bool,
+    ready: Mutex<Option<Started>>,
+    next: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A process, and the stream to it. It ends with this value.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) process: Child,
+    pub(super) stream: UnixStream,
+}
+
+impl Processes {
+    /// Those of `program`: a command and its first arguments that run [`super::process`].
+    pub fn new(program: Vec<OsString>) -> Self {
+        Self::of(program, false)
+    }
+
+    /// The same that has one ready whenever one was needed before. Must then be used in one
+    /// [`tokio`] runtime only.
+    pub fn with_one_ready(program: Vec<OsString>) -> Self {
+        Self::of(program, true)
+    }
+
+    fn of(program: Vec<OsString>, has_one_ready: bool) -> Self {
+        let (ready, next) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { program, has_one_ready, ready, next }))
+    }
+
+    /// Starts the next one now, where none is ready. If that fails, whoever needs it is told.
+    pub fn prepare(&self) {
+        self.0.prepare();
+    }
+
+    /// One that nobody has used.
+    pub(super) fn take(&self) -> Result<Started, Error> {
+        if self.0.has_one_ready {
+            *lock(&self.0.next) = Some(tokio::spawn(afterwards(Arc::downgrade(&self.0))));
+        }
+        let ready = lock(&self.0.ready).take();
+        match ready.and_then(Started::alive) {
+            Some(started) => Ok(started),
+            None => start(&self.0.program),
+        }
+    }
+}
+
+impl Inner {
+    fn prepare(&self) {
+        let mut ready = lock(&self.ready);
+        if ready.is_none() {
+            *ready = start(&self.program).ok();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(next) = lock(&self.next).take() {
+            next.abort();
+        }
+    }
+}
+
+impl Started {
+    fn alive(mut self) -> Option<Self> {
+        matches!(self.process.try_wait(), Ok(None)).then_some(self)
+    }
+}
+
+async fn afterwards(processes: Weak<Inner>) {
+    tokio::time::sleep(AFTERWARDS).await;
+    if let Some(processes) = processes.upgrade() {
+        processes.prepare();
+    }
+}
+
+fn start(program: &[OsString]) -> Result<Started, Error> {
+    let failed = |error: std::io::Error| Error::Start(error.to_string());
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let output: OwnedFd = theirs.try_clone().map_err(failed)?.into();
+    let (name, arguments) =
+        program.split_first().ok_or_else(|| Error::Start("no program".to_owned()))?;
+    let process = Command::new(name)
+        .args(arguments)
+        // What is in it could be read by the workflow.
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(output))
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    Ok(Started { process, stream: UnixStream::from_std(ours).map_err(failed)? })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
