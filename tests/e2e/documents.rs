@@ -1,4 +1,4 @@
-//! The commands that README shows, run as README shows them.
+//! The commands that documents show, run as they show them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -14,6 +14,7 @@ as_root_and_as_user! {
     sandboxes_live_on_as_readme_says,
     snippets_are_run_as_readme_says,
     workflows_are_run_as_readme_says,
+    what_is_measured_is_what_its_page_says,
 }
 
 fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) {
@@ -160,6 +161,34 @@ fn workflows_are_run_as_readme_says(world: &World) {
         }
     }
     assert_eq!(world.read("notes.md"), "notes\n");
+}
+
+fn what_is_measured_is_what_its_page_says(world: &World) {
+    let page = include_str!("../../docs/metrics.md");
+    let (_, block) = page.split_once("```sh\n").unwrap();
+    let [text, json] = block.split("```").next().unwrap().lines().collect::<Vec<_>>()[..] else {
+        panic!("the page shows other commands than two")
+    };
+    let (text, json) = (documented(world, text), documented(world, json));
+    text.succeeds();
+    json.succeeds();
+    let measured = json.json();
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+        .collect();
+    let words: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    let told = measured.as_object().unwrap();
+    assert!(words.len() == told.len() && words.iter().all(|word| told.contains_key(*word)));
+    for row in rows {
+        let [word, name, kind] = [row[0], row[1], row[2]];
+        assert_eq!(
+            (&measured[word]["name"], &measured[word]["type"]),
+            (&name.into(), &kind.into())
+        );
+        assert!(text.stdout.contains(&format!("\n# TYPE {name} {kind}\n")), "{text}");
+    }
 }
 
 /// The commands in the `sh` blocks below a heading of README.

@@ -389,7 +389,60 @@ fn nothing_of_the_host_is_inside(world: &World) {
     assert_eq!(outcome.json(), expected, "{outcome}");
 }
 
+/// What is measured follows from what is kept: a server that is killed forgets nothing of it.
+fn what_is_measured_outlives_the_server(world: &World) {
+    let good = script(world, "good", "echo new > new.txt; echo '{}'", "");
+    up(world, &good, "waits").ends_with(3);
+    up(world, &good, "good").ends_with(3);
+    call(world, &["approve", "good", "box"]).succeeds();
+    assert_eq!(ended(world, "good")["run"]["status"], "finished");
+    let bad = script(world, "bad", "exit 3", "");
+    up(world, &bad, "bad").ends_with(1);
+    let long = script(world, "long", "sleep 60", "");
+    let mut running = world.stockade(&["up", &long, "--run-id", "long", "--json"]).start();
+    running.wait_for_output("\"stage\":\"executing\"");
+    let measured = || {
+        let outcome = call(world, &["metrics", "--json"]);
+        outcome.succeeds();
+        outcome.json()
+    };
+    let series = |told: &Value, word: &str| {
+        let series = told[word]["series"].as_array().unwrap().clone();
+        let labels = |one: &Value| {
+            let labels = one["labels"].as_object().unwrap().values();
+            labels.map(|value| value.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        let number = |one: &Value| {
+            [&one["value"], &one["count"]].into_iter().find_map(Value::as_u64).unwrap()
+        };
+        series.iter().map(|one| (labels(one), number(one))).collect::<Vec<_>>()
+    };
+    let of = |number: u64| vec![("bubblewrap".to_owned(), number)];
+    let told = measured();
+    assert_eq!(series(&told, "sandboxActive"), of(1), "{told}");
+    assert_eq!(series(&told, "sandboxInReview"), of(1), "{told}");
+    call(world, &["cancel", "long"]).succeeds();
+    running.finish().ends_with(2);
+    let told = measured();
+    assert_eq!(series(&told, "sandboxActive"), [], "{told}");
+    assert_eq!(series(&told, "sandboxCreatedTotal"), of(4), "{told}");
+    let ways = ["cancelled", "failed", "finished"];
+    let each = ways.map(|way| (format!("bubblewrap {way}"), 1));
+    assert_eq!(series(&told, "sandboxCompletedTotal"), each, "{told}");
+    assert_eq!(series(&told, "sandboxPatchCount"), [(String::new(), 2)], "{told}");
+    let operations = series(&told, "sandboxTransportDurationMs");
+    let expected = [("cleanup", 3), ("collect", 3), ("create", 4), ("execute", 3), ("ship", 4)];
+    let expected = expected.map(|(name, count)| (format!("{name} bubblewrap"), count));
+    assert_eq!(operations, expected, "{told}");
+    kill_server(&world.data());
+    assert_eq!(measured(), told);
+    let text = call(world, &["metrics"]).stdout;
+    let line = "smithers_sandbox_completed_total{runtime=\"bubblewrap\",status=\"failed\"} 1\n";
+    assert!(text.contains(line), "{text}");
+}
+
 as_root_and_as_user![
+    what_is_measured_outlives_the_server,
     every_example_does_what_it_says,
     changes_wait_for_a_decision_that_can_choose,
     a_decision_that_cannot_be_carried_out_can_be_taken_again,

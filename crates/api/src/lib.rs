@@ -7,7 +7,7 @@
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
 //! travel. `scoped` is another form of the same operations: one sandbox as an object. `workflows`
-//! is the list of operations on runs.
+//! is the list of operations on runs, `measurement` what monitoring is told of them.
 
 pub mod body;
 mod bundle;
@@ -17,6 +17,7 @@ mod command;
 mod endpoint;
 mod event;
 mod files;
+pub mod measurement;
 mod operation;
 mod sandbox;
 mod sandboxes;
@@ -49,6 +50,7 @@ pub use files::{
     ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile,
     Written,
 };
+pub use measurement::{Measure, Measurements};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use sandbox::{
     CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,

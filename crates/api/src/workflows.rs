@@ -11,7 +11,7 @@ use serde_json::Value;
 use stockade_core::{Code, Problem};
 
 use crate::sandboxes::{Done, Remote, Transport, read, write};
-use crate::{Bytes, Caller, Result};
+use crate::{Bytes, Caller, Measure, Measurements, Result};
 
 /// A run to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -434,6 +434,8 @@ operations! {
     decide(Decide) -> Done;
     /// Sends a signal to a run, which takes it when it comes to wait for it.
     signal(SendSignal) -> Done;
+    /// What is measured of the sandboxes of the caller's runs.
+    measure(Measure) -> Measurements;
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Up(Box<workflow::Up>),
     /// List runs of workflows
     Runs(workflow::Runs),
+    /// Print what is measured of the sandboxes of workflows, as Prometheus collects it
+    Metrics(workflow::Metrics),
     /// Tell what is known of a run and its tasks
     Inspect(workflow::OneRun),
     /// Show what a workflow file would do
@@ -322,6 +324,7 @@ impl Command {
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,
             Self::Runs(runs) => runs.json,
+            Self::Metrics(metrics) => metrics.json,
             Self::Inspect(one) | Self::Cancel(one) => one.json,
             Self::Graph(graph) => graph.json,
             Self::Approve(approve) => approve.decide.json,

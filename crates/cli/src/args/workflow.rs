@@ -74,6 +74,16 @@ pub(crate) struct Runs {
     pub(crate) way: Way,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
+}
+
 /// One run.
 #[derive(Debug, Args)]
 pub(crate) struct OneRun {

@@ -43,6 +43,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Init(arguments) => workflow::init::run(&arguments),
         Command::Up(arguments) => workflow::up::run(*arguments).map_err(Failure::of_workflow),
         Command::Runs(arguments) => workflow::runs::run(arguments),
+        Command::Metrics(arguments) => workflow::metrics::run(arguments),
         Command::Inspect(arguments) => workflow::inspect::run(arguments),
         Command::Graph(arguments) => workflow::graph::run(&arguments).map_err(Failure::of_workflow),
         Command::Approve(arguments) => workflow::answer::approve(arguments),

@@ -9,6 +9,7 @@ mod author;
 mod cache;
 mod commands;
 mod drive;
+mod measured;
 mod operations;
 mod output;
 mod prepare;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    Caller, Decide, Done, Follow, Followed, Inspection, ListRuns, Result, ResumeRun, Run, RunById,
-    RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
+    Caller, Decide, Done, Follow, Followed, Inspection, ListRuns, Measure, Measurements, Result,
+    ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Statement, Status};
@@ -19,7 +19,7 @@ use super::rows::{self, RunRow};
 use super::sandbox::held::Held;
 use super::sandbox::row::Stage;
 use super::start::{Named, New, kept_program};
-use super::{Workflows, run, sandbox, tables};
+use super::{Workflows, measured, run, sandbox, tables};
 
 /// How many events are told at once.
 const EVENTS_AT_ONCE: u32 = 1_000;
@@ -145,6 +145,11 @@ impl stockade_api::Workflows for Workflows {
         }
         let SendSignal { name, correlation, payload, .. } = request;
         self.answer(&run.id, "signal", &name, correlation, &payload).await
+    }
+
+    async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
+        let owner = caller.owner.as_str();
+        measured::measured(self.inner.store(), owner).await.map_err(of_store)
     }
 }
 

@@ -7,6 +7,7 @@ mod follow;
 pub(super) mod graph;
 pub(super) mod init;
 pub(super) mod inspect;
+pub(super) mod metrics;
 mod result;
 pub(super) mod resume;
 pub(super) mod runs;

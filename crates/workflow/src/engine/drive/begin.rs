@@ -12,6 +12,7 @@ use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::{Errand, lock};
 use crate::engine::prepare::{at, inexecutable};
 use crate::engine::sandbox::notes::Notes;
+use crate::engine::sandbox::transport::Transport;
 use crate::engine::sandbox::{self, Given, Try};
 use crate::engine::tables::{self, TaskRow};
 use crate::graph::{Task, Timer, Work};
@@ -171,7 +172,12 @@ impl Drive {
             owner: self.origin.owner.clone(),
             root: self.inner.options.project_of(Path::new(&self.origin.file)),
             environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
-            notes: Notes { sender: self.notes.0.clone(), key: key.clone(), attempt },
+            notes: Notes {
+                sender: self.notes.0.clone(),
+                key: key.clone(),
+                attempt,
+                transport: Transport::default(),
+            },
             places: Arc::clone(&self.places),
             offspring: self.offspring(&key),
             key,

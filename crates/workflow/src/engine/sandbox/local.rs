@@ -13,6 +13,7 @@ use super::held::{Ended, Held, Waited};
 use super::place::{Place, sandbox_name};
 use super::provider::Remote;
 use super::row::{self, Kept, Stage};
+use super::transport::Operation;
 use super::{Collected, Given, Try, failed, is_stopped, request, result};
 use crate::engine::attempt::Trouble;
 use crate::engine::commands::RUN;
@@ -47,7 +48,7 @@ impl Try {
         let is_over = !is_stopped(&done);
         let end = async {
             if is_over {
-                held.end().await;
+                self.notes.transport.timed(Operation::Cleanup, held.end()).await;
             }
         };
         tokio::join!(self.concluded(sandbox, done), end).0
@@ -76,6 +77,7 @@ impl Try {
         contract: Option<&Contract>,
     ) -> Result<Collected, Trouble> {
         let (run, key, notes) = (&self.run, &self.key, &self.notes);
+        let transport = &notes.transport;
         let runtime = request::runtime(sandbox);
         let place = Place::open(&self.root, run, key)?;
         let child = child_id(held);
@@ -83,24 +85,32 @@ impl Try {
         let (began, base_ref) = self.begin(sandbox, kept, local.runtime).await?;
         let environment = self.inside(local.environment.clone());
         if !is_shipped {
-            let size = self.request(sandbox, runtime, contract, &place).await?;
-            held.create(self.asked(&place, &local)?).await?;
-            // The child's own program makes it by itself.
-            if sandbox.command.is_some() {
-                held.make_directory(request::RESULT).await?;
-            }
+            let request = self.request(sandbox, runtime, contract, &place);
+            let size = transport.timed(Operation::Ship, request).await?;
+            let asked = self.asked(&place, &local)?;
+            let made = async {
+                held.create(asked).await?;
+                // The child's own program makes it by itself.
+                match &sandbox.command {
+                    Some(_) => held.make_directory(request::RESULT).await,
+                    None => Ok(()),
+                }
+            };
+            transport.timed(Operation::Create, made).await?;
             let shipped = notes
                 .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
             let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
             notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
         }
         let command = result::command(sandbox.command.as_deref(), &child, true);
-        let ended = self.command(held, &command, &environment, &child).await?;
+        let executed = self.command(held, &command, &environment, &child);
+        let ended = transport.timed(Operation::Execute, executed).await?;
         let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
         notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
         let into = place.fresh("result")?;
         let is_default = sandbox.command.is_none();
-        let (bundle, unsynced) = result::collect(held, &into, &ended, is_default).await?;
+        let collected = result::collect(held, &into, &ended, is_default);
+        let (bundle, unsynced) = transport.timed(Operation::Collect, collected).await?;
         let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
         let path = place.path.join("result");
         Ok(Collected { into, path, bundle, unsynced, began, base_ref, remote })

@@ -17,6 +17,7 @@ mod request;
 mod result;
 mod review;
 pub(crate) mod row;
+pub(crate) mod transport;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ use self::place::Place;
 use self::provider::Remote;
 use self::review::Decision;
 use self::row::{Kept, Review, Stage};
+use self::transport::Operation;
 use super::Inner;
 use super::attempt::Trouble;
 use super::author::Author;
@@ -295,6 +297,7 @@ impl Try {
         // What a child that failed has changed goes with it.
         if trouble.is_none() {
             let changes = self.changes(held, collected, has_workspace, bundles);
+            let changes = self.notes.transport.timed(Operation::Collect, changes);
             let (changes, synced) = tokio::join!(changes, synced);
             changes.and(synced)?;
         } else {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
+use super::transport::Transport;
 use crate::engine::attempt::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
 
@@ -33,6 +34,8 @@ pub(crate) struct Notes {
     pub(crate) sender: mpsc::Sender<Note>,
     pub(crate) key: Key,
     pub(crate) attempt: u32,
+    /// How long it took what the next event tells of.
+    pub(crate) transport: Transport,
 }
 
 impl Notes {
@@ -57,6 +60,9 @@ impl Notes {
         });
         if let (Some(event), Value::Object(more)) = (event.as_object_mut(), more) {
             event.extend(more);
+        }
+        if let Some(times) = self.transport.told() {
+            event["transportMs"] = times;
         }
         event
     }

@@ -16,6 +16,7 @@ use super::place::Place;
 use super::provider::{self, Places, Provided, ProviderResult};
 use super::provision::{self, Provision, Times};
 use super::row::{self, Kept, Review, Stage};
+use super::transport::Operation;
 use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
@@ -87,7 +88,8 @@ impl Try {
                 tracing::warn!(run = self.run, error = failure.message, "child runs are left");
             }
             // What it gave is here by now, whoever decides about it.
-            if let Err(trouble) = provision.clean_up().await {
+            let cleaned = self.notes.transport.timed(Operation::Cleanup, provision.clean_up());
+            if let Err(trouble) = cleaned.await {
                 let error = secrets.left_out_of(trouble).message;
                 tracing::warn!(run = self.run, error, "sandbox provider cleanup failed");
             }
@@ -134,7 +136,8 @@ impl Try {
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
         let (began, base_ref) = self.begin(sandbox, kept, id).await?;
         let contract = request::contract(sandbox)?;
-        let size = self.request(sandbox, runtime, contract.as_ref(), place).await?;
+        let request = self.request(sandbox, runtime, contract.as_ref(), place);
+        let size = notes.transport.timed(Operation::Ship, request).await?;
         drop(place.fresh("result")?);
         if !is_shipped {
             let more = json!({ "runtime": runtime, "bundleSizeBytes": size });
@@ -143,11 +146,16 @@ impl Try {
         }
         notes.keep(vec![notes.stage("executing", 40)], Vec::new()).await?;
         let host = Ours { notes, run, offspring: &self.offspring, secrets };
-        let given = provision.work(self.times(), &host).await?;
+        let work = provision.work(self.times(), &host);
+        let given = notes.transport.timed(Operation::Execute, work).await?;
         let places = Places::of(&self.root, &place.path);
         let Provided { result, remote } = provider::read(given, &places)?;
-        let (into, path) = materialised(result, place).await?;
-        let bundle = result::read(&into)?;
+        let collected = async {
+            let (into, path) = materialised(result, place).await?;
+            let bundle = result::read(&into)?;
+            Ok::<_, Trouble>((into, path, bundle))
+        };
+        let (into, path, bundle) = notes.transport.timed(Operation::Collect, collected).await?;
         let unsynced = Vec::new();
         let collected = Collected { into, path, bundle, unsynced, began, base_ref, remote };
         self.gathered(held, collected, false).await

@@ -1,0 +1,205 @@
+//! Measurements, as monitoring reads them: counters, gauges and histograms under names that do not
+//! change, as JSON and as the text that Prometheus collects. What is measured is said elsewhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// What is measured, by the word that JSON has for it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Measurements(pub BTreeMap<String, Measurement>);
+
+/// Which measurements are asked for: all that are the caller's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {}
+
+/// One thing that is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The name that Prometheus has for it.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub help: String,
+    /// What kind of number it is.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// The numbers, each under its labels.
+    pub series: Vec<Series>,
+}
+
+/// What kind of number a measurement is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It is as it is now.
+    Gauge,
+    /// How many values lie where.
+    Histogram,
+}
+
+/// One of the numbers of a measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What tells it from the others.
+    pub labels: BTreeMap<String, String>,
+    /// The number.
+    #[serde(flatten)]
+    pub number: Number,
+}
+
+/// A number as JSON has it: a `value`, or the fields of a histogram.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// That of a counter or a gauge.
+    Plain {
+        /// The number.
+        value: u64,
+    },
+    /// That of a histogram.
+    Histogram(Histogram),
+}
+
+/// How many values lie where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// How many values there are.
+    pub count: u64,
+    /// All of them together.
+    pub sum: f64,
+    /// How many of them are at most so much, for growing bounds.
+    pub buckets: Vec<Bucket>,
+}
+
+/// A part of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The bound.
+    pub le: f64,
+    /// How many values are at most that.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// An empty one with these bounds, which grow.
+    pub fn new(bounds: &[f64]) -> Self {
+        let buckets = bounds.iter().map(|&le| Bucket { le, count: 0 }).collect();
+        Self { count: 0, sum: 0.0, buckets }
+    }
+
+    /// Counts a value.
+    pub fn observe(&mut self, value: f64) {
+        self.count += 1;
+        self.sum += value;
+        for bucket in self.buckets.iter_mut().filter(|bucket| value <= bucket.le) {
+            bucket.count += 1;
+        }
+    }
+}
+
+impl Measurements {
+    /// As the text that Prometheus collects (its exposition format, version 0.0.4).
+    pub fn to_prometheus(&self) -> String {
+        let mut text = String::new();
+        for Measurement { name, help, kind, series } in self.0.values() {
+            let kind = match kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
+            };
+            let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+            line(&mut text, format_args!("# HELP {name} {help}"));
+            line(&mut text, format_args!("# TYPE {name} {kind}"));
+            for Series { labels, number } in series {
+                match number {
+                    Number::Plain { value } => {
+                        line(&mut text, format_args!("{name}{} {value}", braced(labels, None)));
+                    }
+                    Number::Histogram(Histogram { count, sum, buckets }) => {
+                        let finite = buckets.iter().map(|it| (it.le.to_string(), it.count));
+                        for (le, count) in finite.chain([("+Inf".to_owned(), *count)]) {
+                            let labels = braced(labels, Some(&le));
+                            line(&mut text, format_args!("{name}_bucket{labels} {count}"));
+                        }
+                        let labels = braced(labels, None);
+                        line(&mut text, format_args!("{name}_sum{labels} {sum}"));
+                        line(&mut text, format_args!("{name}_count{labels} {count}"));
+                    }
+                }
+            }
+        }
+        text
+    }
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    // A text takes all that is written to it.
+    let _ = writeln!(text, "{words}");
+}
+
+fn braced(labels: &BTreeMap<String, String>, le: Option<&str>) -> String {
+    let quoted = |(name, value): (&str, &str)| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("{name}=\"{value}\"")
+    };
+    let own = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let all: Vec<String> = own.chain(le.map(|le| ("le", le))).map(quoted).collect();
+    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn both() -> Measurements {
+        let mut histogram = Histogram::new(&[1.0, 2.5]);
+        for value in [0.5, 2.0, 2.5, 9.0] {
+            histogram.observe(value);
+        }
+        let of = |name: &str, kind, labels, number| Measurement {
+            name: name.to_owned(),
+            help: "One\nof\\two".to_owned(),
+            kind,
+            series: vec![Series { labels, number }],
+        };
+        let plain = labels(&[("by", "a\"b\\c\nd"), ("of", "é")]);
+        Measurements(BTreeMap::from([
+            ("n".to_owned(), of("n_total", Kind::Counter, plain, Number::Plain { value: 3 })),
+            (
+                "took".to_owned(),
+                of("took_ms", Kind::Histogram, labels(&[]), Number::Histogram(histogram)),
+            ),
+        ]))
+    }
+
+    #[test]
+    fn the_text_is_what_prometheus_reads() {
+        let expected = "# HELP n_total One\\nof\\\\two\n# TYPE n_total counter\n\
+                        n_total{by=\"a\\\"b\\\\c\\nd\",of=\"é\"} 3\n\
+                        # HELP took_ms One\\nof\\\\two\n# TYPE took_ms histogram\n\
+                        took_ms_bucket{le=\"1\"} 1\ntook_ms_bucket{le=\"2.5\"} 3\n\
+                        took_ms_bucket{le=\"+Inf\"} 4\ntook_ms_sum 14\ntook_ms_count 4\n";
+        assert_eq!(both().to_prometheus(), expected);
+    }
+
+    #[test]
+    fn json_has_the_same_and_is_read_back() {
+        let value = serde_json::to_value(both()).unwrap();
+        assert_eq!(value["n"]["series"][0]["value"], 3);
+        assert_eq!(value["took"]["type"], "histogram");
+        let buckets = json!([{ "le": 1.0, "count": 1 }, { "le": 2.5, "count": 3 }]);
+        assert_eq!(value["took"]["series"][0]["buckets"], buckets);
+        assert_eq!(serde_json::from_value::<Measurements>(value).unwrap(), both());
+    }
+}

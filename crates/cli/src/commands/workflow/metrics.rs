@@ -1,0 +1,21 @@
+//! `stockade metrics`: what is measured of the sandboxes of workflows, for monitoring.
+
+use stockade_api::Measure;
+
+use crate::args::workflow::Metrics;
+use crate::commands::held::{print, print_text};
+use crate::problem::Failure;
+use crate::remote;
+
+/// Prints it: as the text that Prometheus collects, or as JSON.
+pub(crate) fn run(arguments: Metrics) -> Result<u8, Failure> {
+    let measured = remote::with(arguments.way, async |remote| {
+        Ok(remote.workflows.measure(remote.caller(), Measure {}).await?)
+    })?;
+    if arguments.json {
+        print(&measured)?;
+    } else {
+        print_text(&measured.to_prometheus())?;
+    }
+    Ok(0)
+}
