@@ -62,6 +62,50 @@ fn says_what_it_gave(world: &World) {
     assert_eq!(kinds.last(), Some(&json!("Run")), "{events}");
 }
 
+fn a_run_is_named_by_its_beginning_or_as_the_latest(world: &World) {
+    let body = "<Task id=\"say\" output={outputs.a}>{() => { console.log(ctx.runId); return {}; }}</Task>\n\
+                <Approval id=\"ok\" output={outputs.output} />";
+    let file = flow(world, "named", body);
+    call(world, &["inspect", "latest"]).ends_with(1);
+    for run in ["one-a", "one-b"] {
+        call(world, &["up", &file, "--run-id", run]).ends_with(3);
+    }
+    let name = |name: &str| call(world, &["inspect", name, "--json"]).json()["run"]["id"].clone();
+    assert_eq!(
+        (name("latest"), name("one-a"), name("one-")),
+        (json!("one-b"), json!("one-a"), Value::Null)
+    );
+    let several = call(world, &["approve", "one", "ok"]);
+    several.ends_with(2);
+    assert!(several.stderr.contains("one-b, one-a"), "{several}");
+    assert_eq!(call(world, &["logs", "latest"]).stdout, "one-b\n");
+    call(world, &["approve", "latest", "ok"]).succeeds();
+    let resumed = call(world, &["resume", "latest"]);
+    resumed.succeeds();
+    assert_eq!(resumed.json()["approved"], true, "{resumed}");
+    let events = call(world, &["events", "latest"]);
+    assert!(events.stdout.contains("RunFinished"), "{events}");
+    // What is paused is meant before a run that is finished, and before no other.
+    call(world, &["create", "--id", "box"]).succeeds();
+    call(world, &["pause", "box"]).succeeds();
+    let resumed = call(world, &["resume", "latest", "--json"]);
+    assert_eq!(
+        (&resumed.json()["id"], &resumed.json()["state"]),
+        (&json!("box"), &json!("running"))
+    );
+    call(world, &["deny", "one-a", "ok"]).succeeds();
+    // The beginning of a run's id does not hide a sandbox.
+    let file = flow(world, "boxed", "<Approval id=\"ok\" output={outputs.output} />");
+    call(world, &["up", &file, "--run-id", "boxed"]).ends_with(3);
+    let events = call(world, &["events", "box"]);
+    assert!(!events.stdout.contains("RunStarted"), "{events}");
+    let refused = call(world, &["up", &file, "--run-id", "latest"]);
+    refused.ends_with(4);
+    assert!(refused.stderr.contains("is not `latest`"), "{refused}");
+    call(world, &["cancel", "latest"]).succeeds();
+    assert_eq!(name("boxed"), "boxed");
+}
+
 fn exit_codes_tell_how_a_run_ended(world: &World) {
     let bad = flow(
         world,
@@ -332,6 +376,7 @@ fn what_a_workflow_writes_is_told(world: &World) {
 
 as_root_and_as_user![
     says_what_it_gave,
+    a_run_is_named_by_its_beginning_or_as_the_latest,
     every_example_does_what_it_says,
     a_first_workflow_is_written_and_runs,
     what_a_workflow_writes_is_told,

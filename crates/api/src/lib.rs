@@ -62,8 +62,8 @@ pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};
 pub use tool::{RunTool, Tool, ToolResult};
 pub use workflows::{
-    Decide, Follow, Followed, Inspection, ListRuns, ResumeRun, Run, RunById, RunStatus,
-    SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
+    Decide, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById,
+    RunStatus, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
 };
 
 /// What went wrong, with its stable code.

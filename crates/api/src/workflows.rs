@@ -40,6 +40,17 @@ pub struct RunById {
     pub id: String,
 }
 
+/// The name that a person gives to a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FindRun {
+    /// Its id, the beginning of just one run's, or [`LATEST`].
+    pub name: String,
+}
+
+/// The name of the run that was started last, of those that no other started. No run has it as id.
+pub const LATEST: &str = "latest";
+
 /// Which runs are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -419,6 +430,8 @@ operations! {
     up(Up) -> Run;
     /// A run.
     run(RunById) -> Run;
+    /// The run that a name stands for.
+    find(FindRun) -> Run;
     /// The latest runs.
     runs(ListRuns) -> Vec<Run>;
     /// A run with its tasks.

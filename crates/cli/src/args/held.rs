@@ -201,7 +201,7 @@ pub(crate) struct Copy {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// The operation that `stockade exec --detach` printed, or a run of a workflow
+    /// The operation that `stockade exec --detach` printed; or a run of a workflow, or `latest`
     pub(crate) operation: String,
     /// Wait for what is still to come, and end as the command does
     #[arg(long, short)]
@@ -216,7 +216,7 @@ pub(crate) struct Logs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// Only of this sandbox; or those of this run of a workflow
+    /// Only of this sandbox; or those of this run of a workflow, or of the `latest`
     pub(crate) id: Option<String>,
     /// Only those after this number
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]

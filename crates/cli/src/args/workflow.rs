@@ -45,7 +45,7 @@ pub(crate) struct Up {
 
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
-    /// The id of a run; or a sandbox's, an unambiguous beginning of it, or `latest`
+    /// A run's id, or `latest`; or a sandbox's id, or an unambiguous beginning of it
     pub(crate) id: String,
     /// Go on with the workflow file as it is now, where it says something else than before
     #[arg(long, alias = "force")]
@@ -87,7 +87,7 @@ pub(crate) struct Metrics {
 /// One run.
 #[derive(Debug, Args)]
 pub(crate) struct OneRun {
-    /// The id of the run
+    /// The run's id, an unambiguous beginning of it, or `latest`
     pub(crate) id: String,
     /// Print JSON
     #[arg(long)]
@@ -127,7 +127,7 @@ pub(crate) struct Approve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Decide {
-    /// The id of the run
+    /// The run's id, an unambiguous beginning of it, or `latest`
     pub(crate) id: String,
     /// The task that asks
     pub(crate) task: String,
@@ -144,7 +144,7 @@ pub(crate) struct Decide {
 
 #[derive(Debug, Args)]
 pub(crate) struct Signal {
-    /// The id of the run
+    /// The run's id, an unambiguous beginning of it, or `latest`
     pub(crate) id: String,
     /// The name of the signal
     pub(crate) name: String,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    Caller, Decide, Done, Follow, Followed, Inspection, ListRuns, Measure, Measurements, Result,
-    ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
+    Caller, Decide, Done, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, Measure,
+    Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Statement, Status};
@@ -21,6 +21,8 @@ use super::sandbox::row::Stage;
 use super::start::{Named, New, kept_program};
 use super::{Workflows, measured, run, sandbox, tables};
 
+/// How many runs are named that have the same beginning.
+const NAMED: u32 = 8;
 /// How many events are told at once.
 const EVENTS_AT_ONCE: u32 = 1_000;
 /// The longest that somebody who follows a run is kept waiting.
@@ -46,6 +48,30 @@ impl stockade_api::Workflows for Workflows {
 
     async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
         Ok(self.own(caller, &request.id).await?.run)
+    }
+
+    async fn find(&self, caller: &Caller, request: FindRun) -> Result<Run> {
+        let (store, owner) = (self.inner.store(), caller.owner.as_str());
+        let name = request.name.as_str();
+        let missing =
+            |told: String| Problem::new(Code::NotFound, told).remedied_by("stockade runs");
+        if name == LATEST {
+            let latest = rows::latest(store, owner).await.map_err(of_store)?;
+            return latest.ok_or_else(|| missing("there is no run".to_owned()));
+        }
+        if let Some(exact) = rows::own(store, owner, name).await.map_err(of_store)? {
+            return Ok(exact.run);
+        }
+        let mut found = rows::beginning(store, owner, name, NAMED).await.map_err(of_store)?;
+        match found.len() {
+            0 => Err(missing(format!("there is no run {name}"))),
+            1 => Ok(found.remove(0)),
+            _ => {
+                let ids: Vec<_> = found.iter().map(|run| run.id.as_str()).collect();
+                let message = format!("{name} is the beginning of several: {}", ids.join(", "));
+                Err(Problem::new(Code::InvalidInput, message).remedied_by("stockade runs"))
+            }
+        }
     }
 
     async fn runs(&self, caller: &Caller, request: ListRuns) -> Result<Vec<Run>> {

@@ -89,6 +89,32 @@ pub(crate) async fn list(store: &dyn Store, owner: &str, limit: u32) -> Result<V
     rows.iter().map(|row| Ok(run_of(row)?.run)).collect()
 }
 
+/// The run of an owner's that was started last, of those below no other.
+pub(crate) async fn latest(store: &dyn Store, owner: &str) -> Result<Option<Run>> {
+    let sql = format!(
+        "{RUN} WHERE owner_id = ?1 AND parent_id IS NULL \
+         ORDER BY created_at DESC, id DESC LIMIT 1"
+    );
+    let rows = store.query(Statement::new(sql, vec![owner.into()])).await?;
+    rows.first().map(|row| Ok(run_of(row)?.run)).transpose()
+}
+
+/// Runs of an owner's whose ids begin so, of those below no other; at most `limit`.
+pub(crate) async fn beginning(
+    store: &dyn Store,
+    owner: &str,
+    name: &str,
+    limit: u32,
+) -> Result<Vec<Run>> {
+    let sql = format!(
+        "{RUN} WHERE owner_id = ?1 AND parent_id IS NULL AND substr(id, 1, length(?2)) = ?2 \
+         ORDER BY created_at DESC, id LIMIT ?3"
+    );
+    let parameters = vec![owner.into(), name.into(), limit.into()];
+    let rows = store.query(Statement::new(sql, parameters)).await?;
+    rows.iter().map(|row| Ok(run_of(row)?.run)).collect()
+}
+
 /// The runs that have not ended and are below no other: their ids, owners and generations.
 pub(crate) async fn open(store: &dyn Store) -> Result<Vec<(String, String, i64)>> {
     let sql = "SELECT id, owner_id, generation FROM runs \

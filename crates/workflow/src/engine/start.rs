@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stockade_api::{Caller, Result, Run};
+use stockade_api::{Caller, LATEST, Result, Run};
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{StartOptions, Statement};
 use stockade_script::worker::Raised;
@@ -189,10 +189,13 @@ pub(super) fn kept_program(author: &Author) -> Result<(String, Statement)> {
 
 fn checked_id(id: String) -> Result<String> {
     let is_good = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {
+    let is_free = !id.is_empty() && id != LATEST;
+    if is_free && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {
         return Ok(id);
     }
     let message = format!("{id:?} cannot be the id of a run");
-    let why = format!("it has 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`");
+    let why = format!(
+        "it has 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`, and is not `{LATEST}`"
+    );
     Err(Problem::new(Code::InvalidInput, message).because(why))
 }

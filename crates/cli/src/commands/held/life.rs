@@ -23,6 +23,13 @@ pub(crate) fn pause(arguments: One) -> Result<u8, Failure> {
     change(arguments, async |remote, id| Ok(remote.sandboxes.pause(&remote.once(), id).await?))
 }
 
+/// Whether the sandbox that was made last is paused.
+pub(crate) async fn is_latest_paused(remote: &Remote) -> bool {
+    // Where there are no sandboxes, none is.
+    let sandboxes = all(remote, ListSandboxes::default()).await.unwrap_or_default();
+    sandboxes.first().is_some_and(|sandbox| sandbox.state == State::Paused)
+}
+
 /// Resumes one.
 pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
     let id = find(remote, name).await?;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use serde::Serialize;
 use stockade_api::{RunById, SendSignal};
 
-use super::value;
+use super::{find, value};
 use crate::args::workflow::{Approve, Decide, OneRun, Signal};
 use crate::commands::held::{print, say};
 use crate::problem::Failure;
@@ -42,11 +42,11 @@ fn decide(
     request: impl FnOnce(String, String, Option<String>) -> stockade_api::Decide,
 ) -> Result<u8, Failure> {
     let Decide { id, task, note, json, way } = arguments;
-    let request = request(id, task, note);
-    let words = if request.approved { "approved" } else { "denied" };
-    let told = format!("{} of run {} is {words}", request.task, request.id);
-    let done = remote::with(way, async |remote| {
-        Ok(remote.workflows.decide(&remote.once(), request).await?)
+    let (done, told) = remote::with(way, async |remote| {
+        let request = request(find(&remote, &id).await?.id, task, note);
+        let words = if request.approved { "approved" } else { "denied" };
+        let told = format!("{} of run {} is {words}", request.task, request.id);
+        Ok((remote.workflows.decide(&remote.once(), request).await?, told))
     })?;
     tell(&done, &told, json)
 }
@@ -55,10 +55,11 @@ fn decide(
 pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
     let Signal { id, name, payload, correlation_id, json, way } = arguments;
     let payload = value(&payload, "payload")?;
-    let told = format!("run {id} has the signal {name}");
-    let done = remote::with(way, async |remote| {
+    let (done, told) = remote::with(way, async |remote| {
+        let id = find(&remote, &id).await?.id;
+        let told = format!("run {id} has the signal {name}");
         let request = SendSignal { id, name, correlation: correlation_id, payload };
-        Ok(remote.workflows.signal(&remote.once(), request).await?)
+        Ok((remote.workflows.signal(&remote.once(), request).await?, told))
     })?;
     tell(&done, &told, json)
 }
@@ -66,7 +67,7 @@ pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
 /// Cancels a run.
 pub(crate) fn cancel(arguments: OneRun) -> Result<u8, Failure> {
     let run = remote::with(arguments.way, async |remote| {
-        let request = RunById { id: arguments.id.clone() };
+        let request = RunById { id: find(&remote, &arguments.id).await?.id };
         Ok(remote.workflows.cancel_run(&remote.once(), request).await?)
     })?;
     let told = format!("run {} is {}", run.id, run.status.as_str());

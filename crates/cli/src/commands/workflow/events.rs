@@ -3,9 +3,9 @@
 use std::io::Write as _;
 
 use serde_json::Value;
-use stockade_api::{Follow, RunById};
-use stockade_core::Code;
+use stockade_api::Follow;
 
+use super::known;
 use crate::commands::held::{print_line, print_text, shown};
 use crate::problem::Failure;
 use crate::remote::Remote;
@@ -34,16 +34,17 @@ pub(crate) fn is_of(name: &str, kind: &str) -> bool {
     plain(name).starts_with(&plain(kind))
 }
 
-/// Prints what happened in a run; false when no run has the id.
-pub(crate) async fn of_run(remote: &Remote, id: &str, wanted: Wanted<'_>) -> Result<bool, Failure> {
-    match remote.workflows.run(remote.caller(), RunById { id: id.to_owned() }).await {
-        Err(problem) if problem.code == Code::NotFound => return Ok(false),
-        run => drop(run?),
-    }
+/// Prints what happened in a run; false when no run has the name.
+pub(crate) async fn of_run(
+    remote: &Remote,
+    name: &str,
+    wanted: Wanted<'_>,
+) -> Result<bool, Failure> {
+    let Some(run) = known(remote, name).await? else { return Ok(false) };
     let mut from = wanted.from;
     loop {
         let wait_ms = if wanted.follow { WAIT_MS } else { 0 };
-        let request = Follow { id: id.to_owned(), from, wait_ms };
+        let request = Follow { id: run.id.clone(), from, wait_ms };
         let news = remote.workflows.follow(remote.caller(), request).await?;
         let is_all = news.events.is_empty();
         for (number, event) in (from..).zip(&news.events) {

@@ -2,6 +2,7 @@
 
 use stockade_api::{Inspection, RunById, SandboxInfo};
 
+use super::find;
 use crate::args::workflow::OneRun;
 use crate::commands::held::{print, print_text, shown};
 use crate::problem::Failure;
@@ -10,7 +11,7 @@ use crate::remote;
 /// Tells it.
 pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     let found = remote::with(arguments.way, async |remote| {
-        let request = RunById { id: arguments.id.clone() };
+        let request = RunById { id: find(&remote, &arguments.id).await?.id };
         Ok(remote.workflows.inspect(remote.caller(), request).await?)
     })?;
     if arguments.json {

@@ -16,7 +16,11 @@ pub(super) mod up;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use stockade_api::{FindRun, LATEST, Run, RunById};
 use stockade_core::{Code, Problem};
+
+use crate::problem::Failure;
+use crate::remote::Remote;
 
 /// The most that is read as an input.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
@@ -41,6 +45,26 @@ fn value(given: &str, what: &str) -> Result<Value, Problem> {
         Problem::new(Code::InvalidInput, format!("the {what} is not JSON"))
             .because(error.to_string())
     })
+}
+
+/// The run that a person names: by its id, an unambiguous beginning of it, or `latest`.
+async fn find(remote: &Remote, name: &str) -> Result<Run, Failure> {
+    let request = FindRun { name: name.to_owned() };
+    Ok(remote.workflows.find(remote.caller(), request).await?)
+}
+
+/// The run that a person names who may mean something else: by its id, or `latest`. What else has a
+/// name is not hidden by the beginning of a run's.
+async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
+    let found = if name == LATEST {
+        remote.workflows.find(remote.caller(), FindRun { name: name.to_owned() }).await
+    } else {
+        remote.workflows.run(remote.caller(), RunById { id: name.to_owned() }).await
+    };
+    match found {
+        Err(problem) if problem.code == Code::NotFound => Ok(None),
+        found => Ok(Some(found?)),
+    }
 }
 
 /// Variables that say how a run is done, not what: each run has those of the command that starts it.

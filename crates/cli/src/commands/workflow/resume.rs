@@ -1,9 +1,8 @@
 //! `stockade resume`: lets a run go on that failed or was interrupted, or a paused sandbox.
 
-use stockade_api::{ResumeRun, RunById};
-use stockade_core::Code;
+use stockade_api::{LATEST, ResumeRun, RunStatus};
 
-use super::follow;
+use super::{follow, known};
 use crate::args::workflow::Resume;
 use crate::commands::held::{life, print_text};
 use crate::problem::Failure;
@@ -15,14 +14,20 @@ const FIRST_WAIT_MS: u32 = 2_000;
 /// Resumes what has the id: a run before a sandbox.
 pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
-        let id = arguments.id.clone();
-        let known = remote.workflows.run(remote.caller(), RunById { id: id.clone() }).await;
-        match known {
-            Err(problem) if problem.code == Code::NotFound => {
-                return life::resume(&remote, &id, arguments.json).await;
+        let name = &arguments.id;
+        let run = known(&remote, name).await?;
+        let means_sandbox = match &run {
+            None => true,
+            // A run that is finished has nothing to resume; a sandbox may have.
+            Some(run) if name == LATEST && run.status == RunStatus::Finished => {
+                life::is_latest_paused(&remote).await
             }
-            known => drop(known?),
-        }
+            Some(_) => false,
+        };
+        let Some(run) = run.filter(|_| !means_sandbox) else {
+            return life::resume(&remote, name, arguments.json).await;
+        };
+        let id = run.id;
         let from = follow::next_event(&remote, &id).await?;
         let accept_changes = arguments.accept_workflow_change;
         let request = ResumeRun { id: id.clone(), accept_changes };
