@@ -119,6 +119,7 @@ pub(crate) async fn launch(
     let options = Options {
         executor_id: "crash".to_owned(),
         realms: Processes::new(vec![stockade.into(), "__realm".into()]),
+        helper: vec![stockade.into(), "__command".into()],
         sandboxes: None,
         inside: None,
         agents: None,

@@ -17,7 +17,7 @@ use stockade_durable::Store;
 use stockade_durable::sqlite::Synchronous;
 use stockade_jail::confined;
 use stockade_service::Service;
-use stockade_workflow::engine::Workflows;
+use stockade_workflow::engine::{Inside, Workflows};
 
 use super::Remote;
 use crate::problem::caused;
@@ -46,12 +46,12 @@ impl Own {
         // Commands are executed beside this process only where the kernel says that it is confined.
         let is_confined = confined::is_within();
         let is_ours = is_confined && std::env::var_os(OURS).is_some();
-        let inside = is_ours.then(server::inside);
+        let inside = is_ours.then(Inside::default);
         let (data, has_sandboxes, inside) = match data {
             Some(data) => {
                 // The child of a `<Sandbox>` has its file in the request, and its work where it is.
                 let here = std::env::current_dir().map_err(|error| caused(Code::Io, &error))?;
-                (data.to_owned(), false, inside.map(|inside| inside.at(here)))
+                (data.to_owned(), false, inside.map(|_| Inside::at(here)))
             }
             None if is_confined => (place_within()?, false, inside),
             None => (crate::run::data_path()?, true, None),

@@ -117,11 +117,6 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The word that commands are executed beside this process, which is confined already.
-pub(crate) fn inside() -> Inside {
-    Inside::new(vec![OURSELVES.into(), COMMAND.into()])
-}
-
 /// The database of a data directory.
 pub(crate) async fn store(
     data: &std::path::Path,
@@ -144,6 +139,7 @@ pub(crate) async fn launch_workflows(
     let options = engine::Options {
         executor_id: WORKFLOW_EXECUTOR.to_owned(),
         realms,
+        helper: vec![OURSELVES.into(), COMMAND.into()],
         sandboxes: service.map(|service| Arc::new(service.clone()) as _),
         inside,
         agents: Some(data.join("agents.json")),

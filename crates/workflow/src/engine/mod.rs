@@ -22,6 +22,7 @@ mod start;
 mod tables;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub struct Options {
     pub executor_id: String,
     /// Starts the processes that workflow files run in.
     pub realms: Processes,
+    /// A command and its first arguments that run [`command_process`].
+    pub helper: Vec<OsString>,
     /// Where commands, agents and the children of a `<Sandbox>` are executed, in the name of their
     /// run's owner. Without it they are refused.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
@@ -80,6 +83,7 @@ impl Options {
         Self {
             executor_id: executor_id.to_owned(),
             realms: Processes::new(Vec::new()),
+            helper: Vec::new(),
             sandboxes: None,
             inside: None,
             agents: None,
@@ -119,7 +123,8 @@ fn place(options: &Options) -> Option<Arc<dyn Place>> {
     if let Some(sandboxes) = options.sandboxes.clone() {
         return Some(Arc::new(Held::new(sandboxes)));
     }
-    Some(Arc::new(Here::new(options.inside.clone()?)))
+    options.inside.as_ref()?;
+    Some(Arc::new(Here::new(options.helper.clone())))
 }
 
 impl Inner {

@@ -16,7 +16,7 @@ use stockade_workflow::engine::Inside;
 
 use tokio::io::AsyncReadExt as _;
 
-use crate::world::{World, program};
+use crate::world::World;
 
 /// Sandboxes that only remember what they were asked. Their commands write what `answer` makes of
 /// what they read.
@@ -315,8 +315,7 @@ async fn commands_are_executed_nowhere_but_in_sandboxes() {
 
 /// A world whose engine is told that it is inside a sandbox.
 async fn inside() -> World {
-    let helper = vec![program().into(), "command".into()];
-    World::with_options(|options| options.inside = Some(Inside::new(helper))).await
+    World::with_options(|options| options.inside = Some(Inside::default())).await
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ impl World {
         let mut options = Options {
             executor_id: "test".to_owned(),
             realms: Processes::new(vec![program().into()]),
+            helper: vec![program().into(), "command".into()],
             sandboxes: None,
             inside: None,
             agents: Some(place.path().join("agents.json")),

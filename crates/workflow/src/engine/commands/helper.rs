@@ -1,5 +1,6 @@
 //! The process that starts one command and ends all that it leaves: it takes in what forks away from
-//! it. It knows nothing but its arguments.
+//! it. It knows nothing but its arguments, and ends its command when its time is up, when it is told
+//! to, and when who started it is gone.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,6 +14,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
     set_child_subreaper, wait,
 };
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 /// The exit code of a command whose time was up, as `timeout(1)` has it.
 pub(crate) const TIMED_OUT: i32 = 124;
@@ -21,15 +23,42 @@ const LOOKING: Duration = Duration::from_millis(5);
 /// How long ending may take.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Runs a command: how long it may take in milliseconds, the program, and its arguments. Must be
-/// called in a process of its own. The exit code is the command's, as a shell would give it.
+/// What starts a helper, up to the program of its command.
+pub(crate) fn command(
+    helper: &[OsString],
+    limit: Option<Duration>,
+) -> std::io::Result<tokio::process::Command> {
+    let missing = || std::io::Error::other("there is no helper");
+    let (program, first) = helper.split_first().ok_or_else(missing)?;
+    let mut command = tokio::process::Command::new(program);
+    // What a terminal sends is not meant for it: it ends with who started it.
+    command.process_group(0);
+    let limit = limit.map(|limit| limit.as_millis().to_string());
+    command.args(first).arg(limit.unwrap_or_else(|| UNLIMITED.to_owned()));
+    Ok(command)
+}
+
+/// Instead of a time: as long as it likes.
+const UNLIMITED: &str = "-";
+
+/// Runs a command: how long it may take in milliseconds or `-`, the program, and its arguments. Must
+/// be called in a process of its own. The exit code is the command's, as a shell would give it.
 pub fn process(arguments: &[OsString]) -> ExitCode {
     let [limit, program, rest @ ..] = arguments else { return ExitCode::from(2) };
-    let Some(limit) = limit.to_str().and_then(|limit| limit.parse().ok()) else {
-        return ExitCode::from(2);
+    let limit = match limit.to_str().map(|limit| (limit, limit.parse().map(Duration::from_millis)))
+    {
+        Some((UNLIMITED, _)) => Duration::MAX,
+        Some((_, Ok(limit))) => limit,
+        _ => return ExitCode::from(2),
     };
-    let limit = Duration::from_millis(limit);
     let starter = getppid();
+    let mut asked = match Asked::listening() {
+        Ok(asked) => asked,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "cannot hear signals: {error}");
+            return ExitCode::from(126);
+        }
+    };
     // Without this, what forks away is left to whoever is above.
     let _ = set_child_subreaper(Some(getpid()));
     let started = Command::new(program).args(rest).process_group(0).spawn();
@@ -41,13 +70,13 @@ pub fn process(arguments: &[OsString]) -> ExitCode {
             return ExitCode::from(if is_missing { 127 } else { 126 });
         }
     };
-    let code = waited(&mut command, limit, starter);
+    let code = waited(&mut command, limit, starter, &mut asked);
     end(&command);
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 /// Waits for the end of a command, of its time, or of whoever wants it.
-fn waited(command: &mut Child, limit: Duration, starter: Option<Pid>) -> i32 {
+fn waited(command: &mut Child, limit: Duration, starter: Option<Pid>, asked: &mut Asked) -> i32 {
     let begun = Instant::now();
     loop {
         match command.try_wait() {
@@ -55,10 +84,33 @@ fn waited(command: &mut Child, limit: Duration, starter: Option<Pid>) -> i32 {
             Err(_) => return 1,
             Ok(None) => {}
         }
-        if begun.elapsed() >= limit || getppid() != starter {
+        if begun.elapsed() >= limit || getppid() != starter || asked.within(LOOKING) {
             return TIMED_OUT;
         }
-        std::thread::sleep(LOOKING);
+    }
+}
+
+/// Whether somebody asks for the end (SIGTERM). Unheard, that would end this process and leave all
+/// that the command started.
+struct Asked {
+    runtime: tokio::runtime::Runtime,
+    terminate: Signals,
+}
+
+impl Asked {
+    fn listening() -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let terminate = {
+            let _within = runtime.enter();
+            signal(SignalKind::terminate())?
+        };
+        Ok(Self { runtime, terminate })
+    }
+
+    /// Waits for that, so long at most.
+    fn within(&mut self, limit: Duration) -> bool {
+        let heard = async { tokio::time::timeout(limit, self.terminate.recv()).await.is_ok() };
+        self.runtime.block_on(heard)
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use stockade_api::{CommandLine, Ending};
 use stockade_core::{Code, OwnerId, Problem};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::helper::TIMED_OUT;
 use super::{Finished, Job, OUTPUT_LIMIT_BYTES, Place};
@@ -26,23 +26,17 @@ const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// The word of whoever starts an engine that this process is confined already, and that commands
 /// are to be executed beside it. It is given only where the kernel says so.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Inside {
-    helper: Vec<OsString>,
     project: Option<PathBuf>,
 }
 
 impl Inside {
-    /// `helper` is a command and its first arguments that run [`super::helper::process`].
-    pub const fn new(helper: Vec<OsString>) -> Self {
-        Self { helper, project: None }
-    }
-
-    /// The same, whose commands work in this directory: the child of a `<Sandbox>` has its workflow
-    /// file in a request, and works at the workspace (seed 000, step 5).
+    /// Commands work in this directory: the child of a `<Sandbox>` has its workflow file in a
+    /// request, and works at the workspace (seed 000, step 5).
     #[must_use]
-    pub fn at(self, project: PathBuf) -> Self {
-        Self { project: Some(project), ..self }
+    pub const fn at(project: PathBuf) -> Self {
+        Self { project: Some(project) }
     }
 
     /// The directory that its commands work in, wherever the workflow file is.
@@ -54,19 +48,17 @@ impl Inside {
 /// Executes commands here.
 #[derive(Debug)]
 pub(crate) struct Here {
-    inside: Inside,
+    /// What runs [`super::helper::process`].
+    helper: Vec<OsString>,
 }
 
 impl Here {
-    pub(crate) const fn new(inside: Inside) -> Self {
-        Self { inside }
+    pub(crate) const fn new(helper: Vec<OsString>) -> Self {
+        Self { helper }
     }
 
     fn helper(&self, job: &Job) -> Result<Command, Problem> {
-        let (program, first) =
-            self.inside.helper.split_first().ok_or_else(|| failed("no helper"))?;
-        let mut command = Command::new(program);
-        command.args(first).arg(job.limit.as_millis().to_string());
+        let mut command = super::helper::command(&self.helper, Some(job.limit)).map_err(failed)?;
         match &job.command {
             CommandLine::Shell(line) => command.args(["/bin/sh", "-c"]).arg(line),
             CommandLine::Program(words) => command.args(words),
@@ -78,8 +70,7 @@ impl Here {
             .envs(&job.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+            .stderr(Stdio::piped());
         Ok(command)
     }
 }
@@ -97,7 +88,7 @@ impl Place for Here {
                 .because("a command is executed in the same sandbox as its workflow"));
         }
         let mut helper = self.helper(job)?.spawn().map_err(failed)?;
-        let ends = Ends(helper.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+        let mut ends = Ends::of(&helper);
         let (input, output, errors) =
             (helper.stdin.take(), helper.stdout.take(), helper.stderr.take());
         let text = job.input.clone();
@@ -108,12 +99,11 @@ impl Place for Here {
             }
         });
         let limit = OUTPUT_LIMIT_BYTES;
+        // Either stream that has too much ends the command: the other one may be open for ever.
         let reading = async {
-            let (output, errors) = tokio::join!(bounded(output, limit), bounded(errors, limit));
+            let (output, errors) =
+                tokio::join!(bounded(output, limit, &ends), bounded(errors, limit, &ends));
             let is_over = output.len() as u64 > limit || errors.len() as u64 > limit;
-            if is_over {
-                ends.tell();
-            }
             (output, errors, is_over)
         };
         // The helper ends its command in time; it is not waited for without end all the same.
@@ -123,6 +113,7 @@ impl Place for Here {
         });
         let ((output, errors, is_over), status) =
             all.await.map_err(|_| failed("its helper does not end"))?;
+        ends.over();
         written.abort();
         let exit_code = status.map_err(failed)?.code();
         let ending = match exit_code {
@@ -138,24 +129,44 @@ impl Place for Here {
     async fn end(&self, _: &OwnerId, _: &str) {}
 }
 
-/// All that is written, up to one byte more than may be.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>, limit: u64) -> Vec<u8> {
+/// All that is written, up to one byte more than may be, with which it ends.
+async fn bounded(stream: Option<impl AsyncRead + Unpin>, limit: u64, ends: &Ends) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         // What cannot be read any more has ended.
         let _ = stream.take(limit + 1).read_to_end(&mut bytes).await;
     }
+    if bytes.len() as u64 > limit {
+        ends.tell();
+    }
     bytes
 }
 
-/// Tells a helper to end its command, at the latest when nobody waits for it any more.
-struct Ends(Option<Pid>);
+/// Tells a helper to end its command, at the latest when nobody waits for it any more. It is not
+/// killed: only it knows all that its command has started.
+pub(crate) struct Ends(Option<Pid>);
 
 impl Ends {
-    fn tell(&self) {
+    /// That of a helper that runs.
+    pub(crate) fn of(helper: &Child) -> Self {
+        Self(helper.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    /// It has been waited for: there is nobody to be told any more.
+    pub(crate) const fn over(&mut self) {
+        self.0 = None;
+    }
+
+    pub(crate) fn tell(&self) {
         if let Some(helper) = self.0 {
             // One that has ended already is no failure.
             let _ = kill_process(helper, Signal::TERM);
         }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.tell();
     }
 }

@@ -18,8 +18,8 @@ use stockade_core::{Code, OwnerId, Problem};
 
 pub(crate) use adapters::{Ready, ready};
 pub(crate) use held::{Held, RUN};
-pub(crate) use here::Here;
 pub use here::Inside;
+pub(crate) use here::{Ends, Here};
 
 /// How long a command may take that does not say.
 pub(crate) const USUAL_LIMIT: Duration = Duration::from_secs(60 * 60);

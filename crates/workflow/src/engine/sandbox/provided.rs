@@ -72,8 +72,9 @@ impl Try {
         if let Some(granted) = granted {
             let workflow = sandbox.workflow.map(Definition::Rendered);
             let places = (self.root.as_path(), place.path.as_path());
+            let program = (granted, self.inner.options.helper.clone());
             provision =
-                provision.outside(Outside::new(granted, places, &self.environment, workflow));
+                provision.outside(Outside::new(program, places, &self.environment, workflow));
         }
         if kept.is_some() {
             // A crash ended this try: what it left elsewhere goes before it begins again.

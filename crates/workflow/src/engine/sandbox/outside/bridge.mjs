@@ -14,6 +14,7 @@ delete process.env.STOCKADE_PROVIDER_MODULE;
 const controller = new AbortController();
 const asks = [];
 let known;
+let isDone = false;
 
 const requestOf = (facts) => {
   const workflow = Object.freeze({});
@@ -49,7 +50,11 @@ const requestOf = (facts) => {
 const failure = (error) => ({ message: String(error?.message ?? error), code: typeof error?.code === "string" ? error.code : null });
 
 const take = async ({ run, cleanup, answer, abort }) => {
-  if (abort !== undefined) return controller.abort();
+  if (abort !== undefined) {
+    // One that has given its result has nothing to abort.
+    if (!isDone) controller.abort();
+    return say({ aborted: null });
+  }
   if (answer !== undefined) {
     const { ask, value, failure: why } = answer;
     if (why === undefined) asks[ask]?.resolve(value);
@@ -62,7 +67,9 @@ const take = async ({ run, cleanup, answer, abort }) => {
     if (typeof provider?.run !== "function") throw Object.assign(new Error(`${path} exports no provider: it has no default export with run(request)`), { code: "INVALID_INPUT" });
     if (run !== undefined) {
       known = requestOf(run);
-      say({ done: (await provider.run(known)) ?? null });
+      const given = await provider.run(known);
+      isDone = true;
+      say({ done: given ?? null });
     } else {
       await provider.cleanup?.(known ?? requestOf(cleanup));
       say({ cleaned: null });

@@ -6,6 +6,7 @@
 mod granted;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::Definition;
 use crate::engine::author::provide::Host;
+use crate::engine::commands::{Ends, helper};
 
 pub(super) use granted::{Granted, granted};
 
@@ -36,6 +38,8 @@ const MAX_HEARTBEAT_BYTES: usize = 1_000_000;
 const MAX_CHILDREN: usize = 16;
 /// How long it may take to clean up.
 const CLEANING: Duration = Duration::from_secs(60);
+/// How long it may take to hear that its work is over.
+const ANSWERING: Duration = Duration::from_secs(5);
 /// The code of a provider whose process is lost.
 const ENDED: &str = "PROVIDER_ENDED";
 /// What every program is given of the environment.
@@ -43,6 +47,8 @@ const USUAL: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
 
 /// A program that is a provider, for one try.
 pub(super) struct Outside {
+    /// What starts it, and ends all that it leaves, also when this process is killed.
+    helper: Vec<OsString>,
     granted: Granted,
     project: PathBuf,
     /// Where files for a command are.
@@ -56,18 +62,13 @@ pub(super) struct Outside {
 /// A module in its process.
 struct Process {
     child: Child,
+    ends: Ends,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     /// What was read of a line that has not ended.
     line: Vec<u8>,
     /// The first of what it writes as errors.
     errors: Option<JoinHandle<Vec<u8>>>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        end(&self.child);
-    }
 }
 
 /// What a module says.
@@ -78,6 +79,7 @@ enum Word {
     Child { ask: usize, request: ChildRequest },
     Done(Value),
     Failed(Thrown),
+    Aborted(()),
     Cleaned(()),
     Uncleaned(Thrown),
 }
@@ -103,6 +105,7 @@ impl From<Thrown> for Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Work,
+    Abort,
     Cleaning,
 }
 
@@ -111,7 +114,7 @@ type Outcome = Result<Value, Trouble>;
 
 impl Outside {
     pub(super) fn new(
-        granted: Granted,
+        (granted, helper): (Granted, Vec<OsString>),
         (project, place): (&Path, &Path),
         run_environment: &BTreeMap<String, String>,
         workflow: Option<Definition>,
@@ -123,7 +126,8 @@ impl Outside {
         };
         let environment = names.filter_map(value).collect();
         let (project, place) = (project.to_owned(), place.to_owned());
-        Self { granted, project, place, environment, workflow, process: Mutex::default() }
+        let process = Mutex::default();
+        Self { helper, granted, project, place, environment, workflow, process }
     }
 
     /// Has it do its work; what it gave.
@@ -154,13 +158,16 @@ impl Outside {
 
     async fn cleaned(&self, mut process: Process, request: &Value) -> Result<(), Trouble> {
         process.say(&json!({ "abort": true })).await?;
+        let heard = self.heard(&mut process, Asked::Abort, None);
+        // One that goes on for ever does not hear that it is over.
+        tokio::time::timeout(ANSWERING, heard).await.map_err(|_| gone())??;
         process.say(&json!({ "cleanup": request })).await?;
         self.heard(&mut process, Asked::Cleaning, None).await.map(drop)
     }
 
     /// Hears a module until it is done.
     async fn heard(&self, process: &mut Process, asked: Asked, host: Option<&dyn Host>) -> Outcome {
-        let Process { child, input, output, line, errors } = process;
+        let Process { child, ends, input, output, line, errors } = process;
         let mut children = FuturesUnordered::new();
         let mut count = 0;
         loop {
@@ -180,7 +187,7 @@ impl Outside {
                 read = limited.read_until(b'\n', line) => read,
             };
             if !matches!(read, Ok(length) if length > 0) || line.last() != Some(&b'\n') {
-                return Err(ended(child, errors.take()).await);
+                return Err(ended(child, ends, errors.take()).await);
             }
             let word = serde_json::from_slice(line);
             line.clear();
@@ -206,6 +213,7 @@ impl Outside {
                 }
                 Word::Done(value) if asked == Asked::Work => return Ok(value),
                 Word::Failed(thrown) if asked == Asked::Work => return Err(thrown.into()),
+                Word::Aborted(()) if asked == Asked::Abort => return Ok(Value::Null),
                 Word::Cleaned(()) if asked == Asked::Cleaning => return Ok(Value::Null),
                 Word::Uncleaned(thrown) if asked == Asked::Cleaning => return Err(thrown.into()),
                 // The end of work that was given up.
@@ -215,7 +223,7 @@ impl Outside {
     }
 
     fn start(&self, module: &Path) -> Result<Process, Trouble> {
-        let mut command = self.prepared(&self.granted.program);
+        let mut command = self.prepared(&self.granted.program)?;
         let is_bun = self.granted.program.ends_with("bun");
         if !is_bun {
             command.arg("--input-type=module");
@@ -232,22 +240,23 @@ impl Outside {
             errors
         });
         let (output, line) = (BufReader::new(output), Vec::new());
-        Ok(Process { child, input, output, line, errors: Some(errors) })
+        let ends = Ends::of(&child);
+        Ok(Process { child, ends, input, output, line, errors: Some(errors) })
     }
 
-    /// A program in the project, in a group of its own, with what it may know.
-    fn prepared(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+    /// A program in the project, with what it may know.
+    fn prepared(&self, program: &str) -> Result<Command, Trouble> {
+        let started = helper::command(&self.helper, None);
+        let mut command = started.map_err(|error| cannot_start(program, &error))?;
         command
+            .arg(program)
             .current_dir(&self.project)
             .env_clear()
             .envs(&self.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        command
+            .stderr(Stdio::piped());
+        Ok(command)
     }
 
     /// Runs a command with its request in a file; its result is what it prints, where that is an
@@ -264,20 +273,22 @@ impl Outside {
         let (program, arguments) =
             self.granted.command.split_first().ok_or_else(|| failed("it has no command"))?;
         let child = self
-            .prepared(program)
+            .prepared(program)?
             .args(arguments)
             .env("SMITHERS_SANDBOX_REQUEST_PATH", &asked)
             .env("SMITHERS_SANDBOX_RESULT_PATH", &result)
             .stdin(Stdio::null())
             .spawn();
-        let mut child = Group(child.map_err(|error| cannot_start(program, &error))?);
+        let mut child = child.map_err(|error| cannot_start(program, &error))?;
+        let mut ends = Ends::of(&child);
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (written, told, status) = tokio::join!(
             read(stdout, MAX_LINE_BYTES, &mut output),
             read(stderr, MAX_REMARK_BYTES, &mut errors),
-            child.0.wait(),
+            child.wait(),
         );
+        ends.over();
         // It holds what is stored nowhere else.
         std::fs::remove_file(&asked).map_err(lost)?;
         written.and(told).map_err(lost)?;
@@ -300,24 +311,6 @@ impl Outside {
         };
         serde_json::from_slice(&text)
             .map_err(|error| failed(format!("the command gave no JSON: {error}")))
-    }
-}
-
-/// A command with all that it started, which ends when nobody waits any more.
-struct Group(Child);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        end(&self.0);
-    }
-}
-
-/// Ends a program that runs, and all that is in its group.
-fn end(child: &Child) {
-    let id = child.id().and_then(|id| i32::try_from(id).ok());
-    if let Some(group) = id.and_then(rustix::process::Pid::from_raw) {
-        // One that has ended already is no failure.
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
 
@@ -346,12 +339,22 @@ async fn read(
 }
 
 /// Why a module says nothing more.
-async fn ended(child: &Child, errors: Option<JoinHandle<Vec<u8>>>) -> Trouble {
-    end(child);
+async fn ended(child: &mut Child, ends: &mut Ends, errors: Option<JoinHandle<Vec<u8>>>) -> Trouble {
+    ends.tell();
+    let status = tokio::time::timeout(ANSWERING, child.wait()).await;
+    if matches!(status, Ok(Ok(_))) {
+        ends.over();
+    }
     let Some(errors) = errors else { return gone() };
     let told = tokio::time::timeout(Duration::from_secs(1), errors).await;
     let text = told.ok().and_then(Result::ok).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
+    // As a shell says that there is no such program, or that it is none.
+    if let Ok(Ok(status)) = status
+        && matches!(status.code(), Some(126 | 127))
+    {
+        return failed(format!("the program of the provider cannot be started: {text}"));
+    }
     let message = format!("the process of the provider has ended: {text}");
     Trouble::new(ENDED, message).retryable()
 }
