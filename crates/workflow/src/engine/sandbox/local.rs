@@ -82,10 +82,11 @@ impl Try {
         let place = Place::open(&self.root, run, key)?;
         let child = child_id(held);
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
+        let is_again = kept.is_some();
         let (began, base_ref) = self.begin(sandbox, kept, local.runtime).await?;
         let environment = self.inside(local.environment.clone());
         if !is_shipped {
-            let request = self.request(sandbox, runtime, contract, &place);
+            let request = self.request(sandbox, runtime, contract, (&place, is_again));
             let size = transport.timed(Operation::Ship, request).await?;
             let asked = self.asked(&place, &local)?;
             let made = async {

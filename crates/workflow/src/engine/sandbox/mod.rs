@@ -221,13 +221,14 @@ impl Try {
         Ok(project.base_ref)
     }
 
-    /// Writes the request bundle; its length in bytes.
+    /// Writes the request bundle; its length in bytes. When it is written again after a crash, a
+    /// sandbox that nothing was executed in yet may have its directory already.
     async fn request(
         &self,
         sandbox: &Sandbox,
         runtime: &str,
         contract: Option<&Contract>,
-        place: &Place,
+        (place, is_again): (&Place, bool),
     ) -> Result<u64, Trouble> {
         let mut files: Vec<(RelativePath, Vec<u8>)> = Vec::new();
         let named = |name: &str, content: Vec<u8>| {
@@ -257,7 +258,10 @@ impl Try {
             input: &sandbox.input,
             files: &files,
         };
-        let dir = place.fresh("request-bundle")?;
+        let dir = match is_again {
+            true => place.emptied("request-bundle")?,
+            false => place.fresh("request-bundle")?,
+        };
         let size = write_request(&dir, &request).map_err(|error| result::refused(&error))?;
         // It is shown inside in any case.
         let own = RelativePath::new(".smithers").map_err(|error| failed(error.to_string()))?;

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::RelativePath;
-use stockade_bundle::beneath::{Dir, Error};
+use stockade_bundle::beneath::{Dir, Error, FileKind};
 
 use crate::engine::attempt::Trouble;
 use crate::schedule::Key;
@@ -103,6 +103,24 @@ impl Place {
         }
         enter(&self.dir, &part)
     }
+
+    /// One of its directories without a file in it. It stays the same directory, with those in it: a
+    /// sandbox may see them.
+    pub(crate) fn emptied(&self, part: &str) -> Result<Dir, Trouble> {
+        let dir = enter(&self.dir, &name(part)?)?;
+        let mut directories = vec![dir.reopen().map_err(|error| failed(&error))?];
+        while let Some(directory) = directories.pop() {
+            for (name, kind) in directory.entries().map_err(|error| failed(&error))? {
+                let path = RelativePath::new(name).map_err(|error| escapes(&error.to_string()))?;
+                if kind == FileKind::Directory {
+                    directories.push(directory.open_dir(&path).map_err(|error| failed(&error))?);
+                } else {
+                    directory.remove_file(&path).map_err(|error| failed(&error))?;
+                }
+            }
+        }
+        Ok(dir)
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +136,16 @@ mod tests {
         assert_eq!(place.path, expected);
         let dir = place.fresh("result").unwrap();
         drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
-        assert!(place.fresh("result").unwrap().entries().unwrap().is_empty());
+        let is_empty = |dir: &Dir| dir.entries().unwrap().is_empty();
+        assert!(is_empty(&place.fresh("result").unwrap()));
+        let kept = place.fresh("request").unwrap();
+        kept.mkdir(&RelativePath::new("deep").unwrap(), 0o700).unwrap();
+        let deep = kept.open_dir(&RelativePath::new("deep").unwrap()).unwrap();
+        for dir in [&kept, &deep] {
+            drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
+        }
+        drop(place.emptied("request").unwrap());
+        assert_eq!((kept.entries().unwrap().len(), is_empty(&deep)), (1, true));
         for node in ["..", "a/b", ".", "", "\0", &"x".repeat(256)] {
             let refused = Place::open(root.path(), "r", &key(node, 0)).unwrap_err();
             assert_eq!(refused.code, "TOOL_PATH_ESCAPE", "{node:?}");

@@ -137,7 +137,7 @@ impl Try {
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
         let (began, base_ref) = self.begin(sandbox, kept, id).await?;
         let contract = request::contract(sandbox)?;
-        let request = self.request(sandbox, runtime, contract.as_ref(), place);
+        let request = self.request(sandbox, runtime, contract.as_ref(), (place, false));
         let size = notes.transport.timed(Operation::Ship, request).await?;
         drop(place.fresh("result")?);
         if !is_shipped {
