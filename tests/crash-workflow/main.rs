@@ -4,6 +4,7 @@
 //! what to do by typed commands, as a person would.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
+mod boxes;
 mod every;
 #[path = "../../crates/durable/tests/contract/mortal.rs"]
 mod mortal;
@@ -68,6 +69,8 @@ export default smithers((ctx) => (
 const EXPECTED: (u64, u64) = (19, 5);
 /// How many runs are under way at once.
 const AT_ONCE: usize = 4;
+/// One run in so many has a sandbox.
+const BOXED: u64 = 4;
 /// How long nothing may end until the whole is given up.
 const STALLED: Duration = Duration::from_secs(120);
 
@@ -103,9 +106,10 @@ struct Place(PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for server in servers(&self.data()) {
-            // It may have ended by itself.
-            let _ = kill_process(server, Signal::TERM);
+        // They may have ended by themselves. The server first: it would replace the keeper, and waits
+        // for nobody here.
+        for process in called("__server", &self.data()).into_iter().chain(keepers(&self.data())) {
+            let _ = kill_process(process, Signal::KILL);
         }
         // Left in the temporary directory, it harms nobody.
         let _ = fs::remove_dir_all(&self.0);
@@ -119,8 +123,14 @@ impl Place {
         let place = Self(path);
         fs::create_dir(place.data())?;
         fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700))?;
-        fs::write(place.0.join("flow.tsx"), FLOW)?;
+        fs::create_dir(place.project())?;
+        fs::write(place.project().join("flow.tsx"), FLOW)?;
+        fs::write(place.project().join("boxes.tsx"), boxes::FLOW)?;
         Ok(place)
+    }
+
+    fn project(&self) -> PathBuf {
+        self.0.join("project")
     }
 
     fn data(&self) -> PathBuf {
@@ -129,7 +139,7 @@ impl Place {
 
     fn call(&self, program: &Path, words: &[&str]) -> Result<Output, Failure> {
         let mut command = Command::new(program);
-        command.args(words).current_dir(&self.0).env("STOCKADE_DATA_DIR", self.data());
+        command.args(words).current_dir(self.project()).env("STOCKADE_DATA_DIR", self.data());
         Ok(command.output()?)
     }
 
@@ -153,6 +163,16 @@ impl Place {
 
 /// The processes that serve a data directory.
 fn servers(data: &Path) -> Vec<Pid> {
+    called("__server", data)
+}
+
+/// Those that hold its sandboxes.
+fn keepers(data: &Path) -> Vec<Pid> {
+    called("__keeper", data)
+}
+
+/// The processes whose first word is this one, and whose second is a data directory.
+fn called(word: &str, data: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     let Ok(processes) = fs::read_dir("/proc") else { return found };
     for process in processes.flatten() {
@@ -162,7 +182,7 @@ fn servers(data: &Path) -> Vec<Pid> {
         };
         let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let mut words = words.split(|byte| *byte == 0).skip(1);
-        let serves = words.next() == Some(b"__server")
+        let serves = words.next() == Some(word.as_bytes())
             && words.next() == Some(data.as_os_str().as_encoded_bytes());
         found.extend(Pid::from_raw(number).filter(|_| serves));
     }
@@ -175,15 +195,19 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     println!("crash workflow: {kills} kills, seed {seed}");
     let place = Place::new()?;
     let mut random = Random::new(seed);
-    let (mut killed, mut started, mut last) = (0, 0, Instant::now());
+    let (mut killed, mut started, mut last) = (0, 0_u64, Instant::now());
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut ended: Vec<String> = Vec::new();
     while killed < kills || !open.is_empty() {
         while open.len() < AT_ONCE && killed < kills {
             started += 1;
-            let id = format!("run-{started}");
+            let (file, name) = match started % BOXED {
+                0 => ("boxes.tsx", "box"),
+                _ => ("flow.tsx", "run"),
+            };
+            let id = format!("{name}-{started}");
             // Whether it was started is seen by whether it is there.
-            place.call(program, &["up", "flow.tsx", "--run-id", &id, "--detach"])?;
+            place.call(program, &["up", file, "--run-id", &id, "--detach"])?;
             open.insert(id);
         }
         if killed < kills {
@@ -202,6 +226,8 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
                     open.remove(&id);
                     ended.push(id);
                     last = Instant::now();
+                } else {
+                    boxes::answer(&place, program, &id, &found)?;
                 }
             } else if String::from_utf8_lossy(&known.stdout).contains("NOT_FOUND") {
                 open.remove(&id);
@@ -212,11 +238,25 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
         }
     }
     let (mut tasks, mut again) = (0, 0);
-    for id in &ended {
+    let (boxed, plain): (Vec<_>, Vec<_>) = ended.iter().partition(|id| id.starts_with("box"));
+    for id in plain {
         let (done, repeated) = audit(&place, program, id)?;
         tasks += done;
         again += repeated;
     }
+    let mut inside = 0;
+    for id in &boxed {
+        inside += boxes::audit(&place, program, id)?;
+    }
+    let left = place.json(program, &["ls", "--json"])?;
+    if left.iter().any(|left| left["sandboxes"] != json!([])) {
+        return Err(format!("sandboxes are left: {left:?}").into());
+    }
+    println!(
+        "crash workflow: {} runs waited twice from inside a sandbox, where {inside} tasks were done, \
+         each once",
+        boxed.len()
+    );
     println!(
         "crash workflow: {killed} servers killed, {} runs and {tasks} tasks finished, {again} tasks \
          begun again, none that was finished",

@@ -34,5 +34,6 @@ mod seeds;
 mod servants;
 mod snippet;
 mod tty;
+mod waits;
 mod within;
 mod workflow;

@@ -88,6 +88,7 @@ type Files = &'static [(&'static str, &'static str)];
 
 /// What each example gives, with which exit code, and what is then in the project.
 const GIVEN: &[(&str, i32, &str, Files)] = &[
+    ("approval", 3, "", &[]),
     ("artifacts", 0, "{\"bytes\": 18}", &[]),
     ("auto-accept", 0, "{\"files\": 1}", &[("generated/answer.ts", "export const answer = 42;\n")]),
     ("child", 0, "{\"summary\": \"Processed: hello\"}", &[]),
@@ -134,6 +135,10 @@ fn every_example_does_what_it_says(world: &World) {
             assert_eq!(world.read(path), *content, "{name}");
         }
     }
+    // It waits for an answer to its child, which goes on with it.
+    call(world, &["approve", "approval", "release/publish"]).succeeds();
+    let output = ended(world, "approval")["run"]["output"].clone();
+    assert_eq!(output, json!({ "version": "2.0.0", "published": true }));
     assert!(!world.has("lost.txt") && !world.has("dirty") && !world.has("added.md"));
     let tries = inspected(world, "retry")["tasks"][0]["attempts"].clone();
     assert_eq!(tries, 2);

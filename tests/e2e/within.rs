@@ -73,7 +73,7 @@ fn flow(world: &World, name: &str, task: &str) -> String {
     let source = format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
          import {{ createSmithers }} from \"smithers-orchestrator\";\n\
-         const {{ Workflow, Task, Approval, smithers, outputs }} = createSmithers({{ result: {{}} }});\n\
+         const {{ Workflow, Task, Approval, WaitForEvent, smithers, outputs }} = createSmithers({{ a: {{}}, result: {{}} }});\n\
          export default smithers((ctx) => <Workflow name=\"w\">{task}</Workflow>);\n"
     );
     world.write(name, source).to_str().unwrap().to_owned()
@@ -145,14 +145,53 @@ fn a_result_tells_how_a_run_ended(world: &World) {
         "<Task id=\"t\" output=\"result\" noRetry>{() => { throw new Error(\"no\"); }}</Task>";
     let error = ends(thrown, 1);
     assert_eq!((&error["message"], &error["task"]), (&json!("no"), &json!("t")), "{error}");
-    let error = ends("<Approval id=\"a\" output=\"result\" />", 3);
-    assert!(error["message"].as_str().unwrap().contains("waits for somebody"), "{error}");
     let long = "<Task id=\"t\" output=\"result\">{() => ({ s: \"x\".repeat(70000) })}</Task>";
     let error = ends(long, 1);
     assert_eq!(error["code"], "INVALID_INPUT", "{error}");
     assert!(error["cause"].as_str().unwrap().contains("string in outputs"), "{error}");
     let error = ends("<Task id=\"t\" />", 4);
     assert_eq!(error["code"], "INVALID_INPUT", "{error}");
+}
+
+/// One that waits leaves what it waits for, and goes on in the same place when that is there.
+fn a_run_that_waits_says_for_what_and_goes_on(world: &World) {
+    let result = world.outside().join("result");
+    let path = result.to_str().unwrap().to_owned();
+    let task = "<Approval id=\"a\" output=\"a\" /><WaitForEvent id=\"w\" event=\"go\" output=\"result\" />";
+    let file = flow(world, "flow.tsx", task);
+    let up = || {
+        let words = ["up", &file, "--in-process", "--run-id", "r", "--result", &path];
+        world.stockade(&words).finish()
+    };
+    let waiting = || {
+        let text = std::fs::read_to_string(result.join("waiting.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let tell = |round: u32, answer: &Value| {
+        let told = json!({ "run": "r", "round": round, "answers": [answer] }).to_string();
+        world.plant(&result.join("answers.json"), &told);
+    };
+    up().ends_with(3);
+    let wait = json!({ "kind": "approval", "node": "a", "iteration": 0 });
+    assert_eq!(waiting(), json!({ "run": "r", "waits": [wait] }));
+    assert!(!result.join("README.md").exists());
+    // Without a word it waits on.
+    up().ends_with(3);
+    tell(1, &json!({ "kind": "approval", "node": "a", "iteration": 0, "approved": true }));
+    up().ends_with(3);
+    let wait = json!({ "kind": "signal", "node": "w", "iteration": 0, "name": "go" });
+    assert_eq!(waiting()["waits"], json!([wait]));
+    // What it was told is not told again.
+    up().ends_with(3);
+    let said = json!({ "n": 7 });
+    tell(
+        2,
+        &json!({ "kind": "signal", "node": "w", "iteration": 0, "name": "go", "payload": said }),
+    );
+    up().succeeds();
+    let told = manifest(&result);
+    assert_eq!((&told["status"], &told["outputs"]), (&json!("finished"), &said), "{told}");
+    assert!(!result.join("waiting.json").exists());
 }
 
 /// The way of a `<Sandbox>`: its child's program is shipped to a sandbox with a view of the project,
@@ -246,5 +285,6 @@ as_root_and_as_user![
     commands_are_executed_in_our_confinement_only,
     a_result_is_a_bundle_beside_what_tasks_left,
     a_result_tells_how_a_run_ended,
+    a_run_that_waits_says_for_what_and_goes_on,
     a_child_is_done_in_a_sandbox_and_its_result_comes_out,
 ];

@@ -7,7 +7,8 @@
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
 //! travel. `scoped` is another form of the same operations: one sandbox as an object. `workflows`
-//! is the list of operations on runs, `measurement` what monitoring is told of them.
+//! is the list of operations on runs, `wait` what these wait for, `measurement` what monitoring is
+//! told of them.
 
 pub mod body;
 mod bundle;
@@ -26,6 +27,7 @@ mod session;
 mod snapshot;
 mod stream;
 mod tool;
+mod wait;
 pub mod wire;
 mod workflows;
 
@@ -61,6 +63,7 @@ pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};
 pub use tool::{RunTool, Tool, ToolResult};
+pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, Waiting};
 pub use workflows::{
     Decide, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById,
     RunStatus, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,

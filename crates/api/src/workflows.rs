@@ -11,7 +11,7 @@ use serde_json::Value;
 use stockade_core::{Code, Problem};
 
 use crate::sandboxes::{Done, Remote, Transport, read, write};
-use crate::{Bytes, Caller, Measure, Measurements, Result};
+use crate::{Bytes, Caller, Measure, Measurements, Result, Wait};
 
 /// A run to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,8 @@ pub struct ResumeRun {
 pub struct Decide {
     /// The run.
     pub id: String,
-    /// Its task that waits for it.
+    /// Its task that waits for it. One of a run below, or of a child in a sandbox, by the ids on the
+    /// way, as in `BOX/DEPLOY`, or by its own where no other has that.
     pub task: String,
     /// Yes or no.
     pub approved: bool,
@@ -122,7 +123,8 @@ pub struct Decide {
 pub struct SendSignal {
     /// The run.
     pub id: String,
-    /// The name of the signal.
+    /// The name of the signal; behind the ids of what the task is in that waits for it, where it is
+    /// for that one, as in `BOX/GO`.
     pub name: String,
     /// Which one of that name.
     #[serde(default)]
@@ -179,6 +181,9 @@ pub struct Inspection {
     /// Its sandboxes, the last try of each, in the order in which those began.
     #[serde(default)]
     pub sandboxes: Vec<SandboxInfo>,
+    /// What it waits for from outside, with what runs below it and children in sandboxes do.
+    #[serde(default)]
+    pub waits: Vec<Wait>,
 }
 
 /// One `<Sandbox>` of a run: what its row has.
@@ -195,7 +200,7 @@ pub struct SandboxInfo {
     pub runtime: String,
     /// What it asked for, with which runtime was selected, and without what is secret.
     pub config: Value,
-    /// `pending`, `shipped`, `review`, `finished`, `failed` or `cancelled`.
+    /// `pending`, `shipped`, `waiting`, `review`, `finished`, `failed` or `cancelled`.
     pub status: String,
     /// The child's run, and what a provider calls its workspace and its container.
     pub remote_run_id: Option<String>,

@@ -140,7 +140,7 @@ async fn reap_snapshot(
 }
 
 /// The sandboxes that have not ended, also those whose records cannot be read.
-async fn live(inner: &Inner) -> stockade_api::Result<Vec<SandboxId>> {
+pub(crate) async fn live(inner: &Inner) -> stockade_api::Result<Vec<SandboxId>> {
     let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
     let rows = inner.store.query(Statement::new(sql, vec![])).await.map_err(of_store)?;
     let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());

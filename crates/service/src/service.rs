@@ -116,16 +116,12 @@ impl Service {
         reaper::sweep(self).await;
     }
 
-    /// How many sandboxes there are that are not terminated.
+    /// The sandboxes that are not terminated.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn live(&self) -> Result<u64> {
-        let sql = "SELECT count(*) FROM sandbox_instances WHERE status <> 'terminated'";
-        let rows = self.inner.store.query(stockade_durable::Statement::new(sql, vec![])).await;
-        let rows = rows.map_err(of_store)?;
-        let count = rows.first().map_or(Ok(0), |row| row.integer(0)).map_err(of_store)?;
-        Ok(u64::try_from(count).unwrap_or(0))
+    pub async fn live(&self) -> Result<Vec<SandboxId>> {
+        reaper::live(&self.inner).await
     }
 
     /// The engine, to watch its workflows.

@@ -200,7 +200,8 @@ pub(crate) fn owner() -> Result<Owner, Problem> {
     Ok(Owner { uid, id })
 }
 
-/// Waits until there is no sandbox, no operation, no run and no client, for a while.
+/// Waits until there is no sandbox, no operation, no run and no client, for a while; but for runs
+/// that wait, and the sandboxes that are kept for them.
 async fn nothing_to_hold(
     service: &Service,
     workflows: &Workflows,
@@ -210,10 +211,16 @@ async fn nothing_to_hold(
     let mut since = Instant::now();
     while since.elapsed() < idle {
         tokio::time::sleep(Duration::from_secs(1)).await;
+        // Sandboxes of children that wait are left to the keeper, which ends them in time. Each has
+        // a workflow that watches it.
+        let resting = workflows.resting().await.unwrap_or_default();
+        let holds_sandboxes = service.live().await.map_or(true, |live| {
+            let resting = live.iter().filter(|id| resting.contains(id)).count();
+            live.len() > resting || service.engine().running() > resting as u64
+        });
         let holds = connections.count() > 0
-            || service.engine().running() > 0
-            || workflows.is_needed().await.unwrap_or(true)
-            || !service.live().await.is_ok_and(|live| live == 0);
+            || holds_sandboxes
+            || workflows.is_needed().await.unwrap_or(true);
         if holds {
             since = Instant::now();
         }

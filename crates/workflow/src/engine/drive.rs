@@ -5,6 +5,7 @@ mod asked;
 mod begin;
 mod cached;
 pub(crate) mod offspring;
+mod paused;
 mod subflow;
 mod waits;
 
@@ -23,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::asked::News;
 use self::cached::Lookup;
+use self::paused::Paused;
 use self::subflow::Children;
 use super::Inner;
 use super::attempt::Trouble;
@@ -114,6 +116,8 @@ pub(crate) struct Drive {
     lookups: HashMap<Key, Lookup>,
     /// What tries of tasks told and is not kept yet.
     news: News,
+    /// Its children in sandboxes that wait.
+    paused: Paused,
 }
 
 impl Drive {
@@ -162,8 +166,10 @@ impl Drive {
             to_look_up: Vec::new(),
             lookups: HashMap::new(),
             news: News::default(),
+            paused: Paused::default(),
         };
         drive.recall();
+        drive.recall_paused().await?;
         Ok(drive)
     }
 
@@ -205,7 +211,8 @@ impl Drive {
                         (self.graph, self.read) = (Arc::new(graph), read);
                     }
                     Err(error) => {
-                        return Ok(self.ended(End::Failed(Trouble::from(error).to_json())));
+                        let end = End::Failed(Trouble::from(error).to_json());
+                        return Ok(self.ended(end).await);
                     }
                 }
             }
@@ -216,7 +223,7 @@ impl Drive {
             }
             let round = self.round(under_way.is_empty());
             if let Round::Ended(end) = round {
-                return Ok(self.ended(end));
+                return Ok(self.ended(end).await);
             }
             if self.look_up().await? {
                 continue;
@@ -232,6 +239,7 @@ impl Drive {
                 self.say_status(RunStatus::Running);
             }
             self.commit().await?;
+            self.keep_paused().await;
             if self.status == RunStatus::Waiting && self.siblings.is_none() {
                 let is_long = self.next_time() > SHORT_WAIT;
                 if is_long {
@@ -426,7 +434,8 @@ impl Drive {
     }
 
     /// The end, and what is to be kept with it.
-    fn ended(mut self, end: End) -> (End, Vec<Statement>) {
+    async fn ended(mut self, end: End) -> (End, Vec<Statement>) {
+        self.end_paused().await;
         self.tell_lines();
         // Whoever has it hears of its end by other ways.
         self.say_status(RunStatus::Running);

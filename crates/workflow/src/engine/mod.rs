@@ -20,15 +20,16 @@ mod run;
 mod sandbox;
 mod start;
 mod tables;
+mod waits;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stockade_api::Sandboxes;
-use stockade_core::Problem;
+use stockade_core::{Problem, SandboxId};
 use stockade_durable::{Engine, Store};
 
 use crate::authoring::Processes;
@@ -175,6 +176,16 @@ impl Workflows {
             return Ok(false);
         }
         rows::has_active(self.inner.store()).await.map_err(problem::of_store)
+    }
+
+    /// The sandboxes that are kept for children that wait: nothing is under way in them, and nobody
+    /// need be awake for them.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn resting(&self) -> Result<BTreeSet<SandboxId>, Problem> {
+        let names = sandbox::row::resting(self.inner.store()).await.map_err(problem::of_store)?;
+        Ok(names.iter().filter_map(|name| sandbox::held::id(name).ok()).collect())
     }
 
     /// Takes nothing new, and leaves what is under way to the next one.

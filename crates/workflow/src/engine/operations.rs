@@ -1,13 +1,12 @@
 //! What can be asked for, each operation once: whose run it is, then what is to be done.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
     Caller, Decide, Done, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, Measure,
-    Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, TaskStatus, Up,
+    Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, Up, Wait,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Statement, Status};
@@ -16,9 +15,8 @@ use super::drive::now_ms;
 use super::prepare::{executable, prepared};
 use super::problem::{changed, of_store};
 use super::rows::{self, RunRow};
-use super::sandbox::held::Held;
-use super::sandbox::row::Stage;
 use super::start::{Named, New, kept_program};
+use super::waits::{self, Open};
 use super::{Workflows, measured, run, sandbox, tables};
 
 /// How many runs are named that have the same beginning.
@@ -83,7 +81,9 @@ impl stockade_api::Workflows for Workflows {
         let run = self.own(caller, &request.id).await?.run;
         let tasks = self.tasks(&request.id).await?;
         let sandboxes = sandbox::row::told(self.inner.store(), &request.id, now_ms()).await;
-        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(of_store)? })
+        let waits = self.waits(&run, tasks.clone()).await?.into_iter().map(|open| open.wait);
+        let waits = waits.collect();
+        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(of_store)?, waits })
     }
 
     async fn follow(&self, caller: &Caller, request: Follow) -> Result<Followed> {
@@ -151,16 +151,16 @@ impl stockade_api::Workflows for Workflows {
     }
 
     async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
-        let id = self.own(caller, &request.id).await?.run.id;
-        let id = self.waiting(&id, &request.task).await?;
-        let now = now_ms();
-        let decided_at = jiff::Timestamp::from_millisecond(now).map(|at| at.to_string()).ok();
+        let run = self.own(caller, &request.id).await?.run;
+        let Open { run, name, .. } = self.asked(&run, &request.task).await?;
+        let name = name.unwrap_or_else(|| request.task.clone());
+        let decided_at = jiff::Timestamp::from_millisecond(now_ms()).map(|at| at.to_string()).ok();
         let decision = json!({
             "approved": request.approved, "note": request.note,
             "decidedBy": caller.owner.as_str(), "decidedAt": decided_at,
         });
-        let decision = self.with_choice(&id, &request, decision).await?;
-        self.answer(&id, "approval", &request.task, None, &decision).await
+        let decision = self.with_choice(&run, &name, &request, decision).await?;
+        self.answer(caller, (&run, "approval", &name), None, &decision).await
     }
 
     async fn signal(&self, caller: &Caller, request: SendSignal) -> Result<Done> {
@@ -170,7 +170,10 @@ impl stockade_api::Workflows for Workflows {
             return Err(Problem::new(Code::InvalidState, message));
         }
         let SendSignal { name, correlation, payload, .. } = request;
-        self.answer(&run.id, "signal", &name, correlation, &payload).await
+        let tasks = self.tasks(&run.id).await?;
+        let open = self.waits(&run, tasks).await?;
+        let (run, name) = taker(&open, run.id, name, correlation.as_deref());
+        self.answer(caller, (&run, "signal", &name), correlation, &payload).await
     }
 
     async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
@@ -191,16 +194,29 @@ impl Workflows {
         rows::tasks(self.inner.store(), id).await.map_err(of_store)
     }
 
-    /// The run that waits for a decision on a task: a run, or one of those below it.
-    async fn waiting(&self, id: &str, task: &str) -> Result<String> {
-        let found = waits_for_decision(id, task, &self.tasks(id).await?);
-        if found.is_err() {
-            let below = rows::waiting_below(self.inner.store(), id, task).await;
-            if let [run] = below.map_err(of_store)?.as_slice() {
-                return Ok(run.clone());
-            }
+    /// All that a run waits for.
+    async fn waits(&self, run: &Run, tasks: Vec<TaskInfo>) -> Result<Vec<Open>> {
+        if run.status.is_terminal() {
+            return Ok(Vec::new());
         }
-        found.map(|()| id.to_owned())
+        waits::open(self.inner.store(), &run.id, tasks).await.map_err(of_store)
+    }
+
+    /// What waits for a decision, by its address: the ids of what it is in, and its own. Its own is
+    /// enough where no other of them has it.
+    async fn asked(&self, run: &Run, address: &str) -> Result<Open> {
+        let tasks = self.tasks(&run.id).await?;
+        let mut open = self.waits(run, tasks.clone()).await?;
+        open.retain(|open| matches!(open.wait, Wait::Approval { .. }));
+        if let Some(found) = open.iter().rposition(|open| open.wait.node() == address) {
+            return Ok(open.swap_remove(found));
+        }
+        let is_last = |node: &str| node.rsplit_once('/').is_some_and(|(_, last)| last == address);
+        let named: Vec<&Open> = open.iter().filter(|open| is_last(open.wait.node())).collect();
+        match named.as_slice() {
+            [only] => Ok((*only).clone()),
+            _ => Err(no_decision(&run.id, address, &tasks, &open)),
+        }
     }
 
     /// Ends what is kept of a run that was cancelled.
@@ -218,7 +234,7 @@ impl Workflows {
         if let Some(place) = &self.inner.place {
             place.end(owner, id).await;
         }
-        self.end_sandboxes(owner, id).await
+        sandbox::end_all(&self.inner, owner.as_str(), id).await.map_err(of_store)
     }
 
     /// Ends what was cancelled by a process that was killed before it could say so.
@@ -236,28 +252,19 @@ impl Workflows {
         Ok(())
     }
 
-    /// Ends the sandboxes of a run that was cancelled, and of those below it.
-    async fn end_sandboxes(&self, owner: &OwnerId, run: &str) -> Result<()> {
-        let Some(sandboxes) = &self.inner.options.sandboxes else { return Ok(()) };
-        let open = sandbox::row::open(self.inner.store(), run).await.map_err(of_store)?;
-        for (run, key, name) in open {
-            let held = Held::of(Arc::clone(sandboxes), owner.as_str(), &name);
-            if let Ok(held) = held {
-                held.end().await;
-            }
-            let end = sandbox::row::end(&run, &key, Stage::Cancelled, now_ms());
-            self.inner.store.execute(vec![end]).await.map_err(of_store)?;
-        }
-        Ok(())
-    }
-
     /// A decision with what it chooses, which only changes of a sandbox leave a choice for.
-    async fn with_choice(&self, id: &str, request: &Decide, mut decision: Value) -> Result<Value> {
+    async fn with_choice(
+        &self,
+        id: &str,
+        name: &str,
+        request: &Decide,
+        mut decision: Value,
+    ) -> Result<Value> {
         if request.only.is_empty() && !request.allow_executed {
             return Ok(decision);
         }
         let tasks = self.tasks(id).await?;
-        let task = tasks.iter().rev().find(|task| task.id == request.task);
+        let task = tasks.iter().rev().find(|task| task.id == name);
         if task.is_none_or(|task| task.kind != "sandbox") {
             let message = format!("\"{}\" has no changes to choose from", request.task);
             return Err(Problem::new(Code::InvalidInput, message)
@@ -269,45 +276,66 @@ impl Workflows {
         Ok(decision)
     }
 
+    /// Keeps what a run is told. The same one is told it once, under one name of the caller's.
     async fn answer(
         &self,
-        id: &str,
-        kind: &str,
-        name: &str,
+        caller: &Caller,
+        (id, kind, name): (&str, &str, &str),
         correlation: Option<String>,
         payload: &Value,
     ) -> Result<Done> {
-        let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let parameters = vec![
-            id.into(),
-            kind.into(),
-            name.into(),
-            correlation.into(),
-            payload.to_string().into(),
-            now_ms().into(),
-        ];
-        let statement = Statement::new(sql, parameters).touching(tables::ANSWERS);
-        self.inner.store.execute(vec![statement]).await.map_err(of_store)?;
-        Ok(Done {})
+        let key = caller.idempotency_key.as_deref();
+        let statements = tables::keep_answer((id, kind, name), correlation, payload, key, now_ms());
+        match self.inner.store.execute(statements).await {
+            // It is kept already.
+            Err(stockade_durable::Error::Conflict { .. }) if key.is_some() => Ok(Done {}),
+            kept => kept.map(|_| Done {}).map_err(of_store),
+        }
     }
 }
 
-fn waits_for_decision(run: &str, task: &str, tasks: &[TaskInfo]) -> Result<()> {
-    let waits = |task: &&TaskInfo| task.status == TaskStatus::WaitingApproval;
-    let Some(found) = tasks.iter().rev().find(|known| known.id == task) else {
-        let waiting: Vec<_> = tasks.iter().filter(waits).map(|task| task.id.as_str()).collect();
-        let problem =
-            Problem::new(Code::NotFound, format!("run {run} has come to no approval \"{task}\""));
-        return Err(match waiting.as_slice() {
-            [] => problem.because("nothing of it waits for a decision"),
-            some => problem.because(format!("these wait for a decision: {}", some.join(", "))),
-        });
+/// Who takes a signal, and under which name: what waits for it by its address, else the run, which
+/// keeps it for what comes to wait for it; else what waits for it below.
+fn taker(open: &[Open], run: String, name: String, correlation: Option<&str>) -> (String, String) {
+    let is_its = |open: &&Open, is_plain: bool| match &open.wait {
+        Wait::Signal { name: plain, correlation: wanted, .. } => {
+            let known = if is_plain { Some(plain.as_str()) } else { None };
+            let address = open.wait.answer_name();
+            (known.or(address.as_deref()) == Some(&name))
+                && (wanted.is_none() || wanted.as_deref() == correlation)
+        }
+        _ => false,
     };
-    if waits(&found) {
-        return Ok(());
+    let addressed = open.iter().find(|open| is_its(open, false));
+    let plain = || {
+        let all = || open.iter().filter(|open| is_its(open, true));
+        let own = all().any(|open| open.run == run);
+        all().next().filter(|_| !own)
+    };
+    match addressed.or_else(plain) {
+        Some(Open { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
+        None => (run, name),
     }
-    let message = format!("\"{task}\" of run {run} does not wait for a decision");
-    let problem = Problem::new(Code::InvalidState, message);
-    Err(problem.because(format!("it is {}", found.status.as_str())))
+}
+
+/// Why nobody can decide on what has this address.
+fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[Open]) -> Problem {
+    let waiting: Vec<&str> = open.iter().map(|open| open.wait.node()).collect();
+    let some = || format!("these wait for a decision: {}", waiting.join(", "));
+    let known = tasks.iter().rev().find(|task| task.id == address);
+    match known.filter(|task| !task.status.is_waiting()) {
+        Some(task) => {
+            let message = format!("\"{address}\" of run {run} does not wait for a decision");
+            let problem = Problem::new(Code::InvalidState, message);
+            problem.because(format!("it is {}", task.status.as_str()))
+        }
+        None => {
+            let message = format!("run {run} has come to no approval \"{address}\"");
+            let problem = Problem::new(Code::NotFound, message);
+            match waiting.is_empty() {
+                true => problem.because("nothing of it waits for a decision"),
+                false => problem.because(some()),
+            }
+        }
+    }
 }

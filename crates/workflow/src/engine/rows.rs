@@ -179,14 +179,6 @@ pub(crate) async fn tasks(store: &dyn Store, run: &str) -> Result<Vec<TaskInfo>>
     rows.iter().map(task_of).collect()
 }
 
-/// The runs below one in which a task of that id waits for a decision.
-pub(crate) async fn waiting_below(store: &dyn Store, run: &str, task: &str) -> Result<Vec<String>> {
-    let sql = "SELECT run_id FROM run_tasks WHERE status = 'waiting-approval' AND node_id = ?2 \
-               AND substr(run_id, 1, length(?1) + 7) = ?1 || ':child:'";
-    let rows = store.query(Statement::new(sql, vec![run.into(), task.into()])).await?;
-    rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
-}
-
 /// All that a run needs to go on.
 #[derive(Debug)]
 pub(crate) struct Kept {

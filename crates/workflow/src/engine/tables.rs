@@ -207,6 +207,31 @@ pub(crate) fn add_event(run: &str, seq: i64, at: i64, event: &Json) -> Statement
     Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).touching(TOPIC)
 }
 
+/// Keeps an answer. With the name that its sender has for it, a conflict where it is kept already:
+/// that name is kept beside it, as an answer that nobody takes.
+pub(crate) fn keep_answer(
+    (run, kind, name): (&str, &str, &str),
+    correlation: Option<String>,
+    payload: &Json,
+    sent_as: Option<&str>,
+    at: i64,
+) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    if let Some(sent_as) = sent_as {
+        let sql = "INSERT INTO run_answers (run_id, kind, name, payload, at, used_by) \
+                   SELECT ?1, 'sent', ?2, 'null', ?3, 'nobody' WHERE NOT EXISTS \
+                   (SELECT 1 FROM run_answers WHERE run_id = ?1 AND kind = 'sent' AND name = ?2)";
+        let parameters = vec![run.into(), sent_as.into(), at.into()];
+        statements.push(Statement::new(sql, parameters).expecting(1));
+    }
+    let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let parameters =
+        vec![run.into(), kind.into(), name.into(), correlation.into(), json(payload), at.into()];
+    statements.push(Statement::new(sql, parameters).touching(ANSWERS));
+    statements
+}
+
 /// Remembers that an answer was used.
 pub(crate) fn use_answer(seq: i64, by: &Key) -> Statement {
     let sql = "UPDATE run_answers SET used_by = ?2 WHERE seq = ?1 AND used_by IS NULL";

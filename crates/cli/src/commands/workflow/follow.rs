@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use stockade_api::{Follow, Followed, Run, RunById, RunStatus, TaskStatus};
+use stockade_api::{Follow, Followed, Run, RunById, RunStatus, Wait};
 
 use crate::commands::held::{print, print_line, say, shown};
 use crate::problem::Failure;
@@ -136,17 +136,33 @@ fn tell_error(run: &Run) {
 
 async fn tell_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
     let request = RunById { id: run.id.clone() };
-    let tasks = remote.workflows.inspect(remote.caller(), request).await?.tasks;
-    for task in tasks.iter().filter(|task| task.status.is_waiting()) {
-        let (id, run) = (shown(&task.id), &run.id);
-        let how = match task.status {
-            TaskStatus::WaitingApproval => {
-                format!("a decision: stockade approve {run} {id}, or deny")
-            }
-            TaskStatus::WaitingEvent => format!("a signal: stockade signal {run} NAME"),
-            _ => "its time".to_owned(),
-        };
-        say(&format!("run {run}: {id} waits for {how}"));
+    let waits = remote.workflows.inspect(remote.caller(), request).await?.waits;
+    for wait in &waits {
+        say(&format!("run {}: {}", run.id, told(&run.id, wait)));
     }
     Ok(())
+}
+
+/// What a run waits for, and how it goes on.
+pub(super) fn told(run: &str, wait: &Wait) -> String {
+    let node = shown(wait.node());
+    match wait {
+        Wait::Approval { title, summary, .. } => {
+            let said = [title, summary].into_iter().flatten().map(|text| shown(text));
+            let said = said.collect::<Vec<_>>().join(" ");
+            let said = if said.is_empty() { said } else { format!(" ({said})") };
+            format!("{node} waits for a decision{said}: stockade approve {run} {node}, or deny")
+        }
+        Wait::Signal { correlation, .. } => {
+            let name = wait.answer_name().unwrap_or_default();
+            let which = correlation.as_ref().map(|id| format!(" --correlation-id {}", shown(id)));
+            let (name, which) = (shown(&name), which.unwrap_or_default());
+            format!("{node} waits for a signal: stockade signal {run} {name}{which}")
+        }
+        Wait::Timer { due_ms, .. } => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let due = u64::try_from(due_ms / 1000).unwrap_or_default();
+            format!("{node} waits for its time, in {} s", due.saturating_sub(now))
+        }
+    }
 }

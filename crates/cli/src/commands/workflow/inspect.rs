@@ -2,7 +2,7 @@
 
 use stockade_api::{Inspection, RunById, SandboxInfo};
 
-use super::find;
+use super::{find, follow};
 use crate::args::workflow::OneRun;
 use crate::commands::held::{print, print_text, shown};
 use crate::problem::Failure;
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn text(Inspection { run, tasks, sandboxes }: &Inspection) -> String {
+fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
     let mut text = String::new();
     let mut line =
         |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", shown(value)));
@@ -53,6 +53,9 @@ fn text(Inspection { run, tasks, sandboxes }: &Inspection) -> String {
         if let Some(sandbox) = sandboxes.iter().find(of_task) {
             text.push_str(&format!("    {}\n", told(sandbox)));
         }
+    }
+    for wait in waits {
+        text.push_str(&format!("{}\n", follow::told(&run.id, wait)));
     }
     text
 }

@@ -1,12 +1,20 @@
 //! `stockade up --result`: a child run that is done inside a sandbox, and leaves its result there as
 //! the bundle that the seeds describe. What its tasks left in that directory is kept.
+//!
+//! A run that waits for something from outside leaves no result yet, but what it waits for; it is
+//! done again in the same directory when it is there, and goes on where it was.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use stockade_api::{Follow, Run, RunStatus, Up};
+use stockade_api::{
+    ANSWERS, Answer, Answers, Decide, Follow, ListRuns, Run, RunById, RunStatus, SendSignal,
+    TaskStatus, Up, WAITING, Wait, Waiting,
+};
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::path::RelativePath;
 use stockade_bundle::sandbox::{self, Conclusion, Status, conclude};
@@ -21,12 +29,19 @@ const STATE: &str = "artifacts/state";
 /// What the data directory of a command has that is of no use to others.
 const SERVER: &str = "artifacts/state/server";
 
+/// How long a run that seems to wait is given to take what it was told, before it is looked at again.
+const LOOK_MS: u32 = 500;
+/// A time that comes within this is waited for here.
+const SOON: Duration = Duration::from_secs(30);
+
 /// What came of a run.
 struct Ended {
     exit_code: u8,
     run: Run,
     /// What happened, an object a line.
     log: Vec<u8>,
+    /// What it waits for, where it does.
+    waits: Vec<Wait>,
 }
 
 /// Does a run and leaves its result in a directory. A run of the same id that was begun there goes
@@ -36,11 +51,13 @@ pub(super) fn up(directory: &Path, request: Up, is_json: bool) -> Result<u8, Fai
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
     made.map_err(|error| caused(Code::Io, &error))?;
     let id = request.run_id.clone().unwrap_or_default();
+    let told = answers(directory, &id)?;
     let ended = remote::in_process(Some(&state), async |remote| {
         let run = remote.workflows.up(&remote.as_before(&id), request).await?;
-        let exit_code = follow::to_its_end(&remote, &run.id, 0, follow::WAIT_MS, is_json).await?;
-        let (run, log) = told(&remote, &run.id).await?;
-        Ok(Ended { exit_code, run, log })
+        tell(&remote, &run.id, told.as_ref()).await?;
+        let (exit_code, waits) = followed(&remote, &run.id, told.as_ref(), is_json).await?;
+        let (run, log) = events(&remote, &run.id).await?;
+        Ok(Ended { exit_code, run, log, waits })
     });
     let dir = Dir::open(directory).map_err(|error| caused(Code::Io, &error))?;
     let server = RelativePath::new(SERVER).map_err(|error| caused(Code::Io, &error))?;
@@ -51,7 +68,12 @@ pub(super) fn up(directory: &Path, request: Up, is_json: bool) -> Result<u8, Fai
         conclude(&dir, &Conclusion { status, outputs, run_id: &id, stream_log: log })
     };
     match ended {
-        Ok(Ended { exit_code, run, log }) => {
+        Ok(Ended { exit_code, run, waits, .. }) if !waits.is_empty() => {
+            let text = json!(Waiting { run: run.id, waits }).to_string();
+            write(&directory.join(WAITING), &text).map_err(|error| caused(Code::Io, &error))?;
+            Ok(exit_code)
+        }
+        Ok(Ended { exit_code, run, log, .. }) => {
             let (status, outputs) = outcome(run);
             let conclusion =
                 Conclusion { status, outputs: &outputs, run_id: &id, stream_log: &log };
@@ -72,8 +94,109 @@ pub(super) fn up(directory: &Path, request: Up, is_json: bool) -> Result<u8, Fai
     }
 }
 
+/// What the run was told that waited here; that it waits is forgotten with it.
+fn answers(directory: &Path, id: &str) -> Result<Option<Answers>, Failure> {
+    match fs::remove_file(directory.join(WAITING)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(caused(Code::Io, &error).into());
+        }
+        _ => {}
+    }
+    let text = match fs::read(directory.join(ANSWERS)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(caused(Code::Io, &error).into()),
+    };
+    let told: Answers = serde_json::from_slice(&text).map_err(|error| {
+        Problem::new(Code::InvalidInput, format!("{ANSWERS} cannot be read"))
+            .because(error.to_string())
+    })?;
+    Ok(Some(told).filter(|told| told.run == id))
+}
+
+/// Tells a run what came for it. What it was told before, it is not told again.
+async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), Failure> {
+    let Some(Answers { round, answers, .. }) = told else { return Ok(()) };
+    for (number, answer) in answers.iter().cloned().enumerate() {
+        let caller = remote.as_before(&format!("answer-{round}-{number}"));
+        let id = id.to_owned();
+        let done = match answer {
+            Answer::Approval { node: task, approved, note, .. } => {
+                let (only, allow_executed) = (Vec::new(), false);
+                let decide = Decide { id, task, approved, note, only, allow_executed };
+                remote.workflows.decide(&caller, decide).await
+            }
+            Answer::Signal { name, correlation, payload, .. } => {
+                let signal = SendSignal { id, name, correlation, payload };
+                remote.workflows.signal(&caller, signal).await
+            }
+        };
+        match done {
+            // It was taken before, or its time has passed.
+            Err(Problem { code: Code::NotFound | Code::InvalidState, .. }) => {}
+            done => drop(done?),
+        }
+    }
+    Ok(())
+}
+
+/// Follows a run until it has ended, or waits and nothing here can change that: the exit code, and
+/// what it waits for.
+async fn followed(
+    remote: &Remote,
+    id: &str,
+    told: Option<&Answers>,
+    is_json: bool,
+) -> Result<(u8, Vec<Wait>), Failure> {
+    let mut from = 0;
+    loop {
+        let exit_code = follow::to_its_end(remote, id, from, follow::WAIT_MS, is_json).await?;
+        from = follow::next_event(remote, id).await?;
+        let by_id = RunById { id: id.to_owned() };
+        let found = remote.workflows.inspect(remote.caller(), by_id).await?;
+        if found.run.status.is_terminal() {
+            return Ok((follow::exit_code(found.run.status), Vec::new()));
+        }
+        let is_told = |wait: &Wait| {
+            let mut told = told.iter().flat_map(|told| &told.answers);
+            told.any(|told| told.asked_by() == (wait.node(), wait.iteration()))
+        };
+        let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SOON;
+        let soon = i64::try_from(soon.as_millis()).unwrap_or(i64::MAX);
+        let is_soon = |wait: &Wait| wait.due_ms().is_some_and(|due| due <= soon);
+        let goes_on = found.waits.iter().any(|wait| is_told(wait) || is_soon(wait));
+        if !goes_on && !found.waits.is_empty() && is_at_rest(remote).await? {
+            return Ok((exit_code, found.waits));
+        }
+        let follow = Follow { id: id.to_owned(), from, wait_ms: LOOK_MS };
+        remote.workflows.follow(remote.caller(), follow).await?;
+    }
+}
+
+/// Whether all runs here wait, and all that is under way in them is runs that do.
+async fn is_at_rest(remote: &Remote) -> Result<bool, Failure> {
+    let runs = remote.workflows.runs(remote.caller(), ListRuns { limit: u32::MAX }).await?;
+    let (mut below, mut under_way) = (0, 0);
+    for run in runs.into_iter().filter(|run| !run.status.is_terminal()) {
+        if run.status != RunStatus::Waiting {
+            return Ok(false);
+        }
+        below += usize::from(run.parent_id.is_some());
+        let found = remote.workflows.inspect(remote.caller(), RunById { id: run.id }).await?;
+        under_way += found.tasks.iter().filter(|task| task.status == TaskStatus::Running).count();
+    }
+    Ok(below == under_way)
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(new, path)
+}
+
 /// A run as it is, and all that happened in it.
-async fn told(remote: &Remote, id: &str) -> Result<(Run, Vec<u8>), Failure> {
+async fn events(remote: &Remote, id: &str) -> Result<(Run, Vec<u8>), Failure> {
     let (mut from, mut log) = (0, Vec::new());
     loop {
         let request = Follow { id: id.to_owned(), from, wait_ms: 0 };
@@ -97,7 +220,7 @@ fn outcome(run: Run) -> (Status, Value) {
         RunStatus::Cancelled => (Status::Cancelled, error(run.error.unwrap_or_default())),
         RunStatus::Failed => (Status::Failed, error(run.error.unwrap_or_default())),
         RunStatus::Waiting | RunStatus::Running => {
-            let message = "the child workflow waits for somebody who cannot answer it in there";
+            let message = "the child workflow has not ended, and waits for nothing";
             let code = "SANDBOX_EXECUTION_FAILED";
             (Status::Failed, error(json!({ "code": code, "message": message })))
         }

@@ -15,7 +15,7 @@ use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::transport::Transport;
 use crate::engine::sandbox::{self, Given, Try};
 use crate::engine::tables::{self, TaskRow};
-use crate::graph::{Task, Timer, Work};
+use crate::graph::{Approval, Task, Timer, Work};
 use crate::schedule::Key;
 
 impl Drive {
@@ -76,11 +76,24 @@ impl Drive {
         };
         let (status, attempts) = (row.status, row.attempts);
         self.phases.insert(key.clone(), phase_of(status));
-        self.event(json!({
+        let mut event = json!({
             "type": if status.is_waiting() { "NodeWaiting" } else { "NodeStarted" },
             "nodeId": key.node, "iteration": key.iteration, "attempt": attempts,
             "label": task.name(), "status": status,
-        }));
+        });
+        // What whoever answers needs to know.
+        match &task.work {
+            Work::Approval(Approval { title, summary, .. }) => {
+                event["title"] = json!(title);
+                event["summary"] = json!(summary);
+            }
+            Work::Event(awaited) => {
+                event["signal"] = json!(awaited.name);
+                event["correlationId"] = json!(awaited.correlation);
+            }
+            _ => {}
+        }
+        self.event(event);
         // A later rendering may have what was not there when the run began.
         if let Some(message) = inexecutable(task, &self.inner.options) {
             self.fail(key, task, Trouble::new("UNSUPPORTED", message));
@@ -196,6 +209,7 @@ impl Drive {
         match result {
             Ok(Given::Value(value)) => self.finish(&key, &task, value),
             Ok(Given::Review) => self.wait_for_review(&key),
+            Ok(Given::Waits(pause)) => self.wait_for_child(&key, pause),
             Err(trouble) => self.fail(&key, &task, trouble),
         }
     }
@@ -306,6 +320,11 @@ impl Drive {
     fn orphaned(&mut self, key: &Key, result: Result<Given, Trouble>) {
         match result {
             Ok(Given::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
+            Ok(Given::Waits(pause)) => {
+                // Its sandbox ends with the run.
+                self.wait_for_child(key, pause);
+                self.done(key, TaskStatus::Skipped, None);
+            }
             Ok(Given::Review) | Err(_) => self.done(key, TaskStatus::Skipped, None),
         }
     }

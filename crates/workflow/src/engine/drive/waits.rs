@@ -24,6 +24,10 @@ impl Drive {
         }
         let mut answers = rows::answers(self.inner.store(), &self.run).await?;
         for (key, task) in waits {
+            if self.paused.has(&key) {
+                self.take_for_child(&key, &task, &mut answers);
+                continue;
+            }
             let found = answers.iter().position(|answer| answers_to(answer, &key, &task));
             let Some(answer) = found.map(|found| answers.remove(found)) else { continue };
             self.gathered.push(tables::use_answer(answer.seq, &key));
@@ -77,6 +81,7 @@ impl Drive {
             match status {
                 // It can begin again.
                 TaskStatus::Retrying => drop(self.phases.remove(&key)),
+                _ if self.paused.has(&key) => self.child_is_due(&key),
                 TaskStatus::WaitingTimer => {
                     self.done(&key, TaskStatus::Finished, Some(json!({ "firedAtMs": now })));
                 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{
-    ById, Caller, CommandLine, CreateSandbox, Execute, Expiry, FileEntry, ListDirectory,
-    MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile, ReadOutput,
-    Renew, Sandboxes,
+    ById, Caller, CommandLine, CreateSandbox, Execute, Expiry, FileContent, FileEntry,
+    ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile,
+    ReadOutput, Renew, Sandboxes, WriteFile,
 };
+use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use tokio::io::AsyncReadExt as _;
 
@@ -65,6 +66,11 @@ pub(crate) fn trouble(problem: &Problem) -> Trouble {
     if problem.code == Code::InvalidInput { trouble } else { trouble.retryable() }
 }
 
+/// The id of the sandbox of a try.
+pub(crate) fn id(name: &str) -> Result<SandboxId, InvalidId> {
+    SandboxId::new(format!("run-{name}"))
+}
+
 impl Held {
     /// The sandbox of a try, whether it exists or not. `name` is the try's own.
     pub(crate) fn of(
@@ -72,10 +78,8 @@ impl Held {
         owner: &str,
         name: &str,
     ) -> Result<Self, Trouble> {
-        let wrong = |error: stockade_core::id::InvalidId| {
-            Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string())
-        };
-        let id = SandboxId::new(format!("run-{name}")).map_err(wrong)?;
+        let wrong = |error: InvalidId| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string());
+        let id = id(name).map_err(wrong)?;
         Ok(Self { sandboxes, caller: Caller::new(OwnerId::new(owner).map_err(wrong)?), id })
     }
 
@@ -142,10 +146,7 @@ impl Held {
     pub(crate) async fn wait(&self, operation: &OperationId) -> Result<Waited, Trouble> {
         let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
         let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
-            let request =
-                Renew { id: self.id.clone(), ttl_seconds: LEASE.as_secs_f64(), shorten: false };
-            let renewed = self.sandboxes.renew(&self.caller, request).await;
-            renewed.map_err(|problem| trouble(&problem))?;
+            self.renew(LEASE, false).await?;
             return Ok(Waited::On);
         };
         let info = info.map_err(|problem| trouble(&problem))?;
@@ -162,6 +163,18 @@ impl Held {
             }
         }
         self.ended(operation).await.map(Waited::Ended)
+    }
+
+    /// Lets it live so long from now on; not shorter than it does anyway, unless that is meant.
+    pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), Trouble> {
+        let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
+        let renewed = self.sandboxes.renew(&self.caller, request).await;
+        renewed.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Lets it live as long as one in which something is under way.
+    pub(crate) async fn wake(&self) -> Result<(), Trouble> {
+        self.renew(LEASE, true).await
     }
 
     async fn ended(&self, operation: &OperationId) -> Result<Ended, Trouble> {
@@ -210,6 +223,25 @@ impl Held {
             Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()).retryable()
         })?;
         Ok(bytes)
+    }
+
+    /// Writes a file, under the name of an operation that is done once.
+    pub(crate) async fn write(
+        &self,
+        name: &str,
+        path: &str,
+        content: Vec<u8>,
+    ) -> Result<(), Trouble> {
+        let request = WriteFile {
+            sandbox_id: self.id.clone(),
+            path: path.into(),
+            mode: Some(0o600),
+            uid: None,
+            gid: None,
+        };
+        let content = FileContent(Box::pin(std::io::Cursor::new(content)));
+        let written = self.sandboxes.write_file(&self.caller(name), request, content).await;
+        written.map(drop).map_err(|problem| trouble(&problem))
     }
 
     /// Ends it. That it cannot be ended now is no failure of the try: its lease ends it then.

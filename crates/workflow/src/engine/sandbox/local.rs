@@ -3,18 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stockade_api::{CommandLine, CreateSandbox};
+use stockade_api::{CommandLine, CreateSandbox, Waiting};
 use stockade_core::egress::Contract;
 use stockade_core::sandbox::{HostMount, Workspace};
 
 use super::held::{Ended, Held, Waited};
 use super::place::{Place, sandbox_name};
 use super::provider::Remote;
-use super::row::{self, Kept, Stage};
+use super::row::{self, Kept, Pause, Stage};
 use super::transport::Operation;
-use super::{Collected, Given, Try, failed, is_stopped, request, result};
+use super::{Collected, Given, Try, failed, is_stopped, request, result, waiting};
 use crate::engine::attempt::Trouble;
 use crate::engine::commands::RUN;
 use crate::engine::drive::now_ms;
@@ -24,6 +25,14 @@ use crate::graph::Sandbox;
 const MAX_BEGUN: u32 = 64;
 /// Where our own program is inside.
 const PROGRAMS: &str = "/opt/stockade/bin";
+
+/// What came of a command.
+enum Work {
+    /// It gave a result.
+    Collected(Box<Collected>),
+    /// It waits.
+    Waits(Waiting),
+}
 
 impl Try {
     /// Everything up to the review.
@@ -38,10 +47,23 @@ impl Try {
         let held = self.held()?;
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
-        let _place = self.place(sandbox, local.runtime).await?;
+        let pause = kept.as_ref().and_then(Kept::pause);
+        let _place = self.place(sandbox, local.runtime, pause.is_some()).await?;
+        let Pause { rounds, worked_ms, .. } = pause.unwrap_or_default();
+        let (began, worked) = (Instant::now(), Duration::from_millis(worked_ms));
         let executed = self.executed(sandbox, kept, &held, local, contract.as_ref());
-        let done = match self.in_time(executed).await {
-            Ok(collected) => self.gathered(&held, collected, true).await,
+        let done = match self.in_time(worked, executed).await {
+            Ok(Work::Collected(collected)) => self.gathered(&held, *collected, true).await,
+            Ok(Work::Waits(Waiting { run: child, waits })) => {
+                let worked = (worked + began.elapsed()).as_millis();
+                let worked_ms = u64::try_from(worked).unwrap_or(u64::MAX);
+                let rounds = rounds.saturating_add(1);
+                let pause = Pause { rounds, child, waits, answers: Vec::new(), worked_ms };
+                match self.pause(&held, pause).await {
+                    Ok(given) => return Ok(given),
+                    Err(trouble) => Err(trouble),
+                }
+            }
             Err(trouble) => Err(trouble),
         };
         // In every case: what it gave is on the host by now.
@@ -54,13 +76,16 @@ impl Try {
         tokio::join!(self.concluded(sandbox, done), end).0
     }
 
-    /// What comes of the work, if it does in the time that it may take.
+    /// What comes of the work, if it does in the time that it may take altogether: `timeoutMs` bounds
+    /// what is done inside, and neither a wait for somebody nor a review.
     async fn in_time<T>(
         &self,
+        worked: Duration,
         work: impl Future<Output = Result<T, Trouble>>,
     ) -> Result<T, Trouble> {
         let Some(limit) = self.task.timeout else { return work.await };
-        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let left = limit.saturating_sub(worked);
+        tokio::time::timeout(left, work).await.unwrap_or_else(|_| {
             let (id, limit) = (&self.key.node, limit.as_millis());
             let message = format!("sandbox \"{id}\" took longer than {limit} ms");
             Err(Trouble::new("TASK_TIMEOUT", message).retryable())
@@ -75,12 +100,13 @@ impl Try {
         held: &Held,
         local: request::Local,
         contract: Option<&Contract>,
-    ) -> Result<Collected, Trouble> {
+    ) -> Result<Work, Trouble> {
         let (run, key, notes) = (&self.run, &self.key, &self.notes);
         let transport = &notes.transport;
         let runtime = request::runtime(sandbox);
         let place = Place::open(&self.root, run, key)?;
         let child = child_id(held);
+        let pause = kept.as_ref().and_then(Kept::pause);
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
         let is_again = kept.is_some();
         let (began, base_ref) = self.begin(sandbox, kept, local.runtime).await?;
@@ -103,9 +129,17 @@ impl Try {
             let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
             notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
         }
+        if let Some(pause) = &pause {
+            held.wake().await?;
+            self.hand_over(held, pause).await?;
+        }
+        let rounds = pause.map_or(0, |pause| pause.rounds);
         let command = result::command(sandbox.command.as_deref(), &child, true);
-        let executed = self.command(held, &command, &environment, &child);
+        let executed = self.command(held, rounds, &command, &environment);
         let ended = transport.timed(Operation::Execute, executed).await?;
+        if let Some(waits) = waiting::read(held, &ended).await? {
+            return Ok(Work::Waits(waits));
+        }
         let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
         notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
         let into = place.fresh("result")?;
@@ -114,18 +148,21 @@ impl Try {
         let (bundle, unsynced) = transport.timed(Operation::Collect, collected).await?;
         let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
         let path = place.path.join("result");
-        Ok(Collected { into, path, bundle, unsynced, began, base_ref, remote })
+        let collected = Collected { into, path, bundle, unsynced, began, base_ref, remote };
+        Ok(Work::Collected(Box::new(collected)))
     }
 
-    /// Has a command executed, whatever becomes of who waits for it.
+    /// Has a command executed, whatever becomes of who waits for it. `rounds` is how often it was
+    /// executed to its end before.
     async fn command(
         &self,
         held: &Held,
+        rounds: u32,
         command: &CommandLine,
         environment: &BTreeMap<String, String>,
-        child: &str,
     ) -> Result<Ended, Trouble> {
         for number in 1..=MAX_BEGUN {
+            let number = rounds * MAX_BEGUN + number;
             let begun =
                 held.execute(number, command.clone(), environment.clone(), request::WORKSPACE);
             let operation = begun.await?;
@@ -134,7 +171,7 @@ impl Try {
                     Waited::Ended(ended) => return Ok(ended),
                     Waited::NeverBegun => break,
                     Waited::On => {
-                        let more = json!({ "remoteRunId": child });
+                        let more = json!({ "remoteRunId": child_id(held) });
                         let beat = self.notes.event("SandboxHeartbeat", more);
                         let row = row::beat(&self.run, &self.key, now_ms());
                         self.notes.keep(vec![beat], vec![row]).await?;

@@ -18,6 +18,7 @@ mod result;
 mod review;
 pub(crate) mod row;
 pub(crate) mod transport;
+pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ use self::notes::Notes;
 use self::place::Place;
 use self::provider::Remote;
 use self::review::Decision;
-use self::row::{Kept, Review, Stage};
+use self::row::{Kept, Pause, Review, Stage};
 use self::transport::Operation;
 use super::Inner;
 use super::attempt::Trouble;
@@ -61,6 +62,8 @@ pub(crate) enum Given {
     Value(Value),
     /// Its changes wait for a decision.
     Review,
+    /// Its child waits.
+    Waits(Pause),
 }
 
 /// A result that was read, and what is known of who gave it.
@@ -85,6 +88,23 @@ pub(crate) fn limit(environment: &BTreeMap<String, String>) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 1024")]
     let limit = found.map(|number| number.min(1024.0) as usize);
     limit.unwrap_or(USUAL_LIMIT)
+}
+
+/// Ends the sandboxes of a run that is over, and of those below it.
+pub(crate) async fn end_all(
+    inner: &Inner,
+    owner: &str,
+    run: &str,
+) -> Result<(), stockade_durable::Error> {
+    let Some(sandboxes) = &inner.options.sandboxes else { return Ok(()) };
+    for (run, key, name) in row::open(inner.store(), run).await? {
+        if let Ok(held) = Held::of(Arc::clone(sandboxes), owner, &name) {
+            held.end().await;
+        }
+        let end = row::end(&run, &key, Stage::Cancelled, now_ms());
+        inner.store().execute(vec![end]).await?;
+    }
+    Ok(())
 }
 
 /// All that one try needs.
@@ -118,6 +138,12 @@ impl Try {
         let kept = row::kept(self.inner.store(), &self.run, &self.key).await;
         let kept = kept.map_err(|error| failed(error.to_string()).retryable())?;
         let kept = kept.filter(|kept| kept.attempt == self.notes.attempt);
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.stage == Stage::Waiting) {
+            return Ok(Given::Waits(kept.pause().unwrap_or_default()));
+        }
+        // One that ended with its run is begun anew; the changes of one that was done still wait.
+        let is_over = |kept: &Kept| kept.stage == Stage::Cancelled && kept.review.is_none();
+        let kept = kept.filter(|kept| !is_over(kept));
         if let Some(review) = kept.as_ref().and_then(|kept| kept.review.clone()) {
             let decision =
                 kept.as_ref().and_then(|kept| kept.decision.as_ref()).map(Decision::read);
@@ -161,16 +187,18 @@ impl Try {
         Held::of(self.sandboxes()?, &self.owner, &self.name)
     }
 
-    /// One of the places of the run. That there is none is kept as the try's failure.
+    /// One of the places of the run. That there is none is kept as the try's failure; a child that
+    /// goes on after a wait, in which it had no place, waits for one in any case.
     async fn place(
         &self,
         sandbox: &Sandbox,
         selected: &str,
+        goes_on: bool,
     ) -> Result<OwnedSemaphorePermit, Trouble> {
         let places = Arc::clone(&self.places);
         let place = match sandbox.on_limit {
-            OnLimit::Wait => places.acquire_owned().await.ok(),
-            OnLimit::Fail => places.try_acquire_owned().ok(),
+            OnLimit::Fail if !goes_on => places.try_acquire_owned().ok(),
+            OnLimit::Wait | OnLimit::Fail => places.acquire_owned().await.ok(),
         };
         if let Some(place) = place {
             return Ok(place);

@@ -61,7 +61,7 @@ impl Try {
         let file = self.inner.options.providers.as_deref();
         let granted = (!is_known).then(|| granted(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
-        let _place = self.place(sandbox, &id).await?;
+        let _place = self.place(sandbox, &id, false).await?;
         let place = Place::open(&self.root, &self.run, &self.key)?;
         let mut request = self.asked_of(sandbox, contract.as_ref(), &place);
         if granted.is_some() {

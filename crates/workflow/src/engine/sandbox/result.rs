@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 
 use serde_json::{Value, json};
-use stockade_api::{CommandLine, Ending, FileEntry, FileKind};
+use stockade_api::{ANSWERS, CommandLine, Ending, FileEntry, FileKind, WAITING};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::sandbox::{self, SandboxBundle, Status};
@@ -45,6 +45,9 @@ pub(super) async fn collect(
     let mut files = Vec::new();
     for entry in &entries {
         let path = below(entry)?;
+        if [WAITING, ANSWERS].iter().any(|own| path.as_bytes() == own.as_bytes()) {
+            continue;
+        }
         has_manifest |= path.as_bytes() == MANIFEST.as_bytes();
         left = copy(held, into, entry, &path, left).await?;
         if entry.kind == FileKind::File {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use stockade_api::SandboxInfo;
+use stockade_api::{Answer, SandboxInfo, Wait};
 use stockade_durable::{Error, Migration, Row, Statement, Store, Value};
 
 use crate::schedule::Key;
@@ -37,11 +37,13 @@ CREATE TABLE run_sandboxes (
 ",
 };
 
-/// Where a try is. The first six are the words of seed 000 and of its successors; a review is ours.
+/// Where a try is. The words are those of seed 000 and of its successors; a child that waits and a
+/// review are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Pending,
     Shipped,
+    Waiting,
     Review,
     Finished,
     Failed,
@@ -49,13 +51,21 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 6] =
-        [Self::Pending, Self::Shipped, Self::Review, Self::Finished, Self::Failed, Self::Cancelled];
+    const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Shipped,
+        Self::Waiting,
+        Self::Review,
+        Self::Finished,
+        Self::Failed,
+        Self::Cancelled,
+    ];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Shipped => "shipped",
+            Self::Waiting => "waiting",
             Self::Review => "review",
             Self::Finished => "finished",
             Self::Failed => "failed",
@@ -86,6 +96,22 @@ pub(crate) struct Review {
     pub(crate) remote_run_id: Option<String>,
 }
 
+/// A child that waited for something from outside, in a sandbox that is kept for it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Pause {
+    /// How often it has waited, with this time: so often its command was executed.
+    pub(crate) rounds: u32,
+    /// Its run, as it says itself.
+    pub(crate) child: String,
+    /// What it waits for.
+    pub(crate) waits: Vec<Wait>,
+    /// What came of it, once it goes on.
+    pub(crate) answers: Vec<Answer>,
+    /// How long its command was executed altogether, in milliseconds.
+    pub(crate) worked_ms: u64,
+}
+
 /// A try as it is kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
@@ -94,7 +120,18 @@ pub(crate) struct Kept {
     pub(crate) created_at_ms: i64,
     pub(crate) base_ref: Option<String>,
     pub(crate) review: Option<Review>,
+    /// What came from outside: a decision about its changes. While a child waits, and when it goes
+    /// on, this is its [`Pause`].
     pub(crate) decision: Option<Json>,
+}
+
+impl Kept {
+    /// What its child waits for, or waited for when it goes on.
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        let may_have = matches!(self.stage, Stage::Waiting | Stage::Shipped);
+        let kept = self.decision.clone().filter(|_| may_have)?;
+        serde_json::from_value(kept).ok()
+    }
 }
 
 /// What is kept of a sandbox; `None` before its first try.
@@ -123,7 +160,7 @@ pub(crate) async fn open(
     run: &str,
 ) -> Result<Vec<(String, Key, String)>, Error> {
     let sql = "SELECT run_id, sandbox_id, iteration, name FROM run_sandboxes \
-               WHERE status IN ('pending', 'shipped', 'review') \
+               WHERE status IN ('pending', 'shipped', 'waiting', 'review') \
                AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:')";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let one = |row: &Row| {
@@ -132,6 +169,26 @@ pub(crate) async fn open(
         Ok((row.text(0)?.to_owned(), key, row.text(3)?.to_owned()))
     };
     rows.iter().map(one).collect()
+}
+
+/// The children in sandboxes of a run that wait.
+pub(crate) async fn paused(store: &dyn Store, run: &str) -> Result<Vec<(Key, Pause)>, Error> {
+    let sql = "SELECT sandbox_id, iteration, decision FROM run_sandboxes \
+               WHERE run_id = ?1 AND status = 'waiting'";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let one = |row: &Row| {
+        let iteration = u32::try_from(row.integer(1)?).unwrap_or(u32::MAX);
+        let key = Key { node: row.text(0)?.to_owned(), iteration };
+        Ok((key, parsed(row, 2)?.unwrap_or_default()))
+    };
+    rows.iter().map(one).collect()
+}
+
+/// The names of the tries of all runs whose children wait.
+pub(crate) async fn resting(store: &dyn Store) -> Result<Vec<String>, Error> {
+    let sql = "SELECT name FROM run_sandboxes WHERE status = 'waiting'";
+    let rows = store.query(Statement::new(sql, Vec::new())).await?;
+    rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
 }
 
 /// After how long without a sign a sandbox counts as unreachable: four of its beats.
@@ -233,6 +290,20 @@ pub(crate) fn shipped(run: &str, key: &Key, at: i64) -> Statement {
         "status = 'shipped', shipped_at_ms = ?4, heartbeat_at_ms = ?4",
         vec![at.into()],
     )
+}
+
+/// Its child waits.
+pub(crate) fn waiting(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
+    let text = serde_json::to_string(pause).unwrap_or_default();
+    let values = vec![Value::Text(text), at.into()];
+    change(run, key, "status = 'waiting', decision = ?4, heartbeat_at_ms = ?5", values)
+}
+
+/// Its child goes on, with what came.
+pub(crate) fn resumed(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
+    let text = serde_json::to_string(pause).unwrap_or_default();
+    let values = vec![Value::Text(text), at.into()];
+    change(run, key, "status = 'shipped', decision = ?4, heartbeat_at_ms = ?5", values)
 }
 
 /// It was seen alive.

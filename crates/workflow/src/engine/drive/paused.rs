@@ -1,0 +1,205 @@
+//! Children in sandboxes that wait: their tasks wait with them, and go on when somebody has answered
+//! or a time has come. Their sandboxes live until then, or until the run is over.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use stockade_api::{Answer as ForChild, TaskStatus, Wait};
+use stockade_durable::Failure;
+
+use super::{Drive, now_ms, phase_of};
+use crate::engine::rows::Answer;
+use crate::engine::sandbox::held::Held;
+use crate::engine::sandbox::row::{self, Pause, Stage};
+use crate::engine::sandbox::waiting::KEPT;
+use crate::engine::tables;
+use crate::graph::Task;
+use crate::schedule::Key;
+
+/// How often a sandbox that is kept is told to live on, while somebody is awake.
+const RENEWED: Duration = Duration::from_secs(24 * 60 * 60);
+/// The shortest that a child waits for a time: what says that one has come when it has not cannot
+/// make its host busy.
+const SHORTEST_MS: i64 = 1_000;
+
+/// Those of a run.
+#[derive(Debug, Default)]
+pub(super) struct Paused {
+    children: HashMap<Key, Pause>,
+    /// When their sandboxes were told to live on.
+    renewed: Option<Instant>,
+}
+
+impl Paused {
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.children.contains_key(key)
+    }
+}
+
+impl Drive {
+    /// Takes up those that an earlier process left.
+    pub(super) async fn recall_paused(&mut self) -> Result<(), Failure> {
+        let is_one = |key: &Key| {
+            let row = self.tasks.get(key);
+            row.is_some_and(|row| row.status.is_waiting() && row.kind == "sandbox")
+        };
+        if !self.open.iter().any(is_one) {
+            return Ok(());
+        }
+        let mut kept = row::paused(self.inner.store(), &self.run).await?;
+        kept.retain(|(key, _)| is_one(key));
+        self.paused.children = kept.into_iter().collect();
+        Ok(())
+    }
+
+    /// The child of a task waits.
+    pub(super) fn wait_for_child(&mut self, key: &Key, pause: Pause) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        let is_any = |is: fn(&Wait) -> bool| pause.waits.iter().any(is);
+        row.status = if is_any(|wait| matches!(wait, Wait::Approval { .. })) {
+            TaskStatus::WaitingApproval
+        } else if is_any(|wait| matches!(wait, Wait::Signal { .. })) {
+            TaskStatus::WaitingEvent
+        } else {
+            TaskStatus::WaitingTimer
+        };
+        let due = pause.waits.iter().filter_map(Wait::due_ms).min();
+        row.wake_at = due.map(|due| due.max(now_ms().saturating_add(SHORTEST_MS)));
+        let (status, attempt) = (row.status, row.attempts);
+        self.phases.insert(key.clone(), phase_of(status));
+        // It may be here already.
+        self.has_new_waits = true;
+        self.keep(key);
+        self.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
+            "attempt": attempt, "status": status, "waits": pause.waits,
+        }));
+        self.paused.children.insert(key.clone(), pause);
+    }
+
+    /// Takes the answers for a child of a sandbox, if there are any.
+    pub(super) fn take_for_child(
+        &mut self,
+        key: &Key,
+        task: &Arc<Task>,
+        answers: &mut Vec<Answer>,
+    ) {
+        let Some(pause) = self.paused.children.get(key) else { return };
+        let mut given = Vec::new();
+        let mut used = Vec::new();
+        for wait in &pause.waits {
+            let is_for = |answer: &Answer| answers_child(answer, key, wait);
+            let Some(found) = answers.iter().position(is_for) else { continue };
+            let answer = answers.remove(found);
+            used.push(answer.seq);
+            given.extend(for_child(wait, answer));
+            if matches!(wait, Wait::Approval { .. }) {
+                // It was decided, and is not again by what somebody said besides.
+                used.extend(answers.extract_if(.., |answer| is_for(answer)).map(|it| it.seq));
+            }
+        }
+        if !given.is_empty() {
+            self.gathered.extend(used.into_iter().map(|seq| tables::use_answer(seq, key)));
+            self.resume_child(key, task, given);
+        }
+    }
+
+    /// A time has come that a child waits for.
+    pub(super) fn child_is_due(&mut self, key: &Key) {
+        if let Some(task) = self.rendered_task(key) {
+            self.resume_child(key, &task, Vec::new());
+        }
+    }
+
+    /// The same try goes on.
+    fn resume_child(&mut self, key: &Key, task: &Arc<Task>, answers: Vec<ForChild>) {
+        let (Some(row), Some(pause)) = (self.tasks.get_mut(key), self.paused.children.remove(key))
+        else {
+            return;
+        };
+        row.status = TaskStatus::Running;
+        row.wake_at = None;
+        let attempt = row.attempts;
+        self.phases.insert(key.clone(), phase_of(TaskStatus::Running));
+        self.keep(key);
+        let answered: Vec<Value> = answers.iter().map(|it| it.asked_by().0.into()).collect();
+        self.event(json!({
+            "type": "SandboxResumed", "sandboxId": key.node, "nodeId": key.node,
+            "iteration": key.iteration, "attempt": attempt, "answered": answered,
+        }));
+        let pause = Pause { answers, ..pause };
+        self.gathered.push(row::resumed(&self.run, key, &pause, now_ms()));
+        self.to_begin.push((key.clone(), Arc::clone(task)));
+    }
+
+    /// Lets their sandboxes live on: as soon as somebody is awake, and then now and again.
+    pub(super) async fn keep_paused(&mut self) {
+        let is_due = self.paused.renewed.is_none_or(|at| at.elapsed() >= RENEWED);
+        if self.paused.children.is_empty() || !is_due {
+            return;
+        }
+        self.paused.renewed = Some(Instant::now());
+        let keys: Vec<Key> = self.paused.children.keys().cloned().collect();
+        for key in keys {
+            let Some(held) = self.held(&key) else { continue };
+            let Err(trouble) = held.renew(KEPT, false).await else { continue };
+            let run = &self.run;
+            tracing::warn!(run, %key, trouble.message, "a child that waits may be lost");
+        }
+    }
+
+    /// Ends their sandboxes: the run is over.
+    pub(super) async fn end_paused(&mut self) {
+        for key in std::mem::take(&mut self.paused.children).into_keys() {
+            if let Some(held) = self.held(&key) {
+                held.end().await;
+            }
+            self.gathered.push(row::end(&self.run, &key, Stage::Cancelled, now_ms()));
+        }
+    }
+
+    /// The sandbox of the last try of a task.
+    fn held(&self, key: &Key) -> Option<Held> {
+        let sandboxes = Arc::clone(self.inner.options.sandboxes.as_ref()?);
+        let attempt = self.tasks.get(key)?.attempts;
+        let name = self.origin.name_of_try(&self.run, key, attempt);
+        Held::of(sandboxes, &self.origin.owner, &name).ok()
+    }
+}
+
+/// Whether an answer to the run is for what the child of a task waits for.
+fn answers_child(answer: &Answer, key: &Key, wait: &Wait) -> bool {
+    let Some(name) = wait.clone().within(&key.node).answer_name() else { return false };
+    match wait {
+        Wait::Approval { .. } => answer.kind == "approval" && answer.name == name,
+        Wait::Signal { name: plain, correlation, .. } => {
+            answer.kind == "signal"
+                && (answer.name == name || answer.name == *plain)
+                && (correlation.is_none() || *correlation == answer.correlation)
+        }
+        Wait::Timer { .. } => false,
+    }
+}
+
+/// An answer as the child is told it.
+fn for_child(wait: &Wait, answer: Answer) -> Option<ForChild> {
+    let (node, iteration) = (wait.node().to_owned(), wait.iteration());
+    match wait {
+        Wait::Approval { .. } => Some(ForChild::Approval {
+            node,
+            iteration,
+            approved: answer.payload["approved"] == true,
+            note: answer.payload["note"].as_str().map(str::to_owned),
+        }),
+        Wait::Signal { .. } => Some(ForChild::Signal {
+            node,
+            iteration,
+            name: wait.answer_name()?,
+            correlation: answer.correlation,
+            payload: answer.payload,
+        }),
+        Wait::Timer { .. } => None,
+    }
+}

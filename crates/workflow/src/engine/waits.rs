@@ -1,0 +1,135 @@
+//! What runs wait for from outside: their own tasks, those of the runs below them, and the children
+//! in their sandboxes; and which run an answer goes to, under which name.
+
+use std::collections::HashMap;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value as Json;
+use stockade_api::{TaskInfo, TaskStatus, Wait};
+use stockade_durable::{Error, Statement, Store};
+
+use super::rows;
+use super::sandbox::row;
+use crate::schedule::Key;
+
+/// The longest that is told of a question, in characters.
+const TOLD: usize = 1_000;
+
+/// Something that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// The run that takes an answer to it.
+    pub(crate) run: String,
+    /// The name that an answer has there; none for a time.
+    pub(crate) name: Option<String>,
+    /// It, as it is seen from the run that was asked about.
+    pub(crate) wait: Wait,
+}
+
+/// All that a run waits for, in the order in which it takes answers.
+pub(crate) fn open<'a>(
+    store: &'a dyn Store,
+    run: &'a str,
+    mut tasks: Vec<TaskInfo>,
+) -> BoxFuture<'a, Result<Vec<Open>, Error>> {
+    Box::pin(async move {
+        tasks.retain(|task| task.finished_at.is_none());
+        tasks.sort_by(|one, other| (&one.id, one.iteration).cmp(&(&other.id, other.iteration)));
+        let mut found = Vec::new();
+        let is_waiting = tasks.iter().any(|task| task.status.is_waiting());
+        if is_waiting {
+            let paused: HashMap<Key, row::Pause> =
+                row::paused(store, run).await?.into_iter().collect();
+            let asked = asked(store, run).await?;
+            for task in tasks.iter().filter(|task| task.status.is_waiting()) {
+                let key = Key { node: task.id.clone(), iteration: task.iteration };
+                let waits = match paused.get(&key) {
+                    Some(pause) => of_child(&key, pause),
+                    None => vec![own(task, asked.get(&key))],
+                };
+                let open = |(name, wait)| Open { run: run.to_owned(), name, wait };
+                found.extend(waits.into_iter().map(open));
+            }
+        }
+        for (id, outer) in below(store, run, &tasks).await? {
+            let tasks = rows::tasks(store, &id).await?;
+            let inner = open(store, &id, tasks).await?;
+            found.extend(inner.into_iter().map(|it| Open { wait: it.wait.within(&outer), ..it }));
+        }
+        Ok(found)
+    })
+}
+
+/// What the child in a sandbox waits for.
+fn of_child(key: &Key, pause: &row::Pause) -> Vec<(Option<String>, Wait)> {
+    let seen = pause.waits.iter().map(|wait| wait.clone().within(&key.node));
+    seen.map(|wait| (wait.answer_name(), wait)).collect()
+}
+
+/// What a task waits for itself.
+fn own(task: &TaskInfo, asked: Option<&Json>) -> (Option<String>, Wait) {
+    let (node, iteration, due_ms) = (task.id.clone(), task.iteration, task.wake_at);
+    let text = |name: &str| {
+        let text = asked?[name].as_str()?;
+        Some(text.chars().take(TOLD).collect::<String>())
+    };
+    let label = Some(task.label.chars().take(TOLD).collect()).filter(|label| *label != node);
+    match task.status {
+        TaskStatus::WaitingEvent => {
+            let name = text("signal").unwrap_or_else(|| node.clone());
+            let correlation = text("correlationId");
+            let wait =
+                Wait::Signal { node, iteration, label, name: name.clone(), correlation, due_ms };
+            (Some(name), wait)
+        }
+        TaskStatus::WaitingTimer => {
+            (None, Wait::Timer { node, iteration, due_ms: due_ms.unwrap_or_default() })
+        }
+        _ => {
+            let (title, summary) = (text("title"), text("summary"));
+            let name = Some(node.clone());
+            (name, Wait::Approval { node, iteration, label, title, summary, due_ms })
+        }
+    }
+}
+
+/// What tasks said when they began to wait, the last time.
+async fn asked(store: &dyn Store, run: &str) -> Result<HashMap<Key, Json>, Error> {
+    let sql = "SELECT event FROM run_events WHERE run_id = ?1 AND event LIKE '%\"NodeWaiting\"%' \
+               ORDER BY seq";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let mut asked = HashMap::new();
+    for row in &rows {
+        let event: Json = serde_json::from_str(row.text(0)?)?;
+        let iteration = event["iteration"].as_u64().and_then(|number| u32::try_from(number).ok());
+        if let (Some(node), Some(iteration)) = (event["nodeId"].as_str(), iteration) {
+            asked.insert(Key { node: node.to_owned(), iteration }, event);
+        }
+    }
+    Ok(asked)
+}
+
+/// The runs right below one that have not ended, each with the address of what it is in.
+async fn below(
+    store: &dyn Store,
+    run: &str,
+    tasks: &[TaskInfo],
+) -> Result<Vec<(String, String)>, Error> {
+    let sql = "SELECT id FROM runs WHERE parent_id = ?1 AND finished_at IS NULL ORDER BY id";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let mut found = Vec::new();
+    for row in &rows {
+        let id = row.text(0)?;
+        // The id of a run below is made of that of the run and of the task (`drive::subflow`), with
+        // the name that a provider gives it, where one does.
+        let outer = tasks.iter().find_map(|task| {
+            let of_task = format!("{run}:child:{}:{}", task.id, task.iteration);
+            match id.strip_prefix(&of_task)? {
+                "" => Some(task.id.clone()),
+                named => Some(format!("{}/{}", task.id, named.strip_prefix(':')?)),
+            }
+        });
+        found.extend(outer.map(|outer| (id.to_owned(), outer)));
+    }
+    Ok(found)
+}
