@@ -25,6 +25,7 @@ mod waits;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -115,6 +116,8 @@ pub(crate) struct Inner {
     schemas: Schemas,
     /// Where commands are executed.
     place: Option<Arc<dyn Place>>,
+    /// How many providers are asked for something now.
+    providers: AtomicUsize,
     /// Authors whose realm is loaded, for runs that begin at once.
     prepared: Mutex<HashMap<String, Author>>,
 }
@@ -146,9 +149,16 @@ impl Workflows {
     pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, Problem> {
         let executor = options.executor_id.clone();
         let (schemas, prepared) = (Schemas::default(), Mutex::default());
+        let providers = AtomicUsize::default();
         let place = place(&options);
-        let inner =
-            Arc::new(Inner { store: Arc::clone(&store), options, schemas, place, prepared });
+        let inner = Arc::new(Inner {
+            store: Arc::clone(&store),
+            options,
+            schemas,
+            place,
+            providers,
+            prepared,
+        });
         let builder = Engine::builder(store)
             .executor_id(executor)
             .application_version(VERSION.to_owned())
@@ -167,13 +177,17 @@ impl Workflows {
 
     /// Whether runs that are under way need this process. One that only waits for a decision or a
     /// signal does not: whoever brings it starts another process, which goes on with the run. One
-    /// that waits for a time does: nobody else would wake it.
+    /// that waits for a time does, for nobody else would wake it, and so does one whose provider is
+    /// asked for something: it would be asked anew.
     ///
     /// # Errors
     /// When the store cannot be used.
     pub async fn is_needed(&self) -> Result<bool, Problem> {
         if self.engine.running() == 0 {
             return Ok(false);
+        }
+        if self.inner.providers.load(Ordering::Relaxed) > 0 {
+            return Ok(true);
         }
         rows::has_active(self.inner.store()).await.map_err(problem::of_store)
     }

@@ -1,7 +1,7 @@
 //! Providers of sandboxes, in whole runs: the seed's, and hostile ones.
 
 use serde_json::{Value, json};
-use stockade_api::{Decide, Run, RunById, RunStatus, Workflows as _};
+use stockade_api::{Decide, Run, RunById, RunStatus, Wait, Workflows as _};
 
 use crate::agents::{self, Fake};
 use crate::world::World;
@@ -283,6 +283,14 @@ async fn a_provider_goes_on_after_a_crash_with_the_child_that_it_had() {
         }
     };
     waits(&world).await;
+    // The parent waits with it, and says for what; its provider is asked all the while.
+    let settled = world.settled(&run.id).await;
+    assert_eq!(settled.status, RunStatus::Waiting, "{settled:?}");
+    let by_id = RunById { id: run.id.clone() };
+    let found = world.workflows.inspect(&world.caller, by_id).await.unwrap();
+    let nodes: Vec<&str> = found.waits.iter().map(Wait::node).collect();
+    assert_eq!(nodes, ["box/ok"]);
+    assert!(world.workflows.is_needed().await.unwrap());
     let world = world.restarted().await;
     waits(&world).await;
     world.workflows.decide(&world.caller, decide()).await.unwrap();

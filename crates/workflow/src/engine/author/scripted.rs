@@ -3,6 +3,7 @@
 pub(crate) mod provide;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Scripted {
     console: Arc<Lines>,
     runs: Mutex<HashMap<String, Shared>>,
     live: tokio::sync::Mutex<Option<Live>>,
+    /// The providers that are asked through the realm now.
+    asked: AtomicUsize,
 }
 
 impl std::fmt::Debug for Scripted {
@@ -91,7 +94,8 @@ impl Scripted {
         environment: BTreeMap<String, String>,
     ) -> Self {
         let (runs, live) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { realms, sources, environment, console: Arc::default(), runs, live }
+        let (console, asked) = (Arc::default(), AtomicUsize::default());
+        Self { realms, sources, environment, console, runs, live, asked }
     }
 
     /// The same whose realm was loaded already, from the files on disk.
@@ -273,6 +277,10 @@ impl Scripted {
 
     /// Ends the realm while nothing is asked of it. It is made again when something is.
     pub(crate) async fn rest(&self) {
+        // A provider that waits for a child that waits is in it.
+        if self.asked.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         if let Some(live) = self.live.lock().await.take() {
             live.realm.kill();
         }

@@ -2,7 +2,8 @@
 //! from that run, the task and the name that the provider gives them: whatever is asked for again,
 //! also after a crash, is found again, and no finished task of it is done twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::ChildAnswer;
 use crate::engine::author::{Definition, lock};
-use crate::engine::tables;
+use crate::engine::{sandbox, tables};
 use crate::schedule::Key;
 
 /// The runs below one try of a `<Sandbox>`.
@@ -22,7 +23,13 @@ pub(crate) struct Offspring {
     child: Child,
     /// What the id of each begins with.
     id: String,
-    under_way: Mutex<BTreeSet<String>>,
+    /// Those that have not ended, whether the provider waits for them or not.
+    open: Mutex<BTreeSet<String>>,
+    /// Those that the provider waits for, and whether they wait for others.
+    awaited: Mutex<BTreeMap<String, bool>>,
+    /// Whether the try counts as one that waits: all that it waits for do.
+    waits: AtomicBool,
+    siblings: Arc<Children>,
 }
 
 impl std::fmt::Debug for Offspring {
@@ -31,14 +38,39 @@ impl std::fmt::Debug for Offspring {
     }
 }
 
+impl Drop for Offspring {
+    fn drop(&mut self) {
+        lock(&self.awaited).clear();
+        self.say_whether_it_waits();
+    }
+}
+
 impl Drive {
     /// Those of a task.
     pub(crate) fn offspring(&self, key: &Key) -> Offspring {
         let child = self.child();
-        // A run that waits below a provider keeps its realm: the provider is in it.
-        let child = Child { siblings: Arc::<Children>::default(), ..child };
         let id = child.id(key);
-        Offspring { child, id, under_way: Mutex::default() }
+        Offspring {
+            siblings: Arc::clone(&child.siblings),
+            child,
+            id,
+            open: Mutex::default(),
+            awaited: Mutex::default(),
+            waits: AtomicBool::default(),
+        }
+    }
+}
+
+/// A run that the provider waits for, until this is dropped.
+struct Awaited<'a> {
+    offspring: &'a Offspring,
+    id: &'a str,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        lock(&self.offspring.awaited).remove(self.id);
+        self.offspring.say_whether_it_waits();
     }
 }
 
@@ -54,9 +86,9 @@ impl Offspring {
             Some(name) => format!("{}:{name}", self.id),
             None => self.id.clone(),
         };
-        lock(&self.under_way).insert(id.clone());
-        let end = self.child.clone().end(&id, workflow, input).await?;
-        lock(&self.under_way).remove(&id);
+        lock(&self.open).insert(id.clone());
+        let end = self.end(&id, workflow, input).await?;
+        lock(&self.open).remove(&id);
         let (status, output, error) = match end {
             End::Finished(output) => ("finished", output, None),
             End::Failed(error) => ("failed", Value::Null, Some(error)),
@@ -64,11 +96,48 @@ impl Offspring {
         Ok(ChildAnswer { run_id: id, status, output, error })
     }
 
-    /// Cancels what the provider left under way when it ended. A later try goes on with it.
-    pub(crate) async fn cancel_rest(&self) -> Result<(), Failure> {
-        let left = std::mem::take(&mut *lock(&self.under_way));
+    async fn end(&self, id: &str, workflow: Definition, input: Value) -> Result<End, Trouble> {
+        // Whether it waits is told to nobody but this.
+        let siblings = Arc::<Children>::default();
+        let child = Child { siblings: Arc::clone(&siblings), ..self.child.clone() };
+        lock(&self.awaited).insert(id.to_owned(), false);
+        self.say_whether_it_waits();
+        let _awaited = Awaited { offspring: self, id };
+        let mut end = std::pin::pin!(child.end(id, workflow, input));
+        loop {
+            tokio::select! {
+                end = &mut end => return end,
+                () = siblings.changed.notified() => {
+                    lock(&self.awaited).insert(id.to_owned(), siblings.waiting() > 0);
+                    self.say_whether_it_waits();
+                }
+            }
+        }
+    }
+
+    fn say_whether_it_waits(&self) {
+        let waits = {
+            let awaited = lock(&self.awaited);
+            !awaited.is_empty() && awaited.values().all(|waits| *waits)
+        };
+        if self.waits.swap(waits, Ordering::Relaxed) != waits {
+            self.siblings.count(waits);
+        }
+    }
+
+    /// Cancels what the provider left under way when it ended, in the name of an owner. A later try
+    /// goes on with it.
+    pub(crate) async fn cancel_rest(&self, owner: &str) -> Result<(), Failure> {
+        let left = std::mem::take(&mut *lock(&self.open));
         let statements: Vec<Statement> =
             left.iter().flat_map(|id| tables::give_up_run(id, now_ms())).collect();
-        if statements.is_empty() { Ok(()) } else { self.child.context.write(statements).await }
+        if statements.is_empty() {
+            return Ok(());
+        }
+        self.child.context.write(statements).await?;
+        for id in &left {
+            sandbox::end_all(&self.child.inner, owner, id).await?;
+        }
+        Ok(())
     }
 }

@@ -21,7 +21,7 @@ use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::Definition;
-use crate::engine::author::provide::{ChildAnswer, Host, Named};
+use crate::engine::author::provide::{ChildAnswer, Counted, Host, Named};
 use crate::engine::drive::now_ms;
 use crate::engine::drive::offspring::Offspring;
 use crate::graph::Sandbox;
@@ -55,6 +55,7 @@ impl Try {
             self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
         }
         let held = self.held()?;
+        let _asked = Counted::of(&self.inner.providers);
         let asked =
             self.author.provider(&self.run, &self.task.id, sandbox.provider.as_deref()).await;
         let Named { id, is_known } = asked.map_err(provision::trouble)?;
@@ -85,7 +86,7 @@ impl Try {
             self.asked_provider(sandbox, kept, (&place, &held, &id), &mut provision, &secrets);
         let done = done.await.map_err(|trouble| secrets.left_out_of(trouble));
         if !is_stopped(&done) {
-            if let Err(failure) = self.offspring.cancel_rest().await {
+            if let Err(failure) = self.offspring.cancel_rest(&self.owner).await {
                 tracing::warn!(run = self.run, error = failure.message, "child runs are left");
             }
             // What it gave is here by now, whoever decides about it.

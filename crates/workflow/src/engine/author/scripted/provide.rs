@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,6 +39,22 @@ pub(crate) trait Host: Send + Sync {
         workflow: Definition,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble>;
+}
+
+/// One more, until this is dropped.
+pub(crate) struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    pub(crate) fn of(number: &'a AtomicUsize) -> Self {
+        number.fetch_add(1, Ordering::Relaxed);
+        Self(number)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A provider by its id.
@@ -89,6 +106,7 @@ impl Scripted {
         request: &Value,
         host: &dyn Host,
     ) -> Result<Value, Error> {
+        let _asked = Counted::of(&self.asked);
         let (realm, id, answer, mut words) = {
             let mut live = self.live.lock().await;
             let live = self.ready(&mut live, run).await?;
