@@ -8,6 +8,7 @@ use stockade_durable::{Context, Failure, Store};
 use crate::activity::InUse;
 use crate::events;
 use crate::failure::{no_sandbox, of_access, of_runtime, of_state, of_store, to_failure};
+use crate::pending::Once;
 use crate::row::SandboxRow;
 use crate::service::Inner;
 
@@ -88,17 +89,23 @@ impl Inner {
     }
 
     /// The first phase inside a workflow that uses a sandbox: made again each time the workflow
-    /// runs, and never answered from its record. A command that an earlier run started stands
+    /// runs, and never answered from its record. Whoever has just made it may hand over what they
+    /// found. A command that an earlier run started stands
     /// still in a sandbox that was paused meanwhile, and is not lost by that.
     pub(crate) async fn using(
         &self,
         context: &Context,
         owner: &OwnerId,
         id: &SandboxId,
+        found: Option<Used>,
     ) -> Result<Used, Failure> {
         let again = context.run_number() > 1;
+        let found = Once::new(found);
         context
             .volatile("acl", async |_| {
+                if let Some(used) = found.take() {
+                    return Ok(used);
+                }
                 let used = self.begin_use(owner, id).await.map_err(to_failure)?;
                 if again && used.state == State::Paused && !used.damaged {
                     return Ok(used);

@@ -11,6 +11,8 @@ use stockade_api::{FileContent, HttpAnswer, HttpRequest, Result, SessionEvent, S
 use stockade_durable::WorkflowId;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::guard::Used;
+
 /// What waits to be taken, by the workflow that it is for.
 #[derive(Default)]
 pub(crate) struct Pending(Mutex<HashMap<WorkflowId, Handed>>);
@@ -24,6 +26,8 @@ pub(crate) struct Handed {
     pub(crate) session: Option<Live>,
     /// Bytes that a command reads on its standard input.
     pub(crate) stdin: Option<Vec<u8>>,
+    /// The sandbox, as whoever asks has just found it.
+    pub(crate) used: Option<Used>,
     /// What is added to a command's environment.
     pub(crate) environment: Option<BTreeMap<String, String>>,
     /// A request to a port inside, and where its answer goes.

@@ -104,7 +104,7 @@ pub(crate) async fn perform(
 ) -> std::result::Result<u16, Failure> {
     let id = &input.request.sandbox_id;
     let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.request));
-    let owned = inner.using(&context, &input.owner, id).await?;
+    let owned = inner.using(&context, &input.owner, id, None).await?;
     let status = context
         .step_with("request", with_next(), async |_: Step| {
             let Some((request, answer)) = handed.take() else {

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::events;
 use crate::failure::{exec_id, invalid, of_runtime, of_store, to_failure};
-use crate::guard::Owned;
+use crate::guard::{Owned, Used};
 use crate::operation::{self, Input};
 use crate::pending::{Handed, Once};
 use crate::row::json;
@@ -50,16 +50,17 @@ pub(crate) async fn execute(
     if request.queued {
         return Err(invalid("a command that is waited for is not queued: use execute_stream"));
     }
-    let handle = begin(service, NAME, caller, request).await?;
+    let handle = begin(service, NAME, caller, request, used).await?;
     handle.get_result().await.map_err(of_store)
 }
 
-/// Starts the workflow of a command. What it reads is handed over in memory.
+/// Starts the workflow of a command in a sandbox. What it reads is handed over in memory.
 pub(crate) async fn begin(
     service: &Service,
     name: &'static str,
     caller: &Caller,
     mut request: Execute,
+    used: Used,
 ) -> Result<Handle> {
     let stdin = request.stdin.take();
     let environment = std::mem::take(&mut request.environment);
@@ -72,7 +73,9 @@ pub(crate) async fn begin(
     let queue = asked.execute.queued.then_some(QUEUE);
     let options = StartOptions { queue, ..StartOptions::default() };
     let stdin = stdin.map(|Bytes(bytes)| bytes);
-    let handed = Handed { stdin, environment: Some(environment), ..Handed::default() };
+    // One that waits in a queue finds it as it is by then.
+    let used = queue.is_none().then_some(used);
+    let handed = Handed { stdin, used, environment: Some(environment), ..Handed::default() };
     operation::start_with(service, name, caller, &asked, handed, options).await
 }
 
@@ -176,8 +179,10 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<Executed, Failure> {
     let request = &input.request.execute;
-    let handed = Once::new(inner.pending.take(context.id()));
-    let owned = inner.using(&context, &input.owner, &request.sandbox_id).await?;
+    let mut handed = inner.pending.take(context.id());
+    let used = handed.as_mut().and_then(|handed| handed.used.take());
+    let handed = Once::new(handed);
+    let owned = inner.using(&context, &input.owner, &request.sandbox_id, used).await?;
     let (id, executed): (ExecId, Executed) = context
         .step_with("execute", super::with_answer(), async |step: Step| {
             let (command, stdin) = input.request.command(&inner, &owned, &handed, &step).await?;

@@ -45,7 +45,7 @@ pub(crate) async fn start(
 ) -> Result<OperationInfo> {
     let used = service.used(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
-    let handle = execute::begin(service, NAME, caller, request).await?;
+    let handle = execute::begin(service, NAME, caller, request, used).await?;
     let id = OperationId(handle.workflow_id().as_str().to_owned());
     operation::info(&service.engine, caller, &id).await
 }
@@ -68,8 +68,10 @@ async fn follow(
     input: Input<Asked>,
 ) -> Result<OutputEnd, Failure> {
     let request = &input.request.execute;
-    let handed = Once::new(inner.pending.take(context.id()));
-    let owned = inner.using(context, &input.owner, &request.sandbox_id).await?;
+    let mut handed = inner.pending.take(context.id());
+    let used = handed.as_mut().and_then(|handed| handed.used.take());
+    let handed = Once::new(handed);
+    let owned = inner.using(context, &input.owner, &request.sandbox_id, used).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("execute", super::with_next(), async |step: Step| {
             let recorded = recorded(context).await?;

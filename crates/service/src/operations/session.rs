@@ -74,7 +74,7 @@ pub(crate) async fn perform(
 ) -> std::result::Result<OutputEnd, Failure> {
     let OpenSession { execute: request, terminal, input: reads } = &input.request;
     let handed = Once::new(inner.pending.take(context.id()));
-    let owned = inner.using(&context, &input.owner, &request.sandbox_id).await?;
+    let owned = inner.using(&context, &input.owner, &request.sandbox_id, None).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("session", super::with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;

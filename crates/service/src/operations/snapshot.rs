@@ -100,7 +100,7 @@ pub(crate) async fn perform(
         vec![id.as_str().into(), input.owner.as_str().into()],
     );
     context.finish_with_on_failure(vec![forget]);
-    let _used = inner.using(&context, &input.owner, sandbox_id).await?;
+    let _used = inner.using(&context, &input.owner, sandbox_id, None).await?;
     context.hold(inner.drive(sandbox_id).await.map_err(to_failure)?);
     let owned = inner.acl(&context, &input.owner, sandbox_id, Operation::Use).await?;
     let taken: Snapshot = context

@@ -76,7 +76,7 @@ pub(crate) async fn perform(
 ) -> std::result::Result<ToolResult, Failure> {
     let RunTool { sandbox_id, tool, arguments, timeout_seconds } = input.request;
     let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.call));
-    let owned = inner.using(&context, &input.owner, &sandbox_id).await?;
+    let owned = inner.using(&context, &input.owner, &sandbox_id, None).await?;
     let handler = inner.tools.find(&tool).map_err(to_failure)?;
     let seconds = timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
     let timeout = spec::duration(seconds).map_err(to_failure)?;

@@ -199,7 +199,7 @@ pub(crate) async fn perform(
 ) -> std::result::Result<u64, Failure> {
     let change = &input.request;
     let content = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.content));
-    let owned = inner.using(&context, &input.owner, change.sandbox()).await?;
+    let owned = inner.using(&context, &input.owner, change.sandbox(), None).await?;
     let written = context
         .step_with("change", with_next(), async |_: Step| {
             let runtime = &**inner.runtime(&owned.runtime).map_err(to_failure)?;
