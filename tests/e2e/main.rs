@@ -33,6 +33,7 @@ mod seed_types;
 mod seeds;
 mod servants;
 mod snippet;
+mod tools;
 mod tty;
 mod waits;
 mod within;

@@ -29,6 +29,12 @@ pub(crate) struct Up {
     /// How many tasks are done at once, at most
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_concurrency: Option<u32>,
+    /// How much each command of an agent or of a `<Sandbox>` may write, in bytes
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_output_bytes: Option<u64>,
+    /// How long each command of an agent or of a `<Sandbox>` may take, in milliseconds
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) tool_timeout_ms: Option<u64>,
     /// Print the id of the run and do not wait for it
     #[arg(long, conflicts_with = "in_process")]
     pub(crate) detach: bool,

@@ -101,12 +101,18 @@ pub(crate) enum Word {
 
 /// A workflow that is to be run below the run of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ChildRequest {
     /// Tells it from other children of the call; `None` for the one that has no name.
     pub(crate) name: Option<String>,
     /// What it is given.
     pub(crate) input: Value,
+    /// How much each of its tools may write, in bytes, where that is less than the caller's may.
+    #[serde(default)]
+    pub(crate) max_output_bytes: Option<u64>,
+    /// How long each may take, in milliseconds, where that is less.
+    #[serde(default)]
+    pub(crate) tool_timeout_ms: Option<u64>,
 }
 
 /// Why a program cannot be run.

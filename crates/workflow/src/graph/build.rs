@@ -10,7 +10,7 @@ use stockade_api::CommandLine;
 
 use super::{
     Approval, Command, Event, Function, Graph, Group, Loop, Node, OnLimit, OnTimeout, Order,
-    Output, Program, Prompt, Retry, Sandbox, Task, Timer, Variables, Work,
+    Output, Program, Prompt, Retry, Sandbox, Task, Timer, ToolLimits, Variables, Work,
 };
 
 impl Graph {
@@ -213,6 +213,7 @@ impl Sandbox {
             cpu_limit: None,
             command: Some(line.to_owned()),
             workspace: None,
+            tools: ToolLimits::default(),
             on_limit: OnLimit::Fail,
             config: Map::new(),
         }

@@ -6,6 +6,7 @@ mod agent;
 mod build;
 mod cache;
 mod check;
+mod limits;
 mod nearest;
 mod props;
 mod read;
@@ -25,6 +26,7 @@ use serde_json::{Map, Value};
 pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
 pub use check::check;
+pub use limits::ToolLimits;
 pub use read::{Element, read};
 pub use sandbox::{OnLimit, Sandbox, Volume};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::Function;
 use super::props::{Props, tagged};
+use super::{Function, ToolLimits};
 
 /// A workflow that is run in a sandbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +46,8 @@ pub struct Sandbox {
     pub command: Option<String>,
     /// Its workspace at a provider of such.
     pub workspace: Option<Map<String, Value>>,
+    /// What its tools may take.
+    pub tools: ToolLimits,
     /// What follows when too many are under way.
     pub on_limit: OnLimit,
     /// All of it as it was written, for providers.
@@ -114,6 +116,10 @@ pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
         cpu_limit: props.text("cpuLimit"),
         command: props.text("command"),
         workspace: props.object("workspace"),
+        tools: ToolLimits {
+            output_bytes: props.count("maxOutputBytes", 1).flatten().map(u64::from),
+            timeout: props.milliseconds("toolTimeoutMs"),
+        },
         on_limit: props
             .word("onLimit", &[("fail", OnLimit::Fail), ("wait", OnLimit::Wait)])
             .unwrap_or_default(),

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use stockade_api::{FindRun, LATEST, Run, RunById};
 use stockade_core::{Code, Problem};
+use stockade_workflow::engine::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
 use crate::problem::Failure;
 use crate::remote::Remote;
@@ -68,8 +69,12 @@ async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
 }
 
 /// Variables that say how a run is done, not what: each run has those of the command that starts it.
-const OF_THE_ENGINE: [&str; 2] =
-    ["SMITHERS_MAX_CONCURRENT_SANDBOXES", "STOCKADE_MAX_CONCURRENT_SANDBOXES"];
+const OF_THE_ENGINE: [&str; 4] = [
+    "SMITHERS_MAX_CONCURRENT_SANDBOXES",
+    "STOCKADE_MAX_CONCURRENT_SANDBOXES",
+    MAX_OUTPUT_BYTES,
+    TOOL_TIMEOUT_MS,
+];
 
 /// The variables that a workflow may read: with a value, or with the one that this process has.
 fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {

@@ -1,6 +1,7 @@
 //! `stockade up`: starts a run and follows it to where it can go by itself.
 
 use stockade_core::{Code, Problem};
+use stockade_workflow::engine::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
 use super::{environment, follow, result, value};
 use crate::args::workflow::Up;
@@ -15,11 +16,18 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
         let message = format!("there is no file {}", arguments.file.display());
         return Err(Problem::new(Code::InvalidInput, message).into());
     }
+    let mut environment = environment(&arguments.env)?;
+    for (name, limit) in [
+        (MAX_OUTPUT_BYTES, arguments.max_output_bytes),
+        (TOOL_TIMEOUT_MS, arguments.tool_timeout_ms),
+    ] {
+        environment.extend(limit.map(|limit| (name.to_owned(), limit.to_string())));
+    }
     let request = stockade_api::Up {
         file,
         input: value(&arguments.input, "input")?,
         run_id: Some(arguments.run_id.unwrap_or_else(|| uuid::Uuid::now_v7().simple().to_string())),
-        environment: environment(&arguments.env)?,
+        environment,
         max_concurrency: arguments.max_concurrency,
     };
     if let Some(directory) = &arguments.result {

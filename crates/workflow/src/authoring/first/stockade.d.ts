@@ -167,6 +167,10 @@ declare module "smithers-orchestrator" {
     cpuLimit?: string;
     command?: string;
     workspace?: SandboxWorkspaceSpec;
+    /** What each command in it may write, in bytes; what it writes is its result up to that. */
+    maxOutputBytes?: number;
+    /** How long each command in it may take: its `command`, and those of agents of its workflow. */
+    toolTimeoutMs?: number;
     children?: Node | ((ctx: Ctx) => Node);
   }
   export function Sandbox(props: SandboxProps): Element;
@@ -258,7 +262,9 @@ declare module "smithers-orchestrator/sandbox" {
     rootDir?: string;
     /** Only what the sandbox itself has. */
     allowNetwork?: boolean;
+    /** At most what the sandbox itself has. */
     maxOutputBytes?: number;
+    /** At most what the sandbox itself has. */
     toolTimeoutMs?: number;
     signal?: AbortSignal;
   }

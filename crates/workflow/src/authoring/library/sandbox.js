@@ -113,19 +113,20 @@ class Call {
   async child(parent, options) {
     if (this.#hasEnded) throw invalid("executeChildWorkflow() is for a provider while it runs");
     if (typeof options !== "object" || options === null) throw invalid("executeChildWorkflow() takes the parent workflow and an object with `workflow` and `input`");
-    const { workflow, input, runId, parentRunId, rootDir, allowNetwork, signal } = options;
+    const { workflow, input, runId, parentRunId, rootDir, allowNetwork, maxOutputBytes, toolTimeoutMs, signal } = options;
     if (!isWorkflow(workflow)) throw invalid("executeChildWorkflow() needs `workflow`: what smithers(…) gives");
     if (parent !== undefined && parent !== null && !isWorkflow(parent)) throw invalid("executeChildWorkflow() takes the parent workflow first: `request.parentWorkflow`");
     if (parentRunId !== undefined && parentRunId !== this.#facts.runId) throw invalid("executeChildWorkflow() runs a child of its own run: `parentRunId` must be `request.runId`");
     if (rootDir !== undefined && rootDir !== this.#facts.rootDir) throw invalid("executeChildWorkflow() stays in the project: `rootDir` must be `request.rootDir`");
     if (allowNetwork === true && this.#facts.allowNetwork !== true) throw invalid("executeChildWorkflow() can only narrow what its sandbox may do: this one has no network");
     if (runId !== undefined && (typeof runId !== "string" || !NAME.test(runId))) throw invalid("executeChildWorkflow() takes as `runId` 1 to 128 letters, digits, `-`, `_` and `.`");
+    const limits = narrower({ maxOutputBytes, toolTimeoutMs }, this.#facts);
     signal?.throwIfAborted?.();
     const name = runId ?? "";
     let child = this.#children.get(name);
     if (child === undefined) {
       if (this.#children.size >= MAX_CHILDREN) throw invalid(`a sandbox has at most ${MAX_CHILDREN} child runs`);
-      child = this.#begin(workflow, input, runId);
+      child = this.#begin(workflow, input, runId, limits);
       this.#children.set(name, child);
     }
     if (signal !== undefined && signal !== null && signal !== this.#signal) {
@@ -134,12 +135,12 @@ class Call {
     return child.answer;
   }
 
-  #begin(workflow, input, runId) {
+  #begin(workflow, input, runId, limits) {
     const isObject = typeof input === "object" && input !== null && !Array.isArray(input);
     const given = isObject ? input : input === undefined ? {} : { value: input };
     let text;
     try {
-      text = textOf({ name: runId ?? null, input: given });
+      text = textOf({ name: runId ?? null, input: given, ...limits });
     } catch (error) {
       throw invalid(`the input of a child workflow must be JSON: ${error?.message}`);
     }
@@ -177,6 +178,18 @@ export const callOf = (id) => {
   return call;
 };
 export const answered = (what) => calls.get(what.call)?.answered(what);
+
+// The limits that a child is told: those that are narrower than its sandbox's.
+const narrower = (limits, facts) => {
+  const told = {};
+  for (const name of Object.keys(limits)) {
+    const [limit, most] = [limits[name], facts[name]];
+    if (limit === undefined || limit === null) continue;
+    if (!Number.isInteger(limit) || limit < 1 || limit > most) throw invalid(`executeChildWorkflow() can only narrow what its sandbox may do: \`${name}\` is a whole number from 1 to ${most}`);
+    if (limit < most) told[name] = limit;
+  }
+  return told;
+};
 
 const FIELDS = ["bundlePath", "status", "output", "outputs", "runId", "remoteRunId", "workspaceId", "containerId", "diffBundle", "patches", "artifacts", "streamLogPath"];
 

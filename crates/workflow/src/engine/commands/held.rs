@@ -15,7 +15,7 @@ use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 
-use super::{Finished, Job, OUTPUT_LIMIT_BYTES, Place};
+use super::{Finished, Job, Place};
 
 /// Where the project is in a sandbox.
 const WORKSPACE: &str = "/workspace";
@@ -90,7 +90,7 @@ impl Held {
             let request = Execute {
                 environment: job.environment.clone(),
                 timeout_seconds: Some(job.limit.as_secs_f64()),
-                output_limit_bytes: Some(OUTPUT_LIMIT_BYTES),
+                output_limit_bytes: Some(job.output_limit_bytes),
                 ..Execute::new(id.clone(), command.clone())
             };
             async move { self.sandboxes.execute(&caller, request).await }

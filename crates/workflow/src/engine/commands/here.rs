@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
 use super::helper::TIMED_OUT;
-use super::{Finished, Job, OUTPUT_LIMIT_BYTES, Place};
+use super::{Finished, Job, Place};
 
 /// How long a helper may take to end what is left of its command.
 const ENDING: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ impl Place for Here {
                 let _ = input.write_all(&text).await;
             }
         });
-        let limit = OUTPUT_LIMIT_BYTES;
+        let limit = job.output_limit_bytes;
         // Either stream that has too much ends the command: the other one may be open for ever.
         let reading = async {
             let (output, errors) =

@@ -23,8 +23,8 @@ pub(crate) use here::{Ends, Here};
 
 /// How long a command may take that does not say.
 pub(crate) const USUAL_LIMIT: Duration = Duration::from_secs(60 * 60);
-/// How much a command may write, in bytes, until it is ended.
-const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
+/// How much a command may write, in bytes, where nobody says less: as much as is recorded of it.
+pub(crate) const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
 
 /// A command that is to be executed.
 pub(crate) struct Job {
@@ -48,6 +48,8 @@ pub(crate) struct Job {
     pub(crate) image: Option<String>,
     /// How long it may take.
     pub(crate) limit: Duration,
+    /// How much it may write, in bytes.
+    pub(crate) output_limit_bytes: u64,
 }
 
 /// What became of a command.

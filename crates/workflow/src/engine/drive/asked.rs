@@ -13,8 +13,9 @@ use super::Drive;
 use crate::engine::Inner;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::{Author, Errand, lock};
-use crate::engine::commands::{self, Finished, Job, USUAL_LIMIT};
+use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
 use crate::engine::rows::Origin;
+use crate::engine::tools;
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
 
@@ -80,6 +81,8 @@ impl Asked {
                 }
             }
         };
+        let tools =
+            tools::limits(&serde_json::from_str(&self.origin.environment).unwrap_or_default());
         let (command, input, variable) = ready.with_prompt(&prompt);
         let mut environment = agent.environment.0.clone();
         environment.extend(variable);
@@ -95,7 +98,15 @@ impl Asked {
             input,
             environment,
             image: agent.image.clone(),
-            limit: [agent.timeout, task.timeout].into_iter().flatten().min().unwrap_or(USUAL_LIMIT),
+            limit: [agent.timeout, task.timeout, tools.timeout]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(USUAL_LIMIT),
+            output_limit_bytes: tools
+                .output_bytes
+                .unwrap_or(OUTPUT_LIMIT_BYTES)
+                .min(OUTPUT_LIMIT_BYTES),
         };
         let finished = place.execute(&job).await.map_err(trouble)?;
         if let Some(bundle) = &finished.bundle {

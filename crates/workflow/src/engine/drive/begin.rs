@@ -15,7 +15,7 @@ use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::transport::Transport;
 use crate::engine::sandbox::{self, Given, Try};
 use crate::engine::tables::{self, TaskRow};
-use crate::graph::{Approval, Task, Timer, Work};
+use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 
 impl Drive {
@@ -177,6 +177,10 @@ impl Drive {
     /// A try of a `<Sandbox>`.
     fn sandbox(&self, key: Key, task: Arc<Task>) -> Try {
         let attempt = self.tasks.get(&key).map_or(1, |row| row.attempts);
+        let tools = match &task.work {
+            Work::Sandbox(sandbox) => sandbox.tools,
+            _ => ToolLimits::default(),
+        };
         Try {
             inner: Arc::clone(&self.inner),
             author: Arc::clone(&self.author),
@@ -192,7 +196,7 @@ impl Drive {
                 transport: Transport::default(),
             },
             places: Arc::clone(&self.places),
-            offspring: self.offspring(&key),
+            offspring: self.offspring(&key, tools),
             key,
             task,
         }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 use stockade_durable::{Failure, Statement};
@@ -15,7 +16,8 @@ use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::ChildAnswer;
 use crate::engine::author::{Definition, lock};
-use crate::engine::{sandbox, tables};
+use crate::engine::{sandbox, tables, tools};
+use crate::graph::ToolLimits;
 use crate::schedule::Key;
 
 /// The runs below one try of a `<Sandbox>`.
@@ -46,9 +48,10 @@ impl Drop for Offspring {
 }
 
 impl Drive {
-    /// Those of a task.
-    pub(crate) fn offspring(&self, key: &Key) -> Offspring {
-        let child = self.child();
+    /// Those of a task, whose tools have these limits besides those of its run.
+    pub(crate) fn offspring(&self, key: &Key, tools: ToolLimits) -> Offspring {
+        let mut child = self.child();
+        child.environment = tools::below(&child.environment, tools);
         let id = child.id(key);
         Offspring {
             siblings: Arc::clone(&child.siblings),
@@ -81,13 +84,16 @@ impl Offspring {
         workflow: Definition,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble> {
-        let ChildRequest { name, input } = request;
+        let ChildRequest { name, input, max_output_bytes, tool_timeout_ms } = request;
+        let timeout = tool_timeout_ms.map(Duration::from_millis);
+        let narrower = ToolLimits { output_bytes: max_output_bytes, timeout };
+        let environment = tools::below(&self.child.environment, narrower);
         let id = match name {
             Some(name) => format!("{}:{name}", self.id),
             None => self.id.clone(),
         };
         lock(&self.open).insert(id.clone());
-        let end = self.end(&id, workflow, input).await?;
+        let end = self.end(&id, workflow, (input, environment)).await?;
         lock(&self.open).remove(&id);
         let (status, output, error) = match end {
             End::Finished(output) => ("finished", output, None),
@@ -96,10 +102,15 @@ impl Offspring {
         Ok(ChildAnswer { run_id: id, status, output, error })
     }
 
-    async fn end(&self, id: &str, workflow: Definition, input: Value) -> Result<End, Trouble> {
+    async fn end(
+        &self,
+        id: &str,
+        workflow: Definition,
+        (input, environment): (Value, String),
+    ) -> Result<End, Trouble> {
         // Whether it waits is told to nobody but this.
         let siblings = Arc::<Children>::default();
-        let child = Child { siblings: Arc::clone(&siblings), ..self.child.clone() };
+        let child = Child { siblings: Arc::clone(&siblings), environment, ..self.child.clone() };
         lock(&self.awaited).insert(id.to_owned(), false);
         self.say_whether_it_waits();
         let _awaited = Awaited { offspring: self, id };

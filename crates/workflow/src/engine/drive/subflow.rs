@@ -50,6 +50,8 @@ pub(super) struct Child {
     pub(super) author: Arc<Author>,
     pub(super) parent: String,
     pub(super) siblings: Arc<Children>,
+    /// What its run finds in its environment, as JSON.
+    pub(super) environment: String,
     pub(super) max_concurrency: Option<u32>,
 }
 
@@ -122,11 +124,16 @@ impl Child {
     fn begun(&self, id: &str, input: &Value) -> Statement {
         let sql = "INSERT INTO runs (id, owner_id, parent_id, generation, name, file, program, \
                    status, input, environment, created_at, updated_at) \
-                   SELECT ?1, owner_id, id, 1, name, file, program, 'running', ?3, environment, \
+                   SELECT ?1, owner_id, id, 1, name, file, program, 'running', ?3, ?5, \
                    ?4, ?4 FROM runs WHERE id = ?2";
         let now = now_ms();
-        let parameters =
-            vec![id.into(), self.parent.as_str().into(), input.to_string().into(), now.into()];
+        let parameters = vec![
+            id.into(),
+            self.parent.as_str().into(),
+            input.to_string().into(),
+            now.into(),
+            self.environment.as_str().into(),
+        ];
         Statement::new(sql, parameters).expecting(1).touching(tables::TOPIC)
     }
 }
@@ -152,6 +159,7 @@ impl Drive {
             author: Arc::clone(&self.author),
             parent: self.run.clone(),
             siblings: Arc::clone(&self.children),
+            environment: self.origin.environment.clone(),
             max_concurrency: self.max_concurrency,
         }
     }

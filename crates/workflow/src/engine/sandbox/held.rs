@@ -2,14 +2,13 @@
 //! ended. Every operation has a key that follows from the try, so that after a crash it is found
 //! again and never done twice.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{
-    ById, Caller, CommandLine, CreateSandbox, Execute, Expiry, FileContent, FileEntry,
-    ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile,
-    ReadOutput, Renew, Sandboxes, WriteFile,
+    ById, Caller, CreateSandbox, Execute, Expiry, FileContent, FileEntry, ListDirectory,
+    MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile, ReadOutput,
+    Renew, Sandboxes, WriteFile,
 };
 use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
@@ -21,8 +20,8 @@ use crate::engine::attempt::Trouble;
 const LEASE: Duration = Duration::from_secs(15 * 60);
 /// How often it is told to live on, and told alive.
 const BEAT: Duration = Duration::from_secs(15);
-/// How much of each stream is kept for messages and answers.
-const KEPT_BYTES: usize = 256 << 10;
+/// How much of what a command writes is kept for messages.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// One sandbox.
 #[derive(Debug, Clone)]
@@ -126,15 +125,8 @@ impl Held {
     pub(crate) async fn execute(
         &self,
         number: u32,
-        command: CommandLine,
-        environment: BTreeMap<String, String>,
-        directory: &str,
+        request: Execute,
     ) -> Result<OperationId, Trouble> {
-        let request = Execute {
-            environment,
-            working_directory: Some(directory.to_owned()),
-            ..Execute::new(self.id.clone(), command)
-        };
         let begun = self
             .sandboxes
             .execute_stream(&self.caller(&format!("execute-{number}")), request)
@@ -142,8 +134,13 @@ impl Held {
         Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
     }
 
-    /// Waits for a command's end, for a while. The sandbox lives on meanwhile.
-    pub(crate) async fn wait(&self, operation: &OperationId) -> Result<Waited, Trouble> {
+    /// Waits for a command's end, for a while, and keeps so much of its standard output. The sandbox
+    /// lives on meanwhile.
+    pub(crate) async fn wait(
+        &self,
+        operation: &OperationId,
+        output_bytes: usize,
+    ) -> Result<Waited, Trouble> {
         let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
         let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
             self.renew(LEASE, false).await?;
@@ -162,7 +159,7 @@ impl Held {
                 };
             }
         }
-        self.ended(operation).await.map(Waited::Ended)
+        self.ended(operation, output_bytes).await.map(Waited::Ended)
     }
 
     /// Lets it live so long from now on; not shorter than it does anyway, unless that is meant.
@@ -177,15 +174,15 @@ impl Held {
         self.renew(LEASE, true).await
     }
 
-    async fn ended(&self, operation: &OperationId) -> Result<Ended, Trouble> {
+    async fn ended(&self, operation: &OperationId, output_bytes: usize) -> Result<Ended, Trouble> {
         let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow: true };
         let read = self.sandboxes.read_output(&self.caller, request).await;
         let mut items = read.map_err(|problem| trouble(&problem))?;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         while let Some(item) = items.next().await {
             match item.map_err(|problem| trouble(&problem))?.chunk {
-                OutputChunk::Stdout { data } => keep(&mut stdout, &data.0),
-                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0),
+                OutputChunk::Stdout { data } => keep(&mut stdout, &data.0, output_bytes),
+                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0, KEPT_BYTES),
                 OutputChunk::Truncated { .. } => {}
                 OutputChunk::Exit(end) => return Ok(Ended { end, stdout, stderr }),
             }
@@ -256,9 +253,9 @@ impl Held {
 }
 
 /// Adds to what is kept, the last of it.
-fn keep(kept: &mut Vec<u8>, more: &[u8]) {
+fn keep(kept: &mut Vec<u8>, more: &[u8], most: usize) {
     kept.extend_from_slice(more);
-    if kept.len() > 2 * KEPT_BYTES {
-        kept.drain(..kept.len() - KEPT_BYTES);
+    if kept.len() > most.saturating_mul(2) {
+        kept.drain(..kept.len() - most);
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stockade_api::{CommandLine, CreateSandbox, Waiting};
+use stockade_api::{CommandLine, CreateSandbox, Execute, Waiting};
 use stockade_core::egress::Contract;
 use stockade_core::sandbox::{HostMount, Workspace};
 
@@ -19,7 +19,7 @@ use super::{Collected, Given, Try, failed, is_stopped, request, result, waiting}
 use crate::engine::attempt::Trouble;
 use crate::engine::commands::RUN;
 use crate::engine::drive::now_ms;
-use crate::graph::Sandbox;
+use crate::graph::{Sandbox, ToolLimits};
 
 /// How often a command is begun whose beginner was killed.
 const MAX_BEGUN: u32 = 64;
@@ -134,8 +134,9 @@ impl Try {
             self.hand_over(held, pause).await?;
         }
         let rounds = pause.map_or(0, |pause| pause.rounds);
-        let command = result::command(sandbox.command.as_deref(), &child, true);
-        let executed = self.command(held, rounds, &command, &environment);
+        let tools = self.tools(sandbox);
+        let command = result::command(sandbox.command.as_deref(), &child, tools);
+        let executed = self.command(held, rounds, (&command, tools), &environment);
         let ended = transport.timed(Operation::Execute, executed).await?;
         if let Some(waits) = waiting::read(held, &ended).await? {
             return Ok(Work::Waits(waits));
@@ -144,7 +145,7 @@ impl Try {
         notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
         let into = place.fresh("result")?;
         let is_default = sandbox.command.is_none();
-        let collected = result::collect(held, &into, &ended, is_default);
+        let collected = result::collect(held, &into, &ended, (is_default, tools));
         let (bundle, unsynced) = transport.timed(Operation::Collect, collected).await?;
         let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
         let path = place.path.join("result");
@@ -158,16 +159,23 @@ impl Try {
         &self,
         held: &Held,
         rounds: u32,
-        command: &CommandLine,
+        (command, tools): (&CommandLine, ToolLimits),
         environment: &BTreeMap<String, String>,
     ) -> Result<Ended, Trouble> {
+        // A workflow is no tool: its own commands are.
+        let limit = tools.timeout.filter(|_| matches!(command, CommandLine::Shell(_)));
+        let output_bytes = usize::try_from(request::output_bytes(tools)).unwrap_or(usize::MAX);
         for number in 1..=MAX_BEGUN {
             let number = rounds * MAX_BEGUN + number;
-            let begun =
-                held.execute(number, command.clone(), environment.clone(), request::WORKSPACE);
-            let operation = begun.await?;
+            let execute = Execute {
+                environment: environment.clone(),
+                working_directory: Some(request::WORKSPACE.to_owned()),
+                timeout_seconds: limit.map(|limit| limit.as_secs_f64()),
+                ..Execute::new(held.sandbox_id(), command.clone())
+            };
+            let operation = held.execute(number, execute).await?;
             loop {
-                match held.wait(&operation).await? {
+                match held.wait(&operation, output_bytes).await? {
                     Waited::Ended(ended) => return Ok(ended),
                     Waited::NeverBegun => break,
                     Waited::On => {

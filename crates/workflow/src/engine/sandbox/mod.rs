@@ -41,12 +41,12 @@ use self::provider::Remote;
 use self::review::Decision;
 use self::row::{Kept, Pause, Review, Stage};
 use self::transport::Operation;
-use super::Inner;
 use super::attempt::Trouble;
 use super::author::Author;
 use super::drive::now_ms;
 use super::drive::offspring::Offspring;
-use crate::graph::{OnLimit, Sandbox, Task, Work};
+use super::{Inner, tools};
+use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::schedule::Key;
 
 /// How many sandboxes of a run are under way at once, unless a variable says otherwise (seed 000).
@@ -215,8 +215,13 @@ impl Try {
         Err(trouble)
     }
 
+    /// What the tools of the sandbox may take.
+    fn tools(&self, sandbox: &Sandbox) -> ToolLimits {
+        tools::limits(&self.environment).narrowed(sandbox.tools)
+    }
+
     fn begun(&self, sandbox: &Sandbox, selected: &str, base_ref: Option<&str>) -> Statement {
-        let config = request::config(sandbox, selected);
+        let config = request::config(sandbox, selected, self.tools(sandbox));
         let who = (self.run.as_str(), &self.key, self.notes.attempt, self.name.as_str());
         row::begin(who, request::runtime(sandbox), &config, base_ref, now_ms())
     }
@@ -233,7 +238,7 @@ impl Try {
             return Ok((kept.created_at_ms, kept.base_ref));
         }
         let base_ref = self.base_ref()?;
-        let config = request::config(sandbox, selected).to_string();
+        let config = request::config(sandbox, selected, self.tools(sandbox)).to_string();
         let more = json!({ "runtime": request::runtime(sandbox), "configJson": config });
         let created = self.notes.event("SandboxCreated", more);
         let begun = self.begun(sandbox, selected, base_ref.as_deref());

@@ -102,6 +102,7 @@ impl Try {
     /// The plain part of what a provider is given.
     fn asked_of(&self, sandbox: &Sandbox, contract: Option<&Contract>, place: &Place) -> Value {
         let path = |name: &str| place.path.join(name).display().to_string();
+        let tools = self.tools(sandbox);
         let mut request = json!({
             "runId": self.run,
             "sandboxId": self.key.node,
@@ -109,8 +110,8 @@ impl Try {
             "requestBundlePath": path("request-bundle"),
             "resultBundlePath": path("result"),
             "allowNetwork": sandbox.allow_network,
-            "maxOutputBytes": request::MAX_OUTPUT_BYTES,
-            "toolTimeoutMs": request::TOOL_TIMEOUT_MS,
+            "maxOutputBytes": request::output_bytes(tools),
+            "toolTimeoutMs": request::timeout_ms(tools).unwrap_or(request::TOOL_TIMEOUT_MS),
             "config": sandbox.config,
         });
         if let Some(contract) = contract {

@@ -10,16 +10,17 @@ use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::{parse_bytes, parse_cpus};
 
 use crate::engine::attempt::Trouble;
-use crate::graph::{Sandbox, nearest};
+use crate::engine::commands::OUTPUT_LIMIT_BYTES;
+use crate::graph::{Sandbox, ToolLimits, nearest};
 
 /// The runtime that is meant when none is named (seed 000).
 pub(super) const USUAL: &str = "bubblewrap";
 /// Those that seeds 000 and 001 name, and that are there: the usual word, and our own.
 const LOCAL: [&str; 2] = [USUAL, "native"];
 const KNOWN: [&str; 5] = [USUAL, "native", "docker", "codeplane", "cloudflare"];
-/// What upstream gives to providers where nobody says anything else.
-pub(crate) const MAX_OUTPUT_BYTES: u64 = 200_000;
-pub(crate) const TOOL_TIMEOUT_MS: u64 = 60_000;
+/// What there is upstream where nobody says anything else.
+const MAX_OUTPUT_BYTES: u64 = 200_000;
+pub(super) const TOOL_TIMEOUT_MS: u64 = 60_000;
 /// Where the project is inside, and where requests and results are.
 pub(super) const WORKSPACE: &str = "/workspace";
 pub(super) const REQUEST: &str = "/request";
@@ -36,6 +37,16 @@ pub(super) struct Local {
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
     pub(super) limits: Limits,
+}
+
+/// How much a command may write that is its result; no more than is recorded.
+pub(super) fn output_bytes(tools: ToolLimits) -> u64 {
+    tools.output_bytes.unwrap_or(MAX_OUTPUT_BYTES).min(OUTPUT_LIMIT_BYTES)
+}
+
+/// How long a tool may take, in milliseconds.
+pub(super) fn timeout_ms(tools: ToolLimits) -> Option<u64> {
+    tools.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
 fn invalid(message: impl Into<String>) -> Trouble {
@@ -55,13 +66,15 @@ pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, Trouble> {
 }
 
 /// What is stored of what it asks for: no value of a variable, no certificate, no binding.
-pub(super) fn config(sandbox: &Sandbox, selected: &str) -> Value {
+pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Value {
     let mut config = Map::new();
     config.insert("provider".to_owned(), json!(sandbox.provider));
     config.insert("runtime".to_owned(), runtime(sandbox).into());
     config.insert("selectedRuntime".to_owned(), selected.into());
-    config.insert("maxOutputBytes".to_owned(), MAX_OUTPUT_BYTES.into());
-    config.insert("toolTimeoutMs".to_owned(), TOOL_TIMEOUT_MS.into());
+    // A provider is told of a time in any case; here a command has as much as its sandbox has.
+    let usual = sandbox.provider.is_some().then_some(TOOL_TIMEOUT_MS);
+    config.insert("maxOutputBytes".to_owned(), output_bytes(tools).into());
+    config.insert("toolTimeoutMs".to_owned(), timeout_ms(tools).or(usual).into());
     for (name, value) in &sandbox.config {
         let value = match name.as_str() {
             "egress" => egress::redacted(value),

@@ -11,8 +11,9 @@ use stockade_bundle::sandbox::{self, SandboxBundle, Status};
 use stockade_core::BundleLimits;
 
 use super::held::{Ended, Held};
-use super::request::RESULT;
+use super::request::{self, RESULT};
 use crate::engine::attempt::Trouble;
+use crate::graph::ToolLimits;
 
 /// How deep directories in a result may be.
 const DEPTH: u32 = 32;
@@ -32,7 +33,7 @@ pub(super) async fn collect(
     held: &Held,
     into: &Dir,
     ended: &Ended,
-    is_default: bool,
+    (is_default, tools): (bool, ToolLimits),
 ) -> Result<(SandboxBundle, Vec<RelativePath>), Trouble> {
     // A program that was killed early has not made it.
     let entries = held.list(RESULT, DEPTH).await?.unwrap_or_default();
@@ -55,12 +56,12 @@ pub(super) async fn collect(
         }
     }
     if !has_manifest {
-        let manifest = stated(ended, is_default)?;
+        let manifest = stated(ended, is_default, tools)?;
         let path = RelativePath::new(MANIFEST).map_err(escape)?;
         write(into, &path, manifest.to_string().as_bytes())?;
         files.push(path);
     } else if !is_default && exit_code(ended) != 0 {
-        return Err(failed(ended));
+        return Err(failed(ended, tools));
     }
     Ok((read(into)?, files))
 }
@@ -174,9 +175,18 @@ fn exit_code(ended: &Ended) -> i32 {
 
 /// The manifest of a command that wrote none: that it ended well, and what it wrote, where that is
 /// an object.
-fn stated(ended: &Ended, is_default: bool) -> Result<Value, Trouble> {
+fn stated(ended: &Ended, is_default: bool, tools: ToolLimits) -> Result<Value, Trouble> {
     if is_default || exit_code(ended) != 0 {
-        return Err(failed(ended));
+        return Err(failed(ended, tools));
+    }
+    let most = request::output_bytes(tools);
+    if ended.end.stdout_bytes > most {
+        let message = format!(
+            "the command in the sandbox wrote {} bytes, and maxOutputBytes is {most}; a larger \
+             result is left in {RESULT}/{MANIFEST}",
+            ended.end.stdout_bytes
+        );
+        return Err(Trouble::new("SANDBOX_EXECUTION_FAILED", message));
     }
     let text = String::from_utf8_lossy(&ended.stdout);
     let outputs = serde_json::from_str::<Value>(text.trim()).ok().filter(Value::is_object);
@@ -184,11 +194,14 @@ fn stated(ended: &Ended, is_default: bool) -> Result<Value, Trouble> {
 }
 
 /// Why a command is no success.
-fn failed(ended: &Ended) -> Trouble {
+fn failed(ended: &Ended, tools: ToolLimits) -> Trouble {
     let code = ended.end.exit_code.map(|code| format!(" with exit code {code}"));
     let how = match ended.end.ending {
         Ending::Exited => format!("ended{}", code.unwrap_or_default()),
-        Ending::TimedOut => "took longer than it may".to_owned(),
+        Ending::TimedOut => {
+            let limit = request::timeout_ms(tools).unwrap_or_default();
+            format!("took longer than toolTimeoutMs, {limit} ms")
+        }
         Ending::OutOfMemory => "used more memory than it may".to_owned(),
         Ending::NotRun => "could not be run".to_owned(),
         _ => format!("did not end by itself{}", code.unwrap_or_default()),
@@ -203,14 +216,19 @@ fn failed(ended: &Ended) -> Trouble {
 }
 
 /// What is executed: the author's command, else the child's own program.
-pub(super) fn command(command: Option<&str>, run: &str, has_input: bool) -> CommandLine {
+pub(super) fn command(command: Option<&str>, run: &str, tools: ToolLimits) -> CommandLine {
     let Some(line) = command else {
-        let mut words = vec!["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id"];
-        words.extend([run, "--result", RESULT]);
-        if has_input {
-            words.extend(["--input", "@/request/input.json"]);
+        let words = ["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id", run];
+        let places = ["--result", RESULT, "--input", "@/request/input.json"];
+        let mut words: Vec<String> = words.into_iter().chain(places).map(str::to_owned).collect();
+        let limits = [
+            ("--max-output-bytes", tools.output_bytes),
+            ("--tool-timeout-ms", request::timeout_ms(tools)),
+        ];
+        for (flag, limit) in limits {
+            words.extend(limit.into_iter().flat_map(|it| [flag.to_owned(), it.to_string()]));
         }
-        return CommandLine::Program(words.into_iter().map(str::to_owned).collect());
+        return CommandLine::Program(words);
     };
     CommandLine::Shell(line.to_owned())
 }

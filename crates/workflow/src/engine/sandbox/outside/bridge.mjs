@@ -35,12 +35,18 @@ const requestOf = (facts) => {
     async executeChildWorkflow(_, options) {
       if (options?.workflow !== workflow) throw Object.assign(new Error("executeChildWorkflow() needs `workflow`: that of its request"), { code: "INVALID_INPUT" });
       const { input, runId } = options;
+      const limits = {};
+      for (const name of ["maxOutputBytes", "toolTimeoutMs"]) {
+        const [limit, most] = [options[name] ?? facts[name], facts[name]];
+        if (!Number.isInteger(limit) || limit < 1 || limit > most) throw Object.assign(new Error(`executeChildWorkflow() can only narrow what its sandbox may do: \`${name}\` is a whole number from 1 to ${most}`), { code: "INVALID_INPUT" });
+        if (limit < most) limits[name] = limit;
+      }
       const isObject = typeof input === "object" && input !== null && !Array.isArray(input);
       const name = runId ?? null;
       if (!children.has(name)) {
         const answer = new Promise((resolve, reject) => asks.push({ resolve, reject }));
         children.set(name, answer);
-        say({ child: { ask: asks.length - 1, request: { name, input: isObject ? input : input === undefined ? {} : { value: input } } } });
+        say({ child: { ask: asks.length - 1, request: { ...limits, name, input: isObject ? input : input === undefined ? {} : { value: input } } } });
       }
       return children.get(name);
     },

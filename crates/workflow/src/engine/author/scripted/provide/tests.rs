@@ -91,7 +91,7 @@ async fn heartbeats_are_heard_twice_a_second_at_most() {
 async fn children_are_asked_for_once() {
     let body = "const ask = (input, more) => request.executeChildWorkflow(request.parentWorkflow, { workflow: request.workflow, input, ...more });\n\
         const all = await Promise.all(Array.from({ length: 1000 }, () => ask(request.input)));\n\
-        const other = await ask([1], { runId: \"other\", parentRunId: request.runId, rootDir: request.rootDir, signal: request.signal });\n\
+        const other = await ask([1], { runId: \"other\", parentRunId: request.runId, rootDir: request.rootDir, signal: request.signal, maxOutputBytes: 10, toolTimeoutMs: request.toolTimeoutMs });\n\
         return { status: all[0].status, output: [all.length, all[999], other] };";
     let (outcome, host) = ran(body).await;
     let output = outcome.unwrap()["output"].clone();
@@ -103,6 +103,10 @@ async fn children_are_asked_for_once() {
     assert_eq!(output, expected);
     let asked: Vec<_> = lock(&host.children).iter().map(|child| child.name.clone()).collect();
     assert_eq!(asked, [None, Some("other".to_owned())]);
+    // Limits are told where they are narrower.
+    let children = lock(&host.children);
+    let limits = children.iter().map(|child| (child.max_output_bytes, child.tool_timeout_ms));
+    assert_eq!(limits.collect::<Vec<_>>(), [(None, None), (Some(10), None)]);
 }
 
 #[tokio::test]
@@ -116,6 +120,9 @@ async fn children_that_cannot_be_had_are_refused() {
         ("{ workflow, runId: \"../x\" }", "INVALID_INPUT"),
         ("{ workflow, runId: 7 }", "INVALID_INPUT"),
         ("{ workflow, allowNetwork: true }", "INVALID_INPUT"),
+        ("{ workflow, toolTimeoutMs: 60_001 }", "INVALID_INPUT"),
+        ("{ workflow, maxOutputBytes: Infinity }", "INVALID_INPUT"),
+        ("{ workflow, maxOutputBytes: 0 }", "INVALID_INPUT"),
         ("{ workflow, input: { x: 1n } }", "INVALID_INPUT"),
         ("{ workflow, input: { x: \"x\".repeat(5 << 20) } }", "INVALID_INPUT"),
         ("{ workflow, input: { n: \"wrong\" } }", "INVALID_INPUT"),

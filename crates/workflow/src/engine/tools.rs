@@ -1,0 +1,64 @@
+//! The limits of a run's tools, as they are kept with it: in variables that say how it is done, as the
+//! limit of its sandboxes is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::graph::ToolLimits;
+
+/// How much each command of an agent or of a `<Sandbox>` of a run may write, in bytes.
+pub const MAX_OUTPUT_BYTES: &str = "STOCKADE_MAX_OUTPUT_BYTES";
+/// How long each may take, in milliseconds.
+pub const TOOL_TIMEOUT_MS: &str = "STOCKADE_TOOL_TIMEOUT_MS";
+
+/// What the environment of a run says; what is no number above nothing says nothing.
+pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {
+    let number = |name: &str| {
+        let said = environment.get(name)?.trim().parse::<u64>().ok();
+        said.filter(|number| *number > 0)
+    };
+    ToolLimits {
+        output_bytes: number(MAX_OUTPUT_BYTES),
+        timeout: number(TOOL_TIMEOUT_MS).map(Duration::from_millis),
+    }
+}
+
+/// The environment of a run below another, whose tools have these limits besides.
+pub(crate) fn below(environment: &str, narrower: ToolLimits) -> String {
+    let mut all: BTreeMap<String, String> = serde_json::from_str(environment).unwrap_or_default();
+    let ToolLimits { output_bytes, timeout } = limits(&all).narrowed(narrower);
+    let timeout = timeout.map(|timeout| timeout.as_millis().max(1).to_string());
+    let output_bytes = output_bytes.map(|bytes| bytes.to_string());
+    for (name, value) in [(MAX_OUTPUT_BYTES, output_bytes), (TOOL_TIMEOUT_MS, timeout)] {
+        all.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    serde_json::json!(all).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> (Option<u64>, Option<u128>) {
+        let ToolLimits { output_bytes, timeout } = limits(&serde_json::from_str(text).unwrap());
+        (output_bytes, timeout.map(|timeout| timeout.as_millis()))
+    }
+
+    #[test]
+    fn nobody_below_widens_what_a_run_has() {
+        let narrower = |bytes, ms| ToolLimits {
+            output_bytes: Some(bytes),
+            timeout: Some(Duration::from_millis(ms)),
+        };
+        let run =
+            format!(r#"{{"A": "b", "{MAX_OUTPUT_BYTES}": " 10 ", "{TOOL_TIMEOUT_MS}": "5000"}}"#);
+        assert_eq!(of(&run), (Some(10), Some(5000)));
+        assert_eq!(of(&below(&run, narrower(20, 300))), (Some(10), Some(300)));
+        assert_eq!(of(&below("{}", narrower(20, 300))), (Some(20), Some(300)));
+        assert_eq!(below("{}", ToolLimits::default()), "{}");
+        assert!(below(&run, ToolLimits::default()).contains(r#""A":"b""#));
+        for odd in ["", "-1", "0", "1e9", "many"] {
+            assert_eq!(of(&format!(r#"{{"{MAX_OUTPUT_BYTES}": "{odd}"}}"#)), (None, None), "{odd}");
+        }
+    }
+}

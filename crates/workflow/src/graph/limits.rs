@@ -1,0 +1,27 @@
+//! What the tools of a run may take (seed 001: `maxOutputBytes`, `toolTimeoutMs`). Its tools are the
+//! commands of its agents and of its sandboxes; a workflow is none.
+
+use std::time::Duration;
+
+/// The limits of each tool; what nobody said is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ToolLimits {
+    /// How much it may write, in bytes.
+    pub output_bytes: Option<u64>,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+}
+
+impl ToolLimits {
+    /// The narrower of both: nobody below a run can widen what it has.
+    #[must_use]
+    pub fn narrowed(self, other: Self) -> Self {
+        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            [one, other].into_iter().flatten().min()
+        }
+        Self {
+            output_bytes: least(self.output_bytes, other.output_bytes),
+            timeout: least(self.timeout, other.timeout),
+        }
+    }
+}
