@@ -1,12 +1,18 @@
-//! What is measured of the sandboxes of runs, for monitoring. Nothing is counted while they are
-//! executed: all of it follows from the events that are kept, so that no restart forgets any of it.
+//! What is measured of the sandboxes of runs, for monitoring. Nearly all of it follows from the events
+//! that are kept, so that no restart forgets any of it. Only how long the sandboxes of this host took to
+//! end is counted here: they do that while their last events are written.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 use stockade_api::Measurements;
 use stockade_api::measurement::{Histogram, Kind, Measurement, Number, Series};
 use stockade_durable::{Error, Statement, Store};
+
+use super::author::lock;
+use super::sandbox::transport::Operation;
 
 /// How many events are read at once.
 const PAGE: usize = 4_096;
@@ -17,6 +23,27 @@ const SIZES: [f64; 7] =
     [1024.0, 4096.0, 16384.0, 65536.0, 1_048_576.0, 16_777_216.0, 104_857_600.0];
 /// Files, up to the most that a bundle may change.
 const COUNTS: [f64; 7] = [0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0];
+
+/// How long it took to end what has ended in this process, by owner and runtime.
+#[derive(Debug, Default)]
+pub(crate) struct Cleanups(Mutex<BTreeMap<(String, String), Histogram>>);
+
+impl Cleanups {
+    /// Counts one.
+    pub(crate) fn count(&self, owner: &str, runtime: &str, took: Duration) {
+        let of = (owner.to_owned(), runtime.to_owned());
+        let mut all = lock(&self.0);
+        let times = all.entry(of).or_insert_with(|| Histogram::new(&TIMES_MS));
+        times.observe(took.as_secs_f64() * 1e3);
+    }
+
+    /// Those of an owner, by runtime.
+    fn of(&self, owner: &str) -> Vec<(String, Histogram)> {
+        let all = lock(&self.0);
+        let own = all.iter().filter(|((of, _), _)| of == owner);
+        own.map(|((_, runtime), times)| (runtime.clone(), times.clone())).collect()
+    }
+}
 
 /// A sandbox that was created and has not ended.
 #[derive(Debug)]
@@ -44,7 +71,11 @@ struct Tally {
 }
 
 /// What is measured of the sandboxes of an owner's runs.
-pub(crate) async fn measured(store: &dyn Store, owner: &str) -> Result<Measurements, Error> {
+pub(crate) async fn measured(
+    store: &dyn Store,
+    cleanups: &Cleanups,
+    owner: &str,
+) -> Result<Measurements, Error> {
     let mut tally = Tally::new();
     let mut last = (String::new(), -1, false);
     loop {
@@ -61,6 +92,9 @@ pub(crate) async fn measured(store: &dyn Store, owner: &str) -> Result<Measureme
         }
     }
     tally.end_run(last.2);
+    for (runtime, times) in cleanups.of(owner) {
+        tally.transport.insert((Operation::Cleanup.as_str().to_owned(), runtime), times);
+    }
     Ok(tally.told())
 }
 

@@ -38,6 +38,7 @@ use crate::authoring::Processes;
 use crate::built::Built;
 use author::{Author, lock};
 use commands::{Held, Here, Place};
+use measured::Cleanups;
 
 pub use commands::Inside;
 pub use commands::helper::process as command_process;
@@ -118,6 +119,8 @@ pub(crate) struct Inner {
     schemas: Schemas,
     /// Where commands are executed.
     place: Option<Arc<dyn Place>>,
+    /// What is measured and no event tells.
+    cleanups: Cleanups,
     /// How many providers are asked for something now.
     providers: AtomicUsize,
     /// Authors whose realm is loaded, for runs that begin at once.
@@ -158,6 +161,7 @@ impl Workflows {
             options,
             schemas,
             place,
+            cleanups: Cleanups::default(),
             providers,
             prepared,
         });

@@ -178,7 +178,8 @@ impl stockade_api::Workflows for Workflows {
 
     async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
         let owner = caller.owner.as_str();
-        measured::measured(self.inner.store(), owner).await.map_err(of_store)
+        let (store, cleanups) = (self.inner.store(), &self.inner.cleanups);
+        measured::measured(store, cleanups, owner).await.map_err(of_store)
     }
 }
 

@@ -70,7 +70,10 @@ impl Try {
         let is_over = !is_stopped(&done);
         let end = async {
             if is_over {
-                self.notes.transport.timed(Operation::Cleanup, held.end()).await;
+                let ends = Instant::now();
+                held.end().await;
+                let runtime = request::runtime(sandbox);
+                self.inner.cleanups.count(&self.owner, runtime, ends.elapsed());
             }
         };
         tokio::join!(self.concluded(sandbox, done), end).0

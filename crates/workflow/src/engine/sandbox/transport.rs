@@ -25,7 +25,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Ship => "ship",
