@@ -127,13 +127,12 @@ fn signals_reach_a_child_and_what_is_below_it(world: &World) {
     let nodes: Vec<&Value> = waits.iter().map(|wait| &wait["node"]).collect();
     assert_eq!(nodes, ["box/one", "box/two", "box/sub/word"], "{found}");
     assert_eq!(found["tasks"][0]["status"], "waiting-event", "{found}");
-    call(world, &["signal", "r", "box/sub/go", "--payload", "{\"n\": 3}"]).succeeds();
-    wait_until("it is taken", || inspected(world, "r")["waits"].as_array().unwrap().len() == 2);
-    wait_until("it waits", || inspected(world, "r")["run"]["status"] == "waiting");
-    // Both at once, the second of them before somebody waits for it perhaps.
-    call(world, &["signal", "r", "go", "--correlation-id", "x", "--payload", "{\"n\": 2}"])
-        .succeeds();
-    call(world, &["signal", "r", "one", "--payload", "{\"n\": 1}"]).succeeds();
+    // A name is enough for what waits, and for what goes on with something else meanwhile.
+    for (name, payload) in [("box/sub/go", "{\"n\": 3}"), ("one", "{\"n\": 1}")] {
+        call(world, &["signal", "r", name, "--payload", payload]).succeeds();
+    }
+    let two = ["signal", "r", "go", "--correlation-id", "x", "--payload", "{\"n\": 2}"];
+    call(world, &two).succeeds();
     let output = ended(world, "r")["run"]["output"].clone();
     assert!(output.to_string().contains("{\"n\":1},{\"n\":2}"), "{output}");
     is_clean(world);
@@ -230,6 +229,28 @@ fn nothing_is_left_of_a_child_whose_run_is_over(world: &World) {
     is_clean(world);
 }
 
+/// One whose sandbox somebody ended cannot go on; another try begins anew, and asks again.
+fn a_child_whose_sandbox_is_gone_is_begun_anew(world: &World) {
+    let attributes = "retryPolicy={{ initialDelayMs: 1 }}";
+    let file = flow(world, "asks", attributes, ASKS);
+    let text = world.read("asks.tsx").replace("retries={0}", "retries={1}");
+    world.write("asks.tsx", text);
+    up(world, &file, "r").ends_with(3);
+    let sandboxes = call(world, &["ls", "--json"]).json()["sandboxes"].clone();
+    call(world, &["kill", sandboxes[0]["id"].as_str().unwrap()]).succeeds();
+    kill_server(&world.data());
+    // Whoever goes on with the run sees that.
+    wait_until("it is tried again", || {
+        let found = inspected(world, "r");
+        found["tasks"][0]["attempts"] == 2 && found["run"]["status"] == "waiting"
+    });
+    let told = json!(events(world, "r")).to_string();
+    assert!(told.contains("kept for a child that waits"), "{told}");
+    call(world, &["approve", "r", "box/deploy", "--note", "again"]).succeeds();
+    assert_eq!(ended(world, "r")["run"]["output"], json!({ "note": "again" }));
+    is_clean(world);
+}
+
 fn a_child_that_waits_takes_no_place(world: &World) {
     let source = "/** @jsxImportSource smithers-orchestrator */\n\
         import { createSmithers } from \"smithers-orchestrator\";\n\
@@ -309,6 +330,7 @@ as_root_and_as_user![
     a_time_that_a_child_waits_for_is_its_parents,
     nothing_is_done_twice_whenever_the_server_is_killed,
     nothing_is_left_of_a_child_whose_run_is_over,
+    a_child_whose_sandbox_is_gone_is_begun_anew,
     a_child_that_waits_takes_no_place,
     a_command_can_wait_as_well,
 ];

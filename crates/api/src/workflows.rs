@@ -124,7 +124,7 @@ pub struct SendSignal {
     /// The run.
     pub id: String,
     /// The name of the signal; behind the ids of what the task is in that waits for it, where it is
-    /// for that one, as in `BOX/GO`.
+    /// for that one, as in `BOX/GO`. A child in a sandbox that does not wait yet gets it by that only.
     pub name: String,
     /// Which one of that name.
     #[serde(default)]

@@ -218,6 +218,7 @@ impl Drive {
             }
             self.take_answers().await?;
             self.take_times();
+            self.keep_paused().await;
             if self.is_stale {
                 continue;
             }
@@ -239,7 +240,6 @@ impl Drive {
                 self.say_status(RunStatus::Running);
             }
             self.commit().await?;
-            self.keep_paused().await;
             if self.status == RunStatus::Waiting && self.siblings.is_none() {
                 let is_long = self.next_time() > SHORT_WAIT;
                 if is_long {

@@ -81,8 +81,9 @@ impl stockade_api::Workflows for Workflows {
         let run = self.own(caller, &request.id).await?.run;
         let tasks = self.tasks(&request.id).await?;
         let sandboxes = sandbox::row::told(self.inner.store(), &request.id, now_ms()).await;
-        let waits = self.waits(&run, tasks.clone()).await?.into_iter().map(|open| open.wait);
-        let waits = waits.collect();
+        let mut waits = self.waits(&run, tasks.clone()).await?;
+        waits.retain(|open| open.is_now);
+        let waits = waits.into_iter().map(|open| open.wait).collect();
         Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(of_store)?, waits })
     }
 
@@ -295,25 +296,23 @@ impl Workflows {
     }
 }
 
-/// Who takes a signal, and under which name: what waits for it by its address, else the run, which
-/// keeps it for what comes to wait for it; else what waits for it below.
+/// Who takes a signal, and under which name: what waits for it by its address, else by its name, the
+/// run's own first; else the run, which keeps it for a task of its own that comes to wait for it. What
+/// a child in a sandbox comes to say that it waits for later, it does not get by a mere name.
 fn taker(open: &[Open], run: String, name: String, correlation: Option<&str>) -> (String, String) {
-    let is_its = |open: &&Open, is_plain: bool| match &open.wait {
-        Wait::Signal { name: plain, correlation: wanted, .. } => {
-            let known = if is_plain { Some(plain.as_str()) } else { None };
-            let address = open.wait.answer_name();
-            (known.or(address.as_deref()) == Some(&name))
-                && (wanted.is_none() || wanted.as_deref() == correlation)
-        }
-        _ => false,
+    let find = |is_its: &dyn Fn(&Open, &str) -> bool| {
+        open.iter().find(|open| match &open.wait {
+            Wait::Signal { name: plain, correlation: wanted, .. } => {
+                (wanted.is_none() || wanted.as_deref() == correlation) && is_its(open, plain)
+            }
+            _ => false,
+        })
     };
-    let addressed = open.iter().find(|open| is_its(open, false));
-    let plain = || {
-        let all = || open.iter().filter(|open| is_its(open, true));
-        let own = all().any(|open| open.run == run);
-        all().next().filter(|_| !own)
-    };
-    match addressed.or_else(plain) {
+    let by_address = |open: &Open, _: &str| open.wait.answer_name().as_ref() == Some(&name);
+    let own = |open: &Open, _: &str| open.run == run && open.name.as_ref() == Some(&name);
+    let by_name = |_: &Open, plain: &str| plain == name;
+    let found = find(&by_address).or_else(|| find(&own)).or_else(|| find(&by_name));
+    match found {
         Some(Open { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
         None => (run, name),
     }
@@ -321,7 +320,8 @@ fn taker(open: &[Open], run: String, name: String, correlation: Option<&str>) ->
 
 /// Why nobody can decide on what has this address.
 fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[Open]) -> Problem {
-    let waiting: Vec<&str> = open.iter().map(|open| open.wait.node()).collect();
+    let waiting = open.iter().filter(|open| open.is_now).map(|open| open.wait.node());
+    let waiting: Vec<&str> = waiting.collect();
     let some = || format!("these wait for a decision: {}", waiting.join(", "));
     let known = tasks.iter().rev().find(|task| task.id == address);
     match known.filter(|task| !task.status.is_waiting()) {
@@ -338,5 +338,34 @@ fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[Open]) -> P
                 false => problem.because(some()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(run: &str, node: &str, name: &str, taken_as: &str) -> Open {
+        let (node, name) = (node.to_owned(), name.to_owned());
+        let (iteration, label, correlation, due_ms) = (0, None, None, None);
+        let wait = Wait::Signal { node, iteration, label, name, correlation, due_ms };
+        Open { run: run.to_owned(), name: Some(taken_as.to_owned()), wait, is_now: true }
+    }
+
+    #[test]
+    fn a_signal_goes_to_whom_it_is_meant_for() {
+        let taken = |open: &[Open], name: &str| taker(open, "r".into(), name.into(), None);
+        let to = |run: &str, name: &str| (run.to_owned(), name.to_owned());
+        let child = open("r", "box/word", "go", "box/go");
+        let below = open("r:child:sub:0", "sub/word", "go", "go");
+        let own = open("r", "word", "go", "go");
+        let all = [child.clone(), below.clone(), own];
+        assert_eq!(taken(&all, "go"), to("r", "go"));
+        assert_eq!(taken(&all, "box/go"), to("r", "box/go"));
+        assert_eq!(taken(&all, "sub/go"), to("r:child:sub:0", "go"));
+        // Its name is enough for what waits, and for nothing that comes to wait in a sandbox later.
+        assert_eq!(taken(&[child], "go"), to("r", "box/go"));
+        assert_eq!(taken(&[below], "go"), to("r:child:sub:0", "go"));
+        assert_eq!(taken(&[], "go"), to("r", "go"));
     }
 }

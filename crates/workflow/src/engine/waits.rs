@@ -9,7 +9,7 @@ use stockade_api::{TaskInfo, TaskStatus, Wait};
 use stockade_durable::{Error, Statement, Store};
 
 use super::rows;
-use super::sandbox::row;
+use super::sandbox::row::{self, Pause};
 use crate::schedule::Key;
 
 /// The longest that is told of a question, in characters.
@@ -24,6 +24,9 @@ pub(crate) struct Open {
     pub(crate) name: Option<String>,
     /// It, as it is seen from the run that was asked about.
     pub(crate) wait: Wait,
+    /// Whether it is waited for at this moment. What a child in a sandbox has waited for that goes on
+    /// with something else is not, and can be answered all the same.
+    pub(crate) is_now: bool,
 }
 
 /// All that a run waits for, in the order in which it takes answers.
@@ -36,20 +39,22 @@ pub(crate) fn open<'a>(
         tasks.retain(|task| task.finished_at.is_none());
         tasks.sort_by(|one, other| (&one.id, one.iteration).cmp(&(&other.id, other.iteration)));
         let mut found = Vec::new();
-        let is_waiting = tasks.iter().any(|task| task.status.is_waiting());
-        if is_waiting {
-            let paused: HashMap<Key, row::Pause> =
-                row::paused(store, run).await?.into_iter().collect();
-            let asked = asked(store, run).await?;
-            for task in tasks.iter().filter(|task| task.status.is_waiting()) {
-                let key = Key { node: task.id.clone(), iteration: task.iteration };
-                let waits = match paused.get(&key) {
-                    Some(pause) => of_child(&key, pause),
-                    None => vec![own(task, asked.get(&key))],
-                };
-                let open = |(name, wait)| Open { run: run.to_owned(), name, wait };
-                found.extend(waits.into_iter().map(open));
-            }
+        let is_now = |task: &TaskInfo| task.status.is_waiting();
+        let (has_sandboxes, has_own) =
+            (tasks.iter().any(|task| task.kind == "sandbox"), tasks.iter().any(is_now));
+        let paused = if has_sandboxes { row::paused(store, run).await? } else { Vec::new() };
+        let paused: HashMap<Key, Pause> = paused.into_iter().collect();
+        let asked = if has_own { asked(store, run).await? } else { HashMap::new() };
+        for task in &tasks {
+            let key = Key { node: task.id.clone(), iteration: task.iteration };
+            let waits = match paused.get(&key) {
+                Some(pause) => of_child(&key, pause),
+                None if is_now(task) => vec![own(task, asked.get(&key))],
+                None => Vec::new(),
+            };
+            let is_now = is_now(task);
+            let open = |(name, wait)| Open { run: run.to_owned(), name, wait, is_now };
+            found.extend(waits.into_iter().map(open));
         }
         for (id, outer) in below(store, run, &tasks).await? {
             let tasks = rows::tasks(store, &id).await?;
@@ -60,9 +65,13 @@ pub(crate) fn open<'a>(
     })
 }
 
-/// What the child in a sandbox waits for.
-fn of_child(key: &Key, pause: &row::Pause) -> Vec<(Option<String>, Wait)> {
-    let seen = pause.waits.iter().map(|wait| wait.clone().within(&key.node));
+/// What the child in a sandbox waits for, and was not told yet.
+fn of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
+    let is_told = |wait: &&Wait| {
+        pause.answers.iter().any(|told| told.asked_by() == (wait.node(), wait.iteration()))
+    };
+    let open = pause.waits.iter().filter(|wait| !is_told(wait));
+    let seen = open.map(|wait| wait.clone().within(&key.node));
     seen.map(|wait| (wait.answer_name(), wait)).collect()
 }
 

@@ -106,8 +106,8 @@ impl Drive {
         }
     }
 
-    /// A time has come that a child waits for.
-    pub(super) fn child_is_due(&mut self, key: &Key) {
+    /// The child of a task goes on without an answer: a time has come that it waits for.
+    pub(super) fn resume_child_of(&mut self, key: &Key) {
         if let Some(task) = self.rendered_task(key) {
             self.resume_child(key, &task, Vec::new());
         }
@@ -134,7 +134,8 @@ impl Drive {
         self.to_begin.push((key.clone(), Arc::clone(task)));
     }
 
-    /// Lets their sandboxes live on: as soon as somebody is awake, and then now and again.
+    /// Lets their sandboxes live on: as soon as somebody is awake, and then now and again. A child
+    /// whose sandbox is there no more cannot go on: its try fails with that.
     pub(super) async fn keep_paused(&mut self) {
         let is_due = self.paused.renewed.is_none_or(|at| at.elapsed() >= RENEWED);
         if self.paused.children.is_empty() || !is_due {
@@ -144,9 +145,9 @@ impl Drive {
         let keys: Vec<Key> = self.paused.children.keys().cloned().collect();
         for key in keys {
             let Some(held) = self.held(&key) else { continue };
-            let Err(trouble) = held.renew(KEPT, false).await else { continue };
-            let run = &self.run;
-            tracing::warn!(run, %key, trouble.message, "a child that waits may be lost");
+            if held.renew(KEPT, false).await.is_err() && held.is_gone().await {
+                self.resume_child_of(&key);
+            }
         }
     }
 
@@ -169,14 +170,15 @@ impl Drive {
     }
 }
 
-/// Whether an answer to the run is for what the child of a task waits for.
+/// Whether an answer to the run is for what the child of a task waits for: by its address, for what a
+/// child says that it waits for may be another's.
 fn answers_child(answer: &Answer, key: &Key, wait: &Wait) -> bool {
     let Some(name) = wait.clone().within(&key.node).answer_name() else { return false };
     match wait {
         Wait::Approval { .. } => answer.kind == "approval" && answer.name == name,
-        Wait::Signal { name: plain, correlation, .. } => {
+        Wait::Signal { correlation, .. } => {
             answer.kind == "signal"
-                && (answer.name == name || answer.name == *plain)
+                && answer.name == name
                 && (correlation.is_none() || *correlation == answer.correlation)
         }
         Wait::Timer { .. } => false,

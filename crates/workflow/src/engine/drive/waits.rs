@@ -81,7 +81,7 @@ impl Drive {
             match status {
                 // It can begin again.
                 TaskStatus::Retrying => drop(self.phases.remove(&key)),
-                _ if self.paused.has(&key) => self.child_is_due(&key),
+                _ if self.paused.has(&key) => self.resume_child_of(&key),
                 TaskStatus::WaitingTimer => {
                     self.done(&key, TaskStatus::Finished, Some(json!({ "firedAtMs": now })));
                 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{
-    ById, Caller, CreateSandbox, Execute, Expiry, FileContent, FileEntry, ListDirectory,
-    MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile, ReadOutput,
-    Renew, Sandboxes, WriteFile,
+    ById, Caller, CreateSandbox, Execute, Expiry, FileContent, FileEntry, GetSandbox,
+    ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile,
+    ReadOutput, Renew, Sandboxes, WriteFile,
 };
 use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
@@ -167,6 +167,15 @@ impl Held {
         let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
         let renewed = self.sandboxes.renew(&self.caller, request).await;
         renewed.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Whether it is known to be there no more.
+    pub(crate) async fn is_gone(&self) -> bool {
+        let request = GetSandbox { id: self.id.clone(), metrics: false };
+        match self.sandboxes.get_status(&self.caller, request).await {
+            Ok(sandbox) => sandbox.state.is_terminal(),
+            Err(problem) => problem.code == Code::NotFound,
+        }
     }
 
     /// Lets it live as long as one in which something is under way.

@@ -133,7 +133,7 @@ impl Try {
             notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
         }
         if let Some(pause) = &pause {
-            held.wake().await?;
+            held.wake().await.map_err(waiting::lost)?;
             self.hand_over(held, pause).await?;
         }
         let rounds = pause.map_or(0, |pause| pause.rounds);

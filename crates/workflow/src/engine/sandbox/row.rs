@@ -171,10 +171,10 @@ pub(crate) async fn open(
     rows.iter().map(one).collect()
 }
 
-/// The children in sandboxes of a run that wait.
+/// The children in sandboxes of a run that wait, or have waited and go on.
 pub(crate) async fn paused(store: &dyn Store, run: &str) -> Result<Vec<(Key, Pause)>, Error> {
     let sql = "SELECT sandbox_id, iteration, decision FROM run_sandboxes \
-               WHERE run_id = ?1 AND status = 'waiting'";
+               WHERE run_id = ?1 AND status IN ('waiting', 'shipped') AND decision IS NOT NULL";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let one = |row: &Row| {
         let iteration = u32::try_from(row.integer(1)?).unwrap_or(u32::MAX);

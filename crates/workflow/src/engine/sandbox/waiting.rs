@@ -88,6 +88,13 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
     Ok(waiting)
 }
 
+/// Why a child cannot go on whose sandbox is there no more.
+pub(super) fn lost(trouble: Trouble) -> Trouble {
+    let told = "the sandbox that was kept for a child that waits cannot be used any more, and what \
+                the child did is lost with it";
+    Trouble { message: format!("{told}: {}", trouble.message), ..trouble }
+}
+
 impl Try {
     /// Lets the task wait with the child. Its sandbox is kept from here on, and it needs no place
     /// among those that are under way: nothing is, in it.
