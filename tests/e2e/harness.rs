@@ -376,7 +376,7 @@ fn probe_of_this_build() -> PathBuf {
 
 /// Makes a program of the build reachable for everybody: by a hard link where that can be had,
 /// else by a copy.
-fn place(from: &Path, to: &Path) {
+pub(crate) fn place(from: &Path, to: &Path) {
     let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || fs::hard_link(from, to).is_err() {
         copy_program(from, to);

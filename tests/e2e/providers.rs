@@ -61,10 +61,9 @@ fn runner(world: &World, name: &str, test: &str) -> Option<PathBuf> {
         return Some(found);
     }
     // The target directory may be closed to others.
-    let copy = world.path("bin/bun");
-    crate::harness::copy_program(&found, &copy);
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
-    Some(copy)
+    let reachable = world.path("bin/bun");
+    crate::harness::place(&found, &reachable);
+    Some(reachable)
 }
 
 /// What a provider gives is reviewed: all, some or none of it is applied, at its very lines.
