@@ -157,6 +157,21 @@ pub struct MoveFile {
     pub to: Bytes,
 }
 
+/// A directory that is copied out to the host, to a new one there that belongs to the server's user.
+/// Links stay as they are; pipes, sockets and devices are left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CollectDirectory {
+    /// Where.
+    pub sandbox_id: SandboxId,
+    /// Which.
+    pub path: Bytes,
+    /// The absolute path on the host that it gets. It is there once all of it is, and not before.
+    pub to: Bytes,
+    /// How long its files may be together, in bytes.
+    pub limit_bytes: u64,
+}
+
 /// A file that goes, or a directory with all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

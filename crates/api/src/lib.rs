@@ -48,9 +48,9 @@ pub use endpoint::{
 };
 pub use event::{ReadEvents, RecordedEvent};
 pub use files::{
-    EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing, MakeDirectory, MoveFile,
-    ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile,
-    Written,
+    CollectDirectory, EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing,
+    MakeDirectory, MoveFile, ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles,
+    SetPermissions, StatFile, WriteFile, Written,
 };
 pub use measurement::{Measure, Measurements};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};

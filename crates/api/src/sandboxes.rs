@@ -22,8 +22,9 @@ use crate::endpoint::{
 };
 use crate::event::{ReadEvents, RecordedEvent};
 use crate::files::{
-    FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile, ReadFile, RemoveFile,
-    ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile, Written,
+    CollectDirectory, FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile,
+    ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile,
+    Written,
 };
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{CreateSandbox, GetSandbox, ListSandboxes, Renew, Sandbox, SandboxList};
@@ -207,6 +208,8 @@ operations! {
         remove_snapshot(SnapshotId) -> Done;
         /// Makes a bundle of what a sandbox has changed in its workspace, to be decided about.
         collect_changes(CollectChanges) -> CollectedChanges;
+        /// Copies a directory of a sandbox to a new one of the host, for whoever owns the server.
+        collect_directory(CollectDirectory) -> Done;
         /// Runs a tool in a sandbox.
         run_tool(RunTool) -> ToolResult;
         /// The tools that there are.

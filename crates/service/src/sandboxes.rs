@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_api::{
     AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, CollectChanges,
-    CollectedChanges, Connect, CreateSandbox, DiffBundle, Done, Duplex, Endpoint, Execute,
-    Executed, FileContent, FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream, Items,
-    ListBundles, ListDirectory, ListSandboxes, Listing, MakeDirectory, MoveFile, Names,
+    CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Done, Duplex, Endpoint,
+    Execute, Executed, FileContent, FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream,
+    Items, ListBundles, ListDirectory, ListSandboxes, Listing, MakeDirectory, MoveFile, Names,
     OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges,
     ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
     Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList,
@@ -21,8 +21,8 @@ use crate::failure::of_store;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, collect, create, endpoint, events, exchange, execute, files, life, output, query,
-    session, snapshot, tool,
+    bundles, collect, create, directory, endpoint, events, exchange, execute, files, life, output,
+    query, session, snapshot, tool,
 };
 use crate::service::Service;
 
@@ -162,6 +162,10 @@ impl Sandboxes for Service {
         request: CollectChanges,
     ) -> Result<CollectedChanges> {
         collect::collect(self, caller, request).await
+    }
+
+    async fn collect_directory(&self, caller: &Caller, request: CollectDirectory) -> Result<Done> {
+        directory::collect(self, caller, request).await.map(|()| Done {})
     }
 
     async fn run_tool(&self, caller: &Caller, request: RunTool) -> Result<ToolResult> {

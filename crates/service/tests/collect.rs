@@ -285,3 +285,51 @@ async fn proposed_changes_wait_and_are_kept_once() {
     assert_eq!(other.code, Code::Unsupported);
     assert_eq!((scene.waiting().await, scene.left()), (1, 0));
 }
+
+#[tokio::test]
+async fn a_directory_is_copied_out_whole_or_not_at_all() {
+    let mut scene = Scene::set().await;
+    scene.change().await;
+    let to = scene.place.path().join("copy");
+    let asked = |path: &str, limit: u64| json!({"sandboxId": scene.sandbox, "path": path, "to": to, "limitBytes": limit});
+    let (all, little) = (asked("/project", 1 << 20), asked("/project", 1));
+    let collect = async |scene: &Scene, key: &'static str, request: &Value| {
+        scene.ask("u1", key, "collect_directory", request.clone()).await
+    };
+    assert_eq!(collect(&scene, "", &little).await.unwrap_err().code, Code::InvalidInput);
+    assert!(!to.exists());
+    collect(&scene, "a", &all).await.unwrap();
+    assert_eq!(std::fs::read_to_string(to.join("old")).unwrap(), "changed\n");
+    assert!(to.join("new").exists() && !to.join("gone").exists());
+    // Under the same name it is done, under another one there is something in its place.
+    scene.harness.write(&scene.sandbox, "/project/new", "newer\n").await.unwrap();
+    collect(&scene, "a", &all).await.unwrap();
+    assert_eq!(std::fs::read_to_string(to.join("new")).unwrap(), "new\n");
+    assert!(collect(&scene, "b", &all).await.is_err());
+    // As if the host had lost its power before that was recorded.
+    let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
+        completed_at = NULL WHERE name = 'sandbox.collect_directory'";
+    scene.harness.tamper(forgotten).await;
+    let step = "DELETE FROM operation_outputs WHERE function_name = 'collect'";
+    scene.harness.tamper(step).await;
+    scene.harness.kill().await;
+    collect(&scene, "a", &all).await.unwrap();
+    assert_eq!(std::fs::read_to_string(to.join("new")).unwrap(), "new\n");
+}
+
+#[tokio::test]
+async fn a_directory_is_not_copied_for_others_or_with_what_a_rule_hides() {
+    let rule = |effect: &str, path: &str| json!({"effect": effect, "level": "read", "path": path});
+    let scene = Scene::with_rules(vec![rule("allow", "/"), rule("deny", "/project/tree")]).await;
+    let to = scene.place.path().join("copy");
+    let ask = async |owner: &'static str, path: &str, to: Value| {
+        let request = json!({"sandboxId": scene.sandbox, "path": path, "to": to, "limitBytes": 1});
+        scene.ask(owner, "", "collect_directory", request).await.unwrap_err().code
+    };
+    assert_eq!(ask("u1", "/project", json!(to)).await, Code::InvalidInput);
+    assert_eq!(ask("u1", "/project/tree", json!(to)).await, Code::AccessDenied);
+    assert_eq!(ask("u1", "/tmp", json!("relative")).await, Code::InvalidInput);
+    assert_eq!(ask("u1", "project", json!(to)).await, Code::PathInvalid);
+    assert_eq!(ask("u2", "/project", json!(to)).await, Code::NotFound);
+    assert!(!to.exists());
+}

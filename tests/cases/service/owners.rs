@@ -118,6 +118,7 @@ async fn ask(
         ("http_request", port),
         ("snapshot", json!({"sandboxId": id})),
         ("collect_changes", json!({"sandboxId": id})),
+        ("collect_directory", with(json!({"to": "/nowhere/at/all", "limitBytes": 1}))),
         ("run_tool", json!({"sandboxId": id, "tool": "echo", "arguments": {}})),
         ("renew", json!({"id": id, "ttlSeconds": 9000})),
         ("pause", by_id.clone()),

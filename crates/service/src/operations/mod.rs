@@ -6,6 +6,7 @@
 pub(crate) mod bundles;
 pub(crate) mod collect;
 pub(crate) mod create;
+pub(crate) mod directory;
 pub(crate) mod endpoint;
 pub(crate) mod events;
 pub(crate) mod exchange;
@@ -33,6 +34,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     let builder = builder
         .workflow(collect::NAME, with(inner, collect::perform))
         .workflow(create::NAME, with(inner, create::perform))
+        .workflow(directory::NAME, with(inner, directory::perform))
         .workflow(execute::NAME, with(inner, execute::perform))
         .workflow(output::NAME, with(inner, output::perform))
         .workflow(session::NAME, with(inner, session::perform))

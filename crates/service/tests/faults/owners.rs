@@ -53,6 +53,7 @@ fn about(operation: &str, things: &Things) -> Option<Value> {
         "http_request" | "http_stream" | "web_socket" => {
             json!({"sandboxId": sandbox, "port": 80, "path": "/"})
         }
+        "collect_directory" => path(json!({"to": "/nowhere/at/all", "limitBytes": 1})),
         "snapshot" | "collect_changes" => json!({"sandboxId": sandbox}),
         "restore" => json!({"snapshotId": snapshot}),
         "remove_snapshot" => json!(snapshot),

@@ -1,0 +1,77 @@
+//! `collect_directory`: a directory of a sandbox is copied to a new one of the host. Only the owner of
+//! the server's data directory may name places on the host to be written to.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use stockade_api::{Caller, CollectDirectory, Result};
+use stockade_core::access::{Effect, Level};
+use stockade_durable::{Context, Failure, Step};
+use stockade_runtime::SandboxPath;
+
+use super::bundles::place_of;
+use crate::failure::{invalid, of_access, of_path, of_runtime, to_failure};
+use crate::guard::Owned;
+use crate::operation::{self, Input};
+use crate::service::{Inner, Service};
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.collect_directory";
+
+/// Copies it.
+pub(crate) async fn collect(
+    service: &Service,
+    caller: &Caller,
+    request: CollectDirectory,
+) -> Result<()> {
+    let used = service.used(caller, &request.sandbox_id).await?;
+    place_of(&service.inner, &caller.owner)?;
+    checked(&used, &request)?;
+    operation::run(&service.engine, NAME, caller, &request).await
+}
+
+/// The workflow. What is there already when it runs again was copied by the run before: a copy is
+/// given its name when it is whole.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<CollectDirectory>,
+) -> std::result::Result<(), Failure> {
+    let request = &input.request;
+    let used = inner.using(&context, &input.owner, &request.sandbox_id, None).await?;
+    place_of(&inner, &input.owner).map_err(to_failure)?;
+    let path = checked(&used, request).map_err(to_failure)?;
+    let to = Path::new(OsStr::from_bytes(&request.to.0));
+    let again = context.run_number() > 1;
+    context
+        .step("collect", async |_: Step| {
+            if again && to.symlink_metadata().is_ok() {
+                return Ok(());
+            }
+            let runtime = inner.runtime(&used.runtime).map_err(to_failure)?;
+            let copied = runtime.collect(&used.id, &path, to, request.limit_bytes);
+            let copied = inner.dooms.unless(&used.id, inner.within(copied)).await;
+            copied.map_err(to_failure)?.map_err(|error| to_failure(of_runtime(&error)))
+        })
+        .await
+}
+
+/// The path inside, where all of it may be read.
+fn checked(owned: &Owned, request: &CollectDirectory) -> Result<SandboxPath> {
+    let path = SandboxPath::new(OsStr::from_bytes(&request.path.0));
+    let path = path.map_err(|error| of_path(&error))?;
+    if !request.to.0.starts_with(b"/") {
+        return Err(invalid("the place on the host must be an absolute path"));
+    }
+    owned.allows(Level::Read, &request.path.0)?;
+    let rules = owned.rules.as_slice().map_err(|error| of_access(&error))?;
+    let hidden = rules.iter().find(|rule| {
+        rule.effect == Effect::Deny && Path::new(&rule.path).starts_with(path.as_path())
+    });
+    match hidden {
+        Some(rule) => Err(invalid(format!("an access rule denies {} of it", rule.path))),
+        None => Ok(path),
+    }
+}
