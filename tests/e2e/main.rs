@@ -26,6 +26,7 @@ mod host;
 mod limits;
 mod mcp;
 mod nested;
+mod nesting;
 mod providers;
 mod run;
 mod sandbox;

@@ -104,6 +104,7 @@ const GIVEN: &[(&str, i32, &str, Files)] = &[
     ),
     ("imported", 0, "{\"text\": \"Hello, world!\"}", &[]),
     ("loop", 0, "{\"lines\": 3}", &[("long.txt", "line\nline\nline\n")]),
+    ("nested", 3, "", &[]),
     ("no-review", 0, "{\"sorted\": true}", &[("sorted.txt", "a\nb\n")]),
     ("parallel", 0, "{\"sum\": 100}", &[]),
     ("retry", 1, "", &[]),

@@ -47,6 +47,9 @@ pub enum Answer {
         /// What was said with it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
+        /// All that was said, where it is about the changes of a sandbox. No child is told that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decision: Option<Value>,
     },
     /// A signal.
     Signal {
@@ -63,16 +66,49 @@ pub enum Answer {
         #[serde(default)]
         payload: Value,
     },
+    /// What came of a sandbox that the host was asked for is there.
+    Sandbox {
+        /// See `Approval`.
+        node: String,
+        /// See `Approval`.
+        iteration: u32,
+        /// Which request that answers.
+        request: String,
+    },
 }
 
 impl Answer {
     /// What asked: its address, and the iteration of the loop that it is in.
     pub fn asked_by(&self) -> (&str, u32) {
         match self {
-            Self::Approval { node, iteration, .. } | Self::Signal { node, iteration, .. } => {
-                (node, *iteration)
-            }
+            Self::Approval { node, iteration, .. }
+            | Self::Signal { node, iteration, .. }
+            | Self::Sandbox { node, iteration, .. } => (node, *iteration),
         }
+    }
+
+    /// Whether it is to what waits there.
+    pub fn is_to(&self, wait: &Wait) -> bool {
+        let is_same = match (self, wait) {
+            (Self::Sandbox { request, .. }, Wait::Sandbox { request: asked, .. }) => {
+                request == asked
+            }
+            (Self::Sandbox { .. }, _) | (_, Wait::Sandbox { .. }) => false,
+            _ => true,
+        };
+        is_same && self.asked_by() == (wait.node(), wait.iteration())
+    }
+
+    /// The same, seen from inside what is called so; `None` for what is elsewhere.
+    #[must_use]
+    pub fn inside(mut self, outer: &str) -> Option<Self> {
+        let below =
+            |address: &str| Some(address.strip_prefix(outer)?.strip_prefix('/')?.to_owned());
+        match &mut self {
+            Self::Approval { node, .. } | Self::Sandbox { node, .. } => *node = below(node)?,
+            Self::Signal { node, name, .. } => (*node, *name) = (below(node)?, below(name)?),
+        }
+        Some(self)
     }
 }
 
@@ -130,15 +166,28 @@ pub enum Wait {
         /// When it is, in milliseconds since 1970.
         due_ms: i64,
     },
+    /// A sandbox, which only the host can make.
+    Sandbox {
+        /// See `Approval`.
+        node: String,
+        /// See `Approval`.
+        #[serde(default)]
+        iteration: u32,
+        /// Which try of its task it is, from 1.
+        attempt: u32,
+        /// Names the request below `nested` in the child's result: hexadecimal digits.
+        request: String,
+    },
 }
 
 impl Wait {
     /// The address of what waits.
     pub fn node(&self) -> &str {
         match self {
-            Self::Approval { node, .. } | Self::Signal { node, .. } | Self::Timer { node, .. } => {
-                node
-            }
+            Self::Approval { node, .. }
+            | Self::Signal { node, .. }
+            | Self::Timer { node, .. }
+            | Self::Sandbox { node, .. } => node,
         }
     }
 
@@ -147,7 +196,8 @@ impl Wait {
         match self {
             Self::Approval { iteration, .. }
             | Self::Signal { iteration, .. }
-            | Self::Timer { iteration, .. } => *iteration,
+            | Self::Timer { iteration, .. }
+            | Self::Sandbox { iteration, .. } => *iteration,
         }
     }
 
@@ -156,14 +206,27 @@ impl Wait {
         match self {
             Self::Approval { due_ms, .. } | Self::Signal { due_ms, .. } => *due_ms,
             Self::Timer { due_ms, .. } => Some(*due_ms),
+            Self::Sandbox { .. } => None,
         }
+    }
+
+    /// Whether nobody but the host can do anything about it.
+    pub const fn is_of_host(&self) -> bool {
+        matches!(self, Self::Sandbox { .. })
+    }
+
+    /// Whether the same task, in the same iteration, waits for this too.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.node(), self.iteration()) == (other.node(), other.iteration())
     }
 
     /// The same, seen from where what has it is called so.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
-        let (Self::Approval { node, .. } | Self::Signal { node, .. } | Self::Timer { node, .. }) =
-            &mut self;
+        let (Self::Approval { node, .. }
+        | Self::Signal { node, .. }
+        | Self::Timer { node, .. }
+        | Self::Sandbox { node, .. }) = &mut self;
         *node = format!("{outer}/{node}");
         self
     }
@@ -177,7 +240,7 @@ impl Wait {
                 Some((outer, _)) => format!("{outer}/{name}"),
                 None => name.clone(),
             }),
-            Self::Timer { .. } => None,
+            Self::Timer { .. } | Self::Sandbox { .. } => None,
         }
     }
 }
@@ -198,5 +261,24 @@ mod tests {
         let timer: Wait = serde_json::from_str(text).unwrap();
         assert_eq!((timer.due_ms(), timer.answer_name()), (Some(7), None));
         assert_eq!(serde_json::to_string(&timer).unwrap(), text);
+    }
+
+    #[test]
+    fn an_answer_finds_what_asked() {
+        let text = r#"{"kind":"signal","node":"box/sub/word","iteration":0,"name":"box/sub/go"}"#;
+        let answer: Answer = serde_json::from_str(text).unwrap();
+        assert_eq!(answer.clone().inside("bo"), None);
+        let inside = answer.inside("box").and_then(|answer| answer.inside("sub")).unwrap();
+        assert_eq!(inside.asked_by(), ("word", 0));
+        assert!(matches!(inside, Answer::Signal { name, .. } if name == "go"));
+        let asked = |request: &str| Wait::Sandbox {
+            node: "inner".to_owned(),
+            iteration: 0,
+            attempt: 1,
+            request: request.to_owned(),
+        };
+        let (node, request) = ("inner".to_owned(), "ab".to_owned());
+        let answer = Answer::Sandbox { node, iteration: 0, request };
+        assert!(answer.is_to(&asked("ab")) && !answer.is_to(&asked("cd")));
     }
 }

@@ -220,6 +220,12 @@ pub struct SandboxInfo {
     pub bundle_path: Option<String>,
     /// The bundles with its changes, while they wait or after.
     pub bundles: Vec<String>,
+    /// The sandbox that it is in, where it is in another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_sandbox_id: Option<String>,
+    /// How many sandboxes are around it.
+    #[serde(default)]
+    pub depth: u32,
     /// `sandbox-unreachable` when it should be alive and nothing was heard of it for a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<String>,

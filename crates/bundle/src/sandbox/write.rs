@@ -22,6 +22,8 @@ pub struct Request<'r> {
     pub runtime: Option<&'r str>,
     /// What the child workflow gets.
     pub input: &'r Value,
+    /// Where it is from, where it is in another sandbox.
+    pub lineage: Option<&'r Value>,
     /// Files beside the manifest, such as the child workflow: where, and their content. Only the
     /// owner can read them.
     pub files: &'r [(RelativePath, Vec<u8>)],
@@ -52,14 +54,17 @@ pub struct StructuredResult {
 /// [`Error::TooLarge`] beyond the limits of `<Sandbox>` bundles, and what the directory refuses.
 pub fn write_request(dir: &Dir, request: &Request<'_>) -> Result<u64, Error> {
     let limits = BundleLimits::SANDBOX;
-    let Request { sandbox_id, provider, runtime, input, files } = request;
-    let manifest = json!({
+    let Request { sandbox_id, provider, runtime, input, lineage, files } = request;
+    let mut manifest = json!({
         "status": "pending",
         "sandboxId": sandbox_id,
         "provider": provider,
         "runtime": runtime,
         "input": input,
     });
+    if let Some(lineage) = lineage {
+        manifest["lineage"] = (*lineage).clone();
+    }
     let manifest = format!("{manifest:#}");
     let contents = files.iter().map(|(_, content)| content.len());
     check_sizes(manifest.len(), contents, &limits)?;
@@ -207,8 +212,14 @@ mod tests {
         let files = [(RelativePath::new(".smithers/egress/ca.crt").unwrap(), b"PEM".to_vec())];
         let input = json!({"prompt": "x"});
         let provider = Some("remote-vm");
-        let request =
-            Request { sandbox_id: "review", provider, runtime: None, input: &input, files: &files };
+        let request = Request {
+            sandbox_id: "review",
+            provider,
+            runtime: None,
+            input: &input,
+            lineage: None,
+            files: &files,
+        };
         let size = write_request(&dir, &request).unwrap();
         let text = std::fs::read_to_string(place.path().join("README.md")).unwrap();
         assert_eq!(size, text.len() as u64 + 3);

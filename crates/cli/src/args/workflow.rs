@@ -41,6 +41,9 @@ pub(crate) struct Up {
     /// Leave what comes of it in a directory, as the child of a `<Sandbox>` does
     #[arg(long, value_name = "DIR", requires = "in_process", hide = true)]
     pub(crate) result: Option<PathBuf>,
+    /// Ask the host for sandboxes, from the directory of the result
+    #[arg(long, requires = "result", hide = true)]
+    pub(crate) nested: bool,
     /// Print one JSON object a line: what happens, then the run
     #[arg(long)]
     pub(crate) json: bool,

@@ -7,7 +7,6 @@ mod start;
 mod successive;
 
 use std::fmt::Debug;
-use std::path::Path;
 use std::sync::Arc;
 
 use stockade_api::{Caller, Problem, Sandboxes, Workflows};
@@ -17,6 +16,7 @@ use crate::args::held::Way;
 use crate::problem::{Failure, caused};
 use crate::server;
 
+pub(crate) use self::own::Child;
 use self::own::Own;
 pub(crate) use self::standing::Standing;
 use self::successive::Successive;
@@ -72,13 +72,13 @@ where
 }
 
 /// The same in this process; without sandboxes where a data directory is named.
-pub(crate) fn in_process<T, F, Fut>(data: Option<&Path>, act: F) -> Result<T, Failure>
+pub(crate) fn in_process<T, F, Fut>(child: Option<Child<'_>>, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
     block_on(async {
-        let own = Own::launch(data).await?;
+        let own = Own::launch(child).await?;
         let answer = act(own.remote()?).await;
         own.end().await;
         answer

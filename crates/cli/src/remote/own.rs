@@ -27,6 +27,15 @@ use crate::server::{self, ENDING, Place, Settings};
 /// The variable that processes in our sandboxes find in their environment.
 const OURS: &str = "STOCKADE";
 
+/// The child of a `<Sandbox>`, which has no sandboxes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child<'a> {
+    /// The directory with its state.
+    pub(crate) state: &'a Path,
+    /// Where it asks the host for sandboxes, if it may.
+    pub(crate) nested: Option<&'a Path>,
+}
+
 /// A service of our own, and the lock that keeps servers away from its data.
 #[derive(Debug)]
 pub(super) struct Own {
@@ -38,20 +47,21 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Starts it, on the usual data directory or, with no sandboxes, on this one.
+    /// Starts it, on the usual data directory or, with no sandboxes, on that of a child.
     ///
     /// # Errors
     /// [`Code::Conflict`] while another process has the data directory.
-    pub(super) async fn launch(data: Option<&Path>) -> Result<Self, Problem> {
+    pub(super) async fn launch(child: Option<Child<'_>>) -> Result<Self, Problem> {
         // Commands are executed beside this process only where the kernel says that it is confined.
         let is_confined = confined::is_within();
         let is_ours = is_confined && std::env::var_os(OURS).is_some();
         let inside = is_ours.then(Inside::default);
-        let (data, has_sandboxes, inside) = match data {
-            Some(data) => {
+        let (data, has_sandboxes, inside) = match child {
+            Some(Child { state, nested }) => {
                 // The child of a `<Sandbox>` has its file in the request, and its work where it is.
                 let here = std::env::current_dir().map_err(|error| caused(Code::Io, &error))?;
-                (data.to_owned(), false, inside.map(|_| Inside::at(here)))
+                let inside = inside.map(|_| Inside::at(here, nested.map(Path::to_owned)));
+                (state.to_owned(), false, inside)
             }
             None if is_confined => (place_within()?, false, inside),
             None => (crate::run::data_path()?, true, None),

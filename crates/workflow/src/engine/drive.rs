@@ -30,6 +30,7 @@ use super::Inner;
 use super::attempt::Trouble;
 use super::author::{About, Author, Shared, View, lock};
 use super::rows::{self, Kept, Origin};
+use super::sandbox::nested::Around;
 use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
 use super::tables::{self, TaskRow};
@@ -118,6 +119,8 @@ pub(crate) struct Drive {
     news: News,
     /// Its children in sandboxes that wait.
     paused: Paused,
+    /// The sandbox that it is in, where a provider does it.
+    around: Option<Around>,
 }
 
 impl Drive {
@@ -167,6 +170,7 @@ impl Drive {
             lookups: HashMap::new(),
             news: News::default(),
             paused: Paused::default(),
+            around: None,
         };
         drive.recall();
         drive.recall_paused().await?;
@@ -175,6 +179,12 @@ impl Drive {
 
     /// Takes up what an earlier process left: what it had under way begins again.
     fn recall(&mut self) {
+        if self.inner.options.sandboxes.is_none() {
+            // What the host was asked for may be there.
+            for row in self.tasks.values_mut().filter(|row| row.waits_for_host()) {
+                row.status = TaskStatus::Running;
+            }
+        }
         let mut known: Vec<(&Key, &TaskRow)> = self.tasks.iter().collect();
         known.sort_by_key(|(_, row)| (row.finished_at, row.place));
         let mut journal = lock(&self.journal);

@@ -267,7 +267,8 @@ impl Workflows {
         }
         let tasks = self.tasks(id).await?;
         let task = tasks.iter().rev().find(|task| task.id == name);
-        if task.is_none_or(|task| task.kind != "sandbox") {
+        let is_inner = sandbox::row::is_inner_review(self.inner.store(), id, name).await;
+        if task.is_none_or(|task| task.kind != "sandbox") && !is_inner.map_err(of_store)? {
             let message = format!("\"{}\" has no changes to choose from", request.task);
             return Err(Problem::new(Code::InvalidInput, message)
                 .because("only the changes of a <Sandbox> can be accepted in part"));

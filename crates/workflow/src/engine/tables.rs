@@ -23,6 +23,7 @@ pub const MIGRATIONS: &[Migration] = &[
     CACHE,
     BUNDLES,
     sandbox::row::TABLE,
+    sandbox::row::LINEAGE,
 ];
 // The numbers of both rooms are those of one database: what comes next has the next number.
 const _: () = assert!(stockade_service::MIGRATIONS.len() == 2);
@@ -151,6 +152,13 @@ pub(crate) struct TaskRow {
     pub(crate) wake_at: Option<i64>,
     pub(crate) started_at: i64,
     pub(crate) finished_at: Option<i64>,
+}
+
+impl TaskRow {
+    /// Whether it waits for a sandbox that only the host can make, or for what a child does.
+    pub(crate) fn waits_for_host(&self) -> bool {
+        self.status == TaskStatus::WaitingEvent && self.kind == "sandbox"
+    }
 }
 
 fn json(value: &Json) -> Value {

@@ -70,7 +70,7 @@ fn of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
     let is_told = |wait: &&Wait| {
         pause.answers.iter().any(|told| told.asked_by() == (wait.node(), wait.iteration()))
     };
-    let open = pause.waits.iter().filter(|wait| !is_told(wait));
+    let open = pause.waits.iter().filter(|wait| !wait.is_of_host() && !is_told(wait));
     let seen = open.map(|wait| wait.clone().within(&key.node));
     seen.map(|wait| (wait.answer_name(), wait)).collect()
 }
@@ -84,6 +84,10 @@ fn own(task: &TaskInfo, asked: Option<&Json>) -> (Option<String>, Wait) {
     };
     let label = Some(task.label.chars().take(TOLD).collect()).filter(|label| *label != node);
     match task.status {
+        TaskStatus::WaitingEvent if task.kind == "sandbox" => {
+            let (attempt, request) = (task.attempts, text("request").unwrap_or_default());
+            (None, Wait::Sandbox { node, iteration, attempt, request })
+        }
         TaskStatus::WaitingEvent => {
             let name = text("signal").unwrap_or_else(|| node.clone());
             let correlation = text("correlationId");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::props::{Props, tagged};
-use super::{Function, ToolLimits};
+use super::{Fault, Function, ToolLimits};
 
 /// A workflow that is run in a sandbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +92,26 @@ const CONFIG: &[&str] = &[
     "command",
     "workspace",
 ];
+
+impl Sandbox {
+    /// What somebody has written down as [`Sandbox::config`], which is no author's: nothing in it
+    /// stands for a function or a provider.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(crate) fn of_config(config: Map<String, Value>, input: Value) -> Result<Self, Vec<Fault>> {
+        let strange = config.keys().find(|name| !CONFIG.contains(&name.as_str()));
+        if let Some(name) = strange {
+            let message = format!("<Sandbox> has no attribute `{name}` that could be written down");
+            return Err(vec![Fault { place: None, message }]);
+        }
+        let mut props = Props::new("Sandbox", config, None, &[]);
+        let sandbox = Self { input, ..read(&mut props) };
+        let mut faults = Vec::new();
+        props.finish(&mut faults);
+        if faults.is_empty() { Ok(sandbox) } else { Err(faults) }
+    }
+}
 
 pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
     let config = CONFIG

@@ -470,3 +470,40 @@ async fn any_command_is_a_provider_where_it_is_granted() {
         }
     }
 }
+
+/// What a provider runs is in its sandbox: a sandbox there gets no more than that has.
+#[tokio::test]
+async fn a_sandbox_in_a_providers_child_is_held_to_what_is_around_it() {
+    let world = world().await;
+    let body = "if (request.sandboxId === \"in\") return { status: \"finished\", output: { inside: true } };\n\
+        const nest = child.smithers(() => (<child.Workflow name=\"nest\">\n\
+          <Sandbox id=\"in\" workflow={inner} retries={0} output={child.outputs.result} ATTRIBUTES />\n\
+        </child.Workflow>), { output: child.outputs.result });\n\
+        const run = await childOf(request, { workflow: nest });\n\
+        return { status: \"finished\", output: run.output ?? run.error };";
+    let other = "provider={{ id: \"q\", run: () => null }}";
+    for (attributes, told) in [
+        ("provider={provider} allowNested", ""),
+        ("provider={provider}", "disabled by default"),
+        ("provider={provider} allowNested allowNetwork", "allowNetwork"),
+        (&format!("{other} allowNested"), "provider"),
+        ("allowNested runtime=\"docker\"", "docker"),
+    ] {
+        let source = provider(&body.replace("ATTRIBUTES", attributes));
+        let run = world.run(&source, json!({})).await;
+        let output = run.output.clone().unwrap_or_default();
+        if told.is_empty() {
+            assert_eq!(output, json!({ "inside": true }), "{run:?}");
+            continue;
+        }
+        assert_eq!(output["code"], "INVALID_INPUT", "{attributes}: {run:?}");
+        assert!(output["message"].as_str().unwrap().contains(told), "{attributes}: {output}");
+    }
+    let source = provider(&body.replace("ATTRIBUTES", "provider={provider} allowNested"));
+    let run = world.run(&source, json!({})).await;
+    let below = RunById { id: format!("{}:child:box:0", run.id) };
+    let found = world.workflows.inspect(&world.caller, below).await.unwrap();
+    let own = world.workflows.inspect(&world.caller, RunById { id: run.id }).await.unwrap();
+    assert_eq!((own.sandboxes[0].depth, found.sandboxes[0].depth), (0, 1));
+    assert!(found.sandboxes[0].parent_sandbox_id.is_some());
+}

@@ -78,7 +78,8 @@ fn print(number: i64, event: &Value, wanted: Wanted<'_>) -> Result<(), Failure> 
         return Ok(());
     }
     let at = event["timestampMs"].as_i64().unwrap_or_default();
-    let node = event["nodeId"].as_str().map(|node| format!("  {}", shown(node)));
+    let node = event["sandboxId"].as_str().or_else(|| event["nodeId"].as_str());
+    let node = node.map(|node| format!("  {}", shown(node)));
     let error = event["error"]["message"].as_str().map(|message| format!("  {}", shown(message)));
     let (node, error) = (node.unwrap_or_default(), error.unwrap_or_default());
     print_text(&format!("{number:>6}  {at}  {}{node}{error}\n", text("type")))

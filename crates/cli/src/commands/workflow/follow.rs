@@ -159,6 +159,7 @@ pub(super) fn told(run: &str, wait: &Wait) -> String {
             let (name, which) = (shown(&name), which.unwrap_or_default());
             format!("{node} waits for a signal: stockade signal {run} {name}{which}")
         }
+        Wait::Sandbox { .. } => format!("{node} waits for the host to make its sandbox"),
         Wait::Timer { due_ms, .. } => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let due = u64::try_from(due_ms / 1000).unwrap_or_default();

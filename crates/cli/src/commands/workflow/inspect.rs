@@ -53,6 +53,13 @@ fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
         if let Some(sandbox) = sandboxes.iter().find(of_task) {
             text.push_str(&format!("    {}\n", told(sandbox)));
         }
+        let address = match task.iteration {
+            0 => format!("{}/", task.id),
+            number => format!("{}@{number}/", task.id),
+        };
+        for inner in sandboxes.iter().filter(|it| it.sandbox_id.starts_with(&address)) {
+            text.push_str(&format!("    {}: {}\n", shown(&inner.sandbox_id), told(inner)));
+        }
     }
     for wait in waits {
         text.push_str(&format!("{}\n", follow::told(&run.id, wait)));

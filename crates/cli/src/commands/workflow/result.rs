@@ -22,12 +22,15 @@ use stockade_core::{Code, Problem};
 
 use super::follow;
 use crate::problem::{Failure, caused};
-use crate::remote::{self, Remote};
+use crate::remote::{self, Child, Remote};
 
 /// Where the state of the run is, below the result: it goes out with it.
 const STATE: &str = "artifacts/state";
 /// What the data directory of a command has that is of no use to others.
 const SERVER: &str = "artifacts/state/server";
+
+/// What nested sandboxes are asked for with, and what came of them.
+const NESTED: &str = "nested";
 
 /// How long a run that seems to wait is given to take what it was told, before it is looked at again.
 const LOOK_MS: u32 = 500;
@@ -46,13 +49,19 @@ struct Ended {
 
 /// Does a run and leaves its result in a directory. A run of the same id that was begun there goes
 /// on where it was.
-pub(super) fn up(directory: &Path, request: Up, is_json: bool) -> Result<u8, Failure> {
+pub(super) fn up(
+    directory: &Path,
+    request: Up,
+    allow_nested: bool,
+    is_json: bool,
+) -> Result<u8, Failure> {
     let state = directory.join(STATE);
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
     made.map_err(|error| caused(Code::Io, &error))?;
     let id = request.run_id.clone().unwrap_or_default();
     let told = answers(directory, &id)?;
-    let ended = remote::in_process(Some(&state), async |remote| {
+    let child = Child { state: &state, nested: allow_nested.then_some(directory) };
+    let ended = remote::in_process(Some(child), async |remote| {
         let run = remote.workflows.up(&remote.as_before(&id), request).await?;
         tell(&remote, &run.id, told.as_ref()).await?;
         let (exit_code, waits) = followed(&remote, &run.id, told.as_ref(), is_json).await?;
@@ -62,6 +71,10 @@ pub(super) fn up(directory: &Path, request: Up, is_json: bool) -> Result<u8, Fai
     let dir = Dir::open(directory).map_err(|error| caused(Code::Io, &error))?;
     let server = RelativePath::new(SERVER).map_err(|error| caused(Code::Io, &error))?;
     dir.remove_tree(&server).map_err(|error| caused(Code::Io, &error))?;
+    let is_over = !ended.as_ref().is_ok_and(|ended| !ended.waits.is_empty());
+    if is_over {
+        forget_nested(&dir)?;
+    }
     let failed = |error: &Value, log: &[u8]| {
         let outputs = json!({ "error": error });
         let (status, outputs) = (Status::Failed, &outputs);
@@ -91,6 +104,17 @@ pub(super) fn up(directory: &Path, request: Up, is_json: bool) -> Result<u8, Fai
                 .map_err(|error| refused(&error))?;
             Err(failure)
         }
+    }
+}
+
+/// What came of nested sandboxes is in the workspace, and in the run's state.
+fn forget_nested(dir: &Dir) -> Result<(), Failure> {
+    let nested = RelativePath::new(NESTED).map_err(|error| caused(Code::Io, &error))?;
+    match dir.remove_tree(&nested) {
+        Err(error) if error.kind() != Some(ErrorKind::NotFound) => {
+            Err(caused(Code::Io, &error).into())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -126,6 +150,8 @@ async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), F
                 let decide = Decide { id, task, approved, note, only, allow_executed };
                 remote.workflows.decide(&caller, decide).await
             }
+            // It is looked for by what waits for it.
+            Answer::Sandbox { .. } => continue,
             Answer::Signal { name, correlation, payload, .. } => {
                 let signal = SendSignal { id, name, correlation, payload };
                 remote.workflows.signal(&caller, signal).await
@@ -159,7 +185,7 @@ async fn followed(
         }
         let is_told = |wait: &Wait| {
             let mut told = told.iter().flat_map(|told| &told.answers);
-            told.any(|told| told.asked_by() == (wait.node(), wait.iteration()))
+            told.any(|told| told.is_to(wait))
         };
         let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SOON;
         let soon = i64::try_from(soon.as_millis()).unwrap_or(i64::MAX);

@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
         max_concurrency: arguments.max_concurrency,
     };
     if let Some(directory) = &arguments.result {
-        return result::up(directory, request, arguments.json);
+        return result::up(directory, request, arguments.nested, arguments.json);
     }
     remote::with(arguments.way, async |remote| {
         let run = remote.workflows.up(&remote.once(), request).await?;

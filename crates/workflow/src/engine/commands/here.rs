@@ -29,14 +29,21 @@ const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 #[derive(Debug, Clone, Default)]
 pub struct Inside {
     project: Option<PathBuf>,
+    nested: Option<PathBuf>,
 }
 
 impl Inside {
     /// Commands work in this directory: the child of a `<Sandbox>` has its workflow file in a
-    /// request, and works at the workspace (seed 000, step 5).
+    /// request, and works at the workspace (seed 000, step 5). `nested` is the directory of its
+    /// result, if it may ask the host for sandboxes from there.
     #[must_use]
-    pub const fn at(project: PathBuf) -> Self {
-        Self { project: Some(project) }
+    pub const fn at(project: PathBuf, nested: Option<PathBuf>) -> Self {
+        Self { project: Some(project), nested }
+    }
+
+    /// Where the host is asked for sandboxes; nowhere unless that is allowed.
+    pub(crate) fn nested(&self) -> Option<&Path> {
+        self.nested.as_deref()
     }
 
     /// The directory that its commands work in, wherever the workflow file is.

@@ -194,9 +194,12 @@ impl Drive {
                 key: key.clone(),
                 attempt,
                 transport: Transport::default(),
+                lineage: self.around.as_ref().map(|around| around.lineage.clone()),
             },
             places: Arc::clone(&self.places),
-            offspring: self.offspring(&key, tools),
+            offspring: Arc::new(self.offspring(&key, &task, tools)),
+            around: self.around.clone(),
+            carried: None,
             key,
             task,
         }
@@ -214,6 +217,7 @@ impl Drive {
             Ok(Given::Value(value)) => self.finish(&key, &task, value),
             Ok(Given::Review) => self.wait_for_review(&key),
             Ok(Given::Waits(pause)) => self.wait_for_child(&key, pause),
+            Ok(Given::Host(request)) => self.wait_for_host(&key, &request),
             Err(trouble) => self.fail(&key, &task, trouble),
         }
     }
@@ -230,6 +234,19 @@ impl Drive {
         self.event(json!({
             "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
             "attempt": attempt, "status": TaskStatus::WaitingApproval,
+        }));
+    }
+
+    /// The host is asked for a sandbox. It is looked for again when this engine is started again.
+    fn wait_for_host(&mut self, key: &Key, request: &str) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        row.status = TaskStatus::WaitingEvent;
+        let attempt = row.attempts;
+        self.phases.insert(key.clone(), phase_of(TaskStatus::WaitingEvent));
+        self.keep(key);
+        self.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
+            "attempt": attempt, "status": TaskStatus::WaitingEvent, "request": request,
         }));
     }
 
@@ -329,7 +346,9 @@ impl Drive {
                 self.wait_for_child(key, pause);
                 self.done(key, TaskStatus::Skipped, None);
             }
-            Ok(Given::Review) | Err(_) => self.done(key, TaskStatus::Skipped, None),
+            Ok(Given::Review | Given::Host(_)) | Err(_) => {
+                self.done(key, TaskStatus::Skipped, None);
+            }
         }
     }
 

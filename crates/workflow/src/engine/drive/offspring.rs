@@ -16,8 +16,9 @@ use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::ChildAnswer;
 use crate::engine::author::{Definition, lock};
+use crate::engine::sandbox::nested::{Around, Grant, Lineage};
 use crate::engine::{sandbox, tables, tools};
-use crate::graph::ToolLimits;
+use crate::graph::{Task, ToolLimits, Work};
 use crate::schedule::Key;
 
 /// The runs below one try of a `<Sandbox>`.
@@ -48,10 +49,12 @@ impl Drop for Offspring {
 }
 
 impl Drive {
-    /// Those of a task, whose tools have these limits besides those of its run.
-    pub(crate) fn offspring(&self, key: &Key, tools: ToolLimits) -> Offspring {
+    /// Those of a task, whose tools have these limits besides those of its run. What they come to is
+    /// within the sandbox that it is.
+    pub(crate) fn offspring(&self, key: &Key, task: &Task, tools: ToolLimits) -> Offspring {
         let mut child = self.child();
         child.environment = tools::below(&child.environment, tools);
+        child.around = self.within(key, task);
         let id = child.id(key);
         Offspring {
             siblings: Arc::clone(&child.siblings),
@@ -74,6 +77,25 @@ impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         lock(&self.offspring.awaited).remove(self.id);
         self.offspring.say_whether_it_waits();
+    }
+}
+
+impl Drive {
+    /// What is around whatever is in the sandbox that a task is.
+    fn within(&self, key: &Key, task: &Task) -> Option<Around> {
+        let Work::Sandbox(sandbox) = &task.work else { return None };
+        let depth = self.around.as_ref().map_or(0, |around| around.lineage.depth);
+        // What cannot be read of it, it is refused with before anything is in it.
+        let grant = Grant::of(sandbox, task.timeout, sandbox.tools, depth).ok()?;
+        let attempt = self.tasks.get(key).map_or(1, |row| row.attempts);
+        let name = self.origin.name_of_try(&self.run, key, attempt);
+        let lineage = Lineage {
+            root_run_id: self.run.split(":child:").next().unwrap_or(&self.run).to_owned(),
+            parent_sandbox_id: format!("run-{name}"),
+            depth: depth + 1,
+            task: None,
+        };
+        Some(Around { grant, lineage })
     }
 }
 

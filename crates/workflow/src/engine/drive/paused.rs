@@ -2,6 +2,7 @@
 //! or a time has come. Their sandboxes live until then, or until the run is over.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use stockade_durable::Failure;
 use super::{Drive, now_ms, phase_of};
 use crate::engine::rows::Answer;
 use crate::engine::sandbox::held::Held;
+use crate::engine::sandbox::nested::Within;
 use crate::engine::sandbox::row::{self, Pause, Stage};
 use crate::engine::sandbox::waiting::KEPT;
 use crate::engine::tables;
@@ -94,7 +96,8 @@ impl Drive {
             let Some(found) = answers.iter().position(is_for) else { continue };
             let answer = answers.remove(found);
             used.push(answer.seq);
-            given.extend(for_child(wait, answer));
+            let is_inner = pause.waits.iter().any(|it| it.is_of_host() && it.is_same(wait));
+            given.extend(for_child(wait, answer, is_inner));
             if matches!(wait, Wait::Approval { .. }) {
                 // It was decided, and is not again by what somebody said besides.
                 used.extend(answers.extract_if(.., |answer| is_for(answer)).map(|it| it.seq));
@@ -144,7 +147,7 @@ impl Drive {
         self.paused.renewed = Some(Instant::now());
         let keys: Vec<Key> = self.paused.children.keys().cloned().collect();
         for key in keys {
-            let Some(held) = self.held(&key) else { continue };
+            let Some((held, _)) = self.held(&key) else { continue };
             if held.renew(KEPT, false).await.is_err() && held.is_gone().await {
                 self.resume_child_of(&key);
             }
@@ -154,7 +157,11 @@ impl Drive {
     /// Ends their sandboxes: the run is over.
     pub(super) async fn end_paused(&mut self) {
         for key in std::mem::take(&mut self.paused.children).into_keys() {
-            if let Some(held) = self.held(&key) {
+            if let Some((held, name)) = self.held(&key) {
+                let root = self.inner.options.project_of(Path::new(&self.origin.file));
+                let owner = self.origin.owner.as_str();
+                let within = Within { engine: &self.inner, owner, root: &root };
+                within.end(&self.run, &name).await;
                 held.end().await;
             }
             self.gathered.push(row::end(&self.run, &key, Stage::Cancelled, now_ms()));
@@ -162,11 +169,11 @@ impl Drive {
     }
 
     /// The sandbox of the last try of a task.
-    fn held(&self, key: &Key) -> Option<Held> {
+    fn held(&self, key: &Key) -> Option<(Held, String)> {
         let sandboxes = Arc::clone(self.inner.options.sandboxes.as_ref()?);
         let attempt = self.tasks.get(key)?.attempts;
         let name = self.origin.name_of_try(&self.run, key, attempt);
-        Held::of(sandboxes, &self.origin.owner, &name).ok()
+        Some((Held::of(sandboxes, &self.origin.owner, &name).ok()?, name))
     }
 }
 
@@ -181,12 +188,12 @@ fn answers_child(answer: &Answer, key: &Key, wait: &Wait) -> bool {
                 && answer.name == name
                 && (correlation.is_none() || *correlation == answer.correlation)
         }
-        Wait::Timer { .. } => false,
+        Wait::Timer { .. } | Wait::Sandbox { .. } => false,
     }
 }
 
-/// An answer as the child is told it.
-fn for_child(wait: &Wait, answer: Answer) -> Option<ForChild> {
+/// An answer as the child is told it, or the sandbox within that has changes to be decided about.
+fn for_child(wait: &Wait, answer: Answer, is_inner: bool) -> Option<ForChild> {
     let (node, iteration) = (wait.node().to_owned(), wait.iteration());
     match wait {
         Wait::Approval { .. } => Some(ForChild::Approval {
@@ -194,6 +201,7 @@ fn for_child(wait: &Wait, answer: Answer) -> Option<ForChild> {
             iteration,
             approved: answer.payload["approved"] == true,
             note: answer.payload["note"].as_str().map(str::to_owned),
+            decision: is_inner.then_some(answer.payload),
         }),
         Wait::Signal { .. } => Some(ForChild::Signal {
             node,
@@ -202,6 +210,6 @@ fn for_child(wait: &Wait, answer: Answer) -> Option<ForChild> {
             correlation: answer.correlation,
             payload: answer.payload,
         }),
-        Wait::Timer { .. } => None,
+        Wait::Timer { .. } | Wait::Sandbox { .. } => None,
     }
 }

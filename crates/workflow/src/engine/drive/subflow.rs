@@ -13,6 +13,7 @@ use super::{Drive, End, now_ms};
 use crate::engine::Inner;
 use crate::engine::attempt::{INTERRUPTED, Trouble};
 use crate::engine::author::{Author, Definition, Journal};
+use crate::engine::sandbox::nested::Around;
 use crate::engine::{rows, tables};
 use crate::graph::Function;
 use crate::schedule::Key;
@@ -53,6 +54,8 @@ pub(super) struct Child {
     /// What its run finds in its environment, as JSON.
     pub(super) environment: String,
     pub(super) max_concurrency: Option<u32>,
+    /// The sandbox that it is in, where a provider does it.
+    pub(super) around: Option<Around>,
 }
 
 impl Child {
@@ -110,12 +113,12 @@ impl Child {
             ..Journal::new(id, input)
         }));
         let about = self.author.open(&journal).await?;
-        let Self { inner, context, author, siblings, max_concurrency, .. } = self;
+        let Self { inner, context, author, siblings, max_concurrency, around, .. } = self;
         if !statements.is_empty() {
             context.write(statements).await.map_err(stopped)?;
         }
         let drive = Drive::new(inner, context.clone(), author, journal, about, max_concurrency);
-        let drive = drive.await.map_err(stopped)?.below(siblings);
+        let drive = drive.await.map_err(stopped)?.below(siblings, around);
         let (end, statements) = drive.go().await.map_err(stopped)?;
         context.write(statements).await.map_err(stopped)?;
         Ok(end)
@@ -161,11 +164,13 @@ impl Drive {
             siblings: Arc::clone(&self.children),
             environment: self.origin.environment.clone(),
             max_concurrency: self.max_concurrency,
+            around: self.around.clone(),
         }
     }
 
     /// The same as one below another, which learns when it waits.
-    fn below(mut self, siblings: Arc<Children>) -> Self {
+    fn below(mut self, siblings: Arc<Children>, around: Option<Around>) -> Self {
+        self.around = around;
         if self.status == RunStatus::Waiting {
             self.status = RunStatus::Running;
         }

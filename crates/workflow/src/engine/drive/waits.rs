@@ -119,8 +119,10 @@ impl Drive {
     fn waiting_tasks(&self) -> Vec<(Key, Arc<Task>)> {
         let mut found: Vec<(Key, Arc<Task>)> = self
             .open_rows()
-            .filter(|(_, row)| {
-                matches!(row.status, TaskStatus::WaitingApproval | TaskStatus::WaitingEvent)
+            .filter(|(key, row)| {
+                let waits =
+                    matches!(row.status, TaskStatus::WaitingApproval | TaskStatus::WaitingEvent);
+                waits && (!row.waits_for_host() || self.paused.has(key))
             })
             .filter_map(|(key, _)| Some((key.clone(), self.rendered_task(key)?)))
             .collect();

@@ -20,6 +20,8 @@ use crate::engine::attempt::Trouble;
 const LEASE: Duration = Duration::from_secs(15 * 60);
 /// How often it is told to live on, and told alive.
 const BEAT: Duration = Duration::from_secs(15);
+/// How often something is written by processes that are killed meanwhile.
+const MAX_WRITTEN: u32 = 8;
 /// How much of what a command writes is kept for messages.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -113,11 +115,11 @@ impl Held {
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Makes a directory.
-    pub(crate) async fn make_directory(&self, path: &str) -> Result<(), Trouble> {
+    /// Makes a directory, and what is missing above, under the name of an operation.
+    pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), Trouble> {
         let request =
             MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
-        let made = self.sandboxes.make_directory(&self.caller("result"), request).await;
+        let made = self.sandboxes.make_directory(&self.caller(name), request).await;
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
@@ -175,6 +177,17 @@ impl Held {
         match self.sandboxes.get_status(&self.caller, request).await {
             Ok(sandbox) => sandbox.state.is_terminal(),
             Err(problem) => problem.code == Code::NotFound,
+        }
+    }
+
+    /// What comes of something that is done elsewhere, if that is soon. It lives on meanwhile.
+    pub(crate) async fn while_alive<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>, Trouble> {
+        match tokio::time::timeout(BEAT, work).await {
+            Ok(done) => Ok(Some(done)),
+            Err(_) => self.renew(LEASE, false).await.map(|()| None),
         }
     }
 
@@ -248,6 +261,23 @@ impl Held {
         let content = FileContent(Box::pin(std::io::Cursor::new(content)));
         let written = self.sandboxes.write_file(&self.caller(name), request, content).await;
         written.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// The same where what is written may be lost with a process that is killed: it is here still, to
+    /// be written again.
+    pub(crate) async fn write_again(
+        &self,
+        name: &str,
+        path: &str,
+        content: &[u8],
+    ) -> Result<(), Trouble> {
+        let mut number = 1;
+        loop {
+            match self.write(&format!("{name}-{number}"), path, content.to_vec()).await {
+                Err(_) if number < MAX_WRITTEN => number += 1,
+                written => return written,
+            }
+        }
     }
 
     /// Ends it. That it cannot be ended now is no failure of the try: its lease ends it then.

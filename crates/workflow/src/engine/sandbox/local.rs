@@ -10,7 +10,10 @@ use stockade_api::{CommandLine, CreateSandbox, Execute, Waiting};
 use stockade_core::egress::Contract;
 use stockade_core::sandbox::{HostMount, Workspace};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::held::{Ended, Held, Waited};
+use super::nested::{Lineage, Next};
 use super::place::{Place, sandbox_name};
 use super::provider::Remote;
 use super::row::{self, Kept, Pause, Stage};
@@ -48,26 +51,22 @@ impl Try {
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
         let pause = kept.as_ref().and_then(Kept::pause);
-        let _place = self.place(sandbox, local.runtime, pause.is_some()).await?;
-        let Pause { rounds, worked_ms, .. } = pause.unwrap_or_default();
-        let (began, worked) = (Instant::now(), Duration::from_millis(worked_ms));
-        let executed = self.executed(sandbox, kept, &held, local, contract.as_ref());
-        let done = match self.in_time(worked, executed).await {
-            Ok(Work::Collected(collected)) => self.gathered(&held, *collected, true).await,
-            Ok(Work::Waits(Waiting { run: child, waits })) => {
-                let worked = (worked + began.elapsed()).as_millis();
-                let worked_ms = u64::try_from(worked).unwrap_or(u64::MAX);
-                let rounds = rounds.saturating_add(1);
-                let pause = Pause { rounds, child, waits, answers: Vec::new(), worked_ms };
-                match self.pause(&held, pause).await {
-                    Ok(given) => return Ok(given),
-                    Err(trouble) => Err(trouble),
-                }
-            }
+        let place = self.place(sandbox, local.runtime, pause.is_some()).await?;
+        let worked = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
+        let rounds = self.rounds(sandbox, kept, &held, (&local, contract.as_ref()), place);
+        let done = match self.in_time(worked, rounds).await {
+            Ok(Round::Collected(collected)) => self.gathered(&held, *collected, true).await,
+            Ok(Round::Waits(pause)) => match self.pause(&held, pause).await {
+                Ok(given) => return Ok(given),
+                Err(trouble) => Err(trouble),
+            },
             Err(trouble) => Err(trouble),
         };
         // In every case: what it gave is on the host by now.
         let is_over = !is_stopped(&done);
+        if is_over && sandbox.allow_nested {
+            self.end_inner().await;
+        }
         let end = async {
             if is_over {
                 let ends = Instant::now();
@@ -77,6 +76,51 @@ impl Try {
             }
         };
         tokio::join!(self.concluded(sandbox, done), end).0
+    }
+
+    /// Executes until there is a result, or somebody has to say something first. What a child waits
+    /// for that the host can do is done in between; it has no place meanwhile, for nothing is under
+    /// way in it, and what it asked for may need one.
+    async fn rounds(
+        &self,
+        sandbox: &Sandbox,
+        mut kept: Option<Kept>,
+        held: &Held,
+        (local, contract): (&request::Local, Option<&Contract>),
+        mut place: OwnedSemaphorePermit,
+    ) -> Result<Round, Trouble> {
+        let began = Instant::now();
+        let before = kept.as_ref().and_then(Kept::pause);
+        let worked_before = before.as_ref().map_or(0, |pause| pause.worked_ms);
+        let mut next = before;
+        loop {
+            if let Some(pause) = next {
+                drop(place);
+                match self.see_to_inner(sandbox, held, pause).await? {
+                    Next::Wait(pause) => return Ok(Round::Waits(pause)),
+                    Next::Resume(pause) => {
+                        let is_kept = |kept: &Kept| kept.pause().as_ref() == Some(&pause);
+                        if !kept.as_ref().is_some_and(is_kept) {
+                            let row = row::resumed(&self.run, &self.key, &pause, now_ms());
+                            self.notes.keep(Vec::new(), vec![row]).await?;
+                            kept = self.kept().await?;
+                        }
+                    }
+                }
+                place = self.place(sandbox, local.runtime, true).await?;
+            }
+            let rounds = kept.as_ref().and_then(Kept::pause).map_or(0, |pause| pause.rounds);
+            let work = self.executed(sandbox, kept.take(), held, local, contract).await?;
+            let Waiting { run: child, waits } = match work {
+                Work::Collected(collected) => return Ok(Round::Collected(collected)),
+                Work::Waits(waiting) => waiting,
+            };
+            let worked = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let worked_ms = worked_before.saturating_add(worked);
+            let rounds = rounds.saturating_add(1);
+            next = Some(Pause { rounds, child, waits, answers: Vec::new(), worked_ms });
+            kept = self.kept().await?;
+        }
     }
 
     /// What comes of the work, if it does in the time that it may take altogether: `timeoutMs` bounds
@@ -101,13 +145,13 @@ impl Try {
         sandbox: &Sandbox,
         kept: Option<Kept>,
         held: &Held,
-        local: request::Local,
+        local: &request::Local,
         contract: Option<&Contract>,
     ) -> Result<Work, Trouble> {
         let (run, key, notes) = (&self.run, &self.key, &self.notes);
         let transport = &notes.transport;
         let runtime = request::runtime(sandbox);
-        let place = Place::open(&self.root, run, key)?;
+        let place = self.directory()?;
         let child = child_id(held);
         let pause = kept.as_ref().and_then(Kept::pause);
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
@@ -117,12 +161,12 @@ impl Try {
         if !is_shipped {
             let request = self.request(sandbox, runtime, contract, (&place, is_again));
             let size = transport.timed(Operation::Ship, request).await?;
-            let asked = self.asked(&place, &local)?;
+            let asked = self.asked(&place, local)?;
             let made = async {
                 held.create(asked).await?;
                 // The child's own program makes it by itself.
                 match &sandbox.command {
-                    Some(_) => held.make_directory(request::RESULT).await,
+                    Some(_) => held.make_directory("result", request::RESULT).await,
                     None => Ok(()),
                 }
             };
@@ -137,8 +181,8 @@ impl Try {
             self.hand_over(held, pause).await?;
         }
         let rounds = pause.map_or(0, |pause| pause.rounds);
-        let tools = self.tools(sandbox);
-        let command = result::command(sandbox.command.as_deref(), &child, tools);
+        let (author, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
+        let command = result::command(author, &child, tools, sandbox.allow_nested);
         let executed = self.command(held, rounds, (&command, tools), &environment);
         let ended = transport.timed(Operation::Execute, executed).await?;
         if let Some(waits) = waiting::read(held, &ended).await? {
@@ -206,6 +250,20 @@ impl Try {
         environment
     }
 
+    /// What the sandbox can be found by.
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = BTreeMap::from([
+            (RUN.to_owned(), self.run.clone()),
+            ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
+        ]);
+        if let Some(Lineage { root_run_id, parent_sandbox_id, depth, .. }) = &self.notes.lineage {
+            labels.insert("stockade.root-run".to_owned(), root_run_id.clone());
+            labels.insert("stockade.parent".to_owned(), parent_sandbox_id.clone());
+            labels.insert("stockade.depth".to_owned(), depth.to_string());
+        }
+        labels
+    }
+
     /// What the sandbox is made from.
     fn asked(&self, place: &Place, local: &request::Local) -> Result<CreateSandbox, Trouble> {
         let shown = |host: PathBuf, inside: &str| HostMount {
@@ -224,21 +282,28 @@ impl Try {
             mounts.push(shown(program.clone(), &format!("{PROGRAMS}/{name}")));
         }
         mounts.extend(local.mounts.iter().cloned());
-        let workspace =
-            Workspace { host: self.root.clone(), inside: PathBuf::from(request::WORKSPACE) };
+        let workspace = Workspace {
+            host: self.project().to_owned(),
+            inside: PathBuf::from(request::WORKSPACE),
+        };
         Ok(CreateSandbox {
             workspace: Some(workspace),
             mounts,
             limits: local.limits,
             runtime: Some(local.runtime.to_owned()),
             working_directory: Some(PathBuf::from(request::WORKSPACE)),
-            metadata: BTreeMap::from([
-                (RUN.to_owned(), self.run.clone()),
-                ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
-            ]),
+            metadata: self.labels(),
             ..CreateSandbox::default()
         })
     }
+}
+
+/// What came of executing.
+enum Round {
+    /// A result.
+    Collected(Box<Collected>),
+    /// Somebody has to say something first.
+    Waits(Pause),
 }
 
 /// The id of the child's run.

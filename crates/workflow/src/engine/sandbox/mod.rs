@@ -7,6 +7,7 @@
 mod copied;
 pub(crate) mod held;
 mod local;
+pub(crate) mod nested;
 pub(crate) mod notes;
 mod outside;
 mod place;
@@ -21,7 +22,7 @@ pub(crate) mod transport;
 pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -35,6 +36,7 @@ use stockade_durable::Statement;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::held::Held;
+use self::nested::{Around, Carried, Within};
 use self::notes::Notes;
 use self::place::Place;
 use self::provider::Remote;
@@ -45,7 +47,7 @@ use super::attempt::Trouble;
 use super::author::Author;
 use super::drive::now_ms;
 use super::drive::offspring::Offspring;
-use super::{Inner, tools};
+use super::{Inner, rows, tools};
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::schedule::Key;
 
@@ -64,6 +66,8 @@ pub(crate) enum Given {
     Review,
     /// Its child waits.
     Waits(Pause),
+    /// Only the host can make it, which is asked for it: by this name.
+    Host(String),
 }
 
 /// A result that was read, and what is known of who gave it.
@@ -97,7 +101,11 @@ pub(crate) async fn end_all(
     run: &str,
 ) -> Result<(), stockade_durable::Error> {
     let Some(sandboxes) = &inner.options.sandboxes else { return Ok(()) };
+    let file = rows::run(inner.store(), run).await?.map(|row| row.run.file).unwrap_or_default();
+    let root = inner.options.project_of(Path::new(&file));
     for (run, key, name) in row::open(inner.store(), run).await? {
+        // What is in it ends before it.
+        Within { engine: inner, owner, root: &root }.end(&run, &name).await;
         if let Ok(held) = Held::of(Arc::clone(sandboxes), owner, &name) {
             held.end().await;
         }
@@ -126,18 +134,24 @@ pub(crate) struct Try {
     /// The places of the run for sandboxes.
     pub(crate) places: Arc<Semaphore>,
     /// The runs that a provider has below this one.
-    pub(crate) offspring: Offspring,
+    pub(crate) offspring: Arc<Offspring>,
+    /// What is around it, where it is in another sandbox.
+    pub(crate) around: Option<Around>,
+    /// What it has from a child that asked for it, and not from the author.
+    pub(crate) carried: Option<Carried>,
 }
 
 impl Try {
     /// Does it, or what is left of it.
-    pub(crate) async fn go(self) -> Result<Given, Trouble> {
+    pub(crate) async fn go(mut self) -> Result<Given, Trouble> {
+        self.narrow()?;
         let Work::Sandbox(sandbox) = &self.task.work else {
             return Err(failed("the task is no sandbox"));
         };
-        let kept = row::kept(self.inner.store(), &self.run, &self.key).await;
-        let kept = kept.map_err(|error| failed(error.to_string()).retryable())?;
-        let kept = kept.filter(|kept| kept.attempt == self.notes.attempt);
+        if self.inner.options.sandboxes.is_none() {
+            return self.ask_host(sandbox).await;
+        }
+        let kept = self.kept().await?;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.stage == Stage::Waiting) {
             return Ok(Given::Waits(kept.pause().unwrap_or_default()));
         }
@@ -159,17 +173,25 @@ impl Try {
         self.execute(sandbox, kept).await
     }
 
+    /// What is kept of this very try.
+    async fn kept(&self) -> Result<Option<Kept>, Trouble> {
+        let kept = row::kept(self.inner.store(), &self.run, &self.key).await;
+        let kept = kept.map_err(|error| failed(error.to_string()).retryable())?;
+        let is_same = |kept: &Kept| kept.attempt == self.notes.attempt && kept.name == self.name;
+        Ok(kept.filter(is_same))
+    }
+
     fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
-        self.inner.options.sandboxes.clone().ok_or_else(|| {
-            let allows = matches!(&self.task.work, Work::Sandbox(sandbox) if sandbox.allow_nested);
-            let message = if allows {
-                "Nested <Sandbox> execution is not there yet, also with allowNested: the host would \
-                 have to make the inner sandbox"
-            } else {
-                "Nested <Sandbox> execution is disabled by default: no sandbox can be made in here"
-            };
-            Trouble::new("INVALID_INPUT", message)
-        })
+        let sandboxes = self.inner.options.sandboxes.clone();
+        sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be made in here"))
+    }
+
+    /// Where it has its files on the host.
+    fn directory(&self) -> Result<Place, Trouble> {
+        match &self.carried {
+            Some(_) => Place::open_nested(&self.root, &self.run, &self.key),
+            None => Place::open(&self.root, &self.run, &self.key),
+        }
     }
 
     /// Ends what executed a try whose result is in safety; a crash may have come before.
@@ -223,7 +245,8 @@ impl Try {
     fn begun(&self, sandbox: &Sandbox, selected: &str, base_ref: Option<&str>) -> Statement {
         let config = request::config(sandbox, selected, self.tools(sandbox));
         let who = (self.run.as_str(), &self.key, self.notes.attempt, self.name.as_str());
-        row::begin(who, request::runtime(sandbox), &config, base_ref, now_ms())
+        let within = self.around.as_ref().map(|around| around.lineage.parent());
+        row::begin(who, within, request::runtime(sandbox), &config, base_ref, now_ms())
     }
 
     /// When a try began, and the commit that the project was at then: of one that goes on, or that
@@ -249,7 +272,7 @@ impl Try {
     /// The commit that the project is at; a project that must not be shown is refused.
     fn base_ref(&self) -> Result<Option<String>, Trouble> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let project = Project::open(&self.root, home.as_deref());
+        let project = Project::open(self.project(), home.as_deref());
         let project = project.map_err(|error| Trouble::new("INVALID_INPUT", error.to_string()))?;
         Ok(project.base_ref)
     }
@@ -272,7 +295,11 @@ impl Try {
             files.push(named(".smithers/egress/ca.crt", pem.clone().into_bytes())?);
         }
         let provider = sandbox.provider.as_deref();
-        if sandbox.workflow.is_some() {
+        if let Some(carried) = &self.carried {
+            for (name, content) in &carried.program {
+                files.push(named(name, content.clone())?);
+            }
+        } else if sandbox.workflow.is_some() {
             let program = self.author.child_program(&self.run, &self.task.id).await;
             // A provider has the workflow itself; its program is there for what it ships.
             let program = if provider.is_some() { program.unwrap_or_default() } else { program? };
@@ -284,8 +311,10 @@ impl Try {
             return Err(Trouble::new("INVALID_INPUT", message));
         }
         files.push(named("input.json", sandbox.input.to_string().into_bytes())?);
+        let lineage = self.notes.lineage.as_ref().map(|lineage| json!(lineage));
         let request = Request {
             sandbox_id: &self.key.node,
+            lineage: lineage.as_ref(),
             provider,
             runtime: sandbox.provider.is_none().then_some(runtime),
             input: &sandbox.input,
@@ -314,14 +343,14 @@ impl Try {
         has_workspace: bool,
     ) -> Result<(Review, i64), Trouble> {
         let mut bundles = Vec::new();
-        let review = self.kept(held, &collected, has_workspace, &mut bundles).await;
+        let review = self.kept_changes(held, &collected, has_workspace, &mut bundles).await;
         if review.is_err() && !is_stopped(&review) {
             review::discard(held, bundles.iter().map(|bundle| bundle.id.as_str())).await;
         }
         Ok((review?, collected.began))
     }
 
-    async fn kept(
+    async fn kept_changes(
         &self,
         held: &Held,
         collected: &Collected,
@@ -357,7 +386,7 @@ impl Try {
     ) -> Result<(), Trouble> {
         let Collected { into, base_ref, .. } = collected;
         if let Some(diff) = result::diff(into)? {
-            let proposed = review::proposed(held, &self.root, base_ref.as_deref(), &diff);
+            let proposed = review::proposed(held, self.project(), base_ref.as_deref(), &diff);
             bundles.extend(proposed.await?);
         }
         if has_workspace {
@@ -456,6 +485,7 @@ impl Try {
             self.fail(request::runtime(sandbox), &trouble).await;
             return Err(trouble);
         }
+        self.note_changes(&held, &review).await?;
         let left = match review::apply(&held, &review, &decision).await {
             Ok(left) => left,
             // Who decided can look what is in the way, and decide again: nothing is lost.

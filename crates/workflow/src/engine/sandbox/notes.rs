@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
+use super::nested::Lineage;
 use super::transport::Transport;
 use crate::engine::attempt::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
@@ -34,6 +35,8 @@ pub(crate) struct Notes {
     pub(crate) sender: mpsc::Sender<Note>,
     pub(crate) key: Key,
     pub(crate) attempt: u32,
+    /// Where it is from, where it is in another sandbox.
+    pub(crate) lineage: Option<Lineage>,
     /// How long it took what the next event tells of.
     pub(crate) transport: Transport,
 }
@@ -52,14 +55,23 @@ impl Notes {
         heard.await.map_err(|_| gone())
     }
 
+    /// The task of the run that the sandbox is, or that is around it.
+    pub(crate) fn task(&self) -> &Key {
+        let task = self.lineage.as_ref().and_then(|lineage| lineage.task.as_ref());
+        task.unwrap_or(&self.key)
+    }
+
     /// An event of the sandbox.
     pub(crate) fn event(&self, kind: &str, more: Value) -> Value {
         let mut event = json!({
-            "type": kind, "sandboxId": self.key.node, "nodeId": self.key.node,
+            "type": kind, "sandboxId": self.key.node, "nodeId": self.task().node,
             "iteration": self.key.iteration, "attempt": self.attempt,
         });
-        if let (Some(event), Value::Object(more)) = (event.as_object_mut(), more) {
-            event.extend(more);
+        let lineage = self.lineage.as_ref().map(|lineage| json!(lineage)).unwrap_or_default();
+        for more in [lineage, more] {
+            if let (Some(event), Value::Object(more)) = (event.as_object_mut(), more) {
+                event.extend(more);
+            }
         }
         if let Some(times) = self.transport.told() {
             event["transportMs"] = times;
@@ -78,8 +90,9 @@ impl Notes {
         if let (Some(data), Value::Object(more)) = (data.as_object_mut(), more) {
             data.extend(more);
         }
+        let task = self.task();
         json!({
-            "type": "TaskHeartbeat", "nodeId": self.key.node, "iteration": self.key.iteration,
+            "type": "TaskHeartbeat", "nodeId": task.node, "iteration": task.iteration,
             "attempt": self.attempt, "data": data,
         })
     }

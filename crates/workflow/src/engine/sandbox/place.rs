@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::RelativePath;
-use stockade_bundle::beneath::{Dir, Error, FileKind};
+use stockade_bundle::beneath::{Dir, Error, FileKind, Rename};
 
 use crate::engine::attempt::Trouble;
 use crate::schedule::Key;
@@ -75,9 +75,26 @@ impl Place {
     /// `TOOL_PATH_ESCAPE` for an id that names none, `SANDBOX_EXECUTION_FAILED` for one that cannot
     /// be used.
     pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
-        let sandbox = sandbox_name(key);
+        Self::open_names(root, run, &[&sandbox_name(key)])
+    }
+
+    /// That of a sandbox in others, behind whose names its own is, with `/` between.
+    ///
+    /// # Errors
+    /// As [`Place::open`].
+    pub(crate) fn open_nested(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
+        let name = sandbox_name(key);
+        let mut names = Vec::new();
+        for name in name.split('/') {
+            names.extend(["nested", name]);
+        }
+        Self::open_names(root, run, &names[1..])
+    }
+
+    fn open_names(root: &Path, run: &str, sandbox: &[&str]) -> Result<Self, Trouble> {
         // A run below another has colons in its id, and no run of an author's choosing has this.
-        let names = [run.replace(':', "@"), sandbox];
+        let run = run.replace(':', "@");
+        let names = std::iter::once(run.as_str()).chain(sandbox.iter().copied());
         let mut dir = Dir::open(root).map_err(|error| failed(&error))?;
         let mut path = root.to_owned();
         for fixed in [".smithers", "sandboxes"] {
@@ -86,7 +103,7 @@ impl Place {
             dir = enter(&dir, &fixed)?;
         }
         keep_out_of_git(&dir)?;
-        for text in &names {
+        for text in names {
             let name = name(text)?;
             path.push(name.as_os_str());
             dir = enter(&dir, &name)?;
@@ -94,14 +111,41 @@ impl Place {
         Ok(Self { path, dir })
     }
 
+    /// Whether it has a directory or file.
+    pub(crate) fn has(&self, part: &str) -> Result<bool, Trouble> {
+        Ok(self.dir.stat(&name(part)?).map_err(|error| failed(&error))?.is_some())
+    }
+
+    /// What it has.
+    pub(crate) fn names(&self) -> Result<Vec<String>, Trouble> {
+        let entries = self.dir.entries().map_err(|error| failed(&error))?;
+        Ok(entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok()).collect())
+    }
+
+    /// One of its directories, as it is.
+    pub(crate) fn open_part(&self, part: &str) -> Result<Dir, Trouble> {
+        self.dir.open_dir(&name(part)?).map_err(|error| failed(&error))
+    }
+
+    /// Gives one of them another name.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        let (from, to) = (name(from)?, name(to)?);
+        let renamed = self.dir.rename(&from, &self.dir, &to, Rename::NoReplace);
+        renamed.map_err(|error| failed(&error))
+    }
+
+    /// Removes one of them, with all that is in it.
+    pub(crate) fn remove(&self, part: &str) -> Result<(), Trouble> {
+        match self.dir.remove_tree(&name(part)?) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Ok(()),
+            removed => removed.map_err(|error| failed(&error)),
+        }
+    }
+
     /// One of its directories, empty.
     pub(crate) fn fresh(&self, part: &str) -> Result<Dir, Trouble> {
-        let part = name(part)?;
-        match self.dir.remove_tree(&part) {
-            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {}
-            removed => removed.map_err(|error| failed(&error))?,
-        }
-        enter(&self.dir, &part)
+        self.remove(part)?;
+        enter(&self.dir, &name(part)?)
     }
 
     /// One of its directories without a file in it. It stays the same directory, with those in it: a
@@ -146,6 +190,10 @@ mod tests {
         }
         drop(place.emptied("request").unwrap());
         assert_eq!((kept.entries().unwrap().len(), is_empty(&deep)), (1, true));
+        let nested = Place::open_nested(root.path(), "r", &key("outer@1/inner", 2)).unwrap();
+        let expected = root.path().join(".smithers/sandboxes/r/outer@1/nested/inner@2");
+        assert_eq!(nested.path, expected);
+        assert!(Place::open_nested(root.path(), "r", &key("outer/../..", 0)).is_err());
         for node in ["..", "a/b", ".", "", "\0", &"x".repeat(256)] {
             let refused = Place::open(root.path(), "r", &key(node, 0)).unwrap_err();
             assert_eq!(refused.code, "TOOL_PATH_ESCAPE", "{node:?}");

@@ -38,7 +38,7 @@ impl Try {
     /// Lets the provider clean up behind a try whose result is in safety.
     pub(super) async fn clean_up_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
         let contract = request::contract(sandbox)?;
-        let place = Place::open(&self.root, &self.run, &self.key)?;
+        let place = self.directory()?;
         let request = self.asked_of(sandbox, contract.as_ref(), &place);
         let provision = Provision::new(&self.author, &self.run, &self.task.id, request);
         provision.clean_up_before().await;
@@ -63,7 +63,7 @@ impl Try {
         let granted = (!is_known).then(|| granted(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
         let _place = self.place(sandbox, &id, false).await?;
-        let place = Place::open(&self.root, &self.run, &self.key)?;
+        let place = self.directory()?;
         let mut request = self.asked_of(sandbox, contract.as_ref(), &place);
         if granted.is_some() {
             // The realm has it already, as the author wrote it.

@@ -11,6 +11,7 @@ use stockade_bundle::sandbox::{self, SandboxBundle, Status};
 use stockade_core::BundleLimits;
 
 use super::held::{Ended, Held};
+use super::nested::asked::NESTED;
 use super::request::{self, RESULT};
 use crate::engine::attempt::Trouble;
 use crate::graph::ToolLimits;
@@ -35,27 +36,12 @@ pub(super) async fn collect(
     ended: &Ended,
     (is_default, tools): (bool, ToolLimits),
 ) -> Result<(SandboxBundle, Vec<RelativePath>), Trouble> {
-    // A program that was killed early has not made it.
-    let entries = held.list(RESULT, DEPTH).await?.unwrap_or_default();
-    if entries.len() > ENTRIES {
-        let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
-        return Err(Trouble::new("INVALID_INPUT", message));
-    }
-    let mut left = BundleLimits::SANDBOX.total_bytes;
-    let mut has_manifest = false;
-    let mut files = Vec::new();
-    for entry in &entries {
-        let path = below(entry)?;
-        if [WAITING, ANSWERS].iter().any(|own| path.as_bytes() == own.as_bytes()) {
-            continue;
-        }
-        has_manifest |= path.as_bytes() == MANIFEST.as_bytes();
-        left = copy(held, into, entry, &path, left).await?;
-        if entry.kind == FileKind::File {
-            files.push(path);
-        }
-    }
-    if !has_manifest {
+    let copied = copied_out(held, RESULT, into, |path| {
+        let ours = [WAITING, ANSWERS, NESTED];
+        !ours.iter().any(|own| path.components().next() == Some(own.as_bytes()))
+    });
+    let mut files = copied.await?;
+    if !files.iter().any(|path| path.as_bytes() == MANIFEST.as_bytes()) {
         let manifest = stated(ended, is_default, tools)?;
         let path = RelativePath::new(MANIFEST).map_err(escape)?;
         write(into, &path, manifest.to_string().as_bytes())?;
@@ -76,6 +62,37 @@ pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Troubl
         Ok(())
     });
     synced.await.map_err(|error| kept(&error))?
+}
+
+/// Copies what is wanted of a directory of a sandbox into an empty one, files and directories within the
+/// limits: which files, that are to be brought to the disk. A directory that is missing has none.
+///
+/// # Errors
+/// `TOOL_PATH_ESCAPE` for a link and for what is no file, `INVALID_INPUT` beyond the limits.
+pub(super) async fn copied_out(
+    held: &Held,
+    from: &str,
+    into: &Dir,
+    is_wanted: impl Fn(&RelativePath) -> bool,
+) -> Result<Vec<RelativePath>, Trouble> {
+    // A program that was killed early has not made it.
+    let entries = held.list(from, DEPTH).await?.unwrap_or_default();
+    if entries.len() > ENTRIES {
+        let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
+        return Err(Trouble::new("INVALID_INPUT", message));
+    }
+    let mut left = BundleLimits::SANDBOX.total_bytes;
+    let mut files = Vec::new();
+    for entry in &entries {
+        let path = below(from, entry)?;
+        if is_wanted(&path) {
+            left = copy(held, into, entry, &path, left).await?;
+            if entry.kind == FileKind::File {
+                files.push(path);
+            }
+        }
+    }
+    Ok(files)
 }
 
 /// Reads a result that is on the host.
@@ -117,10 +134,10 @@ fn escape(error: impl std::fmt::Display) -> Trouble {
     Trouble::new("TOOL_PATH_ESCAPE", format!("Sandbox bundle path: {error}"))
 }
 
-/// Where something is below the result directory.
-fn below(entry: &FileEntry) -> Result<RelativePath, Trouble> {
+/// Where something is below a directory.
+fn below(directory: &str, entry: &FileEntry) -> Result<RelativePath, Trouble> {
     let outside = || escape(entry.path.lossy());
-    let rest = entry.path.0.strip_prefix(RESULT.as_bytes()).ok_or_else(outside)?;
+    let rest = entry.path.0.strip_prefix(directory.as_bytes()).ok_or_else(outside)?;
     let rest = rest.strip_prefix(b"/").ok_or_else(outside)?;
     RelativePath::new(rest).map_err(escape)
 }
@@ -216,7 +233,12 @@ fn failed(ended: &Ended, tools: ToolLimits) -> Trouble {
 }
 
 /// What is executed: the author's command, else the child's own program.
-pub(super) fn command(command: Option<&str>, run: &str, tools: ToolLimits) -> CommandLine {
+pub(super) fn command(
+    command: Option<&str>,
+    run: &str,
+    tools: ToolLimits,
+    allow_nested: bool,
+) -> CommandLine {
     let Some(line) = command else {
         let words = ["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id", run];
         let places = ["--result", RESULT, "--input", "@/request/input.json"];
@@ -227,6 +249,9 @@ pub(super) fn command(command: Option<&str>, run: &str, tools: ToolLimits) -> Co
         ];
         for (flag, limit) in limits {
             words.extend(limit.into_iter().flat_map(|it| [flag.to_owned(), it.to_string()]));
+        }
+        if allow_nested {
+            words.push("--nested".to_owned());
         }
         return CommandLine::Program(words);
     };

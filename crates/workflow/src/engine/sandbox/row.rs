@@ -37,6 +37,16 @@ CREATE TABLE run_sandboxes (
 ",
 };
 
+pub(crate) const LINEAGE: Migration = Migration {
+    number: 7,
+    name: "sandboxes in sandboxes",
+    sql: "
+ALTER TABLE run_sandboxes ADD COLUMN parent TEXT;
+ALTER TABLE run_sandboxes ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX run_sandboxes_parent ON run_sandboxes (parent) WHERE parent IS NOT NULL;
+",
+};
+
 /// Where a try is. The words are those of seed 000 and of its successors; a child that waits and a
 /// review are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +81,11 @@ impl Stage {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
         }
+    }
+
+    /// Whether the sandbox may still be there, or its changes wait.
+    pub(crate) const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Shipped | Self::Waiting | Self::Review)
     }
 
     fn parse(word: &str) -> Option<Self> {
@@ -116,6 +131,8 @@ pub(crate) struct Pause {
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(crate) attempt: u32,
+    /// The name of the try.
+    pub(crate) name: String,
     pub(crate) stage: Stage,
     pub(crate) created_at_ms: i64,
     pub(crate) base_ref: Option<String>,
@@ -136,7 +153,7 @@ impl Kept {
 
 /// What is kept of a sandbox; `None` before its first try.
 pub(crate) async fn kept(store: &dyn Store, run: &str, key: &Key) -> Result<Option<Kept>, Error> {
-    let sql = "SELECT attempt, status, created_at_ms, base_ref, review, decision \
+    let sql = "SELECT attempt, status, created_at_ms, base_ref, review, decision, name \
                FROM run_sandboxes WHERE run_id = ?1 AND sandbox_id = ?2 AND iteration = ?3";
     let parameters = vec![run.into(), key.node.as_str().into(), key.iteration.into()];
     let rows = store.query(Statement::new(sql, parameters)).await?;
@@ -150,18 +167,20 @@ pub(crate) async fn kept(store: &dyn Store, run: &str, key: &Key) -> Result<Opti
         base_ref: row.optional_text(3)?.map(str::to_owned),
         review: parsed(row, 4)?,
         decision: parsed(row, 5)?,
+        name: row.text(6)?.to_owned(),
     }))
 }
 
 /// The sandboxes of a run and of those below it that may still be there: their runs, keys, and the
-/// names of their tries.
+/// names of their tries. What is in another comes before that.
 pub(crate) async fn open(
     store: &dyn Store,
     run: &str,
 ) -> Result<Vec<(String, Key, String)>, Error> {
     let sql = "SELECT run_id, sandbox_id, iteration, name FROM run_sandboxes \
                WHERE status IN ('pending', 'shipped', 'waiting', 'review') \
-               AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:')";
+               AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:') \
+               ORDER BY depth DESC";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let one = |row: &Row| {
         let iteration = u32::try_from(row.integer(2)?).unwrap_or(u32::MAX);
@@ -169,6 +188,37 @@ pub(crate) async fn open(
         Ok((row.text(0)?.to_owned(), key, row.text(3)?.to_owned()))
     };
     rows.iter().map(one).collect()
+}
+
+/// All that were asked for in the sandbox of a try, each with the name of its last try, and whether
+/// that may still be there.
+pub(crate) async fn below(
+    store: &dyn Store,
+    run: &str,
+    name: &str,
+) -> Result<Vec<(Key, String, bool)>, Error> {
+    let sql = "SELECT sandbox_id, iteration, name, \
+               status IN ('pending', 'shipped', 'waiting', 'review') \
+               FROM run_sandboxes WHERE parent = ?2 AND run_id = ?1";
+    let rows = store.query(Statement::new(sql, vec![run.into(), name.into()])).await?;
+    let one = |row: &Row| {
+        let iteration = u32::try_from(row.integer(1)?).unwrap_or(u32::MAX);
+        let key = Key { node: row.text(0)?.to_owned(), iteration };
+        Ok((key, row.text(2)?.to_owned(), row.boolean(3)?))
+    };
+    rows.iter().map(one).collect()
+}
+
+/// Whether the changes of one in another sandbox wait for a decision.
+pub(crate) async fn is_inner_review(
+    store: &dyn Store,
+    run: &str,
+    sandbox: &str,
+) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM run_sandboxes WHERE run_id = ?1 AND sandbox_id = ?2 \
+               AND parent IS NOT NULL AND status = 'review')";
+    let rows = store.query(Statement::new(sql, vec![run.into(), sandbox.into()])).await?;
+    rows.first().map_or(Ok(false), |row| row.boolean(0))
 }
 
 /// The children in sandboxes of a run that wait, or have waited and go on.
@@ -202,7 +252,7 @@ pub(crate) async fn told(
 ) -> Result<Vec<SandboxInfo>, Error> {
     let sql = "SELECT sandbox_id, iteration, attempt, runtime, config_json, status, \
                remote_run_id, workspace_id, container_id, created_at_ms, heartbeat_at_ms, \
-               shipped_at_ms, completed_at_ms, bundle_path, review \
+               shipped_at_ms, completed_at_ms, bundle_path, review, parent, depth \
                FROM run_sandboxes WHERE run_id = ?1 ORDER BY created_at_ms, sandbox_id, iteration";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let count =
@@ -229,6 +279,8 @@ pub(crate) async fn told(
             completed_at_ms: row.optional_integer(12)?,
             bundle_path: text(row, 13)?,
             bundles: parsed::<Review>(row, 14)?.map(|review| review.bundles).unwrap_or_default(),
+            parent_sandbox_id: text(row, 15)?.map(|name| format!("run-{name}")),
+            depth: count(row, 16)?,
             unhealthy: (is_open && is_silent).then(|| "sandbox-unreachable".to_owned()),
         })
     };
@@ -239,23 +291,25 @@ fn parsed<T: for<'de> Deserialize<'de>>(row: &Row, column: usize) -> Result<Opti
     Ok(row.optional_text(column)?.map(serde_json::from_str).transpose()?)
 }
 
-/// Begins a try, and forgets the one before.
+/// Begins a try, and forgets the one before. `within` is the try whose sandbox it is in, and how many
+/// sandboxes are around it.
 pub(crate) fn begin(
     (run, key, attempt, name): (&str, &Key, u32, &str),
+    within: Option<(&str, u32)>,
     runtime: &str,
     config: &Json,
     base_ref: Option<&str>,
     at: i64,
 ) -> Statement {
     let sql = "INSERT INTO run_sandboxes (run_id, sandbox_id, iteration, attempt, runtime, \
-               config_json, status, created_at_ms, heartbeat_at_ms, base_ref, name) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?7, ?8, ?9) \
+               config_json, status, created_at_ms, heartbeat_at_ms, base_ref, name, parent, \
+               depth) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?7, ?8, ?9, ?10, ?11) \
                ON CONFLICT (run_id, sandbox_id, iteration) DO UPDATE SET \
                attempt = excluded.attempt, runtime = excluded.runtime, \
                config_json = excluded.config_json, status = 'pending', \
                created_at_ms = excluded.created_at_ms, \
                heartbeat_at_ms = excluded.heartbeat_at_ms, base_ref = excluded.base_ref, \
-               name = excluded.name, \
+               name = excluded.name, parent = excluded.parent, depth = excluded.depth, \
                remote_run_id = NULL, workspace_id = NULL, container_id = NULL, \
                shipped_at_ms = NULL, completed_at_ms = NULL, bundle_path = NULL, \
                review = NULL, decision = NULL";
@@ -269,6 +323,8 @@ pub(crate) fn begin(
         at.into(),
         base_ref.map(str::to_owned).into(),
         name.into(),
+        within.map(|(parent, _)| parent.to_owned()).into(),
+        within.map_or(0, |(_, depth)| depth).into(),
     ];
     Statement::new(sql, parameters)
 }

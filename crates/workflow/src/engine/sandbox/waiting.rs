@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use stockade_api::{ANSWERS, Answers, Ending, FileKind, WAITING, Wait, Waiting};
+use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, Waiting};
 
 use super::held::{Ended, Held};
 use super::request::RESULT;
@@ -29,8 +29,6 @@ const MAX_ROUNDS: u32 = 10_000;
 const MAX_WAITS: usize = 64;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// How often answers are written by processes that are killed meanwhile.
-const MAX_WRITTEN: u32 = 8;
 
 /// What a child waits for, if that is how its command ended.
 ///
@@ -69,7 +67,7 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
         let (label, texts) = match wait {
             Wait::Approval { label, title, summary, .. } => (label, [title, summary]),
             Wait::Signal { label, correlation, .. } => (label, [correlation, &None]),
-            Wait::Timer { .. } => (&None, [&None, &None]),
+            Wait::Timer { .. } | Wait::Sandbox { .. } => (&None, [&None, &None]),
         };
         let name = wait.answer_name().unwrap_or_default();
         let named = [wait.node(), name.as_str(), waiting.run.as_str()];
@@ -102,7 +100,7 @@ impl Try {
         if pause.rounds > MAX_ROUNDS {
             return Err(failed(format!("the child has waited {MAX_ROUNDS} times")));
         }
-        held.renew(KEPT, false).await?;
+        held.renew(KEPT, false).await.map_err(lost)?;
         let waits = json!({ "remoteRunId": pause.child, "waits": pause.waits });
         let events = vec![self.notes.event("SandboxWaiting", waits)];
         let row = row::waiting(&self.run, &self.key, &pause, now_ms());
@@ -116,21 +114,20 @@ impl Try {
         let answers = Answers {
             run: pause.child.clone(),
             round: pause.rounds,
-            answers: pause.answers.clone(),
+            answers: pause.answers.iter().cloned().map(told).collect(),
         };
         let text = serde_json::to_vec(&answers).map_err(|error| failed(error.to_string()))?;
         let path = format!("{RESULT}/{ANSWERS}");
-        let mut lost = None;
-        for number in 1..=MAX_WRITTEN {
-            let name = format!("answers-{}-{number}", pause.rounds);
-            match held.write(&name, &path, text.clone()).await {
-                Ok(()) => return Ok(()),
-                // Whoever had what is to be written was killed, or it cannot be written at all.
-                Err(trouble) => lost = Some(trouble),
-            }
-        }
-        Err(lost.unwrap_or_else(|| failed("the answers could not be written")))
+        held.write_again(&format!("answers-{}", pause.rounds), &path, &text).await
     }
+}
+
+/// An answer as a child is told it.
+fn told(mut answer: Answer) -> Answer {
+    if let Answer::Approval { decision, .. } = &mut answer {
+        *decision = None;
+    }
+    answer
 }
 
 #[cfg(test)]

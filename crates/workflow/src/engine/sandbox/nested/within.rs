@@ -1,0 +1,123 @@
+//! A `<Sandbox>` that a child comes to, which is in a sandbox itself: it writes what it asks the host
+//! for, and waits. Executed again, it finds what came of it, and goes on with that.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Dir, Rename};
+use stockade_bundle::sandbox::{self, Status};
+
+use super::super::{Given, Try};
+use super::asked::{Asked, REQUEST, RESULT, Which};
+use super::changed::{BLOBS, CHANGES};
+use super::given::read_changes;
+use super::grant::disabled;
+use crate::engine::attempt::Trouble;
+use crate::engine::commands::Inside;
+use crate::graph::Sandbox;
+
+fn failed(error: impl std::fmt::Display) -> Trouble {
+    let message = format!("cannot ask the host for a nested <Sandbox>: {error}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+}
+
+fn relative(name: &str) -> Result<RelativePath, Trouble> {
+    RelativePath::new(name).map_err(failed)
+}
+
+impl Try {
+    /// Asks the host, or takes what it has answered.
+    ///
+    /// # Errors
+    /// `INVALID_INPUT` unless both this one and the one around allow it; what the inner one failed
+    /// with.
+    pub(in super::super) async fn ask_host(&self, sandbox: &Sandbox) -> Result<Given, Trouble> {
+        if !sandbox.allow_nested {
+            return Err(disabled("set allowNested on it, and on the <Sandbox> around it"));
+        }
+        let inside = self.inner.options.inside.as_ref();
+        let Some(results) = inside.and_then(Inside::nested) else {
+            return Err(disabled("the <Sandbox> around it has no allowNested"));
+        };
+        if sandbox.provider.is_some() {
+            let message =
+                "a nested <Sandbox> has the runtime of the one around it, and no provider";
+            return Err(Trouble::new("INVALID_INPUT", message));
+        }
+        let which = Which::new(&self.name, &self.key, self.notes.attempt).checked()?;
+        let path = results.join(which.directory());
+        made(&path)?;
+        let dir = Dir::open(&path)?;
+        let result = relative(RESULT)?;
+        let readme = result.join(b"README.md").map_err(failed)?;
+        if dir.stat(&readme)?.is_some() {
+            return self.take(&dir.open_dir(&result)?);
+        }
+        if dir.stat(&relative(REQUEST)?)?.is_none() {
+            self.write_request(sandbox, which, &dir).await?;
+        }
+        Ok(Given::Host(self.name.clone()))
+    }
+
+    async fn write_request(
+        &self,
+        sandbox: &Sandbox,
+        which: Which,
+        dir: &Dir,
+    ) -> Result<(), Trouble> {
+        let program = match (&sandbox.workflow, &sandbox.command) {
+            (Some(_), _) => self.author.child_program(&self.run, &self.task.id).await?,
+            (None, Some(_)) => std::collections::BTreeMap::new(),
+            (None, None) => {
+                let message = "a <Sandbox> needs `workflow`, children, or `command`";
+                return Err(Trouble::new("INVALID_INPUT", message));
+            }
+        };
+        let timeout = self.task.timeout;
+        let asked = Asked { which, sandbox: sandbox.clone(), timeout, program };
+        let (new, request) = (relative("new")?, relative(REQUEST)?);
+        match dir.remove_tree(&new) {
+            Err(error) if error.kind() != Some(std::io::ErrorKind::NotFound) => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        dir.mkdir(&new, 0o700)?;
+        asked.write(&dir.open_dir(&new)?)?;
+        Ok(dir.rename(&new, dir, &request, Rename::NoReplace)?)
+    }
+
+    /// What came of it: its changes are made here, and its outputs are the task's.
+    fn take(&self, result: &Dir) -> Result<Given, Trouble> {
+        let bundle =
+            sandbox::read(result).map_err(|error| Trouble::new(error.code(), error.to_string()))?;
+        let outputs = bundle.manifest.outputs;
+        if bundle.manifest.status != Status::Finished {
+            return Err(told(&outputs["error"]));
+        }
+        if result.stat(&relative(CHANGES)?)?.is_some() {
+            let workspace = Dir::open(&self.root)?;
+            read_changes(result)?.make(&workspace, &result.open_dir(&relative(BLOBS)?)?)?;
+        }
+        Ok(Given::Value(outputs))
+    }
+}
+
+/// The failure of an inner sandbox, as it was handed back.
+fn told(error: &Value) -> Trouble {
+    let text = |name: &str| error[name].as_str().filter(|text| !text.is_empty());
+    let code = text("code").unwrap_or("SANDBOX_EXECUTION_FAILED");
+    let trouble = Trouble::new(code, text("message").unwrap_or("the nested <Sandbox> failed"));
+    if error["retryable"] == true { trouble.retryable() } else { trouble }
+}
+
+fn made(path: &Path) -> Result<(), Trouble> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| failed(format!("{}: {error}", shown(path))))
+}
+
+fn shown(path: &Path) -> String {
+    PathBuf::from(path).display().to_string()
+}
