@@ -151,12 +151,13 @@ pub(super) fn told(run: &str, wait: &Wait) -> String {
             let said = [title, summary].into_iter().flatten().map(|text| shown(text));
             let said = said.collect::<Vec<_>>().join(" ");
             let said = if said.is_empty() { said } else { format!(" ({said})") };
-            format!("{node} waits for a decision{said}: stockade approve {run} {node}, or deny")
+            let word = word(wait.node());
+            format!("{node} waits for a decision{said}: stockade approve {run} {word}, or deny")
         }
         Wait::Signal { correlation, .. } => {
             let name = wait.answer_name().unwrap_or_default();
-            let which = correlation.as_ref().map(|id| format!(" --correlation-id {}", shown(id)));
-            let (name, which) = (shown(&name), which.unwrap_or_default());
+            let which = correlation.as_ref().map(|id| format!(" --correlation-id {}", word(id)));
+            let (name, which) = (word(&name), which.unwrap_or_default());
             format!("{node} waits for a signal: stockade signal {run} {name}{which}")
         }
         Wait::Sandbox { .. } => format!("{node} waits for the host to make its sandbox"),
@@ -165,5 +166,32 @@ pub(super) fn told(run: &str, wait: &Wait) -> String {
             let due = u64::try_from(due_ms / 1000).unwrap_or_default();
             format!("{node} waits for its time, in {} s", due.saturating_sub(now))
         }
+    }
+}
+
+/// A text as one word for a shell, whoever chose it: a child in a sandbox says itself what it waits for.
+fn word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@+=,".contains(&byte);
+    let text = shown(text);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_typed_is_what_it_says_and_nothing_else() {
+        let approval = |node: &str| {
+            let wait = serde_json::json!({ "kind": "approval", "node": node });
+            told("r", &serde_json::from_value(wait).unwrap())
+        };
+        assert!(approval("box/deploy").ends_with(": stockade approve r box/deploy, or deny"));
+        let told = approval("box/x; touch y $(z) 'w'");
+        let word = "'box/x; touch y $(z) '\\''w'\\'''";
+        assert!(told.ends_with(&format!(": stockade approve r {word}, or deny")), "{told}");
     }
 }
