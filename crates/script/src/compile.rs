@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use oxc_allocator::Allocator;
-use oxc_ast::ast::{Program, Statement};
+use oxc_ast::ast::{ImportDeclarationSpecifier, Program, Statement};
 use oxc_codegen::{Codegen, CodegenOptions, CommentOptions};
 use oxc_diagnostics::OxcDiagnostic;
 use oxc_parser::Parser;
@@ -69,6 +69,8 @@ pub struct Module {
 pub struct Import {
     /// What is imported.
     pub specifier: String,
+    /// The names of it that are used, where they are named.
+    pub names: Vec<String>,
     /// The line of the import, from 1.
     pub line: u32,
     /// Its column, from 1.
@@ -175,16 +177,32 @@ fn kind(path: &str) -> SourceType {
 
 fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
     let import = |statement: &Statement<'_>| {
-        let (specifier, span) = match statement {
-            Statement::ImportDeclaration(import) => (&import.source, import.span),
-            Statement::ExportFromDeclaration(export) => (&export.source, export.span),
-            Statement::ExportAllDeclaration(export) => (&export.source, export.span),
+        let (specifier, span, names) = match statement {
+            Statement::ImportDeclaration(import) => {
+                let named = import.specifiers.iter().flatten();
+                (&import.source, import.span, named.filter_map(imported).collect())
+            }
+            Statement::ExportFromDeclaration(export) => {
+                let named = export.specifiers.iter().map(|it| it.local.name().to_string());
+                (&export.source, export.span, named.collect())
+            }
+            Statement::ExportAllDeclaration(export) => (&export.source, export.span, Vec::new()),
             _ => return None,
         };
         let (line, column) = line_and_column(source, span.start);
-        Some(Import { specifier: specifier.value.to_string(), line, column })
+        Some(Import { specifier: specifier.value.to_string(), names, line, column })
     };
     program.body.iter().filter_map(import).collect()
+}
+
+fn imported(specifier: &ImportDeclarationSpecifier<'_>) -> Option<String> {
+    match specifier {
+        ImportDeclarationSpecifier::ImportSpecifier(named) => {
+            Some(named.imported.name().to_string())
+        }
+        ImportDeclarationSpecifier::ImportDefaultSpecifier(_) => Some("default".to_owned()),
+        ImportDeclarationSpecifier::ImportNamespaceSpecifier(_) => None,
+    }
 }
 
 fn lazy_imports(source: &str, record: &ModuleRecord<'_>) -> Vec<Lazy> {

@@ -21,6 +21,10 @@ pub struct Survey {
     pub lazy: Vec<String>,
     /// Whether it exports something as its default.
     pub has_default: bool,
+    /// The names that it exports, but for those of an `export *`.
+    pub exports: Vec<String>,
+    /// Whether it has an `export *`.
+    pub passes_on: bool,
 }
 
 /// Reads a file of JavaScript, whatever its name says.
@@ -45,9 +49,23 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
         record.dynamic_imports.iter().filter_map(|import| requested(source, import)).collect();
     lazy.sort();
     lazy.dedup();
-    let mut exports = record.local_export_entries.iter().chain(&record.indirect_export_entries);
-    let has_default = exports.any(|export| is_default(&export.export_name));
-    Ok(Survey { is_module: record.has_module_syntax, imports, lazy, has_default })
+    let entries = || record.local_export_entries.iter().chain(&record.indirect_export_entries);
+    let has_default = entries().any(|export| is_default(&export.export_name));
+    let passes_on = !record.star_export_entries.is_empty();
+    let name = |name: &ExportExportName<'_>| match name {
+        ExportExportName::Name(name) => Some(name.name.to_string()),
+        ExportExportName::Default(_) => Some("default".to_owned()),
+        ExportExportName::Null => None,
+    };
+    let exports = entries().filter_map(|export| name(&export.export_name)).collect();
+    Ok(Survey {
+        is_module: record.has_module_syntax,
+        imports,
+        lazy,
+        has_default,
+        exports,
+        passes_on,
+    })
 }
 
 /// Whether a file of JavaScript uses a name that it declares nowhere. One that cannot be read uses

@@ -19,6 +19,7 @@ use stockade_script::{
 use super::library;
 use super::modules::PACKAGES;
 use super::wire::{FromRealm, Refused, ToRealm};
+use crate::graph::nearest;
 
 /// How much of the stack the engine may use.
 const ENGINE_STACK_BYTES: usize = 8 << 20;
@@ -227,7 +228,7 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
     if file.path.starts_with(PACKAGES) {
         // Packages are JavaScript already: they run as they were written.
         let mut module = Module::plain(&file.path, file.source.clone());
-        let import = |specifier| Import { specifier, line: 1, column: 1 };
+        let import = |specifier| Import { specifier, names: Vec::new(), line: 1, column: 1 };
         let survey = survey(file).map_err(|fault| vec![fault])?;
         module.imports = survey.imports.into_iter().map(import).collect();
         let lazy = |specifier| Lazy { specifier: Some(specifier), line: 1, column: 1 };
@@ -245,6 +246,49 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
     };
     let faults: Vec<Fault> = made.map(fault).collect();
     if faults.is_empty() { Ok(module) } else { Err(faults) }
+}
+
+/// An import of a name that the file of a project, or the library, does not export.
+fn unexported(program: &Program) -> Option<Fault> {
+    let ours = |module: &&Module| !module.path.starts_with(PACKAGES);
+    let mut exports: BTreeMap<&str, Option<Vec<String>>> = BTreeMap::new();
+    for module in program.modules.values().filter(ours) {
+        for import in module.imports.iter().filter(|import| !import.names.is_empty()) {
+            let link = (module.path.clone(), import.specifier.clone());
+            let Some(meant) = program.links.get(&link).filter(|meant| !meant.starts_with(PACKAGES))
+            else {
+                continue;
+            };
+            let code = || {
+                let module = program.modules.get(meant).map(|module| module.code.as_str());
+                module.or_else(|| library::code(meant))
+            };
+            let known = exports.entry(meant).or_insert_with(|| exported(meant, code()?));
+            let Some(known) = known else { continue };
+            if let Some(name) = import.names.iter().find(|name| !known.contains(name)) {
+                let specifier = &import.specifier;
+                let hint = match nearest(name, known.iter().map(String::as_str)) {
+                    Some(near) => format!(" — did you mean `{near}`?"),
+                    None if known.is_empty() => " — it exports nothing".to_owned(),
+                    None => String::new(),
+                };
+                return Some(Fault {
+                    path: module.path.clone(),
+                    line: import.line,
+                    column: import.column,
+                    message: format!("\"{specifier}\" exports no `{name}`{hint}"),
+                });
+            }
+        }
+    }
+    None
+}
+
+/// The names that a module exports; `None` when that is not seen in it alone.
+fn exported(path: &str, code: &str) -> Option<Vec<String>> {
+    let file = SourceFile { path: path.to_owned(), source: code.to_owned() };
+    let survey = survey(&file).ok()?;
+    (!survey.passes_on).then_some(survey.exports)
 }
 
 /// Adds the modules whose text depends on the program.
@@ -289,6 +333,9 @@ fn run(realm: &Realm, program: Program) -> Result<(), Refused> {
     let console = Console(|level: &str, text: &str| {
         say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
     });
+    if let Some(fault) = unexported(&program) {
+        return Err(Refused::Faults(vec![fault]));
+    }
     match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
         Ended::Settled => Ok(()),
         Ended::Threw(failure) => Err(Refused::Threw(failure)),

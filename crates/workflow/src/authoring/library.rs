@@ -54,6 +54,11 @@ pub(super) fn set() -> LibrarySet {
     LibrarySet { modules: MODULES.iter().map(module).collect(), ..LibrarySet::default() }
 }
 
+/// The text of one of them.
+pub(super) fn code(name: &str) -> Option<&'static str> {
+    MODULES.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
+}
+
 /// The module that the host calls, which imports the program, and what it imports but that.
 pub(super) fn start() -> (Module, impl Iterator<Item = &'static str>) {
     let made = [ENVIRONMENT, ZODS].into_iter();

@@ -10,6 +10,8 @@ use stockade_script::{SourceFile, joined};
 use stockade_snippet::library::Packages;
 
 use super::carried::carried;
+use super::library::NAMES;
+use crate::graph::nearest;
 
 /// The largest file that is read.
 const MAX_BYTES: u64 = 16 << 20;
@@ -20,6 +22,23 @@ pub(super) const PACKAGES: &str = "node_modules/";
 /// What is tried behind the name of an import, in order. TypeScript writes `./x.js` for `x.ts`.
 const ENDINGS: &[&str] =
     &[".ts", ".tsx", ".js", ".jsx", ".mjs", "/index.ts", "/index.tsx", "/index.js"];
+
+/// Modules of Node.js and Bun that people import without `node:`.
+const HOST: [&str; 13] = [
+    "bun",
+    "child_process",
+    "crypto",
+    "fs",
+    "http",
+    "https",
+    "module",
+    "net",
+    "os",
+    "path",
+    "process",
+    "stream",
+    "worker_threads",
+];
 
 /// Finds the files that a program imports.
 pub(crate) trait Modules: Send {
@@ -150,6 +169,9 @@ impl Disk {
 
     /// The file of a package, from the nearest `node_modules` above the workflow.
     fn package(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
+        if let Some(why) = of_host(specifier) {
+            return Err(why);
+        }
         if self.packages.is_none() {
             let entry = self.root.join(&self.read.entry);
             let mut above = entry.ancestors().skip(1);
@@ -158,11 +180,15 @@ impl Disk {
                 directory.is_dir().then_some(directory)
             });
             let directory = directory.ok_or_else(|| {
-                format!(
-                    "cannot find the package \"{specifier}\": no directory above the workflow has \
-                     a node_modules; what needs no package are \"smithers-orchestrator\", \
-                     \"stockade\", and files of the project by ./ and ../"
-                )
+                let meant = nearest(specifier, NAMES);
+                let hint = meant.map(|meant| format!(" — did you mean \"{meant}\"?"));
+                let hint = hint.unwrap_or_else(|| {
+                    ": no directory above the workflow has a node_modules; what needs no package \
+                     are \"smithers-orchestrator\", \"stockade\", and files of the project by ./ \
+                     and ../"
+                        .to_owned()
+                });
+                format!("cannot find the package \"{specifier}\"{hint}")
             })?;
             self.packages = Some(Packages::open(&directory).map_err(|error| error.to_string())?);
         }
@@ -211,6 +237,20 @@ impl Modules for Disk {
         self.read.links.push((importer.to_owned(), specifier.to_owned(), found.clone()));
         Ok(file)
     }
+}
+
+/// Why a module of the host is not there.
+fn of_host(specifier: &str) -> Option<String> {
+    let is_host = specifier.starts_with("node:")
+        || specifier.starts_with("bun:")
+        || HOST.contains(&specifier.split('/').next().unwrap_or_default());
+    is_host.then(|| {
+        format!(
+            "\"{specifier}\" is not there: a workflow file has no files, programs or network of \
+             the host; a task gets at them by a command, as agent={{{{ command: … }}}} or \
+             <Sandbox command=…>"
+        )
+    })
 }
 
 fn relative(root: &Path, path: &Path) -> Option<String> {

@@ -86,9 +86,6 @@ pub(crate) async fn attempt(author: &Author, errand: Errand<'_>) -> Result<Value
     tried(author, errand).await.map_err(|mut trouble| {
         // An agent may answer better when it is asked again.
         trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
-        if trouble.code == "INVALID_OUTPUT" && trouble.frames.is_empty() {
-            trouble.frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
-        }
         trouble
     })
 }

@@ -85,6 +85,13 @@ pub(crate) struct View {
     pub(crate) read: BTreeSet<String>,
 }
 
+impl View {
+    /// Whether each later rendering says the same: it depends on nothing that changes.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.read.is_empty() && !self.graph.has_loops()
+    }
+}
+
 /// What is known of a workflow before it is rendered.
 #[derive(Debug, Clone)]
 pub(crate) struct About {

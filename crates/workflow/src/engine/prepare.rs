@@ -11,9 +11,9 @@ use super::author::{About, Author, Journal, View};
 use super::output::Schemas;
 use super::problem::of_author;
 use super::{Options, commands};
-use crate::authoring::Processes;
+use crate::authoring::{Error, Processes};
 use crate::built::Built;
-use crate::graph::{Graph, Task, Work};
+use crate::graph::{Graph, Task, Work, unknown};
 
 /// What a workflow file would do with an input: the graph of its first rendering.
 ///
@@ -90,6 +90,9 @@ pub(super) async fn rendered(
         return Err(Problem::new(Code::InvalidInput, message).because(told));
     }
     let view = author.render(run).await.map_err(refused)?;
+    if view.is_settled() {
+        unknown(&view.graph).map_err(|faults| of_author(file, Error::Faults(faults)))?;
+    }
     for task in view.graph.tasks() {
         let schema = task.output.as_ref().and_then(|output| output.schema.as_ref());
         if let Some(Err(told)) = schema.map(|schema| schemas.check_schema(schema)) {

@@ -1,8 +1,8 @@
 //! What no run could ever do: two tasks under one id, tasks that wait for each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::{Fault, Graph, Node, Order, Place};
+use super::{Fault, Graph, Node, Order, Place, nearest};
 
 /// Looks at a whole workflow.
 ///
@@ -12,6 +12,27 @@ pub fn check(graph: &Graph) -> Result<(), Vec<Fault>> {
     let mut faults = duplicates(graph);
     if faults.is_empty() {
         faults.extend(cycle(graph));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Looks for tasks that wait for what the workflow does not have. A later rendering may have it.
+///
+/// # Errors
+/// Each such task, with the id that was probably meant.
+pub fn unknown(graph: &Graph) -> Result<(), Vec<Fault>> {
+    let tasks = graph.tasks();
+    let known: HashSet<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+    let mut faults = Vec::new();
+    for task in tasks.iter().filter(|task| !task.is_skipped) {
+        for id in task.after.iter().filter(|id| !known.contains(id.as_str())) {
+            let others = known.iter().copied().filter(|other| *other != task.id);
+            let hint = nearest(id, others).map(|meant| format!(" — did you mean \"{meant}\"?"));
+            let hint = hint.unwrap_or_default();
+            let message =
+                format!("task \"{}\" waits for \"{id}\", which is no task{hint}", task.id);
+            faults.push(Fault { place: task.place.clone(), message });
+        }
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
-pub use check::check;
+pub use check::{check, unknown};
 pub use limits::ToolLimits;
 pub use read::{Element, read};
 pub use sandbox::{OnLimit, Sandbox, Volume};
@@ -402,6 +402,15 @@ impl Retry {
 }
 
 impl Graph {
+    /// Whether anything is done again and again.
+    pub fn has_loops(&self) -> bool {
+        let mut found = false;
+        for node in &self.body {
+            node.visit(&mut |node| found |= matches!(node, Node::Loop(_)));
+        }
+        found
+    }
+
     /// Every task, in the order of the text.
     pub fn tasks(&self) -> Vec<&Task> {
         let mut found = Vec::new();

@@ -33,6 +33,10 @@ impl<'a> Props<'a> {
         for name in self.values.keys() {
             let meant = nearest(name, self.known.iter().copied());
             let hint = meant.map(|meant| format!(" — did you mean `{meant}`?"));
+            let is_body = name == "children" && self.element == "Sandbox";
+            let body = " — the <Sandbox> of createSmithers() may have a body: \
+                        const { Sandbox } = createSmithers(…)";
+            let hint = if is_body { Some(body.to_owned()) } else { hint };
             let hint = hint.unwrap_or_else(|| {
                 let mut known = self.known.clone();
                 known.sort_unstable();
@@ -167,8 +171,8 @@ impl<'a> Props<'a> {
         texts.unwrap_or_else(|| self.wrong(name, "a list of ids", &found).unwrap_or_default())
     }
 
-    /// An object whose values are texts.
-    pub(super) fn names(&mut self, name: &'static str) -> BTreeMap<String, String> {
+    /// An object whose values are texts, which people call so.
+    pub(super) fn pairs(&mut self, name: &'static str, what: &str) -> BTreeMap<String, String> {
         let Some(found) = self.take(name) else { return BTreeMap::new() };
         let pairs = found.as_object().and_then(|pairs| {
             let text =
@@ -176,7 +180,8 @@ impl<'a> Props<'a> {
             pairs.iter().map(text).collect()
         });
         pairs.unwrap_or_else(|| {
-            self.wrong(name, "an object from names to ids", &found).unwrap_or_default()
+            let wanted = format!("an object from names to {what}");
+            self.wrong(name, &wanted, &found).unwrap_or_default()
         })
     }
 
@@ -188,11 +193,12 @@ impl<'a> Props<'a> {
         }
     }
 
-    pub(super) fn function(&mut self, name: &'static str) -> Option<Function> {
+    /// A function of the author's; `wanted` is what people call it.
+    pub(super) fn function_or(&mut self, name: &'static str, wanted: &str) -> Option<Function> {
         let found = self.take(name)?;
         match tagged(&found, "function").and_then(|found| function_of(found, "ref")) {
             Some(function) => Some(function),
-            None => self.wrong(name, "a function", &found),
+            None => self.wrong(name, wanted, &found),
         }
     }
 
@@ -202,6 +208,16 @@ impl<'a> Props<'a> {
         let found = self.take(name)?;
         if let Some(table) = found.as_str().filter(|table| !table.is_empty()) {
             return Some(Output { table: table.to_owned(), schema: None });
+        }
+        if let Some(nothing) = tagged(&found, "nothing") {
+            let known = nothing.get("known").and_then(Value::as_array).map(Vec::as_slice);
+            let known: Vec<_> = known.unwrap_or_default().iter().map(Value::to_string).collect();
+            let tables = match known.as_slice() {
+                [] => "createSmithers() was given no tables".to_owned(),
+                known => format!("the tables of createSmithers() are {}", known.join(", ")),
+            };
+            self.fault(format!("`{name}` is undefined: {tables}"));
+            return None;
         }
         let Some(table) = tagged(&found, "table") else {
             return self.wrong(name, "a schema, a table of `createSmithers`, or a name", &found);
@@ -247,6 +263,8 @@ fn whole(value: &Value) -> Option<i64> {
 fn shown(value: &Value) -> String {
     match value.as_object().and_then(|object| object.get("$")).and_then(Value::as_str) {
         Some("number") => value["value"].as_str().unwrap_or("a number").to_owned(),
+        Some("element") => "an element".to_owned(),
+        Some("nothing") => "undefined".to_owned(),
         Some(tag) => format!("a {tag}"),
         None => {
             let text = value.to_string();

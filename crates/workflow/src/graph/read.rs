@@ -50,6 +50,11 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("sandbox", "Sandbox"),
 ];
 
+/// What a workflow is as an attribute.
+pub(super) const WORKFLOW: &str = "what `smithers(…)` gives";
+/// What `retryPolicy` has.
+const POLICY: [&str; 3] = ["backoff", "initialDelayMs", "maxDelayMs"];
+
 /// How often a loop is done that does not say.
 const MAX_ITERATIONS: u32 = 5;
 
@@ -150,6 +155,9 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
         }
         "branch" => {
             props.flag("if");
+            if props.take("children").is_some() {
+                props.fault("has nothing between its tags: it takes `then` and `else`");
+            }
             Order::Sequence
         }
         _ => Order::Sequence,
@@ -174,8 +182,9 @@ fn repeated(props: &mut Props<'_>) -> Loop {
 
 fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) -> Task {
     let id = props.required_text("id");
+    let has_output = props.look("output").is_some();
     let mut output = props.output("output", &id);
-    let needs = props.names("needs");
+    let needs = props.pairs("needs", "ids");
     let deps = props.object("deps");
     let mut after = props.texts("dependsOn");
     after.extend(needs.values().cloned());
@@ -207,7 +216,7 @@ fn task(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) ->
     };
     let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
-    if produces && output.is_none() && !is_skipped {
+    if produces && output.is_none() && !has_output && !is_skipped {
         props.fault("needs `output`: what it gives is checked and kept");
     }
     if cache.is_some() && !produces {
@@ -245,8 +254,12 @@ fn inputs(
 
 fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work {
     let command = command(props);
-    let agent = if command.is_some() { None } else { props.function("agent") };
+    let agent = if command.is_some() { None } else { agent(props) };
     let content = props.take("children");
+    if content.as_ref().is_some_and(|content| tagged(content, "element").is_some()) {
+        props.fault("cannot hold other elements: write them beside it");
+        return Work::Static(Value::Null);
+    }
     let function = content.as_ref().and_then(|content| tagged(content, "function"));
     let function = function.and_then(|found| function_of(found, "ref"));
     let value = content.as_ref().and_then(|content| tagged(content, "value"));
@@ -271,6 +284,11 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
         (Some(command), _) => Work::Command { agent: Box::new(command), prompt },
         (None, agent) => Work::Agent { agent: agent.unwrap_or(Function(0)), prompt },
     }
+}
+
+fn agent(props: &mut Props<'_>) -> Option<Function> {
+    let wanted = "a function, an object with `generate`, or a command, as in { command: \"…\" }";
+    props.function_or("agent", wanted)
 }
 
 fn approval(props: &mut Props<'_>) -> Work {
@@ -326,9 +344,10 @@ fn event(props: &mut Props<'_>, id: &str) -> Work {
 fn subflow(props: &mut Props<'_>) -> Work {
     let input = props.take("input").unwrap_or_default();
     props.word("mode", &[("childRun", ()), ("inline", ())]);
-    let workflow = props.function("workflow");
-    if workflow.is_none() {
-        props.fault("needs `workflow`: what `smithers(…)` gives");
+    let has_workflow = props.look("workflow").is_some();
+    let workflow = props.function_or("workflow", WORKFLOW);
+    if !has_workflow {
+        props.fault(format!("needs `workflow`: {WORKFLOW}"));
     }
     Work::Subflow { workflow: workflow.unwrap_or(Function(0)), input }
 }
@@ -337,6 +356,13 @@ fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {
     let never = props.flag("noRetry").unwrap_or_default();
     let limit = props.count("retries", 0);
     let policy = props.object("retryPolicy").unwrap_or_default();
+    for key in policy.keys().filter(|key| !POLICY.contains(&key.as_str())) {
+        let hint = match nearest(key, POLICY) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("it has {}", POLICY.join(", ")),
+        };
+        props.fault(format!("`retryPolicy` has no `{key}` — {hint}"));
+    }
     let number = |name: &str| policy.get(name).and_then(Value::as_u64).map(Duration::from_millis);
     let growth = match policy.get("backoff").and_then(Value::as_str) {
         None | Some("exponential") => Growth::Exponential,

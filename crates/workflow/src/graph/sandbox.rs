@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::props::{Props, tagged};
+use super::read::WORKFLOW;
 use super::{Fault, Function, ToolLimits};
 
 /// A workflow that is run in a sandbox.
@@ -106,7 +107,7 @@ impl Sandbox {
             return Err(vec![Fault { place: None, message }]);
         }
         let mut props = Props::new("Sandbox", config, None, &[]);
-        let sandbox = Self { input, ..read(&mut props) };
+        let sandbox = Self { input, ..given(&mut props) };
         let mut faults = Vec::new();
         props.finish(&mut faults);
         if faults.is_empty() { Ok(sandbox) } else { Err(faults) }
@@ -114,12 +115,21 @@ impl Sandbox {
 }
 
 pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
+    let is_asked =
+        ["workflow", "command", "provider"].iter().any(|name| props.look(name).is_some());
+    if !is_asked && props.look("children").is_none() {
+        props.fault(format!("needs `workflow`, {WORKFLOW}, or `command`"));
+    }
+    given(props)
+}
+
+fn given(props: &mut Props<'_>) -> Sandbox {
     let config = CONFIG
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), props.look(name)?.clone())))
         .collect();
     Sandbox {
-        workflow: props.function("workflow"),
+        workflow: props.function_or("workflow", WORKFLOW),
         input: props.take("input").unwrap_or_default(),
         provider: props.take("provider").as_ref().map(provider),
         runtime: props.text("runtime"),
@@ -128,7 +138,7 @@ pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
         auto_accept_diffs: props.flag("autoAcceptDiffs").unwrap_or_default(),
         allow_nested: props.flag("allowNested").unwrap_or_default(),
         image: props.text("image"),
-        env: props.names("env"),
+        env: props.pairs("env", "texts"),
         egress: props.take("egress"),
         ports: props.list("ports"),
         volumes: volumes(props),

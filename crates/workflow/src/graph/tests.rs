@@ -78,7 +78,7 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
         ("retries", json!(-1), "`retries` must be a whole number of at least 0, not -1"),
         ("dependsOn", json!([1]), "`dependsOn` must be a list of ids, not [1]"),
         ("output", json!(null), "w.tsx:5:3 — <Task> needs `output`"),
-        ("agent", json!("codex"), "`agent` must be a function, not \"codex\""),
+        ("agent", json!("codex"), ", as in { command: \"…\" }, not \"codex\""),
         ("children", json!(null), "<Task> has nothing to do"),
         ("retryPolicy", json!({"backoff": "random"}), "`retryPolicy.backoff` must be"),
         ("volumes", json!([]), "has no attribute `volumes` — it has agent, cache, children"),
@@ -117,7 +117,7 @@ fn every_element_is_read() {
             {"kind": "signal", "props": {"id": "s", "schema": "x"}},
             {"kind": "subflow", "props": {"id": "f", "output": "o", "input": {"a": 1},
                 "workflow": {"$": "function", "ref": 1}}},
-            {"kind": "sandbox", "props": {"id": "b", "output": "o", "runtime": "bubblewrap"}},
+            {"kind": "sandbox", "props": {"id": "b", "output": "o", "runtime": "bubblewrap", "command": "true"}},
         ])),
         &[],
     )

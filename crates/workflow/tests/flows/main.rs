@@ -9,4 +9,5 @@ mod elements;
 mod files;
 mod providers;
 mod world;
+mod wrong;
 mod zod;

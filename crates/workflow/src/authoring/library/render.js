@@ -3,7 +3,7 @@
 import { described } from "stockade:agents";
 import { Element, Fragment, kindOf } from "stockade:elements";
 import { idOf } from "stockade:sandbox";
-import { SmithersError, isWorkflow, tableOf, useCtx, within } from "stockade:smithers";
+import { SmithersError, isWorkflow, isZod, tableOf, useCtx, within } from "stockade:smithers";
 
 const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
 
@@ -16,8 +16,6 @@ const zods = [];
 export const useZods = (modules) => {
   for (const name in modules) zods.push(modules[name]);
 };
-
-export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
 
 // A schema of zod says itself what a value is, with defaults and refinements; others leave the value
 // as it is, and the host looks at it.
@@ -56,8 +54,10 @@ export const schemaNumber = (schema) => {
 };
 export const schemasFrom = (first) => schemas.slice(first);
 
-const output = (target) => {
-  if (typeof target === "string" || target === undefined || target === null) return target;
+const output = (target, known) => {
+  // Whoever wrote a name that is not there has one that is nothing.
+  if (target === undefined) return { $: "nothing", known };
+  if (typeof target === "string" || target === null) return target;
   if (typeof target !== "object" && typeof target !== "function") return target;
   const table = tableOf(target);
   if (table !== undefined) return { $: "table", key: table.key, schema: schemaNumber(table.schema) };
@@ -70,6 +70,7 @@ const plain = (value) => {
   if (typeof value === "number" && !Number.isFinite(value)) return { $: "number", value: String(value) };
   if (typeof value === "bigint") return { $: "number", value: String(value) };
   if (value instanceof Date) return { $: "date", value: value.toISOString() };
+  if (value instanceof Element) return { $: "element" };
   if (Array.isArray(value)) return value.map(plain);
   if (typeof value === "object" && value !== null) {
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, plain(item)]));
@@ -130,7 +131,25 @@ const numberOf = (id, role) => {
   return (high >>> 11) * 2 ** 32 + (low >>> 0);
 };
 
+const named = (place, message) => new SmithersError("INVALID_INPUT", place === undefined ? message : `${place.file}:${place.line}:${place.column} — ${message}`);
+
+// What something is that is no element, for people.
+const kindOfValue = (value) => {
+  if (typeof value === "function") return "a function";
+  if (typeof value?.then === "function") return "a promise";
+  return typeof value === "object" ? "an object" : JSON.stringify(value);
+};
+
+const hasElement = (content) => content instanceof Element || (Array.isArray(content) && content.some(hasElement));
+
 export class Rendering {
+  // The names of the tables of the workflow.
+  #known;
+
+  constructor(known = []) {
+    this.#known = known;
+  }
+
   functions = new Map();
   #named = new Map();
   // The ids of the elements that have a workflow, by its number among the functions.
@@ -156,29 +175,33 @@ export class Rendering {
     return found && this.functions.get(found[0]);
   }
 
-  tree(root) {
+  // `made` is an error of the place where the workflow was made.
+  tree(root, made) {
     const found = [];
+    const wrong = (message) => Object.assign(made ?? new SmithersError(), { name: "SmithersError", code: "INVALID_INPUT", message });
+    if (typeof root?.then === "function") throw wrong("the function given to smithers() must not be async: it says what is to be done, and functions of tasks do it");
     this.#walk(root, found);
-    if (found.length !== 1) {
-      throw new SmithersError("INVALID_INPUT", `the function given to smithers() must answer with one <Workflow>, not ${found.length === 0 ? "nothing" : `${found.length} elements`}`);
-    }
+    if (found.length === 0) throw wrong("the function given to smithers() must answer with one <Workflow>, not nothing: one with braces needs `return`");
+    if (found.length > 1) throw wrong(`the function given to smithers() must answer with one <Workflow>, not ${found.length} elements`);
     return found[0];
   }
 
-  #walk(value, found) {
+  // `place` is where the nearest element around was written.
+  #walk(value, found, place) {
     if (value === undefined || value === null || typeof value === "boolean") return;
     if (Array.isArray(value)) {
-      for (const item of value) this.#walk(item, found);
+      for (const item of value) this.#walk(item, found, place);
       return;
     }
     if (!(value instanceof Element)) {
-      const shown = typeof value === "object" ? "an object" : JSON.stringify(value);
-      throw new SmithersError("INVALID_INPUT", `${shown} cannot stand between elements: a workflow consists of <Task> and the like`);
+      const asynchronous = typeof value?.then === "function" ? ": a component is not async, functions of tasks are" : "";
+      throw named(place, `${kindOfValue(value)} cannot stand between elements${asynchronous || ": a workflow consists of <Task> and the like"}`);
     }
     const kind = kindOf(value.type);
-    if (value.type === Fragment) this.#walk(value.props.children, found);
-    else if (kind === undefined && typeof value.type === "function") this.#walk(value.type(value.props), found);
-    else if (kind === undefined) throw new SmithersError("INVALID_INPUT", `${String(value.type)} is no element: is it imported?`);
+    const own = value.place ?? place;
+    if (value.type === Fragment) this.#walk(value.props.children, found, own);
+    else if (kind === undefined && typeof value.type === "function") this.#walk(value.type(value.props), found, own);
+    else if (kind === undefined) throw named(own, `${String(value.type)} is no element: is it imported?`);
     else found.push(this.#host(kind, value));
   }
 
@@ -188,8 +211,9 @@ export class Rendering {
       const { children, then, else: otherwise, ...rest } = props;
       node.props = plain(rest);
       if (props.skipIf === true) return node;
-      if (kind === "branch") this.#walk(props.if ? then : otherwise, node.children);
-      else this.#walk(children, node.children);
+      if (kind === "branch" && children !== undefined) node.props.children = true;
+      if (kind === "branch") this.#walk(props.if ? then : otherwise, node.children, place);
+      else this.#walk(children, node.children, place);
       return node;
     }
     if (props.skipIf === true) {
@@ -198,8 +222,8 @@ export class Rendering {
     }
     const { children, output: target, schema, agent: asked, workflow, provider, deps, cache, ...rest } = props;
     node.props = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
-    if (target !== undefined) node.props.output = output(target);
-    if (schema !== undefined) node.props.schema = output(schema);
+    if ("output" in props) node.props.output = output(target, this.#known);
+    if (schema !== undefined) node.props.schema = output(schema, this.#known);
     if (deps !== undefined) node.props.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
     if (isWorkflow(workflow)) {
       node.props.workflow = this.#function(props.id, "workflow", workflow);
@@ -219,7 +243,9 @@ export class Rendering {
       const checked = async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
       node.props.agent = call === undefined ? plain(asked) : this.#function(props.id, "agent", checked);
     }
-    if (kind === "task") this.#content(children, asked !== undefined, target, node.props);
+    else if ("agent" in props && typeof children !== "function") node.props.agent = { $: "nothing" };
+    if (kind === "task" && hasElement(children)) node.props.children = { $: "element" };
+    else if (kind === "task") this.#content(children, asked !== undefined, target, node.props);
     else if (children !== undefined) node.props.children = plain(children);
     return node;
   }
@@ -248,7 +274,7 @@ export class Rendering {
 
 // Renders the workflow of a run: the rendering, its tree, and the tables that it looked into.
 export const renderingOf = (run) => {
-  const rendering = new Rendering();
-  const { value: tree, read } = run.watching(() => within(run.ctx, () => rendering.tree(run.workflow.build(run.ctx))));
+  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}));
+  const { value: tree, read } = run.watching(() => within(run.ctx, () => rendering.tree(run.workflow.build(run.ctx), run.workflow.made)));
   return { rendering, tree, read };
 };

@@ -29,12 +29,21 @@ export class SmithersError extends Error {
 const tables = new WeakMap();
 export const tableOf = (schema) => tables.get(schema);
 
+export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
+
 class WorkflowDefinition {
+  // An error of the place where it was made, for what is told of it later.
+  #made = new SmithersError("INVALID_INPUT", "");
+
   constructor(build, opts, schemas) {
     this.build = build;
     this.opts = opts;
     this.schemas = schemas;
     place(this);
+  }
+
+  get made() {
+    return this.#made;
   }
 }
 export const isWorkflow = (value) =>
@@ -70,15 +79,23 @@ const bound = (schemas) => {
   return Object.assign(Bound, { schemas });
 };
 
+// What something is that is no schema.
+const noSchema = (schema) => {
+  if (schema === null || (typeof schema !== "object" && typeof schema !== "function")) return JSON.stringify(schema) ?? "nothing";
+  if (isZod(schema)) return undefined;
+  if (typeof schema === "function") return "a function";
+  const parts = Object.values(schema).some((part) => typeof part === "object" && part !== null && isZod(part));
+  return parts ? "an object of schemas" : undefined;
+};
+
 export const createSmithers = (schemas = {}, options = {}) => {
   if (typeof schemas !== "object" || schemas === null) {
     throw new SmithersError("INVALID_INPUT", "createSmithers() takes an object from names of tables to schemas");
   }
   const outputs = {};
   for (const [key, schema] of Object.entries(schemas)) {
-    if ((typeof schema !== "object" && typeof schema !== "function") || schema === null) {
-      throw new SmithersError("INVALID_INPUT", `createSmithers(): "${key}" is no schema`);
-    }
+    const wrong = noSchema(schema);
+    if (wrong !== undefined) throw new SmithersError("INVALID_INPUT", `createSmithers(): "${key}" is no schema, but ${wrong}: give it z.object({ … }), or a JSON Schema`);
     // One schema can stand for two tables; the handles differ.
     const handle = tables.has(schema) && tables.get(schema).key !== key ? Object.create(schema) : schema;
     tables.set(handle, { key, schema });

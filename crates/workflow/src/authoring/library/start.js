@@ -4,9 +4,10 @@ import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
-import { given, isZod, renderingOf, schemaNumber, schemasFrom, useZods } from "stockade:render";
+import { given, renderingOf, schemaNumber, schemasFrom, useZods } from "stockade:render";
 import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor, resolve } from "stockade:sandbox";
-import { SmithersError, isWorkflow } from "stockade:smithers";
+import { Element } from "stockade:elements";
+import { SmithersError, isWorkflow, isZod } from "stockade:smithers";
 import * as zods from "stockade:zods";
 
 useZods(zods);
@@ -44,12 +45,19 @@ const definitionOf = ({ within, workflow, call }) => {
   return call === undefined ? runOf(within).functions.get(workflow) : callOf(call).workflows[workflow];
 };
 
+// What a file exports that exports no workflow.
+const exported = () => {
+  const named = Object.entries(entry).find(([name, value]) => name !== "default" && isWorkflow(value))?.[0];
+  if (named !== undefined) return `it exports \`${named}\`, but not as its default`;
+  if (entry.default === undefined) return "it has no default export";
+  return entry.default instanceof Element ? "its default export is an element, which smithers() has to be given" : "its default export is something else";
+};
+
 // A workflow is begun.
 export const open = listening(({ run, input, ...where }) => {
   const definition = definitionOf(where);
   if (!isWorkflow(definition)) {
-    const why = entry.default === undefined ? "it has no default export" : "its default export is something else";
-    throw new SmithersError("INVALID_INPUT", `the file must export a workflow, as in \`export default smithers((ctx) => …)\`: ${why}`);
+    throw new SmithersError("INVALID_INPUT", `the file must export a workflow, as in \`export default smithers((ctx) => …)\`: ${exported()}`);
   }
   runs.set(run, new Run(run, definition, given(definition, input)));
   const about = described(definition);

@@ -10,7 +10,7 @@ use stockade_api::TaskStatus;
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
 use crate::engine::author::{Errand, lock};
-use crate::engine::prepare::{at, inexecutable};
+use crate::engine::prepare::inexecutable;
 use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::transport::Transport;
 use crate::engine::sandbox::{self, Given, Try};
@@ -265,11 +265,12 @@ impl Drive {
         if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
             && let Err(told) = self.inner.schemas.check(schema, &value)
         {
-            let message = format!(
-                "{}task \"{}\" gave something else than its output: {told}",
-                at(task),
-                task.id
-            );
+            let id = &task.id;
+            let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {
+                format!("task \"{id}\" gave nothing: a function with braces needs `return`")
+            } else {
+                format!("task \"{id}\" gave something else than its output: {told}")
+            };
             let trouble = Trouble::new("INVALID_OUTPUT", message);
             // An agent may answer better when it is asked again.
             let is_agent = matches!(task.work, Work::Agent { .. } | Work::Command { .. });
@@ -308,7 +309,10 @@ impl Drive {
     }
 
     /// A try of a task failed: it is tried again, or has failed for good.
-    pub(super) fn fail(&mut self, key: &Key, task: &Task, trouble: Trouble) {
+    pub(super) fn fail(&mut self, key: &Key, task: &Task, mut trouble: Trouble) {
+        if trouble.frames.is_empty() {
+            trouble.frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+        }
         self.lookups.remove(key);
         let Some(row) = self.tasks.get_mut(key) else { return };
         let pause = task.retry.pause(row.attempts).filter(|_| trouble.is_retryable);

@@ -1,0 +1,11 @@
+// run: task "a" gave something else than its output: /summary: 7 is not of type "string" … at compute-gives-another-type.tsx:9:5
+import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
+const object = { type: "object" };
+const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };
+const { Workflow, Task, smithers, outputs } = createSmithers({ result: summary, part: object });
+const child = smithers(() => <Workflow name="child"><Task id="c" output={outputs.result}>{{ summary: "s" }}</Task></Workflow>);
+export default smithers((ctx) => (
+  <Workflow name="w">
+    <Task id="a" output={outputs.result}>{() => ({ summary: 7 })}</Task>
+  </Workflow>
+));

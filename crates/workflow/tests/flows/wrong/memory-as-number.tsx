@@ -1,0 +1,11 @@
+// up: memory-as-number.tsx:9:5 — <Sandbox> `memoryLimit` must be a text, not 512
+import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
+const object = { type: "object" };
+const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };
+const { Workflow, Task, smithers, outputs } = createSmithers({ result: summary, part: object });
+const child = smithers(() => <Workflow name="child"><Task id="c" output={outputs.result}>{{ summary: "s" }}</Task></Workflow>);
+export default smithers((ctx) => (
+  <Workflow name="w">
+    <Sandbox id="s" workflow={child} output={outputs.result} memoryLimit={512} />
+  </Workflow>
+));

@@ -1,0 +1,9 @@
+// up: the file must export a workflow, as in `export default smithers((ctx) => …)`: it exports `flow`, but not as its default
+import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
+const object = { type: "object" };
+const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };
+const { Workflow, Task, smithers, outputs } = createSmithers({ result: summary, part: object });
+const child = smithers(() => <Workflow name="child"><Task id="c" output={outputs.result}>{{ summary: "s" }}</Task></Workflow>);
+export const flow = smithers((ctx) => (
+  <Workflow name="w"><Task id="a" output={outputs.part}>{{}}</Task></Workflow>
+));

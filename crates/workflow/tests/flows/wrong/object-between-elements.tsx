@@ -1,0 +1,11 @@
+// up: object-between-elements.tsx:8:3 — an object cannot stand between elements: a workflow consists of <Task> and the like
+import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
+const object = { type: "object" };
+const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };
+const { Workflow, Task, smithers, outputs } = createSmithers({ result: summary, part: object });
+const child = smithers(() => <Workflow name="child"><Task id="c" output={outputs.result}>{{ summary: "s" }}</Task></Workflow>);
+export default smithers((ctx) => (
+  <Workflow name="w">
+    {{ summary: "done" }}
+  </Workflow>
+));

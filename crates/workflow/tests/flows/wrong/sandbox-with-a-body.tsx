@@ -1,0 +1,13 @@
+// up: sandbox-with-a-body.tsx:9:5 — <Sandbox> has no attribute `children` — the <Sandbox> of createSmithers() may have a body: const { Sandbox } = createSmithers(…)
+import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
+const object = { type: "object" };
+const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };
+const { Workflow, Task, smithers, outputs } = createSmithers({ result: summary, part: object });
+const child = smithers(() => <Workflow name="child"><Task id="c" output={outputs.result}>{{ summary: "s" }}</Task></Workflow>);
+export default smithers((ctx) => (
+  <Workflow name="w">
+    <Sandbox id="s" output={outputs.result}>
+      <Task id="a" output={outputs.result}>{{ summary: "s" }}</Task>
+    </Sandbox>
+  </Workflow>
+));

@@ -1,0 +1,13 @@
+// up: task-in-task.tsx:9:5 — <Task> cannot hold other elements: write them beside it
+import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
+const object = { type: "object" };
+const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };
+const { Workflow, Task, smithers, outputs } = createSmithers({ result: summary, part: object });
+const child = smithers(() => <Workflow name="child"><Task id="c" output={outputs.result}>{{ summary: "s" }}</Task></Workflow>);
+export default smithers((ctx) => (
+  <Workflow name="w">
+    <Task id="a" output={outputs.part}>
+      <Task id="b" output={outputs.part}>{{}}</Task>
+    </Task>
+  </Workflow>
+));

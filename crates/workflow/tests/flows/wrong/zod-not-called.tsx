@@ -1,0 +1,9 @@
+// zod up: createSmithers(): "output" is no schema, but a function: give it z.object({ … }), or a JSON Schema … at zod-not-called.tsx:4:72
+import { createSmithers } from "smithers-orchestrator";
+import { z } from "zod";
+const { Workflow, Task, smithers, outputs } = createSmithers({ output: z.object });
+export default smithers((ctx) => (
+  <Workflow name="w">
+    <Task id="a" output={outputs.output}>{() => ({ prompt: "p" })}</Task>
+  </Workflow>
+));
