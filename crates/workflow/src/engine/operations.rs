@@ -223,6 +223,12 @@ impl Workflows {
 
     /// Ends what is kept of a run that was cancelled.
     async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
+        // In this order: what is told to be cancelled has left nothing.
+        if let Some(place) = &self.inner.place {
+            let tries = rows::tries(self.inner.store(), id).await.map_err(of_store)?;
+            place.end(owner, id, &tries).await;
+        }
+        sandbox::end_all(&self.inner, owner.as_str(), id).await.map_err(of_store)?;
         let now = now_ms();
         let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
         let [tasks, runs] = tables::cancel_below(id, now);
@@ -232,11 +238,7 @@ impl Workflows {
             tables::cancel_tasks(id, now),
             tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
         ];
-        self.inner.store.execute(statements).await.map_err(of_store)?;
-        if let Some(place) = &self.inner.place {
-            place.end(owner, id).await;
-        }
-        sandbox::end_all(&self.inner, owner.as_str(), id).await.map_err(of_store)
+        self.inner.store.execute(statements).await.map_err(of_store)
     }
 
     /// Ends what was cancelled by a process that was killed before it could say so.

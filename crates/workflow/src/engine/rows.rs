@@ -179,6 +179,21 @@ pub(crate) async fn tasks(store: &dyn Store, run: &str) -> Result<Vec<TaskInfo>>
     rows.iter().map(task_of).collect()
 }
 
+/// The names of the tries of agents that are under way in a run and those below it.
+pub(crate) async fn tries(store: &dyn Store, run: &str) -> Result<Vec<String>> {
+    let sql = "SELECT run_id, node_id, iteration, attempts, generation \
+               FROM run_tasks JOIN runs ON runs.id = run_tasks.run_id \
+               WHERE run_tasks.kind = 'agent' AND run_tasks.status = 'running' \
+               AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:')";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let name = |row: &Row| {
+        let origin = Origin { generation: row.integer(4)?, ..Origin::default() };
+        let key = Key { node: row.text(1)?.to_owned(), iteration: count(row, 2)? };
+        Ok(origin.name_of_try(row.text(0)?, &key, count(row, 3)?))
+    };
+    rows.iter().map(name).collect()
+}
+
 /// All that a run needs to go on.
 #[derive(Debug)]
 pub(crate) struct Kept {

@@ -61,8 +61,7 @@ impl Held {
             expiry: Expiry::Seconds(life.as_secs_f64()),
             ..CreateSandbox::default()
         };
-        let caller = Caller::new(job.owner.clone()).once(format!("{}:create", job.name));
-        self.sandboxes.create(&caller, request).await.map(drop)
+        self.sandboxes.create(&creator(&job.owner, &job.name), request).await.map(drop)
     }
 
     /// Writes what the command reads into a file. Given to the command itself it could be lost
@@ -143,6 +142,18 @@ impl Held {
     }
 }
 
+/// The sandbox of a try, by the try's name.
+fn id_of(name: &str) -> Result<SandboxId, Problem> {
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    SandboxId::new(format!("agent-{}", &hash[..32]))
+        .map_err(|error| Problem::new(Code::Io, error.to_string()))
+}
+
+/// Who makes it, once.
+fn creator(owner: &OwnerId, name: &str) -> Caller {
+    Caller::new(owner.clone()).once(format!("{name}:create"))
+}
+
 /// The words of a command that reads its input from the file, which nobody else is to find.
 fn reading(command: &CommandLine) -> Vec<String> {
     let words = match command {
@@ -157,9 +168,7 @@ fn reading(command: &CommandLine) -> Vec<String> {
 #[async_trait]
 impl Place for Held {
     async fn execute(&self, job: &Job) -> Result<Finished, Problem> {
-        let hash = blake3::hash(job.name.as_bytes()).to_hex();
-        let id = SandboxId::new(format!("agent-{}", &hash[..32]))
-            .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+        let id = id_of(&job.name)?;
         let done = async {
             self.create(job, &id).await?;
             self.input(job, &id).await?;
@@ -185,7 +194,15 @@ impl Place for Held {
         })
     }
 
-    async fn end(&self, owner: &OwnerId, run: &str) {
+    async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]) {
+        for name in tries {
+            let Ok(id) = id_of(name) else { continue };
+            // One that is just about to be made is known from here on, and not made again.
+            let request =
+                CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };
+            let _ = self.sandboxes.create(&creator(owner, name), request).await;
+            self.kill(owner, &id).await;
+        }
         let metadata = [(RUN.to_owned(), run.to_owned())].into();
         let request = ListSandboxes { metadata, ..ListSandboxes::default() };
         let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {

@@ -133,7 +133,7 @@ impl Place for Here {
     }
 
     /// They end with their process.
-    async fn end(&self, _: &OwnerId, _: &str) {}
+    async fn end(&self, _: &OwnerId, _: &str, _: &[String]) {}
 }
 
 /// All that is written, up to one byte more than may be, with which it ends.

@@ -77,7 +77,8 @@ pub(crate) trait Place: Debug + Send + Sync {
 
     /// Ends what is left of the commands of a run that was cancelled, or given up by a process that
     /// is gone.
-    async fn end(&self, owner: &OwnerId, run: &str);
+    /// `tries` are the names of its tries that may be under way: they begin no command any more.
+    async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]);
 }
 
 /// Why a command cannot be executed where there is no place for it.

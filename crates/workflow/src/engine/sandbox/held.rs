@@ -280,6 +280,14 @@ impl Held {
         }
     }
 
+    /// Ends it, also where it is just about to be made: from here on it is known, and not made again.
+    pub(crate) async fn end_for_good(&self) {
+        let request =
+            CreateSandbox { id: Some(self.id.clone()), stopped: true, ..CreateSandbox::default() };
+        let _ = self.sandboxes.create(&self.caller("create"), request).await;
+        self.end().await;
+    }
+
     /// Ends it. That it cannot be ended now is no failure of the try: its lease ends it then.
     pub(crate) async fn end(&self) {
         let ended = self.sandboxes.kill(&self.caller, ById { id: self.id.clone() }).await;

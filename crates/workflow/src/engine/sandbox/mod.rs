@@ -107,7 +107,7 @@ pub(crate) async fn end_all(
         // What is in it ends before it.
         Within { engine: inner, owner, root: &root }.end(&run, &name).await;
         if let Ok(held) = Held::of(Arc::clone(sandboxes), owner, &name) {
-            held.end().await;
+            held.end_for_good().await;
         }
         let end = row::end(&run, &key, Stage::Cancelled, now_ms());
         inner.store().execute(vec![end]).await?;

@@ -181,7 +181,7 @@ impl Within<'_> {
         let lost = |error: stockade_durable::Error| failed(error.to_string());
         let Some(sandboxes) = &self.engine.options.sandboxes else { return Ok(()) };
         let held = Held::of(Arc::clone(sandboxes), self.owner, name)?;
-        held.end().await;
+        held.end_for_good().await;
         let kept = row::kept(store, run, key).await.map_err(lost)?;
         if let Some(left) = kept.and_then(|kept| kept.review) {
             // They are changes to what goes with the sandbox around.
