@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use stockade_script::lasting::Serve;
 use stockade_script::outside::Console;
 use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
@@ -368,7 +369,7 @@ fn work(lines: &mut Lines, realm: &Realm) {
                     message: error.to_string(),
                     ..Failure::default()
                 };
-                serde_json::from_str(&text).map_err(unread)
+                RawValue::from_string(text).map_err(unread)
             });
             say(&FromRealm::Done { id: *id, outcome });
             false

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use stockade_script::SourceFile;
 use stockade_script::realm::Failure;
@@ -71,7 +72,7 @@ type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
 /// Who waits for a call.
 #[derive(Debug)]
 struct Waiter {
-    outcome: oneshot::Sender<Result<Value, Failure>>,
+    outcome: oneshot::Sender<Result<Box<RawValue>, Failure>>,
     /// Who hears what it says meanwhile, where somebody does.
     words: Option<mpsc::Sender<Word>>,
 }
@@ -101,8 +102,8 @@ impl Drop for Realm {
 /// What a rendering gave.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct Rendered {
-    /// The elements.
-    pub(crate) tree: Element,
+    /// The elements; `None` for those of the last rendering that was kept.
+    pub(crate) tree: Option<Element>,
     /// The tables that were looked into.
     pub(crate) read: Vec<String>,
     /// Schemas that were met for the first time.
@@ -239,7 +240,7 @@ impl Realm {
             };
             let outcome = outcome.ok_or_else(|| ended(&end))?;
             let value = outcome.map_err(|failure| Error::Threw(Box::new(failure)))?;
-            serde_json::from_value(value).map_err(|error| Error::Answer(error.to_string()))
+            serde_json::from_str(value.get()).map_err(|error| Error::Answer(error.to_string()))
         }
     }
 

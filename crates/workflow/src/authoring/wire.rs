@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use stockade_script::realm::Failure;
 use stockade_script::{Fault, SourceFile};
 
@@ -64,8 +65,8 @@ pub(super) enum FromRealm {
     Done {
         /// Which one.
         id: u64,
-        /// What came of it.
-        outcome: Result<Value, Failure>,
+        /// What came of it, as text: it is large, and read only by whoever asked.
+        outcome: Result<Box<RawValue>, Failure>,
     },
 }
 

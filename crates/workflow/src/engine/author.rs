@@ -79,8 +79,8 @@ pub(crate) type Shared = Arc<Mutex<Journal>>;
 /// A workflow as it is to be done now.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// What is to be done.
-    pub(crate) graph: Graph,
+    /// What is to be done; where that has not changed, it is the same value.
+    pub(crate) graph: Arc<Graph>,
     /// The tables that it depends on.
     pub(crate) read: BTreeSet<String>,
 }

@@ -217,8 +217,10 @@ impl Drive {
             if std::mem::take(&mut self.is_stale) {
                 match self.author.render(&self.run).await {
                     Ok(View { graph, read }) => {
-                        (self.index, self.progress) = (Index::new(&graph), Progress::default());
-                        (self.graph, self.read) = (Arc::new(graph), read);
+                        if !Arc::ptr_eq(&graph, &self.graph) {
+                            (self.index, self.progress) = (Index::new(&graph), Progress::default());
+                        }
+                        (self.graph, self.read) = (graph, read);
                     }
                     Err(error) => {
                         let end = End::Failed(Trouble::from(error).to_json());

@@ -26,7 +26,8 @@ pub async fn preview(
     environment: &BTreeMap<String, String>,
 ) -> Result<Graph, Problem> {
     let schemas = Schemas::default();
-    Ok(prepared(realms, file, "preview", input, environment, &schemas).await?.1.graph)
+    let (_, view) = prepared(realms, file, "preview", input, environment, &schemas).await?;
+    Ok(Arc::unwrap_or_clone(view.graph))
 }
 
 /// The program of a `<Sandbox>`'s child workflow, as the first rendering of a workflow file with an
@@ -54,7 +55,8 @@ pub async fn child_program(
 pub async fn preview_built(workflow: &Built, input: &Value) -> Result<Graph, Problem> {
     let author = Author::built(workflow.clone());
     let (file, schemas) = (Path::new(workflow.name()), Schemas::default());
-    Ok(rendered(&author, file, "preview", input, &schemas).await?.graph)
+    let view = rendered(&author, file, "preview", input, &schemas).await?;
+    Ok(Arc::unwrap_or_clone(view.graph))
 }
 
 /// An author whose workflow was opened, checked and rendered.

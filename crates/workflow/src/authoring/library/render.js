@@ -142,6 +142,9 @@ const kindOfValue = (value) => {
 
 const hasElement = (content) => content instanceof Element || (Array.isArray(content) && content.some(hasElement));
 
+// The numbers that were asked for: those of a workflow of many tasks are, in each rendering.
+const refs = new Map();
+
 export class Rendering {
   // The names of the tables of the workflow.
   #known;
@@ -158,8 +161,9 @@ export class Rendering {
   sandboxes = new Map();
 
   #function(id, role, call) {
-    const ref = numberOf(id, role);
     const name = `${role} ${id}`;
+    const ref = refs.get(name) ?? numberOf(id, role);
+    refs.set(name, ref);
     const other = this.#named.get(ref);
     if (other !== undefined && other !== name) {
       throw new SmithersError("INVALID_INPUT", `"${id}" and "${other}" cannot be told apart: give one of them another id`);

@@ -64,16 +64,26 @@ export const open = listening(({ run, input, ...where }) => {
   return { ...about, schemas: schemasFrom(0) };
 });
 
-export const render = listening(({ run: id, changes, schemas }) => {
+// `keeps` is whether the host keeps the tree: one that is the same again is null then.
+const rendered = ({ run: id, changes, schemas, keeps }) => {
   const run = runOf(id);
   run.take(changes);
   const { rendering, tree, read } = renderingOf(run);
+  const text = JSON.stringify(tree);
+  const isSame = keeps && text === run.text;
+  if (keeps) run.text = text;
   // What the rendering has no more may still be under way.
   for (const [number, call] of rendering.functions) run.functions.set(number, call);
   run.nodes = rendering.nodes;
   run.sandboxes = rendering.sandboxes;
-  return { tree, read, schemas: schemasFrom(schemas) };
-});
+  return `{"tree":${isSame ? null : text},"read":${JSON.stringify(read)},"schemas":${JSON.stringify(schemasFrom(schemas))}}`;
+};
+
+export const render = (text) => {
+  const answer = (async () => rendered(JSON.parse(text)))();
+  answer.catch(() => {});
+  return answer;
+};
 
 // Where a workflow is from, a run's own or the one of an element: the place where a module made it,
 // and the element.

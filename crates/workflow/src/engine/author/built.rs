@@ -67,7 +67,7 @@ impl Building {
         if !faults.is_empty() {
             return Err(Error::Faults(faults));
         }
-        Ok(View { graph, read: context.into_read() })
+        Ok(View { graph: Arc::new(graph), read: context.into_read() })
     }
 
     pub(super) async fn work(

@@ -16,7 +16,7 @@ use crate::authoring::{
     At, Console, Error, Modules, Opened, Origin, Processes, Program, Provenance, Realm, Rendered,
     Sources, carry,
 };
-use crate::graph::{Fault, Function, Prompt, Work, check, read};
+use crate::graph::{Fault, Function, Graph, Prompt, Work, check, read};
 
 /// How long a realm may take to show that it hears.
 const HEARING: Duration = Duration::from_secs(2);
@@ -74,6 +74,8 @@ struct Live {
     /// The tables that the last rendering of each run looked into.
     read: HashMap<String, Vec<String>>,
     schemas: Vec<Value>,
+    /// The last rendering of each run.
+    graphs: HashMap<String, Arc<Graph>>,
 }
 
 impl Live {
@@ -83,6 +85,7 @@ impl Live {
             told: HashMap::new(),
             read: HashMap::new(),
             schemas: Vec::new(),
+            graphs: HashMap::new(),
         }
     }
 }
@@ -150,10 +153,18 @@ impl Scripted {
         let mut live = self.live.lock().await;
         let live = self.loaded(&mut live).await?;
         self.known(live, run).await?;
-        let rendered = self.rendered(live, run).await?;
-        let graph = read(rendered.tree, &live.schemas).map_err(Error::Faults)?;
+        let rendered = self.rendered_as(live, run, true).await?;
+        let read_tables = rendered.read.into_iter().collect();
+        let Some(tree) = rendered.tree else {
+            let known = live.graphs.get(run).cloned();
+            let graph = known.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
+            return Ok(View { graph, read: read_tables });
+        };
+        let graph = read(tree, &live.schemas).map_err(Error::Faults)?;
         check(&graph).map_err(Error::Faults)?;
-        Ok(View { graph, read: rendered.read.into_iter().collect() })
+        let graph = Arc::new(graph);
+        live.graphs.insert(run.to_owned(), Arc::clone(&graph));
+        Ok(View { graph, read: read_tables })
     }
 
     /// Does what a task of a run does. It is given up when the answer is not waited for.
@@ -367,8 +378,14 @@ impl Scripted {
     }
 
     async fn rendered(&self, live: &mut Live, run: &str) -> Result<Rendered, Error> {
+        self.rendered_as(live, run, false).await
+    }
+
+    /// A rendering; one that is `kept` is not told again while it stays the same.
+    async fn rendered_as(&self, live: &mut Live, run: &str, kept: bool) -> Result<Rendered, Error> {
         let changes = self.news(live, run);
-        let argument = json!({ "run": run, "changes": changes, "schemas": live.schemas.len() });
+        let schemas = live.schemas.len();
+        let argument = json!({ "run": run, "changes": changes, "schemas": schemas, "keeps": kept });
         let rendered = live.realm.call_within("render", SOON, "render", argument).await;
         if matches!(rendered, Err(Error::Late { .. })) {
             live.realm.kill();
