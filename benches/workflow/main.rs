@@ -70,16 +70,16 @@ export default smithers(() => (
 ));
 "#;
 
-/// A run of many tasks, one after another.
-fn many(content: &str) -> String {
+/// A run of many tasks, one after another; `last` are attributes of one more.
+fn many(content: &str, last: &str) -> String {
     format!(
         "import {{ createSmithers }} from \"stockade\";\n\
          const {{ Workflow, Task, smithers, outputs }} = createSmithers({{ part: {{}}, output: {{}} }});\n\
-         export default smithers(() => (\n\
+         export default smithers((ctx) => (\n\
            <Workflow name=\"many\">\n\
              {{Array.from({{ length: {TASKS} }}, (_, n) =>\n\
                <Task id={{`t${{n}}`}} output={{outputs.part}}>{{{content}}}</Task>)}}\n\
-             <Task id=\"end\" output={{outputs.output}}>{{{{ n: {TASKS} }}}}</Task>\n\
+             <Task id=\"end\" output={{outputs.output}} {last}>{{{{ n: {TASKS} }}}}</Task>\n\
            </Workflow>\n\
          ));\n"
     )
@@ -130,8 +130,10 @@ impl Scene {
         fs::write(project.join("zod.tsx"), ZOD)?;
         fs::write(project.join("sandbox.tsx"), SANDBOX)?;
         fs::write(project.join("command.tsx"), COMMAND)?;
-        fs::write(project.join("static.tsx"), many("{ n }"))?;
-        fs::write(project.join("compute.tsx"), many("() => ({ n })"))?;
+        fs::write(project.join("static.tsx"), many("{ n }", ""))?;
+        fs::write(project.join("compute.tsx"), many("() => ({ n })", ""))?;
+        let reading = many("() => ({ n })", "meta={{ seen: ctx.outputs(outputs.part).length }}");
+        fs::write(project.join("reading.tsx"), reading)?;
         if let Some(packages) = std::env::var_os(PACKAGES) {
             symlink(packages, project.join("node_modules"))?;
         }
@@ -182,6 +184,7 @@ struct Samples {
     command: Series,
     known: Series,
     computed: Series,
+    reading: Series,
 }
 
 impl Samples {
@@ -195,6 +198,7 @@ impl Samples {
             command: Series::new("the same, with a command"),
             known: Series::new("a task of 1000 static ones"),
             computed: Series::new("a task of 1000 computed ones"),
+            reading: Series::new("the same, each rendering reads all outputs"),
         }
     }
 
@@ -210,11 +214,13 @@ impl Samples {
         if !round.is_multiple_of(LARGE_EVERY) {
             self.known.pause();
             self.computed.pause();
+            self.reading.pause();
             return Ok(());
         }
         let each = |time: Duration| time.as_secs_f64() * 1e3 / TASKS as f64;
         self.known.push(each(scene.stockade(&["up", "static.tsx"])?));
         self.computed.push(each(scene.stockade(&["up", "compute.tsx"])?));
+        self.reading.push(each(scene.stockade(&["up", "reading.tsx"])?));
         Ok(())
     }
 
@@ -227,6 +233,7 @@ impl Samples {
             self.command,
             self.known.with_goal(Goal::MedianAtMost(1.0)),
             self.computed.with_goal(Goal::MedianAtMost(1.0)),
+            self.reading,
         ];
         if self.zod.count() > 0 {
             series.insert(3, self.zod);
@@ -246,7 +253,9 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
         samples.measure(&scene, round)?;
     }
     if !scene.has_zod() {
-        println!("zod is not measured: {PACKAGES} names no directory of packages with it");
+        println!(
+            "zod is not measured: `cargo xtask ci` installs it, or {PACKAGES} names where it is"
+        );
     }
     let report = samples.report();
     println!("{}", report.table());

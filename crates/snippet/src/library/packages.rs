@@ -38,11 +38,16 @@ impl Packages {
         if !path.ends_with(".js") && !path.ends_with(".cjs") {
             return Err(Error::Kind(path));
         }
-        let is_module = survey(&found).is_ok_and(|survey| survey.is_module);
-        if path.ends_with(".cjs") || !(is_module || self.0.is_module(&path)?) {
+        if path.ends_with(".cjs") {
             return Err(Error::CommonJs(path));
         }
-        Ok(found)
+        // What its package calls a module is read once, by whoever runs it.
+        let called = self.0.is_module(&path);
+        if matches!(called, Ok(true)) || survey(&found).is_ok_and(|survey| survey.is_module) {
+            return Ok(found);
+        }
+        called?;
+        Err(Error::CommonJs(path))
     }
 }
 
