@@ -248,6 +248,15 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
         ["SandboxCreated", "SandboxShipped", "SandboxBundleReceived", "SandboxCompleted"];
     assert_eq!(types(&told), expected);
 
+    // One whose run is cancelled by who comes next: it is cleaned up behind, and not begun again.
+    std::fs::remove_file(world.project.join("notes")).unwrap();
+    let mut running = begun(world, &file, "cancelled", "wait");
+    running.signal(rustix::process::Signal::KILL);
+    wait_until("nobody follows it", || !running.is_running());
+    kill_server(&world.data());
+    call(world, &["cancel", "cancelled"]).succeeds();
+    assert_eq!(notes(world), "run node\ncleaned box\n");
+
     // One that hears nothing any more.
     std::fs::remove_file(world.project.join("notes")).unwrap();
     let running = begun(world, &file, "spins", "spin");

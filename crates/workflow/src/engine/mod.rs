@@ -43,6 +43,7 @@ use measured::Cleanups;
 pub use commands::Inside;
 pub use commands::helper::process as command_process;
 use output::Schemas;
+use sandbox::attended::Attended;
 
 pub(crate) use author::Journal;
 pub use prepare::{child_program, preview, preview_built};
@@ -123,6 +124,7 @@ pub(crate) struct Inner {
     cleanups: Cleanups,
     /// How many providers are asked for something now.
     providers: AtomicUsize,
+    attended: Attended,
     /// Authors whose realm is loaded, for runs that begin at once.
     prepared: Mutex<HashMap<String, Author>>,
 }
@@ -163,6 +165,7 @@ impl Workflows {
             place,
             cleanups: Cleanups::default(),
             providers,
+            attended: Attended::default(),
             prepared,
         });
         let builder = Engine::builder(store)

@@ -15,6 +15,7 @@ use super::drive::now_ms;
 use super::prepare::{executable, prepared};
 use super::problem::{changed, of_store};
 use super::rows::{self, RunRow};
+use super::sandbox::attended::Cancelling;
 use super::start::{Named, New, kept_program};
 use super::waits::{self, Open};
 use super::{Workflows, measured, run, sandbox, tables};
@@ -23,6 +24,8 @@ use super::{Workflows, measured, run, sandbox, tables};
 const NAMED: u32 = 8;
 /// How many events are told at once.
 const EVENTS_AT_ONCE: u32 = 1_000;
+/// The longest that somebody who cancels a run is kept waiting for what is cleaned up behind it.
+const LONGEST_CLEANED: Duration = Duration::from_secs(30);
 /// The longest that somebody who follows a run is kept waiting.
 const LONGEST_FOLLOWED: Duration = Duration::from_secs(30);
 
@@ -143,6 +146,7 @@ impl stockade_api::Workflows for Workflows {
         }
         let id = run.id.as_str();
         let workflow = run::workflow_id(id, generation).map_err(of_store)?;
+        let _cancelling = self.attended(id).await?;
         self.engine.cancel(&workflow).await.map_err(of_store)?;
         let ended = self.engine.info(&workflow).await.map_err(of_store)?;
         if ended.is_some_and(|info| info.status == Status::Cancelled) {
@@ -218,6 +222,22 @@ impl Workflows {
         match named.as_slice() {
             [only] => Ok((*only).clone()),
             _ => Err(no_decision(&run.id, address, &tasks, &open)),
+        }
+    }
+
+    /// Waits until what providers had begun for a process that was killed is cleaned up, as the run
+    /// does that goes on. It begins nothing again until this is dropped.
+    async fn attended(&self, id: &str) -> Result<Cancelling<'_>> {
+        let (store, attended) = (self.inner.store(), &self.inner.attended);
+        let cancelling = attended.cancelling(id);
+        let deadline = tokio::time::Instant::now() + LONGEST_CLEANED;
+        loop {
+            let tries = sandbox::row::of_providers(store, id).await.map_err(of_store)?;
+            let are_all = tries.iter().all(|name| attended.has(name));
+            if are_all || tokio::time::Instant::now() >= deadline {
+                return Ok(cancelling);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 

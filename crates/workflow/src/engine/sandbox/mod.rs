@@ -4,6 +4,7 @@
 //!
 //! A try that a crash ended goes on where its row says: nothing that was executed is again.
 
+pub(crate) mod attended;
 mod copied;
 pub(crate) mod held;
 mod local;

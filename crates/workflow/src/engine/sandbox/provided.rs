@@ -30,6 +30,8 @@ use crate::graph::Sandbox;
 /// (upstream's, in milliseconds).
 const SILENT: Duration = Duration::from_secs(600);
 const SILENT_VARIABLE: &str = "SMITHERS_TASK_HEARTBEAT_MS";
+/// How often a try looks whether its run is still about to be cancelled.
+const CANCELLING: Duration = Duration::from_millis(50);
 /// How much of what a provider says of itself is kept with an event; it may say a megabyte, twice a
 /// second.
 const KEPT_BYTES: usize = 16 << 10;
@@ -81,6 +83,11 @@ impl Try {
             // A crash ended this try: what it left elsewhere goes before it begins again.
             provision.clean_up_before().await;
         }
+        self.inner.attended.attend(&self.name);
+        while kept.is_some() && self.inner.attended.is_cancelled(&self.run) {
+            // It is not to begin again only to be ended.
+            tokio::time::sleep(CANCELLING).await;
+        }
         let secrets = Secrets::of(sandbox, contract.as_ref());
         let done =
             self.asked_provider(sandbox, kept, (&place, &held, &id), &mut provision, &secrets);
@@ -95,6 +102,7 @@ impl Try {
                 let error = secrets.left_out_of(trouble).message;
                 tracing::warn!(run = self.run, error, "sandbox provider cleanup failed");
             }
+            self.inner.attended.forget(&self.name);
         }
         self.concluded(sandbox, done).await
     }

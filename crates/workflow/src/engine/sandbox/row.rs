@@ -190,6 +190,22 @@ pub(crate) async fn open(
     rows.iter().map(one).collect()
 }
 
+/// The names of the tries of a run, and of those below it, that providers have begun and that have not
+/// ended.
+pub(crate) async fn of_providers(store: &dyn Store, run: &str) -> Result<Vec<String>, Error> {
+    let sql = "SELECT name, config_json FROM run_sandboxes WHERE status IN ('pending', 'shipped') \
+               AND (run_id = ?1 OR substr(run_id, 1, length(?1) + 7) = ?1 || ':child:')";
+    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
+    let mut names = Vec::new();
+    for row in &rows {
+        let config: Json = serde_json::from_str(row.text(1)?)?;
+        if config["provider"].is_string() {
+            names.push(row.text(0)?.to_owned());
+        }
+    }
+    Ok(names)
+}
+
 /// All that were asked for in the sandbox of a try, each with the name of its last try, and whether
 /// that may still be there.
 pub(crate) async fn below(
