@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stockade_api::{Follow, RunById, RunStatus, TaskStatus, Workflows as _};
+use stockade_workflow::engine::Workflows;
 
+use crate::flows::Kind;
 use crate::mortal::Death;
-use crate::{Failure, worker};
+use crate::{Failure, held, worker};
 
 /// How long a process may take for what it must do.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -30,7 +32,7 @@ impl Drop for Place {
 }
 
 /// Kills at each write; how often that was.
-pub(crate) fn run(stockade: &Path) -> Result<u64, Failure> {
+pub(crate) fn run(kind: Kind, stockade: &Path) -> Result<u64, Failure> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut kills = 0;
     for (death, word) in [(Death::Before, "before"), (Death::After, "after")] {
@@ -38,15 +40,16 @@ pub(crate) fn run(stockade: &Path) -> Result<u64, Failure> {
             let path = format!("stockade-every-{}-{word}-{write}", std::process::id());
             let place = Place(std::env::temp_dir().join(path));
             fs::create_dir(&place.0)?;
-            let first = ended(start(&place.0, stockade, Some((word, write)))?)?;
+            held::prepare(&place.0)?;
+            let first = ended(start(kind, &place.0, stockade, Some((word, write)))?)?;
             let is_killed = !first.success();
             if is_killed && std::os::unix::process::ExitStatusExt::signal(&first) != Some(9) {
                 return Err(format!("{word} write {write}: the process failed: {first}").into());
             }
-            if is_killed && !ended(start(&place.0, stockade, None)?)?.success() {
+            if is_killed && !ended(start(kind, &place.0, stockade, None)?)?.success() {
                 return Err(format!("{word} write {write}: the next process failed").into());
             }
-            let told = tokio.block_on(audit(&place.0, stockade));
+            let told = tokio.block_on(audit(kind, &place.0, stockade));
             told.map_err(|error| format!("{word} write {write} ({death:?}): {error}"))?;
             if !is_killed {
                 break;
@@ -57,10 +60,21 @@ pub(crate) fn run(stockade: &Path) -> Result<u64, Failure> {
     Ok(kills)
 }
 
-fn start(place: &Path, stockade: &Path, death: Option<(&str, u64)>) -> Result<Child, Failure> {
+fn start(
+    kind: Kind,
+    place: &Path,
+    stockade: &Path,
+    death: Option<(&str, u64)>,
+) -> Result<Child, Failure> {
     let (word, write) = death.unwrap_or(("never", 0));
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("worker").arg(place).arg(stockade).arg(word).arg(write.to_string());
+    command
+        .arg("worker")
+        .arg(kind.word())
+        .arg(place)
+        .arg(stockade)
+        .arg(word)
+        .arg(write.to_string());
     Ok(command.spawn()?)
 }
 
@@ -78,36 +92,56 @@ fn ended(mut worker: Child) -> Result<ExitStatus, Failure> {
     }
 }
 
-/// Looks at the run that has ended, and the one below it.
-async fn audit(place: &Path, stockade: &Path) -> Result<(), Failure> {
-    let workflows = worker::launch(place, stockade, None).await?;
-    let caller = worker::caller()?;
-    for id in [worker::RUN.to_owned(), format!("{}:child:sub:0", worker::RUN)] {
-        let by_id = RunById { id: id.clone() };
-        let found = workflows.inspect(&caller, by_id).await.map_err(|problem| problem.message)?;
-        if id == worker::RUN {
-            let expected = json!({ "parts": EXPECTED.0, "others": EXPECTED.1 });
-            if found.run.output != Some(expected) {
-                return Err(format!("the run gave {:?}", found.run.output).into());
-            }
-        }
-        for task in &found.tasks {
-            if task.status != TaskStatus::Finished || task.attempts != 1 || task.executions > 2 {
-                return Err(format!("the run has left a task: {task:?}").into());
-            }
-        }
-        let follow = Follow { id, from: 0, wait_ms: 0 };
-        let told = workflows.follow(&caller, follow).await.map_err(|problem| problem.message)?;
-        in_order(&told.events)?;
+/// Looks at what the processes have left.
+async fn audit(kind: Kind, place: &Path, stockade: &Path) -> Result<(), Failure> {
+    let engines = worker::launch(kind, place, stockade, None).await?;
+    let workflows = &engines.workflows;
+    let (ids, output) = match kind {
+        Kind::Plain => (
+            vec![worker::RUN.to_owned(), format!("{}:child:sub:0", worker::RUN)],
+            json!({ "parts": EXPECTED.0, "others": EXPECTED.1 }),
+        ),
+        Kind::Held => (vec![worker::RUN.to_owned()], json!({ "parts": 2 })),
+    };
+    for id in ids {
+        done(workflows, id, &output).await?;
     }
     let by_id = RunById { id: worker::CANCELLED.to_owned() };
+    let caller = worker::caller()?;
     let found = workflows.inspect(&caller, by_id).await.map_err(|problem| problem.message)?;
-    let is_open = found.tasks.iter().any(|task| task.finished_at.is_none());
+    let is_open = found.tasks.iter().any(|task| task.finished_at.is_none())
+        || found.sandboxes.iter().any(|sandbox| sandbox.status != "cancelled");
     if found.run.status != RunStatus::Cancelled || is_open {
         return Err(format!("what was cancelled is not: {found:?}").into());
     }
-    workflows.shutdown(Duration::from_secs(1)).await;
+    if let Some(service) = &engines.service {
+        held::audit(service, place, stockade).await?;
+    }
+    engines.shutdown().await;
     Ok(())
+}
+
+/// Looks at a run that has ended well.
+async fn done(workflows: &Workflows, id: String, output: &Value) -> Result<(), Failure> {
+    let caller = worker::caller()?;
+    let by_id = RunById { id: id.clone() };
+    let found = workflows.inspect(&caller, by_id).await.map_err(|problem| problem.message)?;
+    if id == worker::RUN && found.run.output.as_ref() != Some(output) {
+        return Err(format!("the run gave {:?}", found.run.output).into());
+    }
+    for task in &found.tasks {
+        if task.status != TaskStatus::Finished || task.attempts != 1 || task.executions > 2 {
+            return Err(format!("the run has left a task: {task:?}").into());
+        }
+    }
+    for sandbox in &found.sandboxes {
+        if sandbox.status != "finished" || sandbox.attempt != 1 {
+            return Err(format!("the run has left a sandbox: {sandbox:?}").into());
+        }
+    }
+    let follow = Follow { id, from: 0, wait_ms: 0 };
+    let told = workflows.follow(&caller, follow).await.map_err(|problem| problem.message)?;
+    in_order(&told.events)
 }
 
 /// Each task ends once, and is not begun again after.

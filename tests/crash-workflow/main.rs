@@ -6,6 +6,8 @@
 
 mod boxes;
 mod every;
+mod flows;
+mod held;
 #[path = "../../crates/durable/tests/contract/mortal.rs"]
 mod mortal;
 #[path = "../crash/random.rs"]
@@ -30,7 +32,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is run: each kind of work, in each kind of order.
 const FLOW: &str = r#"
-import { createSmithers } from "stockade";
+import { createSmithers, Sandbox } from "stockade";
 const { Workflow, Task, Parallel, Loop, Timer, Subflow, smithers, outputs } =
   createSmithers({ part: {}, other: {}, output: {} });
 const later = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -40,6 +42,12 @@ const child = smithers((ctx) => (
       <Task id={`below-${n}`} output="part">{async () => { await later(5); return { n }; }}</Task>
     ))}
     <Task id="sum" output="output">{() => ({ n: ctx.outputs("part").length })}</Task>
+  </Workflow>
+));
+const boxed = smithers((ctx) => (
+  <Workflow name="boxed">
+    <Task id="one" output="part">{async () => { await later(20); return { n: 1 }; }}</Task>
+    <Task id="two" output="output">{() => ({ n: ctx.outputs("part").length })}</Task>
   </Workflow>
 ));
 export default smithers((ctx) => (
@@ -58,6 +66,12 @@ export default smithers((ctx) => (
     </Loop>
     <Timer id="rest" duration="30ms" />
     <Subflow id="sub" workflow={child} input={{}} output={outputs.other} />
+    <Parallel>
+      <Task id="asked" output={outputs.part} agent={{ command: "tee agent.txt" }}>{JSON.stringify({ of: ctx.runId })}</Task>
+      <Sandbox id="child" output={outputs.part} workflow={boxed} />
+      <Sandbox id="edit" output={outputs.part} autoAcceptDiffs
+        command={`echo made > made-${ctx.runId}; echo '{"n": 1}'`} />
+    </Parallel>
     <Task id="end" output={outputs.output}>
       {() => ({ parts: ctx.outputs(outputs.part).length, others: ctx.outputs(outputs.other).length })}
     </Task>
@@ -66,7 +80,7 @@ export default smithers((ctx) => (
 "#;
 
 /// What each run must give. The loop ends where its condition holds, before its last `known`.
-const EXPECTED: (u64, u64) = (19, 5);
+const EXPECTED: (u64, u64) = (22, 5);
 /// How many runs are under way at once.
 const AT_ONCE: usize = 4;
 /// One run in so many has a sandbox.
@@ -78,14 +92,16 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let done = match words.as_slice() {
-        ["worker", place, program, death, write] => {
+        ["worker", kind, place, program, death, write] => {
+            let kind = flows::Kind::ALL.into_iter().find(|known| known.word() == *kind);
+            let kind = kind.unwrap_or(flows::Kind::Plain);
             let death = match *death {
                 "before" => Some(Death::Before),
                 "after" => Some(Death::After),
                 _ => None,
             };
             let death = death.map(|death| (death, write.parse().unwrap_or(0)));
-            worker::work(Path::new(place), Path::new(program), death)
+            worker::work(kind, Path::new(place), Path::new(program), death)
         }
         ["run", program, kills, seed] => {
             run(Path::new(program), kills.parse().unwrap_or(0), seed.parse().unwrap_or(0))
@@ -190,8 +206,12 @@ fn called(word: &str, data: &Path) -> Vec<Pid> {
 }
 
 fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
-    let every = every::run(program)?;
-    println!("crash workflow: {every} processes killed, before and after each write of a run");
+    for kind in flows::Kind::ALL {
+        let (every, word) = (every::run(kind, program)?, kind.word());
+        println!(
+            "crash workflow: {every} processes killed, before and after each write of a {word} run"
+        );
+    }
     println!("crash workflow: {kills} kills, seed {seed}");
     let place = Place::new()?;
     let mut random = Random::new(seed);
@@ -257,6 +277,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
          each once",
         boxed.len()
     );
+    held::bundles(&place.data(), plain.len())?;
     println!(
         "crash workflow: {killed} servers killed, {} runs and {tasks} tasks finished, {again} tasks \
          begun again, none that was finished",
@@ -269,6 +290,10 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
 /// their executions were more than one.
 fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure> {
     let mut totals = (0, 0);
+    let made = fs::read_to_string(place.project().join(format!("made-{id}"))).unwrap_or_default();
+    if made != "made\n" {
+        return Err(format!("the sandbox of run {id} has made {made:?}").into());
+    }
     for id in [id.to_owned(), format!("{id}:child:sub:0")] {
         let found = place.json(program, &["inspect", &id, "--json"])?;
         let found = found.first().ok_or("nothing is told")?;
@@ -283,7 +308,10 @@ fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure>
         }
         for task in found["tasks"].as_array().ok_or("no tasks are told")? {
             if task["status"] != "finished" || task["attempts"] != 1 {
-                return Err(format!("run {id} has left a task: {task}").into());
+                let events = place.json(program, &["events", &id, "--json"])?;
+                let of_task = |event: &&Value| event["nodeId"] == task["id"];
+                let told: Vec<_> = events.iter().filter(of_task).map(Value::to_string).collect();
+                return Err(format!("run {id} has left a task: {task}\n{}", told.join("\n")).into());
             }
             totals.0 += 1;
             totals.1 += u64::from(task["executions"] != 1);

@@ -1,24 +1,28 @@
-//! The process that is killed: it does one run of each kind of element, and whatever the run asks
-//! for, or what is left of it. It dies at a write that is chosen beforehand.
+//! The process that is killed: it does one run, and whatever the run asks for, or what is left of it,
+//! and then cancels another. It dies at a write that is chosen beforehand.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use stockade_api::{
     Caller, Decide, RunById, RunStatus, SendSignal, TaskStatus, Up, Workflows as _,
 };
 use stockade_core::{Code, OwnerId};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
+use stockade_runtime::native::{self, Native};
+use stockade_service::{self as service, Home, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
 
 use crate::Failure;
+use crate::flows::Kind;
 use crate::mortal::{Death, Mortal};
 
 /// The run.
@@ -30,58 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the write may take at which the process dies.
 const LAST_WRITE: Duration = Duration::from_millis(300);
 
-/// What is run: each kind of work that waits, is known, is computed, is kept, and is below.
-const FLOW: &str = r#"
-import { createSmithers } from "stockade";
-const { Workflow, Task, Parallel, Loop, Timer, Approval, WaitForEvent, Subflow, smithers, outputs } =
-  createSmithers({ part: {}, other: {}, output: {} });
-const child = smithers((ctx) => (
-  <Workflow name="below">
-    <Task id="below-1" output="part">{() => ({ n: 1 })}</Task>
-    <Approval id="below-ok" output="other" />
-    <Task id="below-2" output="output">{() => ({ n: ctx.outputs("part").length })}</Task>
-  </Workflow>
-));
-export default smithers((ctx) => (
-  <Workflow name="every">
-    <Task id="known" output={outputs.part}>{{ n: 0 }}</Task>
-    <Task id="made" output={outputs.part}>{() => ({ n: 1 })}</Task>
-    <Task id="kept" output={outputs.part} cache={{ by: 1 }}>{() => ({ n: 2 })}</Task>
-    <Parallel>
-      {[3, 4, 5].map((n) => (
-        <Task id={`par-${n}`} output={outputs.part}>{() => ({ n })}</Task>
-      ))}
-    </Parallel>
-    <Approval id="ok" output={outputs.other} />
-    <Loop id="again" until={ctx.iterationCount(outputs.other, "round") >= 2} maxIterations={9}>
-      <Task id="round" output={outputs.other}>{() => ({ n: ctx.iteration })}</Task>
-    </Loop>
-    <WaitForEvent id="word" event="word" output={outputs.other} />
-    <Timer id="rest" duration="5ms" />
-    <Subflow id="sub" workflow={child} input={{}} output={outputs.other} />
-    <Task id="end" output={outputs.output}>
-      {() => ({ parts: ctx.outputs(outputs.part).length, others: ctx.outputs(outputs.other).length })}
-    </Task>
-  </Workflow>
-));
-"#;
-
-/// What is cancelled.
-const WAITS: &str = r#"
-import { createSmithers } from "stockade";
-const { Workflow, Approval, smithers } = createSmithers({ output: {} });
-export default smithers(() => <Workflow name="waits"><Approval id="ok" output="output" /></Workflow>);
-"#;
-
 /// Does the run to its end, and dies at the write of that number, where one is given.
 pub(crate) fn work(
+    kind: Kind,
     place: &Path,
     stockade: &Path,
     death: Option<(Death, u64)>,
 ) -> Result<(), Failure> {
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
-        let done = done(place, stockade, death).await;
+        let done = done(kind, place, stockade, death).await;
         if done.is_err() && death.is_some() {
             // Whoever waited for the last write may have given it up; it may still be under way.
             tokio::time::sleep(LAST_WRITE).await;
@@ -91,23 +53,47 @@ pub(crate) fn work(
     })
 }
 
-async fn done(place: &Path, stockade: &Path, death: Option<(Death, u64)>) -> Result<(), Failure> {
-    let file = place.join("flow.tsx");
-    fs::write(&file, FLOW)?;
-    let workflows = launch(place, stockade, death).await?;
-    let done = tokio::time::timeout(PATIENCE, end(&workflows, &file)).await;
-    done.map_err(|_| "the run does not come to its end")??;
-    tokio::time::timeout(PATIENCE, cancel(&workflows, place)).await??;
-    workflows.shutdown(Duration::from_secs(1)).await;
-    Ok(())
-}
-
-/// An engine on what is in a directory.
-pub(crate) async fn launch(
+async fn done(
+    kind: Kind,
     place: &Path,
     stockade: &Path,
     death: Option<(Death, u64)>,
-) -> Result<Workflows, Failure> {
+) -> Result<(), Failure> {
+    let (flow, waits) = kind.flows();
+    let file = project(place).join("flow.tsx");
+    fs::write(&file, flow)?;
+    let engines = launch(kind, place, stockade, death).await?;
+    let done = tokio::time::timeout(PATIENCE, end(&engines.workflows, &file, place)).await;
+    done.map_err(|_| "the run does not come to its end")??;
+    let file = project(place).join("waits.tsx");
+    fs::write(&file, waits)?;
+    tokio::time::timeout(PATIENCE, cancel(&engines.workflows, &file)).await??;
+    engines.shutdown().await;
+    Ok(())
+}
+
+/// What does runs, and what has their sandboxes.
+pub(crate) struct Engines {
+    pub(crate) workflows: Workflows,
+    pub(crate) service: Option<Service>,
+}
+
+impl Engines {
+    pub(crate) async fn shutdown(&self) {
+        self.workflows.shutdown(Duration::from_secs(1)).await;
+        if let Some(service) = &self.service {
+            service.shutdown(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Engines on what is in a directory.
+pub(crate) async fn launch(
+    kind: Kind,
+    place: &Path,
+    stockade: &Path,
+    death: Option<(Death, u64)>,
+) -> Result<Engines, Failure> {
     // A process is killed, not the machine.
     let synchronous = Synchronous::Normal;
     let path = place.join("workflow.db");
@@ -116,17 +102,45 @@ pub(crate) async fn launch(
     if let Some((death, writes)) = death {
         store = Arc::new(Mortal::new(store, i64::try_from(writes)?, death, die));
     }
+    let service = match kind {
+        Kind::Plain => None,
+        Kind::Held => {
+            let data = data(place)?;
+            let home = Home { path: data.clone(), owner: caller()?.owner };
+            let options = service::Options { home: Some(home), ..service::Options::default() };
+            let native = Arc::new(native(stockade, &data)?);
+            let launched = Service::launch(Arc::clone(&store), vec![native], options).await;
+            Some(launched.map_err(|problem| problem.message)?)
+        }
+    };
     let options = Options {
-        executor_id: "crash".to_owned(),
         realms: Processes::new(vec![stockade.into(), "__realm".into()]),
         helper: vec![stockade.into(), "__command".into()],
-        sandboxes: None,
-        inside: None,
-        agents: None,
-        providers: None,
-        built: Vec::new(),
+        sandboxes: service.clone().map(|service| Arc::new(service) as _),
+        ..Options::new("crash")
     };
-    Ok(Workflows::launch(store, options).await.map_err(|problem| problem.message)?)
+    let workflows = Workflows::launch(store, options).await.map_err(|problem| problem.message)?;
+    Ok(Engines { workflows, service })
+}
+
+/// The directory of the workflows, which sandboxes work on.
+pub(crate) fn project(place: &Path) -> PathBuf {
+    place.join("project")
+}
+
+/// The directory of sandboxes and bundles.
+pub(crate) fn data(place: &Path) -> Result<PathBuf, Failure> {
+    let data = place.join("data");
+    if !data.exists() {
+        fs::DirBuilder::new().mode(0o700).create(&data)?;
+    }
+    Ok(data)
+}
+
+/// The runtime of a directory.
+pub(crate) fn native(stockade: &Path, data: &Path) -> Result<Native, Failure> {
+    let keeper = vec![stockade.into(), "__keeper".into()];
+    Ok(Native::open(native::Options { data: data.to_owned(), keeper, pool: 0 })?)
 }
 
 fn die() {
@@ -141,10 +155,10 @@ pub(crate) fn caller() -> Result<Caller, Failure> {
 }
 
 /// Starts the run, unless it is there, and gives it what it waits for, until it has ended.
-async fn end(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
+async fn end(workflows: &Workflows, file: &Path, place: &Path) -> Result<(), Failure> {
     let caller = caller()?;
     let by_id = || RunById { id: RUN.to_owned() };
-    started(workflows, RUN, file).await?;
+    started(workflows, RUN, file, &json!({ "count": place.join("count") })).await?;
     let mut changes = workflows.changes();
     loop {
         changes.mark_unchanged();
@@ -156,7 +170,7 @@ async fn end(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
             }
             RunStatus::Running | RunStatus::Waiting => {}
         }
-        for task in ["ok", "below-ok"] {
+        for task in ["ok", "below-ok", "edit"] {
             let task = task.to_owned();
             let decide = Decide {
                 id: RUN.to_owned(),
@@ -178,20 +192,21 @@ async fn end(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Cancels the other run. What an earlier process left of that is put right when the engine starts.
-async fn cancel(workflows: &Workflows, place: &Path) -> Result<(), Failure> {
+/// Cancels the other run, once all its tasks have begun. What an earlier process left of that is put
+/// right when the engine starts.
+async fn cancel(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
     let caller = caller()?;
     let by_id = || RunById { id: CANCELLED.to_owned() };
-    let file = place.join("waits.tsx");
-    fs::write(&file, WAITS)?;
-    started(workflows, CANCELLED, &file).await?;
+    started(workflows, CANCELLED, file, &json!({})).await?;
     let mut changes = workflows.changes();
     loop {
         changes.mark_unchanged();
-        let run = workflows.run(&caller, by_id()).await.map_err(|problem| problem.message)?;
-        match run.status {
+        let found = workflows.inspect(&caller, by_id()).await.map_err(|problem| problem.message)?;
+        let has_begun = !found.tasks.is_empty()
+            && found.sandboxes.iter().all(|sandbox| sandbox.shipped_at_ms.is_some());
+        match found.run.status {
             RunStatus::Cancelled => return Ok(()),
-            RunStatus::Waiting => {
+            RunStatus::Running | RunStatus::Waiting if has_begun => {
                 workflows.cancel_run(&caller, by_id()).await.map_err(|problem| problem.message)?;
             }
             // What was cancelled does not go on; nobody would hear of its end.
@@ -201,13 +216,18 @@ async fn cancel(workflows: &Workflows, place: &Path) -> Result<(), Failure> {
 }
 
 /// Starts a run unless it is there.
-async fn started(workflows: &Workflows, id: &str, file: &Path) -> Result<(), Failure> {
+async fn started(
+    workflows: &Workflows,
+    id: &str,
+    file: &Path,
+    input: &Value,
+) -> Result<(), Failure> {
     let caller = caller()?;
     match workflows.run(&caller, RunById { id: id.to_owned() }).await {
         Err(problem) if problem.code == Code::NotFound => {
             let up = Up {
                 file: file.to_owned(),
-                input: json!({}),
+                input: input.clone(),
                 run_id: Some(id.to_owned()),
                 environment: BTreeMap::new(),
                 max_concurrency: None,

@@ -20,6 +20,9 @@ use crate::failure::caused;
 /// How long a bundle may be held still by a process that was told to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it may take until other applications to the same project are over.
+const TURN: Duration = Duration::from_secs(30);
+
 /// What is there to be decided about under a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -71,6 +74,19 @@ impl Outcome {
     }
 }
 
+/// Applies once no other application to the same project is under way.
+fn in_turn(asked: &Request<'_>) -> std::result::Result<Applied, Error> {
+    let until = Instant::now() + TURN;
+    loop {
+        match apply::apply(asked) {
+            Err(Error::Busy) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+}
+
 impl Bundles {
     /// Ends applications that were killed: each is finished, or undone.
     ///
@@ -113,7 +129,7 @@ impl Bundles {
             journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
             selection: &selection,
         };
-        let mut applied = apply::apply(&asked).map_err(|error| {
+        let mut applied = in_turn(&asked).map_err(|error| {
             with_remedy(of_apply(&error, bundle.id()), &error, request, &bundle)
         })?;
         let done: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();

@@ -1,0 +1,101 @@
+//! What is run while processes are killed at every write.
+
+/// Which runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Those that need nothing but their realm.
+    Plain,
+    /// Those with an agent that is a command, and with a `<Sandbox>`.
+    Held,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Held];
+
+    /// The word for it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Held => "held",
+        }
+    }
+
+    /// The workflow that is done, and the one that is cancelled.
+    pub(crate) const fn flows(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Plain => (PLAIN, PLAIN_WAITS),
+            Self::Held => (HELD, HELD_WAITS),
+        }
+    }
+}
+
+/// What is run: each kind of work that waits, is known, is computed, is kept, and is below.
+const PLAIN: &str = r#"
+import { createSmithers } from "stockade";
+const { Workflow, Task, Parallel, Loop, Timer, Approval, WaitForEvent, Subflow, smithers, outputs } =
+  createSmithers({ part: {}, other: {}, output: {} });
+const child = smithers((ctx) => (
+  <Workflow name="below">
+    <Task id="below-1" output="part">{() => ({ n: 1 })}</Task>
+    <Approval id="below-ok" output="other" />
+    <Task id="below-2" output="output">{() => ({ n: ctx.outputs("part").length })}</Task>
+  </Workflow>
+));
+export default smithers((ctx) => (
+  <Workflow name="every">
+    <Task id="known" output={outputs.part}>{{ n: 0 }}</Task>
+    <Task id="made" output={outputs.part}>{() => ({ n: 1 })}</Task>
+    <Task id="kept" output={outputs.part} cache={{ by: 1 }}>{() => ({ n: 2 })}</Task>
+    <Parallel>
+      {[3, 4, 5].map((n) => (
+        <Task id={`par-${n}`} output={outputs.part}>{() => ({ n })}</Task>
+      ))}
+    </Parallel>
+    <Approval id="ok" output={outputs.other} />
+    <Loop id="again" until={ctx.iterationCount(outputs.other, "round") >= 2} maxIterations={9}>
+      <Task id="round" output={outputs.other}>{() => ({ n: ctx.iteration })}</Task>
+    </Loop>
+    <WaitForEvent id="word" event="word" output={outputs.other} />
+    <Timer id="rest" duration="5ms" />
+    <Subflow id="sub" workflow={child} input={{}} output={outputs.other} />
+    <Task id="end" output={outputs.output}>
+      {() => ({ parts: ctx.outputs(outputs.part).length, others: ctx.outputs(outputs.other).length })}
+    </Task>
+  </Workflow>
+));
+"#;
+
+/// What is cancelled.
+const PLAIN_WAITS: &str = r#"
+import { createSmithers } from "stockade";
+const { Workflow, Approval, smithers } = createSmithers({ output: {} });
+export default smithers(() => <Workflow name="waits"><Approval id="ok" output="output" /></Workflow>);
+"#;
+
+/// What is run in sandboxes. How often the command of `edit` was executed is counted outside; what it
+/// changed waits for a decision, what the agent changed is left.
+const HELD: &str = r#"
+import { createSmithers, Sandbox } from "stockade";
+const { Workflow, Task, smithers, outputs } = createSmithers({ part: {}, output: {} });
+const edit = `echo x >> /count/edit; echo changed >> notes.md; echo '{"n": 2}'`;
+export default smithers((ctx) => (
+  <Workflow name="held">
+    <Task id="asked" output={outputs.part} agent={{ command: "tee agent.txt" }}>{`{"n": 1}`}</Task>
+    <Sandbox id="edit" output={outputs.part} command={edit}
+      volumes={[{ host: ctx.input.count, container: "/count", readonly: false }]} />
+    <Task id="end" output={outputs.output}>{() => ({ parts: ctx.outputs(outputs.part).length })}</Task>
+  </Workflow>
+));
+"#;
+
+/// What is cancelled while it is in sandboxes.
+const HELD_WAITS: &str = r#"
+import { createSmithers, Sandbox } from "stockade";
+const { Workflow, Task, Parallel, smithers, outputs } = createSmithers({ output: {} });
+export default smithers(() => (
+  <Workflow name="waits"><Parallel>
+    <Task id="asked" output={outputs.output} agent={{ command: "sleep 600" }}>Wait</Task>
+    <Sandbox id="edit" output={outputs.output} command="echo no > never; sleep 600" />
+  </Parallel></Workflow>
+));
+"#;
