@@ -259,7 +259,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     }
     let (mut tasks, mut again) = (0, 0);
     let (boxed, plain): (Vec<_>, Vec<_>) = ended.iter().partition(|id| id.starts_with("box"));
-    for id in plain {
+    for id in &plain {
         let (done, repeated) = audit(&place, program, id)?;
         tasks += done;
         again += repeated;
