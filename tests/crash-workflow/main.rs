@@ -277,6 +277,8 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
          each once",
         boxed.len()
     );
+    // What killed servers have gathered is swept by whoever asks for bundles next.
+    place.json(program, &["bundles", "--json"])?;
     held::bundles(&place.data(), plain.len())?;
     println!(
         "crash workflow: {killed} servers killed, {} runs and {tasks} tasks finished, {again} tasks \

@@ -171,6 +171,7 @@ impl<'a> Session<'a> {
         let (mut from, mut to) = wire.split();
         self.outgoing = ToWorker::Ask(std::mem::take(&mut self.call.question)).encode();
         let mut piece = vec![0; PIECE_BYTES];
+        let mut listens = true;
         while self.answer.is_none() {
             tokio::select! {
                 read = from.read(&mut piece) => match read {
@@ -184,14 +185,20 @@ impl<'a> Session<'a> {
                 written = to.write(&self.outgoing), if !self.outgoing.is_empty() => {
                     match written {
                         Ok(length) => drop(self.outgoing.drain(..length)),
-                        Err(_) => return Ok(()),
+                        // It has ended. What it said before is still to be heard.
+                        Err(_) => {
+                            listens = false;
+                            self.outgoing.clear();
+                        }
                     }
                 }
                 Some(done) = self.fetches.join_next(), if self.outgoing.is_empty() => {
                     let Ok(answer) = done else { continue };
                     self.begun.remove(&answer.id);
                     let answer = self.within_budget(answer);
-                    self.outgoing = ToWorker::Fetched(answer).encode();
+                    if listens {
+                        self.outgoing = ToWorker::Fetched(answer).encode();
+                    }
                 }
             }
         }

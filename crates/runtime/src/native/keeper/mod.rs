@@ -334,6 +334,8 @@ impl Keeper {
                 }
             });
         }
+        // What was to be gathered for a moment more.
+        self.sweep();
         let since = Moment::now();
         let busy = |keeper: &Self| {
             keeper.sandboxes.values().any(Sandbox::is_alive)
