@@ -34,7 +34,7 @@ use self::inits::{
     what_a_killed_sandbox_had_changed_is_told,
 };
 use self::multitude::five_hundred_at_once;
-use self::removed::what_was_removed_is_ended;
+use self::removed::{what_was_removed_is_ended, who_makes_way_leaves_nothing};
 use self::restart::what_ended_with_its_host_is_known;
 use self::update::old_skeletons_are_collected;
 
@@ -74,5 +74,6 @@ faults! {
     what_ended_with_its_host_is_known,
     old_skeletons_are_collected,
     what_was_removed_is_ended,
+    who_makes_way_leaves_nothing,
     five_hundred_at_once,
 }

@@ -1,4 +1,4 @@
-//! Somebody removes the data directory under its sandboxes.
+//! Somebody removes the data directory under its sandboxes, or the last sandbox and its keeper.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stockade_core::SandboxSpec;
 use stockade_runtime::Runtime as _;
+use stockade_runtime::conformance::Backend as _;
 
 use super::scene::{id, play_alone};
 use crate::native::Kept;
@@ -33,4 +34,15 @@ pub(super) fn what_was_removed_is_ended() {
 fn ends(life: &OwnedFd) -> bool {
     let time = Timespec::try_from(PATIENCE).unwrap();
     poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&time)).unwrap() == 1
+}
+
+/// A keeper gathers for a moment what it has thrown away. One that makes way in that moment removes it
+/// before.
+pub(super) fn who_makes_way_leaves_nothing() {
+    play_alone(Kept::new(0), async |scene| {
+        let only = scene.create("only").await;
+        scene.native.cleanup(&only).await.unwrap();
+        scene.kept().close().await;
+        assert_eq!(scene.kept().leftovers().await, Vec::<String>::new());
+    });
 }

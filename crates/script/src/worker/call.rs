@@ -265,3 +265,36 @@ impl<'a> Session<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::fetch::Hosts;
+
+    /// Which of two things that are ready is looked at first is left to chance.
+    const OFTEN: usize = 64;
+
+    #[tokio::test]
+    async fn one_that_answered_and_does_not_listen_any_more_is_heard() {
+        let fetcher = Fetcher::new(Hosts::Nowhere);
+        for _ in 0..OFTEN {
+            let (ours, mut worker) = UnixStream::pair().unwrap();
+            worker.write_all(&FromWorker::Answer(b"yes".to_vec()).encode()).unwrap();
+            drop(worker);
+            ours.set_nonblocking(true).unwrap();
+            let mut wire = tokio::net::UnixStream::from_std(ours).unwrap();
+            let mut lines = |_| {};
+            let mut session = Session::new(Call {
+                question: b"well?".to_vec(),
+                timeout: Duration::from_secs(10),
+                line_bytes: 0,
+                lines: &mut lines,
+                fetcher: &fetcher,
+            });
+            assert!(session.hear(&mut wire).await.is_ok());
+            assert_eq!(session.answer.as_deref(), Some(b"yes".as_slice()));
+        }
+    }
+}
