@@ -231,13 +231,13 @@ impl Workflows {
         let (store, attended) = (self.inner.store(), &self.inner.attended);
         let cancelling = attended.cancelling(id);
         let deadline = tokio::time::Instant::now() + LONGEST_CLEANED;
+        let mut changes = attended.changes();
         loop {
             let tries = sandbox::row::of_providers(store, id).await.map_err(of_store)?;
             let are_all = tries.iter().all(|name| attended.has(name));
-            if are_all || tokio::time::Instant::now() >= deadline {
+            if are_all || tokio::time::timeout_at(deadline, changes.next()).await.is_err() {
                 return Ok(cancelling);
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 

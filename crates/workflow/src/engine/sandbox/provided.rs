@@ -30,8 +30,6 @@ use crate::graph::Sandbox;
 /// (upstream's, in milliseconds).
 const SILENT: Duration = Duration::from_secs(600);
 const SILENT_VARIABLE: &str = "SMITHERS_TASK_HEARTBEAT_MS";
-/// How often a try looks whether its run is still about to be cancelled.
-const CANCELLING: Duration = Duration::from_millis(50);
 /// How much of what a provider says of itself is kept with an event; it may say a megabyte, twice a
 /// second.
 const KEPT_BYTES: usize = 16 << 10;
@@ -84,9 +82,9 @@ impl Try {
             provision.clean_up_before().await;
         }
         self.inner.attended.attend(&self.name);
-        while kept.is_some() && self.inner.attended.is_cancelled(&self.run) {
+        if kept.is_some() {
             // It is not to begin again only to be ended.
-            tokio::time::sleep(CANCELLING).await;
+            self.inner.attended.not_cancelled(&self.run).await;
         }
         let secrets = Secrets::of(sandbox, contract.as_ref());
         let done =
