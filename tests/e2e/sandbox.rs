@@ -76,6 +76,28 @@ const KNOWN: [&str; 10] = [
     "SandboxFailed",
 ];
 
+/// All changes that waited were made, once, by a run that did its work once.
+pub(crate) fn was_applied_whole(world: &World, id: &str) {
+    let run = ended(world, id);
+    assert_eq!(run["run"]["output"], json!({ "n": 1 }), "{run}");
+    assert_eq!(run["tasks"][0]["executions"], 1, "{run}");
+    assert_eq!(
+        (world.read("a.txt").as_str(), world.read("b.txt").as_str()),
+        ("one\nmore\n", "new\n")
+    );
+    assert_eq!(
+        types(&events(world, id)),
+        [
+            "SandboxCreated",
+            "SandboxShipped",
+            "SandboxBundleReceived",
+            "SandboxDiffReviewRequested",
+            "SandboxDiffAccepted",
+            "SandboxCompleted"
+        ]
+    );
+}
+
 /// Nothing is left of what a run had.
 pub(crate) fn is_clean(world: &World) {
     assert_eq!(call(world, &["ls", "--json"]).json()["sandboxes"], json!([]));
@@ -172,24 +194,7 @@ fn changes_wait_for_a_decision_that_can_choose(world: &World) {
     // A server that is killed while it waits changes nothing about it.
     kill_server(&world.data());
     call(world, &["approve", "whole", "box"]).succeeds();
-    let run = ended(world, "whole");
-    assert_eq!(run["run"]["output"], json!({ "n": 1 }), "{run}");
-    assert_eq!(run["tasks"][0]["executions"], 1, "{run}");
-    assert_eq!(
-        (world.read("a.txt").as_str(), world.read("b.txt").as_str()),
-        ("one\nmore\n", "new\n")
-    );
-    assert_eq!(
-        types(&events(world, "whole")),
-        [
-            "SandboxCreated",
-            "SandboxShipped",
-            "SandboxBundleReceived",
-            "SandboxDiffReviewRequested",
-            "SandboxDiffAccepted",
-            "SandboxCompleted"
-        ]
-    );
+    was_applied_whole(world, "whole");
 
     up(world, &file, "some").ends_with(3);
     call(world, &["approve", "some", "box", "--only", "a.txt"]).succeeds();

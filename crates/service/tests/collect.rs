@@ -88,6 +88,17 @@ impl Scene {
     fn left(&self) -> usize {
         std::fs::read_dir(self.place.path().join("data/views")).unwrap().count()
     }
+
+    /// As if the host had lost its power before it was recorded that something was collected.
+    async fn forget(&mut self) {
+        let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
+            completed_at = NULL WHERE name IN ('sandbox.collect_changes', \
+            'sandbox.collect_directory')";
+        self.harness.tamper(forgotten).await;
+        let step = "DELETE FROM operation_outputs WHERE function_name = 'collect'";
+        self.harness.tamper(step).await;
+        self.harness.kill().await;
+    }
 }
 
 const CHANGED: [&str; 6] = ["gone", "new", "old", "tree", "tree/deep", "tree/deep/file"];
@@ -206,12 +217,7 @@ async fn a_bundle_that_was_made_is_found() {
     scene.change().await;
     let first = scene.collect("a", json!({})).await.unwrap();
     scene.harness.write(&scene.sandbox, "/project/later", "later\n").await.unwrap();
-    let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
-        completed_at = NULL WHERE name = 'sandbox.collect_changes'";
-    scene.harness.tamper(forgotten).await;
-    let step = "DELETE FROM operation_outputs WHERE function_name = 'collect'";
-    scene.harness.tamper(step).await;
-    scene.harness.kill().await;
+    scene.forget().await;
     assert_eq!(scene.collect("a", json!({})).await.unwrap(), first);
     assert_eq!(scene.waiting().await, 1);
 }
@@ -307,12 +313,7 @@ async fn a_directory_is_copied_out_whole_or_not_at_all() {
     assert_eq!(std::fs::read_to_string(to.join("new")).unwrap(), "new\n");
     assert!(collect(&scene, "b", &all).await.is_err());
     // As if the host had lost its power before that was recorded.
-    let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
-        completed_at = NULL WHERE name = 'sandbox.collect_directory'";
-    scene.harness.tamper(forgotten).await;
-    let step = "DELETE FROM operation_outputs WHERE function_name = 'collect'";
-    scene.harness.tamper(step).await;
-    scene.harness.kill().await;
+    scene.forget().await;
     collect(&scene, "a", &all).await.unwrap();
     assert_eq!(std::fs::read_to_string(to.join("new")).unwrap(), "new\n");
 }

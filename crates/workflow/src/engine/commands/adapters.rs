@@ -184,19 +184,9 @@ fn invalid(message: impl Into<String>) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Function, Variables};
 
     fn agent(program: Program) -> Command {
-        Command {
-            program,
-            model: None,
-            arguments: Vec::new(),
-            image: None,
-            environment: Variables::default(),
-            timeout: None,
-            network: false,
-            read: Function(0),
-        }
+        Command { program, ..Command::adapter("") }
     }
 
     fn adapter(name: &str) -> Command {

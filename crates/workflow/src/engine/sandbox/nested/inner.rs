@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::Map;
 use stockade_api::{Answer, Wait};
 
 use super::super::held::Held;
@@ -236,21 +235,10 @@ impl<'t> Inner<'t> {
             task: Some(outer.notes.task().clone()),
         };
         let task = Task {
-            id: self.key.node.clone(),
-            work: Work::Sandbox(Box::new(sandbox)),
-            output: None,
-            after: Vec::new(),
-            is_skipped: false,
+            timeout,
             // How often it is tried is for its child to say.
             retry: Retry::NONE,
-            timeout,
-            heartbeat_timeout: None,
-            needs_approval: false,
-            continue_on_fail: false,
-            cache: None,
-            label: None,
-            meta: Map::new(),
-            place: None,
+            ..Task::sandbox(&self.key.node, sandbox)
         };
         let notes = Notes {
             key: self.key.clone(),
