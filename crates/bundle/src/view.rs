@@ -357,20 +357,29 @@ fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
 /// Most stamps are those of a tick, some milliseconds long, that many changes share. Since Linux
 /// 6.13 a second change within a tick, after somebody has seen the stamp of the first, gets a stamp
 /// of its own, and no later change anywhere gets an earlier one (the kernel's
-/// `filesystems/multigrain-ts.rst`). What was changed after such a stamp can be told from what was
-/// changed before it, in the same tick too. Without one the moment is a tick, which must be over
+/// `filesystems/multigrain-ts.rst`). So the directory is changed twice: whatever was changed before
+/// has a stamp that is not later than the first, and whatever is changed from now on has one that is
+/// not earlier than the second. Where both are the same the moment is a tick, which must be over
 /// before anybody looks at the view.
 ///
 /// Gives the directory `layer` its mode once more.
 pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
-    let tick = own("inspect", layer.stat_self())?.changed;
-    set_mode(layer, mode)?;
-    let made = own("inspect", layer.stat_self())?.changed;
-    let now = coarse_now();
-    Ok(match made.nanoseconds.checked_sub(1) {
-        Some(nanoseconds) if made > tick && made > now => Timestamp { nanoseconds, ..made },
-        _ => made,
+    let changed = || -> Result<Timestamp, Error> {
+        set_mode(layer, mode)?;
+        Ok(own("inspect", layer.stat_self())?.changed)
+    };
+    let before = changed()?;
+    let after = changed()?;
+    Ok(match after.nanoseconds.checked_sub(1) {
+        Some(nanoseconds) if after > before => Timestamp { nanoseconds, ..after },
+        _ => before,
     })
+}
+
+/// Whether a change that is made from now on can be told from those until a [`moment`]: unless that
+/// is a tick which lasts on.
+pub fn is_over(moment: Timestamp) -> bool {
+    coarse_now() != moment
 }
 
 /// The present time of the clock that file systems stamp changes with.

@@ -522,7 +522,7 @@ fn what_was_gathered_tells_of_removals_in_a_list() {
     std::fs::write(gathering.layer().join("file"), "no directory any more").unwrap();
     let project = Project::find(&root, None).unwrap();
     let since = crate::view::moment(&project.dir, 0o755).unwrap();
-    while crate::view::coarse_now() <= since {
+    while !crate::view::is_over(since) {
         std::thread::yield_now();
     }
     write(&root, "later", "of the host");

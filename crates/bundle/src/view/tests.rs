@@ -1,5 +1,6 @@
 //! Views: made, left behind, found again.
 
+use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,28 @@ fn changes_are_before_or_after_the_start() {
     }
     if ticks > 25 {
         crate::testing::skipped("this kernel stamps changes with ticks that many share");
+    }
+}
+
+/// A stamp that somebody else's change was given for itself is that of all changes until the next
+/// tick, before a moment and after it.
+#[test]
+fn changes_elsewhere_move_no_moment() {
+    let scratch = scratch();
+    let project = &scratch.project().dir;
+    let elsewhere = scratch.root.join("elsewhere");
+    for _ in 0..50 {
+        // The second is the one that gets a stamp of its own.
+        for mode in [0o700, 0o755] {
+            std::fs::create_dir_all(&elsewhere).unwrap();
+            std::fs::set_permissions(&elsewhere, Permissions::from_mode(mode)).unwrap();
+            std::fs::metadata(&elsewhere).unwrap();
+        }
+        std::fs::write(scratch.root.join("before"), "x").unwrap();
+        let since = moment(project, 0o755).unwrap();
+        let file = RelativePath::literal("before");
+        let before = project.stat(&file).unwrap().unwrap().changed;
+        assert!(before <= since, "{before:?} {since:?}");
     }
 }
 

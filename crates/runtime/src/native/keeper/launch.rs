@@ -273,7 +273,7 @@ impl Sandbox {
     /// Notes that init serves: commands can be started from now on.
     pub(super) fn joined(&mut self, desk: &mut Desk) {
         let Life::Joining(jail) = std::mem::replace(&mut self.life, Life::Ended) else { return };
-        if self.record.begun.as_ref().is_some_and(|begun| view::coarse_now() <= begun.since) {
+        if self.record.begun.as_ref().is_some_and(|begun| !view::is_over(begun.since)) {
             // What the host changes now could not be told from what it had changed before.
             self.life = Life::Joining(jail);
             self.is_early = true;
