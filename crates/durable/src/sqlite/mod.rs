@@ -1,10 +1,12 @@
 //! The embedded store: one SQLite file in WAL mode, one thread that writes, a few that read.
 //!
 //! `open` makes or checks the file, `schema` lays it out, `writer` gathers writes into shared
-//! transactions, `readers` answers reads; the other files hold the SQL of each operation.
+//! transactions, `log` tends the
+//! write-ahead log, `readers` answers reads; the other files hold the SQL of each operation.
 
 mod commit;
 mod executors;
+mod log;
 mod messages;
 mod open;
 mod queues;
@@ -69,7 +71,7 @@ impl Sqlite {
         let opened = tokio::task::spawn_blocking(move || open::open(&options));
         let opened = opened.await.map_err(|_| Error::Closed)??;
         let wakes = Arc::new(Wakes::default());
-        let writer = Writer::start(opened.writer, opened.lock, Arc::clone(&wakes))?;
+        let writer = Writer::start(opened.writer, opened.log, opened.lock, Arc::clone(&wakes))?;
         Ok(Self { writer, readers: Readers::start(path, opened.reader)?, wakes })
     }
 

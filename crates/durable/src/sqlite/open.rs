@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::log::Log;
 use super::rows::{at, storage};
 use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
@@ -30,6 +31,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// All that is needed to serve a database.
 pub(super) struct Opened {
     pub(super) writer: Connection,
+    pub(super) log: Log,
     pub(super) reader: Connection,
     /// The lock ends with it.
     pub(super) lock: File,
@@ -53,7 +55,8 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     }
     let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     set_up_writer(&mut writer, options, is_new).map_err(|error| at(&writer, error))?;
-    Ok(Opened { writer, reader: connect_reader(path)?, lock })
+    let log = Log::of(&mut writer, path)?;
+    Ok(Opened { writer, log, reader: connect_reader(path)?, lock })
 }
 
 /// A connection that cannot write.
@@ -243,7 +246,7 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
     if is_new { Ok(()) } else { migrate(writer, options.migrations) }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -242,3 +242,29 @@ async fn readers_cannot_write() {
     let error = store.query(add("x")).await.unwrap_err();
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 }
+
+/// The log is brought over while the database is in use, also what a reader has kept from it.
+#[tokio::test]
+async fn the_log_begins_again_from_its_start() {
+    let (_directory, path) = scene();
+    let store = open(&path, &[FIRST]).await.unwrap();
+    let log_bytes = || std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
+    let write = async |bytes: usize| {
+        for _ in 0..bytes / (64 << 10) {
+            store.execute(vec![add(&"x".repeat(64 << 10))]).await.unwrap();
+        }
+    };
+    write(16 << 20).await;
+    let long = log_bytes();
+    assert!(long < 6 << 20, "{long}");
+
+    let reader = Connection::open(&path).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM notes").unwrap();
+    write(8 << 20).await;
+    assert!(log_bytes() > long, "what is read from is not written over");
+    reader.execute_batch("COMMIT").unwrap();
+    let longest = log_bytes();
+    write(8 << 20).await;
+    assert!(log_bytes() <= longest + (1 << 20), "{longest}");
+    assert_eq!(notes(&store).await, (32 << 20) / (64 << 10));
+}

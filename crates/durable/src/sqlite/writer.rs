@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::log::Log;
 use super::rows::{at, storage};
 use crate::sync::lock;
 use crate::{Channel, Error, Pending, Result, Wakes};
@@ -31,10 +32,15 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread; it holds the lock on the file until the last command is done.
-    pub(super) fn start(connection: Connection, file: File, wakes: Arc<Wakes>) -> Result<Self> {
+    pub(super) fn start(
+        connection: Connection,
+        log: Log,
+        file: File,
+        wakes: Arc<Wakes>,
+    ) -> Result<Self> {
         let (commands, receiver) = channel();
         let work = move || {
-            write(&connection, &receiver, &wakes);
+            write(&connection, log, &receiver, &wakes);
             // In this order: whoever gets the lock finds the file in peace.
             drop(connection);
             drop(file);
@@ -125,7 +131,12 @@ where
     }
 }
 
-fn write(connection: &Connection, commands: &Receiver<Box<dyn Command>>, wakes: &Wakes) {
+fn write(
+    connection: &Connection,
+    mut log: Log,
+    commands: &Receiver<Box<dyn Command>>,
+    wakes: &Wakes,
+) {
     while let Some(first) = next(commands) {
         let mut batch = vec![first];
         batch.extend(commands.try_iter().take(MAX_BATCH - 1));
@@ -137,6 +148,7 @@ fn write(connection: &Connection, commands: &Receiver<Box<dyn Command>>, wakes: 
                 finish(connection, vec![command], wakes, false);
             }
         }
+        log.tend(connection);
     }
 }
 
