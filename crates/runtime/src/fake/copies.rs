@@ -5,10 +5,40 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use stockade_bundle::beneath::{Dir, Timestamp};
+use stockade_bundle::view;
 
 use super::tree::{Kind, Node, Tree, USER};
 use crate::error::{Error, Result};
 use crate::files::WriteOptions;
+
+/// How often the clock is looked at for the end of a tick, of which the longest takes ten milliseconds.
+const LOOKS: u32 = 100;
+
+/// The moment after all changes of the host until now and before all from now on, by the stamps of its
+/// temporary files.
+pub(super) fn moment() -> Result<Timestamp> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("stockade-fake-{}-{number}", std::process::id());
+    let place = std::env::temp_dir().join(name);
+    fs::create_dir(&place).map_err(host(&place))?;
+    let moment = Dir::open(&place)
+        .map_err(io::Error::from)
+        .and_then(|dir| view::moment(&dir, 0o700).map_err(io::Error::other));
+    let removed = fs::remove_dir(&place);
+    let moment = moment.and_then(|moment| removed.map(|()| moment)).map_err(host(&place))?;
+    for _ in 0..LOOKS {
+        if view::is_over(moment) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(moment)
+}
 
 /// Copies a directory of the host into a tree.
 ///

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stockade_bundle::beneath::Timestamp;
-use stockade_bundle::view;
 use stockade_core::sandbox::{LimitName, Limits, Root};
 use stockade_core::{
     Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
@@ -79,7 +78,7 @@ impl Sandbox {
         if let Some(workspace) = &spec.workspace
             && !matches!(spec.root, Root::Snapshot(_))
         {
-            let since = view::coarse_now();
+            let since = copies::moment()?;
             copies::ship(&mut tree, &workspace.host, &workspace.inside)?;
             began = Some(Began { inside: workspace.inside.clone(), since, files: tree.clone() });
         }
