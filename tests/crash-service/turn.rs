@@ -98,7 +98,7 @@ impl<'a> Turn<'a> {
     }
 
     /// A command that reads what is not recorded: where the server ended before it was started, it
-    /// must say so, and not run.
+    /// must say so, and not run. Where it was started, it reads all.
     async fn read_input(&mut self, random: &mut Random) -> Result<(), Failure> {
         loop {
             let (token, mut request) = self.command("cat;");
@@ -108,9 +108,9 @@ impl<'a> Turn<'a> {
             match self.world.ask(async |me| server.execute(me, request.clone()).await).await {
                 Ok(done) if done.end.exit_code == Some(7) => {
                     let whole = format!("{token}\n{text}");
-                    // What a command had not read when the server ended is gone.
-                    if !whole.as_bytes().starts_with(&done.stdout.0) {
-                        return Err(format!("{token} read something else").into());
+                    if done.stdout.0 != whole.as_bytes() {
+                        let (read, all) = (done.stdout.0.len(), whole.len());
+                        return Err(format!("{token} read {read} bytes of {all}").into());
                     }
                     self.ran(token);
                     return Ok(());

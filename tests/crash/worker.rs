@@ -14,7 +14,7 @@ use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::native::Native;
 use stockade_runtime::{
-    Command, Ending, Error, Event, ReadRange, Runtime as _, SandboxPath, State,
+    Command, Ending, Error, Event, ReadRange, Runtime as _, SandboxPath, StandardInput, State,
 };
 use tokio::io::AsyncReadExt as _;
 
@@ -66,6 +66,10 @@ enum Worked {
     Done,
     /// The sandbox's init was killed, and everything in it with it.
     SandboxLost,
+}
+
+fn numbered(count: u64) -> String {
+    (0..count).map(|line| format!("line {line}\n")).collect()
 }
 
 impl Worker<'_> {
@@ -129,14 +133,22 @@ impl Worker<'_> {
             2 => self.native.renew(id, Some(LEASE)).await?,
             _ => {}
         }
-        let lines = 1 + self.random.below(200);
         let pause = if self.random.below(2) == 0 { "sleep 0.05;" } else { "" };
-        let script = format!(
-            "echo once >>/tmp/{exec}; i=0; while [ $i -lt {lines} ]; do echo line $i; \
-             i=$((i+1)); done; {pause} echo end; exit 7"
-        );
+        // Written by the command itself, or by what it is given to read.
+        let (input, writes, lines) = if self.random.below(3) == 0 {
+            let text = numbered(self.random.below(20_000));
+            let input = StandardInput::Whole(text.clone().into_bytes());
+            (input, "cat".to_owned(), text)
+        } else {
+            let count = 1 + self.random.below(200);
+            let writes =
+                format!("i=0; while [ $i -lt {count} ]; do echo line $i; i=$((i+1)); done");
+            (StandardInput::Empty, writes, numbered(count))
+        };
+        let script = format!("echo once >>/tmp/{exec}; {writes}; {pause} echo end; exit 7");
         let command = Command {
             arguments: vec!["sh".into(), "-c".into(), script.into()],
+            input,
             timeout: Some(Duration::from_secs(30)),
             ..Command::default()
         };
@@ -161,8 +173,7 @@ impl Worker<'_> {
             Ending::SandboxEnded => return Ok(Worked::SandboxLost),
             other => return Err(format!("{exec} ended as {other:?}, lost {lost}").into()),
         }
-        let mut whole: String = (0..lines).map(|line| format!("line {line}\n")).collect();
-        whole.push_str("end\n");
+        let whole = lines + "end\n";
         if seen != whole.as_bytes() {
             return Err(format!("{exec} wrote {} bytes of {}", seen.len(), whole.len()).into());
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use stockade_core::sandbox::{HostMount, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_runtime::native::{Native, Options};
-use stockade_runtime::{Command, Ending, Event, Offsets, Runtime as _, State};
+use stockade_runtime::{Command, Ending, Event, Offsets, Runtime as _, StandardInput, State};
 
 use crate::identity::program;
 
@@ -70,6 +70,7 @@ macro_rules! attacks {
 attacks! {
     every_attack_is_held,
     a_command_inherits_nothing,
+    given_input_is_nobodys_to_change,
     init_is_out_of_reach,
     limits_of_init_end_nobody_else,
     users_are_apart,
@@ -149,9 +150,12 @@ impl Attacked {
 
     /// Runs a command to its end: how it ended, and what it wrote to both streams.
     pub(crate) async fn run(&self, words: &[&str], user: Option<User>) -> (Ending, String) {
-        let command = Command { user, ..self::words(words) };
+        self.run_command(&Command { user, ..self::words(words) }).await
+    }
+
+    async fn run_command(&self, command: &Command) -> (Ending, String) {
         let exec = self.next();
-        let mut running = self.native.execute(&self.id, &exec, &command).await.unwrap();
+        let mut running = self.native.execute(&self.id, &exec, command).await.unwrap();
         let mut written = Vec::new();
         loop {
             match running.events.next().await {
@@ -230,6 +234,25 @@ fn a_command_inherits_nothing(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>>
             }
             assert!(status.contains("NoNewPrivs:\t1"), "{status}");
             assert!(status.contains("Groups:\t \n") || status.contains("Groups:\t\n"), "{status}");
+        }
+    })
+}
+
+/// A command reads the input that it is given as often as it likes, and writes nothing to it, whatever
+/// it makes of its descriptor.
+fn given_input_is_nobodys_to_change(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(async move {
+        let Scene { one: sandbox, .. } = &scene;
+        let attack = "cat; chmod 777 /dev/stdin; for file in /dev/stdin /proc/self/fd/0; do
+                echo bad >&0 && echo wrote; echo bad >$file && echo wrote
+                echo bad >>$file && echo wrote; truncate -s 9 $file && echo cut; cat $file
+            done; wc -c </dev/stdin";
+        for user in users() {
+            let input = StandardInput::Whole(b"good\n".to_vec());
+            let command = Command { user, input, ..words(&["sh", "-c", attack]) };
+            let (ending, written) = sandbox.run_command(&command).await;
+            let lines: Vec<_> = written.lines().filter(|line| !line.contains(": ")).collect();
+            assert_eq!(lines, ["good", "good", "good", "5"], "{user:?}: {ending:?} {written}");
         }
     })
 }

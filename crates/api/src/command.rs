@@ -41,7 +41,8 @@ pub struct Execute {
     /// Whom it runs as, by a name of the sandbox's users.
     #[serde(default)]
     pub user: Option<String>,
-    /// What it reads on its standard input. Never recorded.
+    /// What it reads on its standard input, all of it or the command is not run: whoever is killed
+    /// meanwhile, it never reads a part. No more than 64 MiB. Never recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Bytes>,
     /// How long it may take, in seconds.

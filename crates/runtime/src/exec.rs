@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::error::{Error, Result};
 use crate::files::SandboxPath;
+
+/// The longest input that a command is given whole, in bytes.
+pub const WHOLE_INPUT_BYTES: usize = 64 << 20;
 
 /// A command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,13 +32,58 @@ pub struct Command {
     pub user: Option<User>,
     /// A terminal of this size instead of three pipes.
     pub terminal: Option<WindowSize>,
-    /// Whether something will be written to its standard input; without it that is at its end.
-    pub takes_input: bool,
+    /// What it reads on its standard input.
+    pub input: StandardInput,
     /// How long it may take until it is killed with all that it started, by a clock that nobody
     /// sets and that goes on while the sandbox is paused.
     pub timeout: Option<Duration>,
     /// How many bytes it may write to both streams together until it is killed.
     pub output_limit_bytes: Option<u64>,
+}
+
+/// What a command reads on its standard input.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum StandardInput {
+    /// Nothing: it is at its end.
+    #[default]
+    Empty,
+    /// What is written to it while the command runs, through [`Exec::input`].
+    Streamed,
+    /// These bytes, which are there with its start: whoever is killed meanwhile, the command reads
+    /// all of them, or was never run. No more than [`WHOLE_INPUT_BYTES`], and without a terminal. It
+    /// may be a file, which can be read from any place and opened again.
+    Whole(Vec<u8>),
+}
+
+impl Debug for StandardInput {
+    /// Only how long it is: what is read is not for a log.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Streamed => f.write_str("Streamed"),
+            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
+        }
+    }
+}
+
+impl Command {
+    /// Refuses an input that cannot be given.
+    pub(crate) fn check_input(&self) -> Result<()> {
+        let StandardInput::Whole(bytes) = &self.input else { return Ok(()) };
+        if self.terminal.is_some() {
+            let text = "the input of a command with a terminal is streamed, not given whole";
+            return Err(Error::Invalid(text.to_owned()));
+        }
+        if bytes.len() > WHOLE_INPUT_BYTES {
+            let text = format!(
+                "an input of {} bytes is too long to be given whole, which {WHOLE_INPUT_BYTES} may be: \
+                 stream it",
+                bytes.len()
+            );
+            return Err(Error::Invalid(text));
+        }
+        Ok(())
+    }
 }
 
 /// The size of a terminal, in characters.
@@ -126,7 +175,7 @@ pub enum Ending {
 pub struct Exec {
     /// What is heard of it.
     pub events: Events,
-    /// Its standard input, where it takes any.
+    /// The way to its standard input, where that is streamed.
     pub input: Option<Input>,
 }
 

@@ -22,8 +22,8 @@ mod usage;
 pub use capability::{Capability, Unsupported};
 pub use error::{Error, Result};
 pub use exec::{
-    Command, Ending, Event, EventSource, Events, Exec, ExecStatus, Input, Offsets, Stream,
-    WindowSize,
+    Command, Ending, Event, EventSource, Events, Exec, ExecStatus, Input, Offsets, StandardInput,
+    Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
 pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};

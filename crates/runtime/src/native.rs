@@ -8,6 +8,7 @@ mod client;
 mod directory;
 mod failure;
 pub mod files;
+mod given;
 mod isolation;
 pub mod keeper;
 pub mod skeleton;

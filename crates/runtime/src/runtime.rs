@@ -50,9 +50,17 @@ pub trait Runtime: Debug + Send + Sync {
     /// Starts a command. With an exec id that exists, attaches to it from its beginning instead.
     /// That a program cannot be run is told as the command's ending.
     ///
+    /// An input that is given whole ([`StandardInput::Whole`](crate::StandardInput::Whole)) is the
+    /// command's with its start. Whoever is killed between, the caller, what holds the sandbox or
+    /// anything on the way, the command reads all of it, or was never run and is not known under its
+    /// id.
+    ///
     /// # Errors
     /// [`Error::WrongState`] when the sandbox is paused or has ended; [`Error::OutcomeUnknown`]
-    /// when the id was used, and what became of it is lost.
+    /// when the id was used, and what became of it is lost; [`Error::Invalid`] for a whole input
+    /// with a terminal, or one that is longer than
+    /// [`WHOLE_INPUT_BYTES`](crate::WHOLE_INPUT_BYTES); [`Error::Exhausted`] when the commands that
+    /// run hold too much of it.
     async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec>;
 
     /// Copies a directory inside to a new directory of the host. Links stay as they are; pipes,

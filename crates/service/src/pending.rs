@@ -24,7 +24,7 @@ pub(crate) struct Handed {
     pub(crate) content: Option<FileContent>,
     /// Where a command's streams go.
     pub(crate) session: Option<Live>,
-    /// Bytes that a command reads on its standard input.
+    /// Bytes that a command is given to read on its standard input.
     pub(crate) stdin: Option<Vec<u8>>,
     /// The sandbox, as whoever asks has just found it.
     pub(crate) used: Option<Used>,

@@ -144,6 +144,28 @@ async fn a_command_whose_input_is_gone_is_not_begun() {
 }
 
 #[tokio::test]
+async fn a_command_that_was_begun_reads_all_of_its_input() {
+    let mut harness = Harness::new().await;
+    let sandbox = harness.sandbox().await;
+    harness.gate.hold("execute", Side::Behind);
+    let mut execute = program(&sandbox, &["cat"]);
+    let text = "to-be-read ".repeat(50_000);
+    execute.stdin = Some(text.clone().into());
+    let asked = execute.clone();
+    let _cut = harness
+        .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
+    harness.gate.holds(1).await;
+    harness.kill().await;
+    let executed = harness
+        .run(|service| async move { service.execute(&caller("u1").once("k"), execute).await })
+        .await
+        .unwrap();
+    assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(0)));
+    assert!(executed.stdout.lossy() == text, "{} bytes were read", executed.stdout.0.len());
+    assert_eq!(harness.fake.calls("execute"), 1);
+}
+
+#[tokio::test]
 async fn during_each_step_of_a_life() {
     type Ask = fn(SandboxId) -> (&'static str, &'static [&'static str], State);
     let steps: [(Ask, &[Kind]); 5] = [

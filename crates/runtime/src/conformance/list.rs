@@ -93,6 +93,11 @@ macro_rules! conformance_list {
                 read_in_part_it_does_no_harm [Shell];
                 after_the_end_it_is_refused [];
                 after_its_close_it_is_refused [];
+                given_whole_it_is_whole [];
+                given_whole_it_is_the_commands_own [Shell];
+                given_whole_it_needs_nobody [Shell];
+                too_long_it_is_not_given_whole [];
+                with_a_terminal_it_is_not_given_whole [Can(Terminal)];
             }
             again {
                 executed_twice_it_is_one [];
@@ -256,6 +261,7 @@ macro_rules! conformance_list {
                 an_end_meanwhile_is_told [Shell, Holder];
                 it_is_killed_while_much_is_written [Shell, Holder];
                 input_goes_on [Holder];
+                input_that_was_given_is_whole [Shell, Holder];
                 who_listens_is_not_left_waiting [Shell, Holder];
                 sandboxes_are_found_again [Shell, Holder];
                 leases_end_all_the_same [Holder];

@@ -15,7 +15,7 @@ use super::sandbox::Sandbox;
 use super::transcript::Transcript;
 use super::tree::{Tree, USER};
 use crate::error::{Error, Result};
-use crate::exec::{self, Ending};
+use crate::exec::{self, Ending, StandardInput};
 use crate::files::FileKind;
 
 /// How many pieces of input wait for a program.
@@ -43,6 +43,7 @@ pub(super) fn start(
     if command.arguments.is_empty() {
         return Err(Error::Invalid("a command needs a program".to_owned()));
     }
+    command.check_input()?;
     let asked = command.working_directory.as_ref().map(|path| path.as_path().to_owned());
     let working_directory = asked.unwrap_or_else(|| sandbox.working_directory());
     let found = {
@@ -62,7 +63,7 @@ pub(super) fn start(
     let environment = own.chain(command.environment.clone()).collect();
     let (transcript, receiver) = watch::channel(Transcript::default());
     let transcript = Arc::new(transcript);
-    let (input, inner_input) = mpsc::channel(WAITING);
+    let (input, inner_input) = input(&command.input);
     let size = watch::Sender::new(command.terminal);
     let program = match found {
         Ok((program, arguments)) => program(Process {
@@ -72,7 +73,7 @@ pub(super) fn start(
             user: command.user.or(sandbox.spec.user).unwrap_or(USER),
             size: size.subscribe(),
             transcript: Arc::clone(&transcript),
-            input: command.takes_input.then_some(inner_input),
+            input: inner_input,
             files: Arc::clone(&sandbox.files),
         }),
         Err(ending) => Box::pin(async { ending }),
@@ -85,8 +86,24 @@ pub(super) fn start(
         output_limit_bytes: command.output_limit_bytes,
     };
     let task = tokio::spawn(run(program, transcript, bounds)).abort_handle();
-    let input = command.takes_input.then_some(input);
     Ok(Command { transcript: receiver, verdict, size, input, task })
+}
+
+type Sender = mpsc::Sender<Option<Vec<u8>>>;
+type Receiver = mpsc::Receiver<Option<Vec<u8>>>;
+
+/// The way to a program's input, where there is one, and what the program reads from.
+fn input(wanted: &StandardInput) -> (Option<Sender>, Option<Receiver>) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    match wanted {
+        StandardInput::Empty => (None, None),
+        StandardInput::Streamed => (Some(sender), Some(receiver)),
+        StandardInput::Whole(bytes) => {
+            // Its end comes with the sender's.
+            let _ = sender.try_send(Some(bytes.clone()));
+            (None, Some(receiver))
+        }
+    }
 }
 
 /// The program that words mean, and the words that it sees.

@@ -41,10 +41,11 @@ use self::snapshot::Prepared;
 use self::start::Starter;
 use self::stream::Followed;
 use super::directory::Directory;
+use super::given;
 use super::wire::{Action, Answer, CommandHead, Failure, Metrics, Request, TargetHead, Words};
 use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
-use crate::exec::{Command, Exec, Offsets, WindowSize};
+use crate::exec::{Command, Exec, Offsets, StandardInput, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
 use crate::runtime::{Connection, Runtime, SnapshotInfo, Status, Target};
 use crate::usage::Usage;
@@ -113,12 +114,13 @@ impl Native {
     async fn follow(
         &self,
         request: Request,
-        body: &[u8],
+        (body, given): (&[u8], Option<OwnedFd>),
         id: &SandboxId,
         exec: &ExecId,
         from: Offsets,
     ) -> Result<Exec> {
-        let Answered { message, channel } = self.0.call(&request, body, &[]).await?;
+        let given: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        let Answered { message, channel } = self.0.call(&request, body, &given).await?;
         let Answer::Attached { input } = message.head else { return Err(misunderstood()) };
         let starts = matches!(request, Request::Execute { .. });
         let descriptor = message.descriptors.into_iter().next().filter(|_| starts);
@@ -190,17 +192,30 @@ impl Runtime for Native {
 
     async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {
         let body = words(command)?;
+        command.check_input()?;
+        let given = match &command.input {
+            StandardInput::Whole(bytes) => Some(given::file(bytes).map_err(exhausted)?),
+            StandardInput::Empty | StandardInput::Streamed => None,
+        };
         let head = CommandHead {
             working_directory: command.working_directory.as_ref().map(bytes),
             user: command.user,
             terminal: command.terminal,
-            takes_input: command.takes_input,
+            takes_input: command.input != StandardInput::Empty,
+            input_is_given: given.is_some(),
             timeout: command.timeout,
             output_limit_bytes: command.output_limit_bytes,
         };
-        let command = Box::new(head);
-        let request = Request::Execute { id: id.clone(), exec: exec.clone(), command };
-        self.follow(request, &body, id, exec, Offsets::default()).await
+        let head = Box::new(head);
+        let request = Request::Execute { id: id.clone(), exec: exec.clone(), command: head };
+        let mut exec = self.follow(request, (&body, given), id, exec, Offsets::default()).await?;
+        if let StandardInput::Whole(bytes) = &command.input
+            && let Some(input) = exec.input.take()
+        {
+            // A keeper of an older program has taken no file.
+            input::write_all(input, bytes.clone());
+        }
+        Ok(exec)
     }
 
     async fn collect(
@@ -220,7 +235,7 @@ impl Runtime for Native {
 
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
         let request = Request::Attach { id: id.clone(), exec: exec.clone(), from };
-        self.follow(request, &[], id, exec, from).await
+        self.follow(request, (&[], None), id, exec, from).await
     }
 
     async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
@@ -369,6 +384,10 @@ fn status(answer: Answer) -> Result<Status> {
         Answer::Status(status) => Ok(*status),
         _ => Err(misunderstood()),
     }
+}
+
+fn exhausted(error: io::Error) -> Error {
+    Error::Exhausted(format!("no memory for a command's input: {error}"))
 }
 
 fn bytes(path: &SandboxPath) -> Vec<u8> {

@@ -83,7 +83,8 @@ pub enum Request {
         /// Which.
         id: SandboxId,
     },
-    /// Start a command, or attach to the one that was started under the same id.
+    /// Start a command, or attach to the one that was started under the same id. An input that it is
+    /// given whole comes along, as a sealed file in memory.
     Execute {
         /// In which sandbox.
         id: SandboxId,
@@ -160,7 +161,8 @@ pub struct Begun {
     pub host: PathBuf,
     /// When, by the clock that file systems stamp changes with.
     pub since: Timestamp,
-    /// When the copy was complete, where it is one; absent for a copy of a copy.
+    /// When the copy was complete, where it is one: what has an earlier stamp is as it was on the host.
+    /// Absent where the version that made it did not note that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<Timestamp>,
 }
@@ -181,8 +183,12 @@ pub struct CommandHead {
     pub user: Option<User>,
     /// A terminal instead of pipes.
     pub terminal: Option<WindowSize>,
-    /// Whether something will be written to its input.
+    /// Whether it has an input.
     pub takes_input: bool,
+    /// Whether that is whole in the file that comes along. A keeper that does not know of this makes
+    /// a pipe for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub input_is_given: bool,
     /// How long it may take.
     pub timeout: Option<Duration>,
     /// How much it may write.

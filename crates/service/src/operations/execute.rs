@@ -14,7 +14,8 @@ use stockade_core::sandbox::User;
 use stockade_core::{Code, ExecId, Problem};
 use stockade_durable::{Context, Failure, Handle, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::{
-    Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath, Stream,
+    Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath,
+    StandardInput, Stream, WHOLE_INPUT_BYTES,
 };
 use tokio::sync::mpsc;
 
@@ -91,26 +92,28 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The command, with what was handed over for it. What was not recorded and is gone is no
-    /// reason to lose a command that was begun; but to begin it, it is.
+    /// The command, with what was handed over for it; `None` for one that was begun, of which that is
+    /// gone. What is not recorded and is gone is no reason to lose a command that was begun; but to
+    /// begin it, it is.
     pub(crate) async fn command(
         &self,
         inner: &Inner,
         owned: &Owned,
         handed: &Once<Handed>,
         step: &Step,
-    ) -> std::result::Result<(Command, Option<Vec<u8>>), Failure> {
+    ) -> std::result::Result<Option<Command>, Failure> {
         let mut command = command(owned, &self.execute).map_err(to_failure)?;
-        command.takes_input = self.stdin.is_some();
         let Handed { stdin, environment, .. } = handed.take().unwrap_or_default();
         let is_gone = |wanted: &Option<String>, is_there: bool| wanted.is_some() && !is_there;
         if is_gone(&self.stdin, stdin.is_some())
             || is_gone(&self.environment, environment.is_some())
         {
             is_known(inner, owned, step).await?;
+            return Ok(None);
         }
+        command.input = stdin.map_or(StandardInput::Empty, StandardInput::Whole);
         command.environment.extend(variables(&environment.unwrap_or_default()));
-        Ok((command, stdin))
+        Ok(Some(command))
     }
 }
 
@@ -129,6 +132,9 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
     };
     if arguments.first().is_none_or(|program: &OsString| program.is_empty()) {
         return Err(invalid("a command has a program"));
+    }
+    if request.stdin.as_ref().is_some_and(|bytes| bytes.0.len() > WHOLE_INPUT_BYTES) {
+        return Err(invalid(format!("a command is given no more than {WHOLE_INPUT_BYTES} bytes")));
     }
     let path = |path: &String| SandboxPath::new(path).map_err(|error| of_runtime(&error));
     let working_directory = request.working_directory.as_ref().map(path).transpose()?;
@@ -149,7 +155,8 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
         working_directory,
         user: user(owned, request)?,
         terminal: None,
-        takes_input: request.stdin.is_some(),
+        // What it reads is with whoever starts it.
+        input: StandardInput::Empty,
         timeout: request.timeout_seconds.map(spec::duration).transpose()?,
         output_limit_bytes: request.output_limit_bytes,
     })
@@ -185,11 +192,10 @@ pub(crate) async fn perform(
     let owned = inner.using(&context, &input.owner, &request.sandbox_id, used).await?;
     let (id, executed): (ExecId, Executed) = context
         .step_with("execute", super::with_answer(), async |step: Step| {
-            let (command, stdin) = input.request.command(&inner, &owned, &handed, &step).await?;
+            let command = input.request.command(&inner, &owned, &handed, &step).await?;
             let nothing = Offsets::default();
             let mut running =
                 Running::start(&inner, &context, &owned, command, nothing, &step).await?;
-            running.feed(stdin);
             let (mut stdout, mut stderr) = (Tail::new(KEPT_BYTES), Tail::new(KEPT_BYTES));
             let end = loop {
                 match running.next().await? {
@@ -271,12 +277,13 @@ pub(crate) enum Heard {
 }
 
 impl<'a> Running<'a> {
-    /// Starts the command of a step, or finds it again where the step was begun before.
+    /// Starts the command of a step, or finds it again where the step was begun before. Without a
+    /// command it is only found.
     pub(crate) async fn start(
         inner: &'a Inner,
         context: &'a Context,
         owned: &'a Owned,
-        command: Command,
+        command: Option<Command>,
         known: Offsets,
         step: &Step,
     ) -> std::result::Result<Self, Failure> {
@@ -284,11 +291,10 @@ impl<'a> Running<'a> {
         let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
         let exec_id = exec_id(&step.key).map_err(to_failure)?;
         let begun = Instant::now();
-        let exec = if known == Offsets::default() {
+        let exec = match command.filter(|_| known == Offsets::default()) {
             // Where it was started before, this finds it again.
-            runtime.execute(&owned.id, &exec_id, &command).await
-        } else {
-            runtime.attach(&owned.id, &exec_id, known).await
+            Some(command) => runtime.execute(&owned.id, &exec_id, &command).await,
+            None => runtime.attach(&owned.id, &exec_id, known).await,
         };
         let exec = match exec {
             Ok(exec) => exec,
@@ -308,24 +314,7 @@ impl<'a> Running<'a> {
         Ok(Self { inner, context, owned, exec_id, exec, begun, written: known, step, killed })
     }
 
-    /// Writes all that the command reads, and ends its input.
-    pub(crate) fn feed(&mut self, stdin: Option<Vec<u8>>) {
-        if let Some(input) = self.exec.input.take() {
-            tokio::spawn(async move {
-                // A command that does not want it all has ended or closed its input.
-                if let Some(bytes) = stdin {
-                    for part in bytes.chunks(1 << 16) {
-                        if input.write(part.to_vec()).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-                let _ = input.close().await;
-            });
-        }
-    }
-
-    /// The way to its standard input, where it takes any.
+    /// The way to its standard input, where that is streamed.
     pub(crate) fn input(&mut self) -> Option<stockade_runtime::Input> {
         self.exec.input.take()
     }

@@ -78,10 +78,9 @@ async fn follow(
             if let Some(end) = recorded.end {
                 return Ok((execute::exec_of(context.id()).map_err(to_failure)?, end));
             }
-            let (command, stdin) = input.request.command(inner, &owned, &handed, &step).await?;
+            let command = input.request.command(inner, &owned, &handed, &step).await?;
             let known = recorded.known;
             let mut running = Running::start(inner, context, &owned, command, known, &step).await?;
-            running.feed(stdin);
             let mut writer = Writer::new(context.stream_writer(KEY), recorded);
             let end = loop {
                 match running.next().await? {

@@ -9,7 +9,7 @@ use stockade_api::{
 };
 use stockade_core::{Code, ExecId};
 use stockade_durable::{Context, Failure, StartOptions, Step};
-use stockade_runtime::{Error, Input as Stdin, Offsets, Stream, WindowSize};
+use stockade_runtime::{Error, Input as Stdin, Offsets, StandardInput, Stream, WindowSize};
 use tokio::sync::mpsc;
 
 use super::AbortOnDrop;
@@ -79,7 +79,9 @@ pub(crate) async fn perform(
         .step_with("session", super::with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;
             command.terminal = terminal.map(size);
-            command.takes_input = *reads;
+            if *reads {
+                command.input = StandardInput::Streamed;
+            }
             let handed = handed.take().unwrap_or_default();
             command.environment.extend(execute::variables(&handed.environment.unwrap_or_default()));
             let Some(live) = handed.session else {
@@ -91,7 +93,7 @@ pub(crate) async fn perform(
             };
             let known = Offsets::default();
             let mut running =
-                Running::start(&inner, &context, &owned, command, known, &step).await?;
+                Running::start(&inner, &context, &owned, Some(command), known, &step).await?;
             let stdin = running.input();
             let said = listen(&inner, &owned, running.exec_id().clone(), stdin, live.input);
             let listener = AbortOnDrop(tokio::spawn(said));

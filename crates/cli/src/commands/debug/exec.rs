@@ -6,7 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use stockade_core::{Code, ExecId};
 use stockade_runtime::native::Native;
-use stockade_runtime::{Command, Ending, Event, Input, Runtime, SandboxPath, Stream, WindowSize};
+use stockade_runtime::{
+    Command, Ending, Event, Input, Runtime, SandboxPath, StandardInput, Stream, WindowSize,
+};
 
 use super::arguments::{Exec, Id};
 use super::{problem, tell};
@@ -32,7 +34,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
             .map_err(|error| problem(&error))?,
         user,
         terminal: tty.then_some(WindowSize { rows: size.rows, columns: size.columns }),
-        takes_input: input || tty,
+        input: if input || tty { StandardInput::Streamed } else { StandardInput::Empty },
         timeout,
         output_limit_bytes: max_output,
     };

@@ -9,7 +9,7 @@ use super::super::harness::{Harness, eventually, within};
 use super::super::sandbox::{Sandbox, command, script};
 use crate::capability::Capability;
 use crate::error::Error;
-use crate::exec::{Command, Ending, Offsets};
+use crate::exec::{Command, Ending, Offsets, StandardInput};
 use crate::runtime::State;
 
 /// Writes numbered lines until it is told to end.
@@ -90,7 +90,7 @@ pub(crate) async fn it_is_killed_while_much_is_written(harness: &Harness) {
 
 pub(crate) async fn input_goes_on(harness: &Harness) {
     let sandbox = harness.sandbox().await;
-    let taking = Command { takes_input: true, ..command(&["cat"]) };
+    let taking = Command { input: StandardInput::Streamed, ..command(&["cat"]) };
     let mut first = sandbox.start(&taking).await;
     first.write("before ").await;
     first.hears("before ").await;
@@ -102,6 +102,29 @@ pub(crate) async fn input_goes_on(harness: &Harness) {
     second.close().await;
     let finished = second.finish().await;
     assert_eq!((finished.output(), finished.ending), ("before after".into(), Ending::Exited(0)));
+}
+
+/// Killed right after it has started a command, or while, it takes nothing of the input with it.
+pub(crate) async fn input_that_was_given_is_whole(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    let input = StandardInput::Whole(bytes.clone());
+    let text = "echo ran >> /data/runs; while [ ! -e /data/go ]; do sleep 0.05; done; exec cat";
+    let reading = Command { input, ..script(text) };
+    let exec = harness.exec_id();
+    let started = async {
+        // Whether it was started before the kill or not is nobody's to say.
+        let _ = sandbox.try_start(&exec, &reading).await;
+    };
+    tokio::join!(started, harness.kill_holder());
+    harness.reopen().await;
+    drop(sandbox.start_as(&exec, &reading).await);
+    replace(harness).await;
+    sandbox.write("/data/go", "").await;
+    let finished = sandbox.attach(&exec, Offsets::default()).await.finish().await;
+    assert_eq!(finished.ending, Ending::Exited(0));
+    assert!(finished.output == bytes, "{} bytes came", finished.output.len());
+    assert_eq!(sandbox.read("/data/runs").await, "ran\n");
 }
 
 /// A reader that was listening hears the end, or that nobody knows it; it is never left waiting.

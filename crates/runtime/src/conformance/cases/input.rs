@@ -3,10 +3,10 @@
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{command, script};
 use crate::error::Error;
-use crate::exec::{Command, Ending, Offsets};
+use crate::exec::{Command, Ending, Offsets, StandardInput, WHOLE_INPUT_BYTES, WindowSize};
 
 fn taking_input(command: Command) -> Command {
-    Command { takes_input: true, ..command }
+    Command { input: StandardInput::Streamed, ..command }
 }
 
 /// Bytes without a pattern that a lost or doubled block could hide in.
@@ -137,4 +137,69 @@ pub(crate) async fn after_its_close_it_is_refused(harness: &Harness) {
         }
         assert_eq!(running.finish().await.output(), "all");
     }
+}
+
+fn given(command: Command, bytes: impl Into<Vec<u8>>) -> Command {
+    Command { input: StandardInput::Whole(bytes.into()), ..command }
+}
+
+/// Nobody has to write it, and nobody can.
+pub(crate) async fn given_whole_it_is_whole(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    for length in [0, 1, 70_000, 1 << 20] {
+        let bytes = noise(length);
+        let running = sandbox.start(&given(command(&["cat"]), bytes.clone())).await;
+        assert!(!running.has_input());
+        let (exec, finished) = (running.exec.clone(), running.finish().await);
+        assert_eq!(finished.ending, Ending::Exited(0));
+        assert!(finished.output == bytes, "{} of {length} bytes came", finished.output.len());
+        assert!(!sandbox.attach(&exec, Offsets::default()).await.has_input());
+    }
+}
+
+/// What one command reads, another still has before it, also where the bytes are the same.
+pub(crate) async fn given_whole_it_is_the_commands_own(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let text = "head -n 1; while [ ! -e /data/go ]; do sleep 0.05; done; cat";
+    let both = given(script(text), "first\nsecond\n");
+    let mut one = sandbox.start(&both).await;
+    one.hears("first\n").await;
+    let mut other = sandbox.start(&both).await;
+    other.hears("first\n").await;
+    sandbox.write("/data/go", "").await;
+    for running in [one, other] {
+        assert_eq!(running.finish().await.ending, Ending::Exited(0));
+    }
+}
+
+/// It is there before anybody hears of the command, so that nobody has to live for it.
+pub(crate) async fn given_whole_it_needs_nobody(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let bytes = noise(1 << 20);
+    let text = "while [ ! -e /data/go ]; do sleep 0.05; done; exec cat";
+    let running = sandbox.start(&given(script(text), bytes.clone())).await;
+    let exec = running.exec.clone();
+    drop(running);
+    harness.reopen().await;
+    sandbox.write("/data/go", "").await;
+    let finished = sandbox.attach(&exec, Offsets::default()).await.finish().await;
+    assert_eq!(finished.ending, Ending::Exited(0));
+    assert!(finished.output == bytes, "{} bytes came", finished.output.len());
+}
+
+pub(crate) async fn too_long_it_is_not_given_whole(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let long = given(command(&["true"]), vec![0; WHOLE_INPUT_BYTES + 1]);
+    let exec = harness.exec_id();
+    let refused = sandbox.try_start(&exec, &long).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(sandbox.inspect().await.unwrap().execs.is_empty());
+}
+
+pub(crate) async fn with_a_terminal_it_is_not_given_whole(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let terminal = Some(WindowSize { rows: 24, columns: 80 });
+    let both = Command { terminal, ..given(command(&["cat"]), "text") };
+    let refused = sandbox.try_start(&harness.exec_id(), &both).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }

@@ -3,7 +3,7 @@
 use super::super::harness::Harness;
 use super::super::sandbox::{command, script};
 use crate::error::Error;
-use crate::exec::{Command, Ending, Offsets};
+use crate::exec::{Command, Ending, Offsets, StandardInput};
 use crate::runtime::State;
 
 pub(crate) async fn a_sandbox_is_found_again(harness: &Harness) {
@@ -20,7 +20,7 @@ pub(crate) async fn a_sandbox_is_found_again(harness: &Harness) {
 
 pub(crate) async fn a_command_is_found_again(harness: &Harness) {
     let sandbox = harness.sandbox().await;
-    let taking = Command { takes_input: true, ..command(&["cat"]) };
+    let taking = Command { input: StandardInput::Streamed, ..command(&["cat"]) };
     let mut first = sandbox.start(&taking).await;
     first.write("before ").await;
     first.hears("before ").await;

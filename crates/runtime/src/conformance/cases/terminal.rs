@@ -3,12 +3,12 @@
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{command, script};
 use crate::error::Error;
-use crate::exec::{Command, Ending, WindowSize};
+use crate::exec::{Command, Ending, StandardInput, WindowSize};
 
 const SIZE: WindowSize = WindowSize { rows: 40, columns: 100 };
 
 fn on_terminal(command: Command) -> Command {
-    Command { terminal: Some(SIZE), takes_input: true, ..command }
+    Command { terminal: Some(SIZE), input: StandardInput::Streamed, ..command }
 }
 
 /// Both streams are the terminal, and come as one, with its ends of line.

@@ -108,6 +108,16 @@ impl Written {
     }
 }
 
+/// Writes all that a command reads, and ends its input.
+pub(super) fn write_all(input: Input, bytes: Vec<u8>) {
+    tokio::spawn(async move {
+        // A command that does not want it all has ended or closed its input.
+        if input.write(bytes).await.is_ok() {
+            let _ = input.close().await;
+        }
+    });
+}
+
 /// The outer end of an input.
 #[derive(Debug)]
 struct End {

@@ -36,6 +36,9 @@ pub(super) struct Command {
     pub(super) takes_input: bool,
     /// The outer end of its input's pipe.
     pub(super) input: Option<OwnedFd>,
+    /// How long the input is that it was given whole. Of one that another keeper has started, that is
+    /// not known any more.
+    pub(super) given_bytes: u64,
     /// The outer end of its terminal.
     pub(super) terminal: Option<OwnedFd>,
     /// Who hears of it.
@@ -126,6 +129,7 @@ impl Command {
             gone: false,
             takes_input: false,
             input: None,
+            given_bytes: 0,
             terminal: None,
             subscribers: BTreeSet::new(),
             killers: Vec::new(),

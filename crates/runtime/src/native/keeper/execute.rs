@@ -19,6 +19,7 @@ use super::pipes::Pipes;
 use super::record;
 use super::sandbox::{Life, Sandbox};
 use crate::exec::Offsets;
+use crate::native::given::{self, Given};
 use crate::native::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
 use crate::runtime::State;
 
@@ -29,6 +30,8 @@ pub(super) struct Deferred {
     pub(super) exec: ExecId,
     pub(super) head: CommandHead,
     pub(super) words: Words,
+    /// Its input, where it is given whole.
+    pub(super) given: Option<Given>,
 }
 
 impl Sandbox {
@@ -58,7 +61,7 @@ impl Sandbox {
     }
 
     fn start(&mut self, desk: &mut Desk, wanted: Deferred) -> Result<(), Failure> {
-        let Deferred { client, exec, head, words } = wanted;
+        let Deferred { client, exec, head, words, given } = wanted;
         if self.commands.len() >= COMMANDS {
             let text = "a sandbox keeps no more than 1024 commands: acknowledge those that ended";
             return Err(Failure::Exhausted(text.to_owned()));
@@ -66,17 +69,21 @@ impl Sandbox {
         if words.arguments.is_empty() {
             return Err(Failure::Invalid("a command has at least its program's name".to_owned()));
         }
+        if let Some(given) = &given {
+            self.afford_input(desk, given)?;
+        }
         let user = desk.users.check(head.user.unwrap_or(self.record.user))?;
         let number = desk.next_number();
         let mut command = Command::new(exec.clone(), number, head.output_limit_bytes);
-        command.takes_input = head.takes_input;
+        command.takes_input = head.takes_input && given.is_none();
+        command.given_bytes = given.as_ref().map_or(0, |given| given.length_bytes);
         command.kills_before = self.kills();
         command.note(self.place.as_fd()).map_err(|error| full(&error))?;
         let for_init = match head.terminal {
             Some(_) => Vec::new(),
             None => {
                 let pipes = desk.pipes()?;
-                self.connect_pipes(desk, user, &mut command, pipes)?
+                self.connect_pipes(desk, user, &mut command, pipes, given)?
             }
         };
         let environment = if self.record.has_environment {
@@ -120,6 +127,21 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Refuses an input when those of what runs take too much memory: what a command has left behind
+    /// may hold its input as long as it lives.
+    fn afford_input(&self, desk: &Desk, given: &Given) -> Result<(), Failure> {
+        desk.afford_command(&given.file)?;
+        let running = self.commands.values().filter(|command| command.is_alive());
+        let held: u64 = running.map(|command| command.given_bytes).sum();
+        if held.saturating_add(given.length_bytes) <= given::HELD_BYTES {
+            return Ok(());
+        }
+        Err(Failure::Exhausted(format!(
+            "what runs in the sandbox holds {held} bytes of input in memory, and all of it may hold {}",
+            given::HELD_BYTES
+        )))
+    }
+
     /// Where a command starts: where it was asked to, else where the sandbox's commands do, else in
     /// its user's home, unless that is closed by rules.
     fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
@@ -144,6 +166,7 @@ impl Sandbox {
         user: User,
         command: &mut Command,
         pipes: Pipes,
+        given: Option<Given>,
     ) -> Result<Vec<OwnedFd>, Failure> {
         let Pipes { nothing: [own_input, input], output, error } = pipes;
         let (own_input, input) = if command.takes_input {
@@ -156,7 +179,8 @@ impl Sandbox {
             command.input = Some(kept);
             (own_input, input)
         } else {
-            (own_input, input)
+            // Whoever comes next has nothing to write to.
+            (given.map_or(own_input, |given| given.file), input)
         };
         if let Some(start) = self.inside_start() {
             let own = [&output.inner, &error.inner].into_iter();

@@ -16,6 +16,7 @@ use super::record::{self, Environment};
 use super::sandbox::{Life, Sandbox};
 use super::{ClientId, Keeper, Key};
 use crate::capability::Capability;
+use crate::native::given::Given;
 use crate::native::socket::Message;
 use crate::native::wipe::wipe_all;
 use crate::native::wire::{Answer, Failure, Layers, Metrics, PROTOCOL, Request, Words};
@@ -78,7 +79,8 @@ impl Keeper {
                 match words {
                     Some(words) => self.on(&name, |sandbox, desk| {
                         let head = *command;
-                        sandbox.execute(desk, Deferred { client: id, exec, head, words });
+                        let given = Given::taken(&head, descriptors.pop())?;
+                        sandbox.execute(desk, Deferred { client: id, exec, head, words, given });
                         Ok(())
                     }),
                     None => Err(Failure::Invalid("the command's words are none".to_owned())),

@@ -25,6 +25,7 @@ use super::sandbox::{Life, Sandbox};
 use super::{ClientId, Key};
 use crate::exec::{Ending, Offsets, Stream};
 use crate::native::directory::Directory;
+use crate::native::given::{self, Given, HELD_BYTES};
 use crate::native::isolation;
 use crate::native::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
 use crate::runtime::State;
@@ -123,18 +124,28 @@ impl Faked {
 
     /// Asks for a command, and gives the number that init is told.
     fn execute(&mut self, exec: &str, change: impl FnOnce(&mut CommandHead)) -> u64 {
+        self.execute_with(exec, None, change)
+    }
+
+    fn execute_with(
+        &mut self,
+        exec: &str,
+        given: Option<Given>,
+        change: impl FnOnce(&mut CommandHead),
+    ) -> u64 {
         let mut head = CommandHead {
             working_directory: None,
             user: None,
             terminal: None,
             takes_input: false,
+            input_is_given: false,
             timeout: None,
             output_limit_bytes: None,
         };
         change(&mut head);
         let words = Words { arguments: vec![b"true".to_vec()], environment: Vec::new() };
         let exec = ExecId::new(exec).unwrap();
-        let wanted = Deferred { client: CLIENT, exec, head, words };
+        let wanted = Deferred { client: CLIENT, exec, head, words, given };
         self.sandbox.execute(&mut self.desk, wanted);
         self.sandbox.commands.keys().last().copied().unwrap_or(0)
     }
@@ -284,6 +295,29 @@ fn an_init_makes_up_no_commands() {
 }
 
 /// Others are kept waiting by one that talks all the time, or lets go of every connection.
+/// What a command has left behind may hold what it was given as long as it lives.
+#[test]
+fn what_runs_holds_no_more_input_than_a_sandbox_may() {
+    let mut faked = Faked::new();
+    let mut start = |exec: &str, length_bytes| {
+        let given = Given { file: given::file(b"").unwrap(), length_bytes };
+        let number = faked.execute_with(exec, Some(given), |head| {
+            (head.takes_input, head.input_is_given) = (true, true);
+        });
+        (number, faked.refusals())
+    };
+    let (first, none) = start("first", HELD_BYTES - 1);
+    assert!(none.is_empty() && start("second", 1).1.is_empty());
+    let refused = start("third", 1).1;
+    assert!(matches!(&refused[..], [Failure::Exhausted(_)]), "{refused:?}");
+    faked.sandbox.commands.get_mut(&first).unwrap().gone = true;
+    let given = Given { file: given::file(b"").unwrap(), length_bytes: 1 };
+    faked.execute_with("third", Some(given), |_| {});
+    assert!(faked.refusals().is_empty());
+    // None of them can be written to.
+    assert!(faked.sandbox.commands.values().all(|command| command.input_for_client().is_none()));
+}
+
 #[test]
 fn an_init_that_takes_all_the_time_is_ended() {
     let mut faked = Faked::new();

@@ -11,7 +11,7 @@ use rustix::pty::OpenptFlags;
 use super::keeper::{Keeper, Peer};
 use super::{Place, exec, sandbox};
 use crate::error::Error;
-use crate::exec::{Command, Ending, Exec, Offsets};
+use crate::exec::{Command, Ending, Exec, Offsets, StandardInput};
 use crate::native::wire::{Action, Answer, Request};
 use crate::runtime::Runtime as _;
 
@@ -43,8 +43,8 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 }
 
 async fn execute(place: &Place) -> Exec {
-    let command =
-        Command { arguments: vec!["cat".into()], takes_input: true, ..Command::default() };
+    let input = StandardInput::Streamed;
+    let command = Command { arguments: vec!["cat".into()], input, ..Command::default() };
     place.native.execute(&sandbox(), &exec(), &command).await.unwrap()
 }
 

@@ -9,7 +9,7 @@ use stockade_core::SandboxSpec;
 use super::{Place, exec, sandbox, status};
 use crate::capability::{Capability, Unsupported};
 use crate::error::Error;
-use crate::exec::{Command, WindowSize};
+use crate::exec::{Command, StandardInput, WindowSize};
 use crate::files::SandboxPath;
 use crate::native::wire::{Action, Answer, CommandHead, Failure, Metrics, Request, Words};
 use crate::runtime::{Runtime as _, State, Status};
@@ -246,7 +246,7 @@ async fn words_of_any_length_and_many_statuses_arrive() {
         environment: (0..20).map(|n| (format!("N{n}").into(), long.clone().into())).collect(),
         working_directory: Some(SandboxPath::new("/a b").unwrap()),
         timeout: Some(Duration::from_millis(1)),
-        takes_input: true,
+        input: StandardInput::Streamed,
         ..Command::default()
     };
     let refused = place.native.execute(&sandbox(), &exec(), &command).await.unwrap_err();
@@ -257,6 +257,7 @@ async fn words_of_any_length_and_many_statuses_arrive() {
         user: None,
         terminal: None,
         takes_input: true,
+        input_is_given: false,
         timeout: Some(Duration::from_millis(1)),
         output_limit_bytes: None,
     };
