@@ -6,6 +6,7 @@
 //! character devices with the number 0:0, and `user.overlay.` attributes (the kernel's
 //! `filesystems/overlayfs.rst`).
 
+mod again;
 mod owners;
 
 use std::collections::HashSet;
@@ -17,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
+pub use again::mark_changed;
 pub use owners::Owners;
 
 use crate::attributes;
@@ -107,14 +109,15 @@ pub struct Original<'a> {
     pub directory: &'a Dir,
     /// When the copying began: what the host has made later was never in the copy.
     pub since: Timestamp,
-    /// When the copy was complete: what has an earlier stamp is as it was copied. Absent for a copy
-    /// of a copy, in which everything may be another than it was.
+    /// When the copy was complete: what has an earlier stamp is as it was copied. Absent where nobody
+    /// noted it, so that everything may be another than it was.
     pub copied: Option<Timestamp>,
 }
 
 /// Copies what was changed in a copy of a directory, where there is no overlay that would keep it
 /// apart, as [`copy`] does: to what would be the upper layer of one, without its deletions. These are
-/// given instead, without what was below them.
+/// given instead, without what was below them. What the host has changed and the copy has not is no
+/// change.
 ///
 /// # Errors
 /// As [`copy`].
@@ -136,6 +139,7 @@ fn run<'a>(
 ) -> Result<Copying<'a>, Error> {
     let mut copying = Copying {
         original,
+        place: Place::Certain,
         removed: Vec::new(),
         top: to,
         shared: None,
@@ -181,9 +185,22 @@ impl Found {
     }
 }
 
+/// Whether a directory of a copy is where it was copied to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Its stamp and those of all above say so.
+    Certain,
+    /// What is in it says so.
+    Same,
+    /// It has moved, or may have.
+    Other,
+}
+
 struct Copying<'a> {
     /// What the layer is compared with that is none but a copy.
     original: Option<Original<'a>>,
+    /// Whether the directory that is being copied is where it was copied to.
+    place: Place,
     removed: Vec<RelativePath>,
     top: &'a Dir,
     /// Where inodes with several names are kept, by their numbers, until the end: the file system
@@ -233,20 +250,9 @@ impl Copying<'_> {
     ) -> Result<(), Error> {
         let above = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
         let above = above.map_err(|error| self.failed(invalid(error)))?;
-        let directory = match &above {
-            None => original.directory.reopen(),
-            Some(above) => original.directory.open_dir(above),
-        };
-        let directory = match directory {
-            // It is new in the copy, or was not copied.
-            Err(beneath::Error::ThroughLink { .. }) => return Ok(()),
-            Err(error)
-                if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) =>
-            {
-                return Ok(());
-            }
-            other => other.map_err(|error| self.failed(error))?,
-        };
+        let found = again::original_at(original.directory, above.as_ref());
+        // It is new in the copy, or was not copied.
+        let Some(directory) = found.map_err(|error| self.failed(error))? else { return Ok(()) };
         for (name, kind) in directory.entries().map_err(|error| self.failed(error))? {
             if names.contains(&name) || matches!(kind, FileKind::CharacterDevice | FileKind::Other)
             {
@@ -270,10 +276,29 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Whether nobody has changed something since it was copied.
+    /// Whether nobody has changed something since it was copied, nor moved it.
     fn is_as_copied(&self, stat: &Stat) -> bool {
         let copied = self.original.and_then(|original| original.copied);
-        copied.is_some_and(|copied| stat.changed < copied)
+        self.place != Place::Other && copied.is_some_and(|copied| stat.changed < copied)
+    }
+
+    /// Where a directory is, which has come to be copied.
+    fn place_of(&self, directory: &Dir, stat: &Stat) -> Result<Place, Error> {
+        let Some((original, copied)) = self.original.and_then(|all| Some((all, all.copied?)))
+        else {
+            return Ok(Place::Certain);
+        };
+        if self.place == Place::Certain && self.is_as_copied(stat) {
+            return Ok(Place::Certain);
+        }
+        let path = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
+        let path = path.map_err(|error| self.failed(invalid(error)))?;
+        let there = again::original_at(original.directory, path.as_ref());
+        let is_same = there.and_then(|there| {
+            again::is_in_place(directory, there.as_ref(), original.since, copied)
+        });
+        let is_same = is_same.map_err(|error| self.failed(error))?;
+        Ok(if is_same { Place::Same } else { Place::Other })
     }
 
     fn entry(
@@ -313,7 +338,10 @@ impl Copying<'_> {
             target.mkdir(name, 0o700).map_err(|error| this.failed(error))?;
             let source = source.open_dir(name).map_err(|error| this.failed(error))?;
             let target = target.open_dir(name).map_err(|error| this.failed(error))?;
+            let place = this.place_of(&source, &found.stat)?;
+            let above = std::mem::replace(&mut this.place, place);
             this.children(&source, &target, depth + 1)?;
+            this.place = above;
             this.finish(&source, &target, found)
         })?;
         if !self.is_as_copied(&found.stat) {

@@ -34,13 +34,16 @@ fn on_overlay(world: &World, script: &str) -> Outcome {
 
 fn sandboxes_work_on_copies(world: &World) {
     world.write("gone", "g\n");
+    world.write("untouched", "u\n");
     let outcome = on_overlay(
         world,
         "stockade create --id box --workspace .:/project
          stockade show box
          stockade exec box -- sh -c 'cd /project && echo beta >> a.txt && rm gone && echo n > new'
          echo later > of-host
+         echo host > untouched
          stockade stop box; stockade start box
+         echo again >> untouched
          stockade exec box -- sh -c 'cat /project/a.txt; echo x > /tmp/file; cat /tmp/file'
          stockade collect box > bundle
          stockade diff $(cat bundle) --stat
@@ -52,6 +55,8 @@ fn sandboxes_work_on_copies(world: &World) {
     assert!(outcome.stdout.contains("note") && outcome.stdout.contains("alpha\nbeta\nx\n"));
     assert_eq!((world.read("a.txt"), world.read("new")), ("alpha\nbeta\n".into(), "n\n".into()));
     assert!(!world.has("gone") && world.read("of-host") == "later\n", "{outcome}");
+    // What the host alone has changed is no conflict of the sandbox's, and stays.
+    assert_eq!(world.read("untouched"), "host\nagain\n", "{outcome}");
 }
 
 fn doctor_tells_what_is_copied(world: &World) {

@@ -4,11 +4,12 @@
 use std::fs;
 use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
 use crate::testing::{chmod, skipped};
+use crate::view;
 
 struct Layers {
     root: tempfile::TempDir,
@@ -284,7 +285,6 @@ fn an_overlay_shows_the_same_on_a_copy() {
 /// Of a copy where there was no overlay, what an overlay would have kept apart.
 #[test]
 fn what_differs_from_the_original_is_copied() {
-    use crate::view;
     let layers = Layers::new();
     let project = layers.root.path().join("project");
     for directory in ["same/deep", "changed", "gone/deep"] {
@@ -334,4 +334,127 @@ fn what_differs_from_the_original_is_copied() {
     let original = Original { copied: None, ..original };
     assert_eq!(copy_changed(&from, &to, Owners::Same, original).unwrap().len(), 2);
     assert!(layers_again.path().join("same/deep/file").exists());
+}
+
+/// A copy of a project, as a sandbox begins with it where there is no overlay.
+struct Copied {
+    layers: Layers,
+    since: Timestamp,
+    copied: Timestamp,
+}
+
+impl Copied {
+    fn of(files: &[&str]) -> Self {
+        let layers = Layers::new();
+        let project = layers.root.path().join("project");
+        for file in files {
+            let path = project.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, file).unwrap();
+        }
+        let open = |path: &Path| Dir::open(path).unwrap();
+        let root = open(layers.root.path());
+        let since = view::moment(&root, 0o700).unwrap();
+        view::copy_whole(&open(&project), &open(&layers.from("")), None).unwrap();
+        let copied = view::later_stamp(&root).unwrap();
+        Self { layers, since, copied }
+    }
+
+    fn project(&self, path: &str) -> PathBuf {
+        self.layers.root.path().join("project").join(path)
+    }
+
+    /// What has changed in the copy at a path, or in the first one: names of files, and what is gone.
+    fn changed(&self, copy: &Path, copied: Timestamp) -> Vec<String> {
+        let to = tempfile::tempdir().unwrap();
+        let open = |path: &Path| Dir::open(path).unwrap();
+        let directory = open(&self.project(""));
+        let original = Original { directory: &directory, since: self.since, copied: Some(copied) };
+        let removed = copy_changed(&open(copy), &open(to.path()), Owners::Same, original).unwrap();
+        let mut changed: Vec<_> =
+            removed.iter().map(|path| format!("-{}", path.quoted())).collect();
+        let mut pending = vec![to.path().to_owned()];
+        while let Some(next) = pending.pop() {
+            for entry in fs::read_dir(&next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    chmod(&path, 0o700);
+                    pending.push(path);
+                } else {
+                    changed.push(path.strip_prefix(to.path()).unwrap().display().to_string());
+                }
+            }
+        }
+        changed.sort();
+        changed
+    }
+}
+
+/// With a directory that moves, what is in it keeps its stamps.
+#[test]
+fn what_has_moved_with_its_directory_is_copied() {
+    let scene = Copied::of(&["a/x", "a/deep/y", "b/x", "c/one", "c/two", "d/z", "kept/file"]);
+    let at = |path: &str| scene.layers.from(path);
+    for (from, to) in [("a", "moved"), ("b", "a"), ("d", "kept/d")] {
+        fs::rename(at(from), at(to)).unwrap();
+    }
+    fs::write(at("c/new"), "new").unwrap();
+    // What the host changes in a directory that stays where it was is not the copy's.
+    fs::write(scene.project("c/one"), "other").unwrap();
+    fs::remove_file(scene.project("c/two")).unwrap();
+    fs::write(scene.project("kept/file"), "other").unwrap();
+    let moved = ["-a/deep", "-b", "-d", "a/x", "c/new", "kept/d/z", "moved/deep/y", "moved/x"];
+    let changed = scene.changed(&at(""), scene.copied);
+    // Where nothing is left that the host has not changed, nothing tells who has removed a file.
+    let mut expected: Vec<_> = moved.iter().chain(&["c/one", "c/two"]).copied().collect();
+    expected.sort_unstable();
+    assert_eq!(changed, expected);
+}
+
+/// Of a copy of the copy, and of one of that, the same can be told.
+#[test]
+fn what_was_changed_before_is_told_of_copies() {
+    let files = ["same/file", "same/deep/file", "edited", "renamed", "gone", "of-host", "dir/file"];
+    let scene = Copied::of(&files);
+    let at = |path: &str| scene.layers.from(path);
+    fs::write(at("edited"), "other").unwrap();
+    fs::rename(at("renamed"), at("same/renamed")).unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    fs::create_dir(at("closed")).unwrap();
+    fs::write(at("closed/new"), "new").unwrap();
+    fs::hard_link(at("edited"), at("linked")).unwrap();
+    symlink("edited", at("link")).unwrap();
+    fs::rename(at("dir"), at("moved")).unwrap();
+    chmod(at("closed"), 0o000);
+    fs::write(scene.project("of-host"), "other").unwrap();
+    let expected = [
+        "-dir",
+        "-gone",
+        "-renamed",
+        "closed/new",
+        "edited",
+        "link",
+        "linked",
+        "moved/file",
+        "same/renamed",
+    ];
+    let root = Dir::open(scene.layers.root.path()).unwrap();
+    let mut copies = vec![(at(""), scene.copied)];
+    for name in ["second", "third"] {
+        let (from, copied) = copies.last().unwrap().clone();
+        let to = scene.layers.root.path().join(name);
+        fs::create_dir(&to).unwrap();
+        let (source, target) = (Dir::open(&from).unwrap(), Dir::open(&to).unwrap());
+        copy(&source, &target, u64::MAX, Owners::Same).unwrap();
+        let again = view::later_stamp(&root).unwrap();
+        let before = described(&to, 0);
+        mark_changed(&source, &target, copied).unwrap();
+        assert_eq!(described(&to, 0), before, "nothing else changes");
+        copies.push((to, again));
+    }
+    for (path, copied) in &copies {
+        assert_eq!(scene.changed(path, *copied), expected, "{}", path.display());
+        // So that it can be removed.
+        chmod(path.join("closed"), 0o700);
+    }
 }

@@ -228,6 +228,22 @@ pub(crate) async fn what_the_host_changes_meanwhile_is_told(harness: &Harness) {
     assert_eq!(told, ["-directory", "-directory/file", "~file conflict", "+new"]);
 }
 
+/// What it has not touched is not its change, also where it began with a snapshot of another.
+pub(crate) async fn what_the_host_changes_is_not_a_restored_ones(harness: &Harness) {
+    let (project, spec) = project(harness);
+    let sandbox = harness.sandbox_with(&spec).await;
+    sandbox.write("/project/it/file", "changed").await;
+    sandbox.write("/project/it/directory/new", "new").await;
+    let (runtime, kept, id) = (harness.runtime(), harness.snapshot_id(), harness.id());
+    within("a snapshot", runtime.snapshot(sandbox.id(), &kept)).await.unwrap();
+    within("a sandbox", runtime.restore(&kept, &id, &spec)).await.unwrap();
+    fs::write(project.join("directory/file"), "changed on the host\n").unwrap();
+    let expected = ["+directory/new", "~file"];
+    assert_eq!(told(harness, &Sandbox::new(harness, id)).await, expected);
+    let of = async |to: &Path| runtime.snapshot_changes(&kept, to).await;
+    assert_eq!(told_by(harness, of).await, expected);
+}
+
 pub(crate) async fn without_one_there_are_no_changes(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let (runtime, to) = (harness.runtime(), harness.host().join("to"));

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::layer::{self, Owners};
+use stockade_bundle::view;
 use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SnapshotId};
 use stockade_jail::{Identity, Range};
@@ -223,8 +224,14 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
         };
         let staged = client.directory.stage().map_err(host)?;
         copy_layer(&kept.dir, UPPER, &made(&staged.dir, UPPER)?, owners)?;
-        if kept.record.workspace {
-            copy_layer(&kept.dir, WORKSPACE, &made(&staged.dir, WORKSPACE)?, owners)?;
+        let Record { workspace, begun, whole, .. } = &kept.record;
+        let mut begun = begun.clone();
+        if *workspace {
+            let copy = made(&staged.dir, WORKSPACE)?;
+            copy_layer(&kept.dir, WORKSPACE, &copy, owners)?;
+            if whole.is_some() {
+                begun = begun_again(begun, (&kept.dir, WORKSPACE), &copy, &staged.dir)?;
+            }
         }
         kept.is_still_there()?;
         let exhausted = |error: io::Error| Error::Exhausted(error.to_string());
@@ -233,8 +240,7 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
             staged: staged.name.clone(),
             root: kept.record.root,
             range_start: range.map(|range| range.start),
-            // Of a copy of a copy nothing tells any more what is as it was copied.
-            begun: kept.record.begun.map(|begun| Begun { copied: None, ..begun }),
+            begun,
             whole: kept.record.whole,
         };
         Ok(Prepared { layers, lock, staged })
@@ -265,10 +271,14 @@ fn keep(
     let staged = directory.stage().map_err(host)?;
     let (range_start, _) = kept_owners(held.host_start);
     let (root, workspace) = (held.root.clone(), held.workspace);
-    let (begun, whole) = (held.begun.clone(), held.whole.clone());
+    let (mut begun, whole) = (held.begun.clone(), held.whole.clone());
     let mut size_bytes = held.copy(&from, "layers/upper", &made(&staged.dir, UPPER)?)?;
     if workspace {
-        size_bytes += held.copy(&from, WORKSPACE_LAYER, &made(&staged.dir, WORKSPACE)?)?;
+        let copy = made(&staged.dir, WORKSPACE)?;
+        size_bytes += held.copy(&from, WORKSPACE_LAYER, &copy)?;
+        if whole.is_some() {
+            begun = begun_again(begun, (&from, WORKSPACE_LAYER), &copy, &staged.dir)?;
+        }
     }
     if !held.release() {
         return Ok(None);
@@ -326,6 +336,23 @@ fn copy_layer(from: &Dir, layer: &str, to: &Dir, owners: Owners) -> Result<u64> 
     let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
     // What it takes is bounded where it was written, and by the disk.
     layer::copy(&from, to, u64::MAX, owners).map_err(not_copied)
+}
+
+/// How it was begun with a copy of a workspace that was copied again, from a layer in a directory: of
+/// the copy it can be told as well what is as it was on the host.
+fn begun_again(
+    begun: Option<Begun>,
+    (from, layer): (&Dir, &str),
+    copy: &Dir,
+    staged: &Dir,
+) -> Result<Option<Begun>> {
+    let Some(begun) = begun else { return Ok(None) };
+    let Some(copied) = begun.copied else { return Ok(Some(begun)) };
+    let again =
+        view::later_stamp(staged).map_err(|error| data("a layer", io::Error::other(error)))?;
+    let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
+    layer::mark_changed(&from, copy, copied).map_err(not_copied)?;
+    Ok(Some(Begun { copied: Some(again), ..begun }))
 }
 
 /// A layer that could not be copied.

@@ -1,0 +1,183 @@
+//! Copies of copies: what was changed in the first is told in the second by its stamp, too.
+
+use std::io::{self, BufRead, BufReader};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use super::{Error, Found, invalid};
+use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
+use crate::path::RelativePath;
+
+/// Gives each thing in `to` a new stamp that was changed in `from` since `copied`. The one is an exact
+/// copy of the other ([`super::copy`]), and nothing writes to either.
+///
+/// So a stamp that is taken between the copy and this tells the same of `to` as `copied` does of
+/// `from`: what has an earlier one is as it was copied at the very first
+/// ([`Original::copied`](super::Original::copied)). Nothing else of `to` changes, and no memory is
+/// needed for what is in it.
+///
+/// # Errors
+/// [`Error::Entry`].
+pub fn mark_changed(from: &Dir, to: &Dir, copied: Timestamp) -> Result<(), Error> {
+    let privileged = rustix::process::geteuid().is_root();
+    Marking { copied, path: Vec::new(), privileged }.children(from, to)
+}
+
+struct Marking {
+    copied: Timestamp,
+    /// Where it has come to.
+    path: Vec<u8>,
+    privileged: bool,
+}
+
+impl Marking {
+    /// What is in a directory. That is no deeper than a layer is, for it was copied.
+    fn children(&mut self, from: &Dir, to: &Dir) -> Result<(), Error> {
+        for entry in from.list().map_err(|error| self.failed(error))? {
+            let (name, _) = entry.map_err(|error| self.failed(error))?;
+            let parent = self.path.len();
+            self.path.push(b'/');
+            self.path.extend_from_slice(&name);
+            let name = RelativePath::new(name).map_err(|error| self.failed(invalid(error)))?;
+            self.entry(from, to, &name)?;
+            self.path.truncate(parent);
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, from: &Dir, to: &Dir, name: &RelativePath) -> Result<(), Error> {
+        let found = Found::of(from, name.as_os_str()).map_err(|errno| self.failed(errno))?;
+        if found.kind == FileType::Directory {
+            self.directory(from, to, name, &found)?;
+        }
+        if found.stat.changed < self.copied {
+            return Ok(());
+        }
+        // Any change of what is known of it is stamped, also one to what it was.
+        match to.set_times(name, None, found.stat.modified) {
+            // A socket, of which there is no copy.
+            Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
+            other => other.map_err(|error| self.failed(error)),
+        }
+    }
+
+    /// What is below a directory, also where its mode keeps its owner out for a moment.
+    fn directory(
+        &mut self,
+        from: &Dir,
+        to: &Dir,
+        name: &RelativePath,
+        found: &Found,
+    ) -> Result<(), Error> {
+        let mode = found.stat.mode;
+        let is_open = self.privileged || mode & 0o500 == 0o500;
+        if !is_open {
+            for dir in [from, to] {
+                dir.chmod(name, mode | 0o500).map_err(|error| self.failed(error))?;
+            }
+        }
+        let result = match (from.open_dir(name), to.open_dir(name)) {
+            (Ok(from), Ok(to)) => self.children(&from, &to),
+            (Err(error), _) | (_, Err(error)) => Err(self.failed(error)),
+        };
+        if !is_open {
+            for dir in [from, to] {
+                dir.chmod(name, mode).map_err(|error| self.failed(error))?;
+            }
+        }
+        result
+    }
+
+    fn failed(&self, error: impl Into<io::Error>) -> Error {
+        Error::Entry { path: self.path.escape_ascii().to_string(), source: error.into() }
+    }
+}
+
+/// Whether a directory of a copy is where it was copied to, when its own stamp or that of one above
+/// does not say so. With a directory that moves, what is in it keeps its stamps: it is compared with
+/// what the original has under its names, as far as the host has not changed that.
+pub(super) fn is_in_place(
+    directory: &Dir,
+    original: Option<&Dir>,
+    since: Timestamp,
+    copied: Timestamp,
+) -> Result<bool, io::Error> {
+    // What the original does not have was made inside, or came from elsewhere.
+    let Some(original) = original else { return Ok(false) };
+    let is_of_host = original.stat_self()?.changed > since;
+    let (mut is_known, mut is_doubtful) = (false, false);
+    for entry in directory.list()? {
+        let (name, _) = entry?;
+        let name = RelativePath::new(name).map_err(invalid)?;
+        let found = Found::of(directory, name.as_os_str())?;
+        if found.stat.changed >= copied {
+            continue;
+        }
+        match original.stat(&name)? {
+            // The host may have removed it.
+            None if is_of_host => is_doubtful = true,
+            None => return Ok(false),
+            Some(stat) if stat.changed > since => {}
+            Some(stat) if is_same((original, &stat), (directory, &found.stat), &name)? => {
+                is_known = true;
+            }
+            Some(_) => return Ok(false),
+        }
+    }
+    Ok(is_known || !is_doubtful)
+}
+
+/// Whether what has a name in two directories is the same.
+fn is_same(
+    (original, one): (&Dir, &Stat),
+    (copy, other): (&Dir, &Stat),
+    name: &RelativePath,
+) -> Result<bool, io::Error> {
+    if one.kind != other.kind || one.mode != other.mode {
+        return Ok(false);
+    }
+    match one.kind {
+        FileKind::File if one.size == other.size => {
+            // What went meanwhile or cannot be read is told of, not trusted.
+            let (Ok(one), Ok(other)) = (original.open_file(name), copy.open_file(name)) else {
+                return Ok(false);
+            };
+            has_same_content(BufReader::new(one), BufReader::new(other))
+        }
+        FileKind::Symlink => Ok(original.read_link(name)? == copy.read_link(name)?),
+        kind => Ok(kind == FileKind::Directory),
+    }
+}
+
+fn has_same_content(mut one: impl BufRead, mut other: impl BufRead) -> Result<bool, io::Error> {
+    loop {
+        let (some, more) = (one.fill_buf()?, other.fill_buf()?);
+        let length = some.len().min(more.len());
+        if length == 0 {
+            return Ok(some.len() == more.len());
+        }
+        if some[..length] != more[..length] {
+            return Ok(false);
+        }
+        one.consume(length);
+        other.consume(length);
+    }
+}
+
+/// The directory of the original at a path; `None` where there is none that was copied.
+pub(super) fn original_at(
+    top: &Dir,
+    path: Option<&RelativePath>,
+) -> Result<Option<Dir>, io::Error> {
+    let Some(path) = path else { return Ok(Some(top.reopen()?)) };
+    match top.open_dir(path) {
+        Err(beneath::Error::ThroughLink { .. }) => Ok(None),
+        Err(error)
+            if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)) =>
+        {
+            Ok(None)
+        }
+        other => Ok(Some(other?)),
+    }
+}
