@@ -107,6 +107,43 @@ impl Index {
         self.tasks.get(id).map(|entry| &entry.task)
     }
 
+    /// Makes a graph of which this is the index what a later rendering has, without moving anything of
+    /// it: what was planned in it holds. False, and nothing is done, where more is another than what
+    /// single tasks and loops say of themselves.
+    pub fn follow(&mut self, graph: &mut Graph, next: &Graph) -> bool {
+        let is_alike = graph.name == next.name && are_alike(&graph.body, &next.body);
+        if is_alike {
+            self.replace(&mut graph.body, &next.body);
+        }
+        is_alike
+    }
+
+    fn replace(&mut self, nodes: &mut [Node], next: &[Node]) {
+        for (node, next) in nodes.iter_mut().zip(next) {
+            match (node, next) {
+                (Node::Task(task), Node::Task(next)) if !Arc::ptr_eq(task, next) => {
+                    *task = Arc::clone(next);
+                    if let Some(entry) = self.tasks.get_mut(&next.id) {
+                        entry.task = Arc::clone(next);
+                    }
+                }
+                (Node::Group(group), Node::Group(next)) => {
+                    self.replace(&mut group.children, &next.children);
+                }
+                (Node::Loop(repeated), Node::Loop(next)) => {
+                    self.replace(&mut repeated.children, &next.children);
+                    let Loop { id: _, children: _, until, max_iterations, fails_at_maximum, place } =
+                        next;
+                    repeated.until = *until;
+                    repeated.max_iterations = *max_iterations;
+                    repeated.fails_at_maximum = *fails_at_maximum;
+                    repeated.place.clone_from(place);
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn add(&mut self, nodes: &[Node], loops: &mut Vec<String>, groups: &mut Vec<Place>) {
         groups.push(place(nodes));
         for node in nodes {
@@ -125,6 +162,24 @@ impl Index {
         }
         groups.pop();
     }
+}
+
+/// Whether nodes are in the same order, and through when the others are.
+fn are_alike(some: &[Node], others: &[Node]) -> bool {
+    let is_alike = |(one, other): (&Node, &Node)| match (one, other) {
+        (Node::Task(one), Node::Task(other)) => {
+            let said = |task: &Task| (task.is_skipped, task.continue_on_fail);
+            Arc::ptr_eq(one, other) || (one.id == other.id && said(one) == said(other))
+        }
+        (Node::Group(one), Node::Group(other)) => {
+            one.order == other.order && are_alike(&one.children, &other.children)
+        }
+        (Node::Loop(one), Node::Loop(other)) => {
+            one.id == other.id && are_alike(&one.children, &other.children)
+        }
+        _ => false,
+    };
+    some.len() == others.len() && some.iter().zip(others).all(is_alike)
 }
 
 /// What earlier plans of a graph found to be through for good.
@@ -483,5 +538,48 @@ mod tests {
         assert_eq!(stuck.blocked[0].1, ["gone"]);
         let known = HashMap::from([(Key { node: "gone".to_owned(), iteration: 0 }, Phase::Done)]);
         assert_eq!(plan(&graph, &known, &HashMap::new(), None).ready.len(), 1);
+    }
+
+    /// The graph of a later rendering: nothing of it is the same value.
+    fn later(label: &str, skips: bool, ids: [&str; 3]) -> Graph {
+        let named = |id: &str| {
+            let mut task = Task::value(id, json!(1)).into_table("r", None);
+            task.label = Some(label.to_owned());
+            task.is_skipped = skips && id == "c";
+            Node::from(task)
+        };
+        let [a, b, c] = ids;
+        let inner = Node::parallel(None, [named(b), Node::sequence([named(c)])]);
+        let repeated = Node::repeated("l", label == "last", 2, [named("d")]);
+        Graph::new("w", [named(a), inner, repeated])
+    }
+
+    #[test]
+    fn a_plan_goes_on_with_a_later_rendering() {
+        let ids = ["a", "b", "c"];
+        let mut graph = later("first", false, ids);
+        let (mut index, mut progress) = (Index::new(&graph), Progress::default());
+        let (mut phases, turns) = (HashMap::new(), HashMap::new());
+        for (done, label) in [("a", "second"), ("b", "third"), ("c", "last")] {
+            phases.insert(Key { node: done.to_owned(), iteration: 0 }, Phase::Done);
+            let next = later(label, false, ids);
+            assert!(index.follow(&mut graph, &next));
+            assert_eq!(graph, next);
+            assert_eq!(index.task("c").map(|task| task.name()), Some(label));
+            let plan = super::plan(&graph, &index, &mut progress, &phases, &turns, None);
+            let anew = self::plan(&next, &phases, &turns, None);
+            assert_eq!((&plan.ready, &plan.loops), (&anew.ready, &anew.loops));
+        }
+        let known = graph.clone();
+        for other in [
+            later("last", true, ids),
+            later("last", false, ["b", "a", "c"]),
+            later("last", false, ["a", "b", "x"]),
+            Graph::new("w", []),
+            Graph { name: "other".to_owned(), ..known.clone() },
+        ] {
+            assert!(!index.follow(&mut graph, &other));
+            assert_eq!(graph, known);
+        }
     }
 }

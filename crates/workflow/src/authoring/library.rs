@@ -28,12 +28,13 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// Its modules, by name: those before whatever they import.
-const MODULES: [(&str, &str); 10] = [
+const MODULES: [(&str, &str); 11] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
+    ("stockade:told", include_str!("library/told.js")),
     ("stockade:context", include_str!("library/context.js")),
     (SANDBOX, include_str!("library/sandbox.js")),
     (KIT, include_str!("library/kit.js")),

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::modules::Modules;
 use super::processes::{Processes, Started};
 use super::wire::{FromRealm, Refused, Said, ToRealm, Word};
-use crate::graph::{Element, Fault, Place};
+use crate::graph::{Fault, Place, Told};
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -102,8 +102,8 @@ impl Drop for Realm {
 /// What a rendering gave.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct Rendered {
-    /// The elements; `None` for those of the last rendering that was kept.
-    pub(crate) tree: Option<Element>,
+    /// What it has; `None` where nobody keeps it.
+    pub(crate) tree: Option<Told>,
     /// The tables that were looked into.
     pub(crate) read: Vec<String>,
     /// Schemas that were met for the first time.

@@ -92,7 +92,9 @@ pub(crate) struct Drive {
     is_stale: bool,
     /// Whether a wait began for which an answer may be there already.
     has_new_waits: bool,
-    /// What is to be done, as it was rendered last.
+    /// What was rendered last.
+    rendered: Arc<Graph>,
+    /// The same, of which others have no part.
     graph: Arc<Graph>,
     /// Where its tasks are.
     index: Index,
@@ -156,7 +158,8 @@ impl Drive {
             gathered: Vec::new(),
             is_stale: true,
             has_new_waits: false,
-            graph: Arc::new(Graph::new("", [])),
+            rendered: Arc::default(),
+            graph: Arc::default(),
             index: Index::default(),
             progress: Progress::default(),
             read: BTreeSet::new(),
@@ -217,10 +220,8 @@ impl Drive {
             if std::mem::take(&mut self.is_stale) {
                 match self.author.render(&self.run).await {
                     Ok(View { graph, read }) => {
-                        if !Arc::ptr_eq(&graph, &self.graph) {
-                            (self.index, self.progress) = (Index::new(&graph), Progress::default());
-                        }
-                        (self.graph, self.read) = (graph, read);
+                        self.read = read;
+                        self.take_graph(graph);
                     }
                     Err(error) => {
                         let end = End::Failed(Trouble::from(error).to_json());
@@ -291,6 +292,20 @@ impl Drive {
                 outcome = under_way.next().now_or_never().flatten();
             }
         }
+    }
+
+    /// Goes on with another rendering. What is known of the order of its tasks stays, where that is the
+    /// same order.
+    fn take_graph(&mut self, graph: Arc<Graph>) {
+        if Arc::ptr_eq(&graph, &self.rendered) {
+            return;
+        }
+        let own = Arc::get_mut(&mut self.graph);
+        if !own.is_some_and(|own| self.index.follow(own, &graph)) {
+            self.graph = Arc::new(Graph::clone(&graph));
+            (self.index, self.progress) = (Index::new(&self.graph), Progress::default());
+        }
+        self.rendered = graph;
     }
 
     /// Keeps what the workflow wrote to its console.

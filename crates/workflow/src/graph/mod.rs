@@ -1,5 +1,5 @@
 //! The model of a workflow: what one rendering says is to be done, whoever wrote it. A rendering
-//! of TSX becomes one through [`read`](read::read), Rust builds one with the functions of `build`;
+//! of TSX becomes one by way of `tree` and `read`, Rust builds one with the functions of `build`;
 //! [`check`](check::check) refuses what can never be executed. Nothing here does anything.
 
 mod agent;
@@ -11,6 +11,7 @@ mod nearest;
 mod props;
 mod read;
 mod sandbox;
+mod tree;
 
 #[cfg(test)]
 mod tests;
@@ -27,10 +28,10 @@ pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
 pub use check::{check, unknown};
 pub use limits::ToolLimits;
-pub use read::{Element, read};
 pub use sandbox::{OnLimit, Sandbox, Volume};
 
 pub(crate) use nearest::nearest;
+pub(crate) use tree::{Error, Told, Tree};
 
 /// A place in a file of the user's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,7 +69,7 @@ impl fmt::Display for Fault {
 }
 
 /// A workflow as one rendering has it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Graph {
     /// Its name.
     pub name: String,

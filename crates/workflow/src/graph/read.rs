@@ -1,11 +1,11 @@
-//! From what a rendering has to the model: every element is known, every attribute is what it must
+//! From an element of a rendering to the model: every element is known, every attribute is what it must
 //! be. All that is wrong is told at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::agent::command;
@@ -13,24 +13,36 @@ use super::cache::cache;
 use super::props::{Props, function_of, tagged};
 use super::sandbox;
 use super::{
-    Approval, Event, Fault, Function, Graph, Group, Growth, Loop, Node, OnDeny, OnTimeout, Order,
-    Place, Prompt, Retry, Task, Timer, Work, nearest,
+    Approval, Event, Fault, Function, Growth, Loop, OnDeny, OnTimeout, Order, Place, Prompt, Retry,
+    Task, Timer, Work, nearest,
 };
 
-/// An element as a realm renders it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Element {
+/// An element as a realm renders it, without those that are in it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Element {
     /// Its name, such as `task`.
-    pub kind: String,
+    pub(super) kind: String,
     /// Where it was written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    #[serde(default)]
+    pub(super) place: Option<Place>,
     /// Its attributes.
     #[serde(default)]
-    pub props: Map<String, Value>,
-    /// The elements in it.
-    #[serde(default)]
-    pub children: Vec<Self>,
+    pub(super) props: Map<String, Value>,
+}
+
+/// What an element is, without what is in it.
+#[derive(Debug, PartialEq)]
+pub(super) enum Part {
+    /// Something to be done.
+    Task(Arc<Task>),
+    /// Several others.
+    Group {
+        /// In which order they are done.
+        order: Order,
+    },
+    /// Others that are done again and again.
+    Loop(Loop),
 }
 
 /// The elements that there are, as they are written.
@@ -58,44 +70,43 @@ const POLICY: [&str; 3] = ["backoff", "initialDelayMs", "maxDelayMs"];
 /// How often a loop is done that does not say.
 const MAX_ITERATIONS: u32 = 5;
 
-/// Reads a rendering. `schemas` are those that outputs refer to by their numbers.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn read(root: Element, schemas: &[Value]) -> Result<Graph, Vec<Fault>> {
-    let mut reader = Reader { schemas, is_cached: false, faults: Vec::new() };
-    let Element { kind, place, props, children } = root;
-    if kind != "workflow" {
-        let message = format!("the outermost element must be <Workflow>, not <{}>", written(&kind));
-        return Err(vec![Fault { place, message }]);
-    }
-    let mut props = Props::new("Workflow", props, place.as_ref(), schemas);
-    let name = props.required_text("name");
-    reader.is_cached = props.flag("cache").unwrap_or_default();
-    props.finish(&mut reader.faults);
-    let body = reader.nodes(children);
-    if reader.faults.is_empty() { Ok(Graph { name, body }) } else { Err(reader.faults) }
-}
-
 /// The name of an element as it is written.
 fn written(kind: &str) -> &str {
     ELEMENTS.iter().find(|(known, _)| *known == kind).map_or(kind, |(_, written)| written)
 }
 
-struct Reader<'a> {
-    schemas: &'a [Value],
+/// Reads the elements of a rendering.
+pub(super) struct Reader<'a> {
+    /// Those that outputs refer to by their numbers.
+    pub(super) schemas: &'a [Value],
     /// Whether tasks are kept for other runs that do not say.
-    is_cached: bool,
-    faults: Vec<Fault>,
+    pub(super) is_cached: bool,
+    /// What is wrong with those that were read.
+    pub(super) faults: Vec<Fault>,
 }
 
 impl Reader<'_> {
-    fn nodes(&mut self, elements: Vec<Element>) -> Vec<Node> {
-        elements.into_iter().filter_map(|element| self.node(element)).collect()
+    /// Reads the outermost element: its name.
+    ///
+    /// # Errors
+    /// That it is no workflow.
+    pub(super) fn workflow(&mut self, element: Element) -> Result<String, Vec<Fault>> {
+        let Element { kind, place, props } = element;
+        if kind != "workflow" {
+            let message =
+                format!("the outermost element must be <Workflow>, not <{}>", written(&kind));
+            return Err(vec![Fault { place, message }]);
+        }
+        let mut props = Props::new("Workflow", props, place.as_ref(), self.schemas);
+        let name = props.required_text("name");
+        self.is_cached = props.flag("cache").unwrap_or_default();
+        props.finish(&mut self.faults);
+        Ok(name)
     }
 
-    fn node(&mut self, element: Element) -> Option<Node> {
-        let Element { kind, place, props, children } = element;
+    /// Reads another one; `None` for what can be in no workflow.
+    pub(super) fn part(&mut self, element: Element) -> Option<Part> {
+        let Element { kind, place, props } = element;
         let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
             let names = ELEMENTS.iter().map(|(_, name)| *name);
             let meant = nearest(&kind, names.clone());
@@ -109,36 +120,28 @@ impl Reader<'_> {
         };
         let mut props = Props::new(name, props, place.as_ref(), self.schemas);
         let is_skipped = props.flag("skipIf").unwrap_or_default();
-        let node = match kind.as_str() {
+        let part = match kind.as_str() {
             "workflow" => {
                 props.fault("cannot be in another; use <Subflow>");
                 None
             }
             "sequence" | "parallel" | "merge-queue" | "branch" => {
-                let order = order(&kind, &mut props);
-                let children = if is_skipped { Vec::new() } else { children };
-                props.finish(&mut self.faults);
-                return Some(Node::Group(Group { order, children: self.nodes(children) }));
+                Some(Part::Group { order: order(&kind, &mut props) })
             }
             "loop" => {
                 let mut repeated = repeated(&mut props);
-                props.finish(&mut self.faults);
-                repeated.children = if is_skipped { Vec::new() } else { self.nodes(children) };
                 repeated.until |= is_skipped;
-                repeated.place = place;
-                return Some(Node::Loop(repeated));
+                repeated.place.clone_from(&place);
+                Some(Part::Loop(repeated))
             }
             _ => {
-                if !children.is_empty() {
-                    props.fault("cannot hold other elements");
-                }
                 let mut task = task(&kind, is_skipped, self.is_cached, &mut props);
                 task.place.clone_from(&place);
-                Some(Node::Task(Arc::new(task)))
+                Some(Part::Task(Arc::new(task)))
             }
         };
         props.finish(&mut self.faults);
-        node
+        part
     }
 }
 

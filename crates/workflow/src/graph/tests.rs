@@ -4,16 +4,40 @@ use serde_json::json;
 
 use super::*;
 
-fn element(value: Value) -> Element {
-    serde_json::from_value(value).unwrap()
+/// A whole rendering, as it is told.
+pub(super) fn told(root: &Value) -> Told {
+    fn tell(element: &Value, heads: &mut Vec<Value>, lists: &mut Vec<Value>) -> usize {
+        let number = heads.len();
+        let mut head = element.clone();
+        let children = head.as_object_mut().and_then(|head| head.remove("children"));
+        heads.push(json!([number, head]));
+        let children = children.as_ref().and_then(Value::as_array).into_iter().flatten();
+        let list: Vec<usize> = children.map(|child| tell(child, heads, lists)).collect();
+        if !list.is_empty() {
+            lists.push(json!([number, list]));
+        }
+        number
+    }
+    let (mut heads, mut lists) = (Vec::new(), Vec::new());
+    let root = tell(root, &mut heads, &mut lists);
+    let text = json!({ "isWhole": true, "root": root, "heads": heads, "lists": lists }).to_string();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn read(root: Value, schemas: &[Value]) -> Result<Graph, Vec<Fault>> {
+    match Tree::after(None, told(&root), schemas) {
+        Ok(tree) => Ok(Graph::clone(tree.graph().unwrap())),
+        Err(Error::Faults(faults)) => Err(faults),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 fn task_of(props: Value) -> Value {
     json!({"kind": "task", "place": {"file": "w.tsx", "line": 5, "column": 3}, "props": props})
 }
 
-fn workflow(children: Value) -> Element {
-    element(json!({"kind": "workflow", "props": {"name": "w"}, "children": children}))
+fn workflow(children: Value) -> Value {
+    json!({"kind": "workflow", "props": {"name": "w"}, "children": children})
 }
 
 fn read_one(props: Value) -> Result<Task, String> {
@@ -95,7 +119,7 @@ fn unknown_elements_are_refused() {
     assert_eq!(told("Sequense"), "there is no element <Sequense> — did you mean <Sequence>?");
     assert!(told("saga-thing").contains("there are Workflow, Task, Sequence"), "{}", told("x"));
     assert!(told("workflow").contains("cannot be in another"));
-    let root = read(element(json!({"kind": "task"})), &[]).unwrap_err();
+    let root = read(json!({"kind": "task"}), &[]).unwrap_err();
     assert_eq!(root[0].message, "the outermost element must be <Workflow>, not <Task>");
 }
 
@@ -158,21 +182,21 @@ fn step(id: &str, after: &[&str]) -> Node {
     Task::value(id, json!(1)).into_table("r", None).after(after).into()
 }
 
-fn told(body: Vec<Node>) -> Option<String> {
-    let faults = check(&Graph::new("w", body)).err()?;
-    Some(faults.iter().map(|fault| fault.message.clone()).collect::<Vec<_>>().join("; "))
+fn faults(body: Vec<Node>) -> Option<String> {
+    let found = check(&Graph::new("w", body)).err()?;
+    Some(found.iter().map(|fault| fault.message.clone()).collect::<Vec<_>>().join("; "))
 }
 
 #[test]
 fn ids_are_given_once() {
-    assert_eq!(told(vec![step("a", &[]), step("b", &[])]), None);
-    let twice = told(vec![step("a", &[]), Node::parallel(None, [step("a", &[])])]);
+    assert_eq!(faults(vec![step("a", &[]), step("b", &[])]), None);
+    let twice = faults(vec![step("a", &[]), Node::parallel(None, [step("a", &[])])]);
     assert_eq!(twice.as_deref(), Some("two tasks have the id \"a\""));
     let inner = Node::repeated("l", false, 2, []);
-    let loops = told(vec![Node::repeated("l", false, 2, [inner])]);
+    let loops = faults(vec![Node::repeated("l", false, 2, [inner])]);
     assert_eq!(loops.as_deref(), Some("two loops have the id \"l\""));
     // A loop and a task are told apart.
-    assert_eq!(told(vec![Node::repeated("l", false, 2, [step("l", &[])])]), None);
+    assert_eq!(faults(vec![Node::repeated("l", false, 2, [step("l", &[])])]), None);
 }
 
 #[test]
@@ -194,13 +218,13 @@ fn nothing_waits_for_itself() {
         ),
     ];
     for (body, expected) in cases {
-        let found = told(body).unwrap();
+        let found = faults(body).unwrap();
         assert!(found.contains(expected), "{found}");
     }
     assert_eq!(
-        told(vec![Node::parallel(None, [step("a", &[]), step("b", &["a", "unknown"])])]),
+        faults(vec![Node::parallel(None, [step("a", &[]), step("b", &["a", "unknown"])])]),
         None
     );
     let long = (0..100_000).map(|number| step(&number.to_string(), &[])).collect();
-    assert_eq!(told(long), None);
+    assert_eq!(faults(long), None);
 }

@@ -2,7 +2,7 @@
 // found again where it was made.
 import { Run } from "stockade:context";
 import { placedAt } from "stockade:places";
-import { given, renderingOf } from "stockade:render";
+import { given, renderingOf, workflowOf } from "stockade:render";
 import { SmithersError } from "stockade:smithers";
 
 // A workflow that a module made while it was evaluated.
@@ -16,7 +16,8 @@ export const made = (module, number) => {
 export const rendered = (workflow, node, { runId, input, rows, iterations, tables }) => {
   const run = new Run(runId, workflow, given(workflow, input), tables);
   run.take({ rows, iterations });
-  const found = renderingOf(run).rendering.workflowOf(node);
+  renderingOf(run).rendering.keep(run);
+  const found = workflowOf(run, node);
   if (found !== undefined) return found;
   throw new SmithersError("INVALID_INPUT", `"${node}" was not rendered again: the workflow renders something else each time`);
 };

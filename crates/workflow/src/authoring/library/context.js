@@ -1,30 +1,63 @@
 // What the function of a workflow is called with: its input, and what its tasks have given so far.
 import { SmithersError, tableOf } from "stockade:smithers";
+import { Told } from "stockade:told";
 
 const keyOf = (table) => (typeof table === "string" ? table : tableOf(table)?.key);
 
-export class Run {
-  // By table, then by node and iteration.
+// The rows of a table, in the order in which there was one for each node and iteration.
+class Table {
   #rows = new Map();
+  #ofNodes = new Map();
+  all = [];
+  values = [];
+
+  take({ node, iteration, value }) {
+    const key = `${node}::${iteration}`;
+    const known = this.#rows.get(key);
+    if (known !== undefined) {
+      this.values[known.at] = value;
+      known.value = value;
+      return;
+    }
+    const row = { at: this.all.length, node, iteration, value };
+    this.#rows.set(key, row);
+    this.all.push(row);
+    this.values.push(value);
+    if (this.#ofNodes.has(node)) this.#ofNodes.get(node).push(row);
+    else this.#ofNodes.set(node, [row]);
+  }
+
+  of(node) {
+    return this.#ofNodes.get(node) ?? [];
+  }
+}
+
+const NO_ROWS = new Table();
+
+export class Run {
+  // What its renderings have that is no plain value, and what the host has of them.
+  functions = new Map();
+  nodes = new Map();
+  sandboxes = new Map();
+  told = new Told();
+  #tables = new Map();
   #iterations = {};
   #signals = [];
   #read;
   // The tables whose rows are here, where not all are.
-  #tables;
+  #known;
 
-  constructor(id, workflow, input, tables) {
+  constructor(id, workflow, input, known) {
     this.workflow = workflow;
-    this.functions = new Map();
-    this.#tables = tables;
-    this.sandboxes = new Map();
+    this.#known = known;
     this.ctx = this.#context(id, input);
   }
 
   // Takes what is new since the last time.
   take({ rows = [], iterations, signals = [] }) {
-    for (const { table, node, iteration, value } of rows) {
-      if (!this.#rows.has(table)) this.#rows.set(table, new Map());
-      this.#rows.get(table).set(`${node}::${iteration}`, { node, iteration, value });
+    for (const row of rows) {
+      if (!this.#tables.has(row.table)) this.#tables.set(row.table, new Table());
+      this.#tables.get(row.table).take(row);
     }
     if (iterations !== undefined) this.#iterations = iterations;
     this.#signals.push(...signals);
@@ -42,22 +75,26 @@ export class Run {
   // The last value of a task, whatever its table.
   valueOf(node) {
     let last;
-    for (const rows of this.#rows.values()) {
-      for (const row of rows.values()) {
-        if (row.node === node && !(last?.iteration > row.iteration)) last = row;
-      }
+    for (const table of this.#tables.values()) {
+      for (const row of table.of(node)) if (!(last?.iteration > row.iteration)) last = row;
     }
     return last?.value;
   }
 
-  #all(table) {
+  #table(table) {
     const key = keyOf(table);
     if (key === undefined) throw new SmithersError("INVALID_INPUT", "this is no table of createSmithers()");
-    if (this.#tables?.includes(key) === false) {
+    if (this.#known?.includes(key) === false) {
       throw new SmithersError("MISSING_OUTPUT", `the rows of "${key}" are not in this sandbox: what the workflow around it reads while it is rendered is, so read it there`);
     }
     this.#read?.add(key);
-    return [...(this.#rows.get(key)?.values() ?? [])];
+    return this.#tables.get(key) ?? NO_ROWS;
+  }
+
+  // Those of a node, else all.
+  #rows(table, node) {
+    const found = this.#table(table);
+    return node === undefined ? found.all : found.of(node);
   }
 
   #current() {
@@ -66,18 +103,16 @@ export class Run {
   }
 
   #find(table, { nodeId, iteration } = {}) {
-    const rows = this.#all(table).filter((row) => nodeId === undefined || row.node === nodeId);
+    const rows = this.#rows(table, nodeId);
     if (iteration !== undefined) return rows.find((row) => row.iteration === iteration);
-    return rows.find((row) => row.iteration === this.#current()) ?? rows.at(-1);
+    const current = this.#current();
+    return rows.find((row) => row.iteration === current) ?? rows.at(-1);
   }
 
   #context(id, input) {
     const run = this;
-    const outputs = (table) => run.#all(table).map((row) => row.value);
-    const latest = (table, nodeId) => {
-      const rows = run.#all(table).filter((row) => nodeId === undefined || row.node === nodeId);
-      return rows.reduce((last, row) => (last?.iteration > row.iteration ? last : row), undefined)?.value;
-    };
+    const outputs = (table) => run.#table(table).values.slice();
+    const latest = (table, nodeId) => run.#rows(table, nodeId).reduce((last, row) => (last?.iteration > row.iteration ? last : row), undefined)?.value;
     return Object.freeze({
       runId: id,
       input,
@@ -99,8 +134,8 @@ export class Run {
       outputMaybe: (table, key) => run.#find(table, key)?.value,
       latest,
       latestArray: (value) => (Array.isArray(value) ? value : value === undefined || value === null ? [] : [value]),
-      iterationCount: (table, nodeId) => run.#all(table).filter((row) => row.node === nodeId).length,
-      outputRows: (table) => run.#all(table).map((row) => ({ ...row.value, nodeId: row.node, iteration: row.iteration })),
+      iterationCount: (table, nodeId) => run.#table(table).of(nodeId).length,
+      outputRows: (table) => run.#table(table).all.map((row) => ({ ...row.value, nodeId: row.node, iteration: row.iteration })),
       signalRows: (name) => run.#signals.filter((signal) => name === undefined || signal.name === name),
     });
   }

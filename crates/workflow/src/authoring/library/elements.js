@@ -2,10 +2,11 @@
 // remembered here; what it means is decided when a workflow is rendered.
 
 export class Element {
-  constructor(type, props, place) {
+  // `source` is where it was written, as the JSX runtime is told.
+  constructor(type, props, source) {
     this.type = type;
     this.props = props ?? {};
-    this.place = place;
+    this.source = source;
   }
 }
 
@@ -14,10 +15,10 @@ export const Fragment = Symbol.for("stockade.fragment");
 // What the host calls the element that a component stands for.
 export const KIND = Symbol("kind");
 
-const place = (source) =>
+export const placeOf = (source) =>
   source && { file: source.fileName, line: source.lineNumber, column: source.columnNumber };
 
-export const jsx = (type, props, key, isStatic, source) => new Element(type, props, place(source));
+export const jsx = (type, props, key, isStatic, source) => new Element(type, props, source);
 export const jsxs = jsx;
 export const jsxDEV = jsx;
 export const createElement = (type, props, ...children) => {
@@ -52,3 +53,6 @@ export const kindOf = (type) => {
   const kind = type.startsWith(PREFIX) ? type.slice(PREFIX.length) : type;
   return kind === "ralph" ? "loop" : kind;
 };
+
+// The elements that hold others. What is in the others is told with them.
+export const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);

@@ -1,11 +1,10 @@
 // From elements to a tree of plain values, which the host reads and checks. Functions stay here and
-// are known to the host by their numbers in the rendering.
+// are known to the host by their numbers.
 import { described } from "stockade:agents";
-import { Element, Fragment, kindOf } from "stockade:elements";
+import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
 import { idOf } from "stockade:sandbox";
 import { SmithersError, isWorkflow, isZod, tableOf, useCtx, within } from "stockade:smithers";
-
-const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);
+import { Head, News } from "stockade:told";
 
 // Every schema that was met, in the order of its number.
 const schemas = [];
@@ -17,11 +16,16 @@ export const useZods = (modules) => {
   for (const name in modules) zods.push(modules[name]);
 };
 
+const zodOf = (target) => {
+  const schema = tableOf(target)?.schema ?? target;
+  return typeof schema?.safeParse === "function" && isZod(schema) ? schema : undefined;
+};
+
 // A schema of zod says itself what a value is, with defaults and refinements; others leave the value
 // as it is, and the host looks at it.
 export const parsed = (target, value, code) => {
-  const schema = tableOf(target)?.schema ?? target;
-  if (typeof schema?.safeParse !== "function" || !isZod(schema)) return value;
+  const schema = zodOf(target);
+  if (schema === undefined) return value;
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const told = (result.error?.issues ?? []).slice(0, 5).map((issue) => `/${issue.path.join("/")}: ${issue.message}`);
@@ -131,7 +135,10 @@ const numberOf = (id, role) => {
   return (high >>> 11) * 2 ** 32 + (low >>> 0);
 };
 
-const named = (place, message) => new SmithersError("INVALID_INPUT", place === undefined ? message : `${place.file}:${place.line}:${place.column} — ${message}`);
+const named = (source, message) => {
+  const place = placeOf(source);
+  return new SmithersError("INVALID_INPUT", place === undefined ? message : `${place.file}:${place.line}:${place.column} — ${message}`);
+};
 
 // What something is that is no element, for people.
 const kindOfValue = (value) => {
@@ -142,143 +149,179 @@ const kindOfValue = (value) => {
 
 const hasElement = (content) => content instanceof Element || (Array.isArray(content) && content.some(hasElement));
 
-// The numbers that were asked for: those of a workflow of many tasks are, in each rendering.
+// The numbers that were given, and for what.
 const refs = new Map();
+const names = new Map();
+
+// What is called under a number, from the attributes of the element that has it.
+const FUNCTIONS = {
+  workflow: ({ workflow }) => workflow,
+  read: ({ output: target }) => (written) => parsed(target, answer(written), "INVALID_OUTPUT"),
+  agent: ({ agent: asked, output: target }) => {
+    const call = agent(asked);
+    return async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
+  },
+  content: ({ children, agent: asked, output: target }) => {
+    // What is no value of its table is no failure of the rendering, but of the task.
+    if (typeof children !== "function") return () => parsed(target, children, "INVALID_OUTPUT");
+    if (asked !== undefined) return async (...given) => text(await children(...given));
+    return async (...given) => parsed(target, await children(...given), "INVALID_OUTPUT");
+  },
+};
 
 export class Rendering {
   // The names of the tables of the workflow.
   #known;
+  #news;
 
-  constructor(known = []) {
+  constructor(known, told) {
     this.#known = known;
+    this.#news = new News(told);
   }
 
+  // By their numbers, those of elements that are not told as before.
   functions = new Map();
-  #named = new Map();
   // The ids of the elements that have a workflow, by its number among the functions.
   nodes = new Map();
   // What sandboxes have besides plain values, by their ids.
   sandboxes = new Map();
 
-  #function(id, role, call) {
+  #function(head, role) {
+    const { id } = head.element.props;
     const name = `${role} ${id}`;
     const ref = refs.get(name) ?? numberOf(id, role);
-    refs.set(name, ref);
-    const other = this.#named.get(ref);
+    const other = names.get(ref);
     if (other !== undefined && other !== name) {
       throw new SmithersError("INVALID_INPUT", `"${id}" and "${other}" cannot be told apart: give one of them another id`);
     }
-    this.#named.set(ref, name);
-    this.functions.set(ref, call);
+    refs.set(name, ref);
+    names.set(ref, name);
+    this.functions.set(ref, { head, role });
     return { $: "function", ref };
   }
 
-  // The workflow that an element has.
-  workflowOf(id) {
-    const found = [...this.nodes].find(([, node]) => node === id);
-    return found && this.functions.get(found[0]);
-  }
-
   // `made` is an error of the place where the workflow was made.
-  tree(root, made) {
+  read(root, before, made) {
     const found = [];
     const wrong = (message) => Object.assign(made ?? new SmithersError(), { name: "SmithersError", code: "INVALID_INPUT", message });
     if (typeof root?.then === "function") throw wrong("the function given to smithers() must not be async: it says what is to be done, and functions of tasks do it");
-    this.#walk(root, found);
+    this.#walk(root, found, [before]);
     if (found.length === 0) throw wrong("the function given to smithers() must answer with one <Workflow>, not nothing: one with braces needs `return`");
     if (found.length > 1) throw wrong(`the function given to smithers() must answer with one <Workflow>, not ${found.length} elements`);
-    return found[0];
+    this.#news.ends(found[0]);
   }
 
-  // `place` is where the nearest element around was written.
-  #walk(value, found, place) {
+  // As JSON: what is different from the last one that was kept, where the host has that.
+  text(isKnown) {
+    return this.#news.text(isKnown);
+  }
+
+  // What a run knows from here on. What the rendering has no more may still be under way.
+  keep(run) {
+    this.#news.keep();
+    for (const [number, called] of this.functions) run.functions.set(number, called);
+    run.nodes = this.nodes;
+    run.sandboxes = this.sandboxes;
+  }
+
+  // `before` are the nodes that were found here the last time, `source` is where the nearest element
+  // around was written.
+  #walk(value, found, before, source) {
     if (value === undefined || value === null || typeof value === "boolean") return;
     if (Array.isArray(value)) {
-      for (const item of value) this.#walk(item, found, place);
+      for (const item of value) this.#walk(item, found, before, source);
       return;
     }
     if (!(value instanceof Element)) {
       const asynchronous = typeof value?.then === "function" ? ": a component is not async, functions of tasks are" : "";
-      throw named(place, `${kindOfValue(value)} cannot stand between elements${asynchronous || ": a workflow consists of <Task> and the like"}`);
+      throw named(source, `${kindOfValue(value)} cannot stand between elements${asynchronous || ": a workflow consists of <Task> and the like"}`);
     }
     const kind = kindOf(value.type);
-    const own = value.place ?? place;
-    if (value.type === Fragment) this.#walk(value.props.children, found, own);
-    else if (kind === undefined && typeof value.type === "function") this.#walk(value.type(value.props), found, own);
-    else if (kind === undefined) throw named(own, `${String(value.type)} is no element: is it imported?`);
-    else found.push(this.#host(kind, value));
+    if (kind !== undefined) found.push(this.#node(kind, value, before[found.length]));
+    else if (value.type === Fragment) this.#walk(value.props.children, found, before, value.source ?? source);
+    else if (typeof value.type === "function") this.#walk(value.type(value.props), found, before, value.source ?? source);
+    else throw named(value.source ?? source, `${String(value.type)} is no element: is it imported?`);
   }
 
-  #host(kind, { props, place }) {
-    const node = { kind, place, props: {}, children: [] };
-    if (GROUPS.has(kind)) {
-      const { children, then, else: otherwise, ...rest } = props;
-      node.props = plain(rest);
-      if (props.skipIf === true) return node;
-      if (kind === "branch" && children !== undefined) node.props.children = true;
-      if (kind === "branch") this.#walk(props.if ? then : otherwise, node.children, place);
-      else this.#walk(children, node.children, place);
-      return node;
+  #node(kind, element, inPlace) {
+    const isGroup = GROUPS.has(kind);
+    const node = this.#news.kept(isGroup, element, inPlace) ?? this.#news.other(this.#head(kind, element), inPlace);
+    if (isGroup) {
+      const { props, source } = element;
+      const list = [];
+      const held = kind !== "branch" ? props.children : props.if ? props.then : props.else;
+      if (props.skipIf !== true) this.#walk(held, list, node.list, source);
+      this.#news.holds(node, list);
     }
-    if (props.skipIf === true) {
-      node.props = { id: props.id, skipIf: true };
-      return node;
-    }
-    const { children, output: target, schema, agent: asked, workflow, provider, deps, cache, ...rest } = props;
-    node.props = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
-    if ("output" in props) node.props.output = output(target, this.#known);
-    if (schema !== undefined) node.props.schema = output(schema, this.#known);
-    if (deps !== undefined) node.props.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
-    if (isWorkflow(workflow)) {
-      node.props.workflow = this.#function(props.id, "workflow", workflow);
-      this.nodes.set(node.props.workflow.ref, props.id);
-    } else if (workflow !== undefined) node.props.workflow = plain(workflow);
-    if (provider !== undefined && provider !== null) {
-      // Which one an id means is known when it is asked for something.
-      this.sandboxes.set(props.id, { provider, workflow, input: props.input });
-      node.props.provider = { $: "provider", id: idOf(provider) };
-    }
-    const command = described(asked);
-    if (command !== undefined) {
-      const read = this.#function(props.id, "read", (written) => parsed(target, answer(written), "INVALID_OUTPUT"));
-      node.props.agent = { ...plain(command), $: "agent", read: read.ref };
-    } else if (asked !== undefined) {
-      const call = agent(asked);
-      const checked = async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
-      node.props.agent = call === undefined ? plain(asked) : this.#function(props.id, "agent", checked);
-    }
-    else if ("agent" in props && typeof children !== "function") node.props.agent = { $: "nothing" };
-    if (kind === "task" && hasElement(children)) node.props.children = { $: "element" };
-    else if (kind === "task") this.#content(children, asked !== undefined, target, node.props);
-    else if (children !== undefined) node.props.children = plain(children);
     return node;
   }
 
-  #content(children, isPrompt, target, props) {
-    if (typeof children === "function") {
-      const call = isPrompt
-        ? async (...given) => text(await children(...given))
-        : async (...given) => parsed(target, await children(...given), "INVALID_OUTPUT");
-      props.children = this.#function(props.id, "content", call);
-    } else if (isPrompt) {
+  #head(kind, element) {
+    const head = new Head(kind, element);
+    const { props } = element;
+    if (head.isGroup) {
+      const { children, then, else: otherwise, ...rest } = props;
+      const told = plain(rest);
+      if (kind === "branch" && children !== undefined && props.skipIf !== true) told.children = true;
+      return head.tell(told, true);
+    }
+    if (props.skipIf === true) return head.tell({ id: props.id, skipIf: true }, true);
+    const { children, output: target, schema, agent: asked, workflow, provider, deps, cache, ...rest } = props;
+    const told = plain(cache === undefined ? rest : { ...rest, cache: kept(cache) });
+    if ("output" in props) told.output = output(target, this.#known);
+    if (schema !== undefined) told.schema = output(schema, this.#known);
+    if (deps !== undefined) told.deps = Object.fromEntries(Object.keys(deps ?? {}).map((name) => [name, true]));
+    if (isWorkflow(workflow)) {
+      told.workflow = this.#function(head, "workflow");
+      this.nodes.set(told.workflow.ref, props.id);
+    } else if (workflow !== undefined) told.workflow = plain(workflow);
+    if (provider !== undefined && provider !== null) {
+      // Which one an id means is known when it is asked for something.
+      this.sandboxes.set(props.id, { provider, workflow, input: props.input });
+      told.provider = { $: "provider", id: idOf(provider) };
+    }
+    const command = described(asked);
+    if (command !== undefined) told.agent = { ...plain(command), $: "agent", read: this.#function(head, "read").ref };
+    else if (asked !== undefined) told.agent = agent(asked) === undefined ? plain(asked) : this.#function(head, "agent");
+    else if ("agent" in props && typeof children !== "function") told.agent = { $: "nothing" };
+    if (kind === "task" && hasElement(children)) told.children = { $: "element" };
+    else if (kind === "task") told.children = this.#content(head);
+    else if (children !== undefined) told.children = plain(children);
+    return head.tell(told, asked !== undefined || zodOf(target) === undefined);
+  }
+
+  // What stands between the tags of a task.
+  #content(head) {
+    const { children, agent: asked, output: target } = head.element.props;
+    if (typeof children === "function") return this.#function(head, "content");
+    if (asked !== undefined) {
       const prompt = text(children);
-      if (prompt !== "") props.children = { $: "value", value: prompt };
-    } else if (children !== undefined) {
-      try {
-        props.children = { $: "value", value: parsed(target, children, "INVALID_OUTPUT") };
-      } catch (error) {
-        // The task fails, not the rendering.
-        props.children = this.#function(props.id, "content", () => {
-          throw error;
-        });
-      }
+      return prompt === "" ? undefined : { $: "value", value: prompt };
+    }
+    if (children === undefined) return undefined;
+    try {
+      return { $: "value", value: parsed(target, children, "INVALID_OUTPUT") };
+    } catch {
+      return this.#function(head, "content");
     }
   }
 }
 
-// Renders the workflow of a run: the rendering, its tree, and the tables that it looked into.
+// What is called under a number that the host was told.
+export const functionOf = (run, number) => {
+  const found = run.functions.get(number);
+  return found && FUNCTIONS[found.role](found.head.element.props);
+};
+
+// The workflow that an element has.
+export const workflowOf = (run, id) => {
+  const found = [...run.nodes].find(([, node]) => node === id);
+  return found && functionOf(run, found[0]);
+};
+
+// Renders the workflow of a run: the rendering, and the tables that it looked into.
 export const renderingOf = (run) => {
-  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}));
-  const { value: tree, read } = run.watching(() => within(run.ctx, () => rendering.tree(run.workflow.build(run.ctx), run.workflow.made)));
-  return { rendering, tree, read };
+  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}), run.told);
+  const { read } = run.watching(() => within(run.ctx, () => rendering.read(run.workflow.build(run.ctx), run.told.root, run.workflow.made)));
+  return { rendering, read };
 };

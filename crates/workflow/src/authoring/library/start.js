@@ -4,7 +4,7 @@ import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
 import { Run } from "stockade:context";
 import { placeOf, settle } from "stockade:places";
-import { given, renderingOf, schemaNumber, schemasFrom, useZods } from "stockade:render";
+import { functionOf, given, renderingOf, schemaNumber, schemasFrom, useZods } from "stockade:render";
 import { answered as answeredAsk, callOf, cleanUp as cleanUpAfter, provide as provideFor, resolve } from "stockade:sandbox";
 import { Element } from "stockade:elements";
 import { SmithersError, isWorkflow, isZod } from "stockade:smithers";
@@ -42,7 +42,7 @@ const described = (workflow) => {
 // The file's own workflow, one that a rendering of another run has, or one that a provider gave.
 const definitionOf = ({ within, workflow, call }) => {
   if (within === undefined) return entry.default;
-  return call === undefined ? runOf(within).functions.get(workflow) : callOf(call).workflows[workflow];
+  return call === undefined ? functionOf(runOf(within), workflow) : callOf(call).workflows[workflow];
 };
 
 // What a file exports that exports no workflow.
@@ -64,19 +64,16 @@ export const open = listening(({ run, input, ...where }) => {
   return { ...about, schemas: schemasFrom(0) };
 });
 
-// `keeps` is whether the host keeps the tree: one that is the same again is null then.
-const rendered = ({ run: id, changes, schemas, keeps }) => {
+// `number` names the rendering that the host keeps; null for one that it does not. Of that which has the
+// name `before` it needs no more than the differences.
+const rendered = ({ run: id, changes, schemas, before, number }) => {
   const run = runOf(id);
   run.take(changes);
-  const { rendering, tree, read } = renderingOf(run);
-  const text = JSON.stringify(tree);
-  const isSame = keeps && text === run.text;
-  if (keeps) run.text = text;
-  // What the rendering has no more may still be under way.
-  for (const [number, call] of rendering.functions) run.functions.set(number, call);
-  run.nodes = rendering.nodes;
-  run.sandboxes = rendering.sandboxes;
-  return `{"tree":${isSame ? null : text},"read":${JSON.stringify(read)},"schemas":${JSON.stringify(schemasFrom(schemas))}}`;
+  const { rendering, read } = renderingOf(run);
+  const tree = number === null ? null : rendering.text(before !== null && before === run.rendering);
+  rendering.keep(run);
+  run.rendering = number;
+  return `{"tree":${tree},"read":${JSON.stringify(read)},"schemas":${JSON.stringify(schemasFrom(schemas))}}`;
 };
 
 export const render = (text) => {
@@ -92,7 +89,7 @@ export const origin = listening(({ run: id, node, workflow: number }) => {
   if (node === null && number === null) return { place: placeOf(run.workflow) ?? null, node: null };
   const found = [...run.nodes].find(([known, element]) => known === number || element === node);
   if (found === undefined) throw new SmithersError("INVALID_INPUT", `there is no workflow of "${node}"`);
-  return { place: placeOf(run.functions.get(found[0])) ?? null, node: found[1] };
+  return { place: placeOf(functionOf(run, found[0])) ?? null, node: found[1] };
 });
 
 // What is given to a function: the values of tasks by names, or nothing.
@@ -130,15 +127,15 @@ export const compute = listening(({ run: id, call, changes, function: number, in
   const run = runOf(id);
   run.take(changes);
   const given = inputsOf(run, inputs);
-  return running(call, (signal) => run.functions.get(number)(given, { signal, heartbeat: beating(call) }));
+  return running(call, (signal) => functionOf(run, number)(given, { signal, heartbeat: beating(call) }));
 });
 
 export const ask = listening(({ run: id, call, changes, agent, prompt, function: number, inputs }) => {
   const run = runOf(id);
   run.take(changes);
   return running(call, async (signal) => {
-    const text = prompt ?? (await run.functions.get(number)(inputsOf(run, inputs)));
-    return run.functions.get(agent)(text, signal, beating(call));
+    const text = prompt ?? (await functionOf(run, number)(inputsOf(run, inputs)));
+    return functionOf(run, agent)(text, signal, beating(call));
   });
 });
 
@@ -146,7 +143,7 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, function:
 export const read = listening(({ run: id, call, changes, function: number, text }) => {
   const run = runOf(id);
   run.take(changes);
-  return running(call, () => run.functions.get(number)(text));
+  return running(call, () => functionOf(run, number)(text));
 });
 
 export const provider = listening(({ run: id, changes, sandbox }) => {

@@ -16,10 +16,14 @@ use crate::authoring::{
     At, Console, Error, Modules, Opened, Origin, Processes, Program, Provenance, Realm, Rendered,
     Sources, carry,
 };
-use crate::graph::{Fault, Function, Graph, Prompt, Work, check, read};
+use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
 
 /// How long a realm may take to show that it hears.
 const HEARING: Duration = Duration::from_secs(2);
+
+/// How much may be told of one rendering and of those after it, before it is told whole again: what a
+/// realm tells is kept.
+const MAX_TOLD_BYTES: usize = 64 << 20;
 
 /// The author of one program.
 pub(crate) struct Scripted {
@@ -74,8 +78,10 @@ struct Live {
     /// The tables that the last rendering of each run looked into.
     read: HashMap<String, Vec<String>>,
     schemas: Vec<Value>,
-    /// The last rendering of each run.
-    graphs: HashMap<String, Arc<Graph>>,
+    /// The last rendering of each run, with its number.
+    trees: HashMap<String, (u64, Tree)>,
+    /// How many renderings were kept.
+    last_tree: u64,
 }
 
 impl Live {
@@ -85,7 +91,8 @@ impl Live {
             told: HashMap::new(),
             read: HashMap::new(),
             schemas: Vec::new(),
-            graphs: HashMap::new(),
+            trees: HashMap::new(),
+            last_tree: 0,
         }
     }
 }
@@ -153,18 +160,23 @@ impl Scripted {
         let mut live = self.live.lock().await;
         let live = self.loaded(&mut live).await?;
         self.known(live, run).await?;
-        let rendered = self.rendered_as(live, run, true).await?;
-        let read_tables = rendered.read.into_iter().collect();
-        let Some(tree) = rendered.tree else {
-            let known = live.graphs.get(run).cloned();
-            let graph = known.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
-            return Ok(View { graph, read: read_tables });
-        };
-        let graph = read(tree, &live.schemas).map_err(Error::Faults)?;
-        check(&graph).map_err(Error::Faults)?;
-        let graph = Arc::new(graph);
-        live.graphs.insert(run.to_owned(), Arc::clone(&graph));
-        Ok(View { graph, read: read_tables })
+        let before = live.trees.remove(run);
+        let before = before.filter(|(_, tree)| tree.told_bytes() <= MAX_TOLD_BYTES);
+        live.last_tree += 1;
+        let number = live.last_tree;
+        let known = before.as_ref().map(|(number, _)| *number);
+        let rendered = self.rendered_as(live, run, known, Some(number)).await?;
+        let told =
+            rendered.tree.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
+        let tree = Tree::after(before.map(|(_, tree)| tree), told, &live.schemas);
+        let tree = tree.map_err(|error| match error {
+            graph::Error::Faults(faults) => Error::Faults(faults),
+            graph::Error::Nonsense(_) => Error::Answer(error.to_string()),
+        })?;
+        let graph = tree.graph().cloned();
+        let graph = graph.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
+        live.trees.insert(run.to_owned(), (number, tree));
+        Ok(View { graph, read: rendered.read.into_iter().collect() })
     }
 
     /// Does what a task of a run does. It is given up when the answer is not waited for.
@@ -378,14 +390,22 @@ impl Scripted {
     }
 
     async fn rendered(&self, live: &mut Live, run: &str) -> Result<Rendered, Error> {
-        self.rendered_as(live, run, false).await
+        self.rendered_as(live, run, None, None).await
     }
 
-    /// A rendering; one that is `kept` is not told again while it stays the same.
-    async fn rendered_as(&self, live: &mut Live, run: &str, kept: bool) -> Result<Rendered, Error> {
+    /// A rendering. It is told where it has a `number`, by its differences from `before`.
+    async fn rendered_as(
+        &self,
+        live: &mut Live,
+        run: &str,
+        before: Option<u64>,
+        number: Option<u64>,
+    ) -> Result<Rendered, Error> {
         let changes = self.news(live, run);
         let schemas = live.schemas.len();
-        let argument = json!({ "run": run, "changes": changes, "schemas": schemas, "keeps": kept });
+        let argument = json!({
+            "run": run, "changes": changes, "schemas": schemas, "before": before, "number": number,
+        });
         let rendered = live.realm.call_within("render", SOON, "render", argument).await;
         if matches!(rendered, Err(Error::Late { .. })) {
             live.realm.kill();

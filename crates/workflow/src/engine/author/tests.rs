@@ -1,5 +1,7 @@
 //! What an author is asked means the same later.
 
+mod shapes;
+
 use serde_json::json;
 
 use super::testing::opened;

@@ -1,0 +1,264 @@
+//! A rendering as a realm tells it, and what is kept of that: the next one tells only what is different,
+//! and what is the same is not read again. All of it may be a lie.
+//!
+//! An element has a number, under which it is told from one rendering to the next. Its *head* is all of
+//! it but what is in it; that is a *list* of numbers.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::read::{Element, Part, Reader};
+use super::{Fault, Graph, Group, Loop, Node, check};
+
+/// How deep elements may be in each other.
+const MAX_DEPTH: usize = 64;
+
+/// What is told of a rendering.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Told {
+    /// Whether it is all of it, else what is different from the last one.
+    is_whole: bool,
+    /// The outermost element.
+    root: u64,
+    /// Heads, as text: each is read where it is come to.
+    heads: Vec<(u64, Box<RawValue>)>,
+    /// What is in elements.
+    lists: Vec<(u64, Vec<u64>)>,
+}
+
+/// Why a rendering is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Its author wrote something wrong.
+    #[error("the workflow is wrong in {} places", .0.len())]
+    Faults(Vec<Fault>),
+    /// No author is told so.
+    #[error("a rendering makes no sense: {0}")]
+    Nonsense(String),
+}
+
+/// What is kept of a rendering.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    root: u64,
+    name: String,
+    /// Whether tasks are kept for other runs that do not say.
+    is_cached: bool,
+    items: HashMap<u64, Item>,
+    /// Counts renderings.
+    round: u64,
+    told_bytes: usize,
+    graph: Option<Arc<Graph>>,
+}
+
+/// What is known of an element.
+#[derive(Debug, Default)]
+struct Item {
+    /// Its head, where that was not read yet.
+    head: Option<Box<RawValue>>,
+    /// What it was read as.
+    part: Option<Part>,
+    list: Vec<u64>,
+    /// The last rendering that has it.
+    round: u64,
+}
+
+impl Tree {
+    /// What it is together. Tasks that are told as before are the same values.
+    pub(crate) fn graph(&self) -> Option<&Arc<Graph>> {
+        self.graph.as_ref()
+    }
+
+    /// How much was told of it, in bytes, since it was told whole.
+    pub(crate) const fn told_bytes(&self) -> usize {
+        self.told_bytes
+    }
+
+    /// The rendering that comes after another, where there is one. `schemas` are those that outputs
+    /// refer to by their numbers.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the workflow, or that this is no rendering.
+    pub(crate) fn after(
+        before: Option<Self>,
+        told: Told,
+        schemas: &[Value],
+    ) -> Result<Self, Error> {
+        let Told { is_whole, root, heads, lists } = told;
+        let mut tree = match before {
+            _ if is_whole => Self { root, ..Self::default() },
+            Some(before) if before.root == root => before,
+            _ => return Err(nonsense("it differs from one that there is not")),
+        };
+        if !is_whole && heads.is_empty() && lists.is_empty() {
+            return Ok(tree);
+        }
+        tree.round += 1;
+        let numbers: Vec<u64> = heads.iter().map(|(number, _)| *number).collect();
+        let is_rearranged = is_whole || !lists.is_empty();
+        tree.note(heads, lists)?;
+        tree.assemble(is_whole, is_rearranged, schemas)?;
+        let is_lost = |number: &&u64| tree.items.get(number).is_none_or(|item| item.head.is_some());
+        match numbers.iter().find(is_lost) {
+            Some(number) => Err(nonsense(format!("element {number} is in no other"))),
+            None => Ok(tree),
+        }
+    }
+
+    /// Takes what is told, and reads none of it.
+    fn note(
+        &mut self,
+        heads: Vec<(u64, Box<RawValue>)>,
+        lists: Vec<(u64, Vec<u64>)>,
+    ) -> Result<(), Error> {
+        for (number, head) in heads {
+            self.told_bytes += head.get().len();
+            let item = self.items.entry(number).or_default();
+            if item.head.replace(head).is_some() {
+                return Err(nonsense(format!("element {number} is told twice")));
+            }
+        }
+        let mut known = HashSet::new();
+        for (number, list) in lists {
+            self.told_bytes += size_of_val(list.as_slice());
+            if !known.insert(number) {
+                return Err(nonsense(format!("what is in element {number} is told twice")));
+            }
+            let item = self.items.get_mut(&number);
+            item.ok_or_else(|| nonsense(format!("element {number} was never told")))?.list = list;
+        }
+        Ok(())
+    }
+
+    fn assemble(
+        &mut self,
+        is_whole: bool,
+        is_rearranged: bool,
+        schemas: &[Value],
+    ) -> Result<(), Error> {
+        let mut reader = Reader { schemas, is_cached: self.is_cached, faults: Vec::new() };
+        let root = self.items.get_mut(&self.root);
+        let root = root.ok_or_else(|| nonsense("there is no outermost element"))?;
+        root.round = self.round;
+        if let Some(head) = root.head.take() {
+            if !is_whole {
+                return Err(nonsense("its outermost element is another"));
+            }
+            let name = reader.workflow(element(&head)?).map_err(Error::Faults)?;
+            (self.name, self.is_cached) = (name, reader.is_cached);
+        }
+        let list = std::mem::take(&mut root.list);
+        let (items, round) = (&mut self.items, self.round);
+        let mut assembly = Assembly { items, reader, round, is_rearranged };
+        let body = assembly.nodes(&list, 1)?;
+        let Assembly { reader, is_rearranged, .. } = assembly;
+        if !reader.faults.is_empty() {
+            return Err(Error::Faults(reader.faults));
+        }
+        if let Some(root) = self.items.get_mut(&self.root) {
+            root.list = list;
+        }
+        let graph = Graph { name: self.name.clone(), body };
+        if is_rearranged {
+            self.items.retain(|_, item| item.round == round);
+            check(&graph).map_err(Error::Faults)?;
+        }
+        self.graph = Some(Arc::new(graph));
+        Ok(())
+    }
+}
+
+/// Puts together what one rendering has.
+struct Assembly<'a> {
+    items: &'a mut HashMap<u64, Item>,
+    reader: Reader<'a>,
+    round: u64,
+    /// Whether the order of tasks, or what waits for what, may be another.
+    is_rearranged: bool,
+}
+
+impl Assembly<'_> {
+    fn nodes(&mut self, list: &[u64], depth: usize) -> Result<Vec<Node>, Error> {
+        let mut nodes = Vec::with_capacity(list.len().min(self.items.len()));
+        for number in list {
+            nodes.extend(self.node(*number, depth)?);
+        }
+        Ok(nodes)
+    }
+
+    /// The node of an element; `None` where something is wrong with it.
+    fn node(&mut self, number: u64, depth: usize) -> Result<Option<Node>, Error> {
+        let item = self.items.get_mut(&number);
+        let item = item.ok_or_else(|| nonsense(format!("element {number} was never told")))?;
+        if std::mem::replace(&mut item.round, self.round) == self.round {
+            return Err(nonsense(format!("element {number} is in two places")));
+        }
+        if let Some(head) = item.head.take() {
+            let head = element(&head)?;
+            if depth > MAX_DEPTH {
+                let message = format!("elements are in each other more than {MAX_DEPTH} deep");
+                return Err(Error::Faults(vec![Fault { place: head.place, message }]));
+            }
+            let Some(part) = self.reader.part(head) else { return Ok(None) };
+            let (part, is_rearranged) = replaced(item.part.take(), part);
+            self.is_rearranged |= is_rearranged;
+            item.part = Some(part);
+        } else if depth > MAX_DEPTH {
+            return Err(nonsense(format!("element {number} is too deep in others")));
+        }
+        let list = std::mem::take(&mut item.list);
+        let mut node = match &item.part {
+            Some(Part::Task(task)) if list.is_empty() => Node::Task(Arc::clone(task)),
+            Some(Part::Group { order }) => {
+                Node::Group(Group { order: *order, children: Vec::new() })
+            }
+            Some(Part::Loop(repeated)) => Node::Loop(repeated.clone()),
+            Some(Part::Task(_)) => return Err(nonsense(format!("element {number} is no group"))),
+            None => return Ok(None),
+        };
+        match &mut node {
+            Node::Task(_) => {}
+            Node::Group(Group { children, .. }) | Node::Loop(Loop { children, .. }) => {
+                *children = self.nodes(&list, depth + 1)?;
+                if let Some(item) = self.items.get_mut(&number) {
+                    item.list = list;
+                }
+            }
+        }
+        Ok(Some(node))
+    }
+}
+
+/// The part that an element is now, and whether what is around it is not as it was checked.
+fn replaced(before: Option<Part>, now: Part) -> (Part, bool) {
+    match (before, now) {
+        (Some(Part::Task(before)), Part::Task(now)) => {
+            let is_rearranged = before.id != now.id || before.after != now.after;
+            (Part::Task(if before == now { before } else { now }), is_rearranged)
+        }
+        (Some(Part::Loop(before)), Part::Loop(now)) => {
+            let is_rearranged = before.id != now.id;
+            (Part::Loop(now), is_rearranged)
+        }
+        (before, now) => {
+            let is_same = before.is_some_and(|before| before == now);
+            (now, !is_same)
+        }
+    }
+}
+
+fn element(head: &RawValue) -> Result<Element, Error> {
+    serde_json::from_str(head.get()).map_err(|error| nonsense(error.to_string()))
+}
+
+fn nonsense(why: impl Into<String>) -> Error {
+    Error::Nonsense(why.into())
+}

@@ -1,0 +1,298 @@
+//! What is told by differences is what would be told whole, and nothing else can be told.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::super::tests::told as whole;
+use super::*;
+
+/// Tells renderings as a realm does: a task is known by its id, a group by its place.
+#[derive(Default)]
+struct Teller {
+    numbers: BTreeMap<String, u64>,
+    last: u64,
+    heads: BTreeMap<u64, Value>,
+    lists: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Teller {
+    /// What differs from the rendering before.
+    fn tell(&mut self, root: &Value) -> Told {
+        let mut now =
+            Self { last: self.last, ..Self { numbers: self.numbers.clone(), ..Self::default() } };
+        let mut names = BTreeMap::new();
+        let root = now.add(root, "root", &mut names);
+        let new = |number: &u64, head: &Value| self.heads.get(number) != Some(head);
+        let heads: Vec<_> = now.heads.iter().filter(|(number, head)| new(number, head)).collect();
+        let empty = Vec::new();
+        let list_of = |number| self.lists.get(number).unwrap_or(&empty);
+        let lists: Vec<_> =
+            now.lists.iter().filter(|(number, list)| list_of(number) != *list).collect();
+        let is_whole = heads.iter().any(|(number, _)| **number == root);
+        let text = if is_whole {
+            json!({ "isWhole": true, "root": root, "heads": now.heads.iter().collect::<Vec<_>>(),
+                    "lists": now.lists.iter().collect::<Vec<_>>() })
+        } else {
+            json!({ "isWhole": false, "root": root, "heads": heads, "lists": lists })
+        };
+        let told = serde_json::from_str(&text.to_string()).unwrap();
+        *self = Self { numbers: names, ..now };
+        told
+    }
+
+    fn add(&mut self, element: &Value, path: &str, names: &mut BTreeMap<String, u64>) -> u64 {
+        let mut head = element.clone();
+        let children = head.as_object_mut().and_then(|head| head.remove("children"));
+        let kind = element["kind"].as_str().unwrap();
+        let id = element["props"]["id"].as_str().filter(|_| kind == "task");
+        let name = id.map_or_else(|| format!("{path} {kind}"), str::to_owned);
+        // Two of one name are two.
+        let known = self.numbers.get(&name).filter(|_| !names.contains_key(&name)).copied();
+        let number = known.unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
+        names.insert(name, number);
+        self.heads.insert(number, head);
+        if let Some(Value::Array(children)) = children {
+            let path = |at| format!("{path}/{at}");
+            let children = children.iter().enumerate();
+            let list = children.map(|(at, child)| self.add(child, &path(at), names)).collect();
+            self.lists.insert(number, list);
+        }
+        number
+    }
+}
+
+/// Numbers that look random and are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % end
+    }
+
+    fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+
+    fn task(&mut self, id: u64) -> Value {
+        let mut props = json!({
+            "id": format!("t{id}"), "output": "r",
+            "children": { "$": "value", "value": self.below(3) },
+        });
+        if self.one_in(4) {
+            props["label"] = json!(format!("label {}", self.below(3)));
+        }
+        if self.one_in(4) {
+            props["dependsOn"] = json!([format!("t{}", self.below(24))]);
+        }
+        if self.one_in(200) {
+            props["lable"] = json!("wrong");
+        }
+        json!({ "kind": "task", "place": { "file": "w.tsx", "line": id, "column": 1 }, "props": props })
+    }
+
+    /// Elements, most of which have ids that no other has.
+    fn children(&mut self, depth: u64, next: &mut u64) -> Vec<Value> {
+        let mut children = Vec::new();
+        for _ in 0..self.below(5) {
+            if depth < 3 && self.one_in(3) {
+                let kinds = ["sequence", "parallel", "loop"];
+                let kind = kinds[usize::try_from(self.below(3)).unwrap()];
+                let mut props = json!({});
+                if kind == "loop" {
+                    props = json!({ "id": format!("l{next}"), "until": self.one_in(2) });
+                }
+                let inner = self.children(depth + 1, next);
+                children.push(json!({ "kind": kind, "props": props, "children": inner }));
+            } else {
+                *next += if self.one_in(60) { 0 } else { 1 + self.below(2) };
+                children.push(self.task(*next));
+            }
+        }
+        if self.one_in(5) {
+            children.reverse();
+        }
+        children
+    }
+
+    fn workflow(&mut self) -> Value {
+        let children = self.children(0, &mut 0);
+        let cache = self.one_in(5);
+        json!({ "kind": "workflow", "props": { "name": "w", "cache": cache }, "children": children })
+    }
+
+    /// The same with something else in it.
+    fn changed(&mut self, element: &mut Value) {
+        let Some(children) = element["children"].as_array_mut() else { return };
+        for child in children.iter_mut() {
+            if self.one_in(4) && child["kind"] == "task" {
+                let id = child["props"]["id"].as_str().unwrap()[1..].parse().unwrap();
+                *child = self.task(id);
+            }
+            self.changed(child);
+        }
+        if self.one_in(6) {
+            children.reverse();
+        }
+        if self.one_in(6) && !children.is_empty() {
+            children.remove(0);
+        }
+    }
+}
+
+fn result(tree: Result<&Tree, &Error>) -> Result<Graph, Vec<Fault>> {
+    match tree {
+        Ok(tree) => Ok(Graph::clone(tree.graph().unwrap())),
+        Err(Error::Faults(faults)) => Err(faults.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn differences_say_what_the_whole_says() {
+    let mut random = Random(7);
+    let (mut kept, mut refused) = (0, 0);
+    for _ in 0..200 {
+        let (mut teller, mut before) = (Teller::default(), None);
+        let mut workflow = random.workflow();
+        for _ in 0..10 {
+            let graph = |tree: &Option<Tree>| tree.as_ref().and_then(|tree| tree.graph().cloned());
+            let last = graph(&before);
+            let next = Tree::after(before.take(), teller.tell(&workflow), &[]);
+            let anew = Tree::after(None, whole(&workflow), &[]);
+            assert_eq!(result(next.as_ref()), result(anew.as_ref()));
+            match next {
+                Ok(next) => {
+                    before = Some(next);
+                    let is_same =
+                        last.is_some_and(|last| Arc::ptr_eq(&last, &graph(&before).unwrap()));
+                    kept += u32::from(is_same);
+                }
+                Err(_) => {
+                    refused += 1;
+                    teller = Teller::default();
+                }
+            }
+            match random.below(4) {
+                0 => workflow = random.workflow(),
+                1 => {}
+                _ => random.changed(&mut workflow),
+            }
+        }
+    }
+    assert!(kept > 100 && refused > 20, "{kept} were the same, {refused} wrong");
+}
+
+fn task(id: &str, value: u64) -> Value {
+    let props = json!({ "id": id, "output": "r", "children": { "$": "value", "value": value } });
+    json!({ "kind": "task", "props": props })
+}
+
+/// `one` and `two` in a sequence in a workflow: the elements 0, 1, 2 and 3.
+fn known() -> Tree {
+    let inner = json!({ "kind": "sequence", "children": [task("one", 1), task("two", 2)] });
+    let workflow = json!({ "kind": "workflow", "props": { "name": "w" }, "children": [inner, task("end", 0)] });
+    Tree::after(None, whole(&workflow), &[]).unwrap()
+}
+
+fn differs(told: Value) -> Told {
+    let mut all = json!({ "isWhole": false, "root": 0, "heads": [], "lists": [] });
+    all.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
+    serde_json::from_str(&all.to_string()).unwrap()
+}
+
+#[test]
+fn what_is_told_as_before_is_the_same_value() {
+    let before = known();
+    let tasks = |tree: &Tree| {
+        let graph = Arc::clone(tree.graph().unwrap());
+        let mut tasks = Vec::new();
+        for node in &graph.body {
+            node.visit(&mut |node| {
+                if let Node::Task(task) = node {
+                    tasks.push(Arc::clone(task));
+                }
+            });
+        }
+        tasks
+    };
+    let first = tasks(&before);
+    let heads = json!([[2, task("one", 1)], [3, task("two", 7)]]);
+    let next = Tree::after(Some(before), differs(json!({ "heads": heads })), &[]).unwrap();
+    let second = tasks(&next);
+    let is_same = |at: usize| Arc::ptr_eq(&first[at], &second[at]);
+    assert_eq!([is_same(0), is_same(1), is_same(2)], [true, false, true]);
+}
+
+#[test]
+fn what_no_realm_says_is_refused() {
+    let cases = [
+        (json!({ "root": 1 }), "it differs from one that there is not"),
+        (json!({ "heads": [[0, { "kind": "workflow", "props": { "name": "x" } }]] }), "outermost"),
+        (json!({ "heads": [[9, task("new", 1)]] }), "element 9 is in no other"),
+        (json!({ "heads": [[2, task("a", 1)], [2, task("b", 1)]] }), "element 2 is told twice"),
+        (json!({ "heads": [[2, { "kind": "task", "children": [] }]] }), "unknown field `children`"),
+        (json!({ "heads": [[2, 5]] }), "invalid type"),
+        (json!({ "lists": [[9, [2]]] }), "element 9 was never told"),
+        (json!({ "lists": [[1, [2, 9]]] }), "element 9 was never told"),
+        (json!({ "lists": [[1, [2]], [1, [3]]] }), "what is in element 1 is told twice"),
+        (json!({ "lists": [[1, [2, 2]]] }), "element 2 is in two places"),
+        (json!({ "lists": [[1, [2, 4]]] }), "element 4 is in two places"),
+        (json!({ "lists": [[1, [1]]] }), "element 1 is in two places"),
+        (json!({ "lists": [[1, [0]]] }), "element 0 is in two places"),
+        (json!({ "lists": [[2, [3]], [1, [2]]] }), "element 2 is no group"),
+        (json!({ "isWhole": true }), "there is no outermost element"),
+    ];
+    for (told, why) in cases {
+        let found = Tree::after(Some(known()), differs(told.clone()), &[]).unwrap_err();
+        assert!(matches!(found, Error::Nonsense(_)), "{told}: {found:?}");
+        assert!(found.to_string().contains(why), "{told}: {found}");
+    }
+    assert!(Tree::after(None, differs(json!({})), &[]).is_err(), "there is nothing to differ from");
+    for told in [
+        json!({ "lists": [[1, [-1]]] }),
+        json!({ "heads": [[0.5, {}]] }),
+        json!({ "lists": [[1, [1e300]]] }),
+        json!({ "more": 1 }),
+    ] {
+        let mut all = json!({ "isWhole": false, "root": 0, "heads": [], "lists": [] });
+        all.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
+        assert!(serde_json::from_str::<Told>(&all.to_string()).is_err(), "{told}");
+    }
+}
+
+/// An element that was left out is not known any more.
+#[test]
+fn what_was_left_out_is_told_again() {
+    let without = differs(json!({ "lists": [[1, [3]]] }));
+    let next = Tree::after(Some(known()), without, &[]).unwrap();
+    assert_eq!(next.items.len(), 4);
+    let back = differs(json!({ "lists": [[1, [2, 3]]] }));
+    let found = Tree::after(Some(next), back, &[]).unwrap_err();
+    assert!(found.to_string().contains("element 2 was never told"), "{found}");
+}
+
+#[test]
+fn a_rendering_has_no_bottomless_depth() {
+    let deep = |depth| {
+        let nested = (0..depth)
+            .fold(task("t", 1), |inner, _| json!({ "kind": "sequence", "children": [inner] }));
+        json!({ "kind": "workflow", "props": { "name": "w" }, "children": [nested] })
+    };
+    assert!(Tree::after(None, whole(&deep(MAX_DEPTH - 1)), &[]).is_ok());
+    let found = Tree::after(None, whole(&deep(MAX_DEPTH)), &[]).unwrap_err();
+    let Error::Faults(faults) = found else { panic!("{found}") };
+    assert_eq!(faults[0].message, "elements are in each other more than 64 deep");
+    // Nor by moving what is known.
+    let mut tree = Tree::after(None, whole(&deep(60)), &[]).unwrap();
+    let heads: Vec<_> = (100..110).map(|number| json!([number, { "kind": "sequence" }])).collect();
+    let mut lists: Vec<_> = (100..109).map(|number| json!([number, [number + 1]])).collect();
+    lists.extend([json!([0, [100]]), json!([109, [1]])]);
+    let told = differs(json!({ "heads": heads, "lists": lists }));
+    tree = Tree::after(Some(tree), differs(json!({})), &[]).unwrap();
+    assert!(Tree::after(Some(tree), told, &[]).is_err());
+}
