@@ -50,7 +50,7 @@ pub(crate) enum FromInit {
         step: String,
     },
     /// All walls that init itself raises stand. Carries the terminal, the upper layer where that
-    /// is in memory, the root, and the namespace of mounts, in this order.
+    /// is in memory, the root, the namespace of mounts, and the listeners, in this order.
     Ready {
         /// Whether a terminal is carried.
         terminal: bool,
@@ -60,6 +60,8 @@ pub(crate) enum FromInit {
         root: bool,
         /// Whether the namespace of mounts is carried.
         mounts: bool,
+        /// Whether the listeners are carried.
+        listeners: bool,
         /// Whether `/proc` had to be left out.
         proc_missing: bool,
         /// Landlock's version; 0 where the kernel has none.
@@ -218,9 +220,9 @@ impl FromInit {
                 bytes.extend(step.bytes().take(STEP_BYTES));
                 bytes
             }
-            Self::Ready { terminal, upper, root, mounts, proc_missing, landlock } => {
-                let flags =
-                    [terminal, upper, root, mounts, proc_missing].map(|flag| u8::from(*flag));
+            Self::Ready { terminal, upper, root, mounts, listeners, proc_missing, landlock } => {
+                let flags = [terminal, upper, root, mounts, listeners, proc_missing];
+                let flags = flags.map(|flag| u8::from(*flag));
                 let mut bytes = [&b"R"[..], &flags].concat();
                 bytes.extend(landlock.to_le_bytes());
                 bytes
@@ -249,6 +251,7 @@ impl FromInit {
                     upper @ 0..=1,
                     root @ 0..=1,
                     mounts @ 0..=1,
+                    listeners @ 0..=1,
                     proc_missing @ 0..=1,
                     rest @ ..,
                 ],
@@ -257,6 +260,7 @@ impl FromInit {
                 upper: *upper == 1,
                 root: *root == 1,
                 mounts: *mounts == 1,
+                listeners: *listeners == 1,
                 proc_missing: *proc_missing == 1,
                 landlock: number(rest)?,
             }),
@@ -280,6 +284,7 @@ mod tests {
                 upper: false,
                 root: true,
                 mounts: false,
+                listeners: true,
                 proc_missing: true,
                 landlock: 7,
             },

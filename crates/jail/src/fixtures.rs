@@ -15,8 +15,8 @@ use rustix::mount::{
 };
 
 use crate::mounts::{At as _, Failure};
-use crate::sys;
 use crate::walls::Wall;
+use crate::{network, sys};
 
 /// The device files of every jail; each is the host's own and harmless.
 const DEVICES: [&CStr; 6] =
@@ -67,6 +67,9 @@ pub(crate) struct Fixtures {
 #[repr(u8)]
 pub(crate) enum Step {
     Network = 1,
+    Route,
+    Listen,
+    Rules,
     Ids,
     HostRoot,
     Dev,
@@ -80,8 +83,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Network,
+        Self::Route,
+        Self::Listen,
+        Self::Rules,
         Self::Ids,
         Self::HostRoot,
         Self::Dev,
@@ -97,7 +103,7 @@ impl Step {
     /// The wall that could not be raised.
     pub(crate) const fn wall(self) -> Wall {
         match self {
-            Self::Network => Wall::Network,
+            Self::Network | Self::Route | Self::Listen | Self::Rules => Wall::Network,
             Self::Ids => Wall::User,
             Self::HostRoot => Wall::Root,
             Self::Proc | Self::Cover => Wall::Proc,
@@ -109,6 +115,9 @@ impl Step {
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Network => "make the network",
+            Self::Route => network::ROUTE,
+            Self::Listen => network::LISTEN,
+            Self::Rules => network::RULES,
             Self::Ids => "take on the inside ids",
             Self::HostRoot => "detach the old root",
             Self::Dev => "make /dev",

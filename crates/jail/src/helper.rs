@@ -7,7 +7,7 @@
 //! its own. It ends before the command starts.
 
 use std::io;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::time::Duration;
@@ -18,7 +18,8 @@ use rustix::thread::LinkNameSpaceType;
 use crate::beside::Beside;
 use crate::fixtures::{Fixtures, Step};
 use crate::mounts::{self, At as _, Failure};
-use crate::network;
+use crate::network::{self, Listeners, egress};
+use crate::spec::Network;
 use crate::walls::Wall;
 use crate::word::Word;
 
@@ -38,6 +39,8 @@ pub(crate) struct Helper(Beside<Shared>);
 struct Shared {
     /// Whether the network is still to be made.
     makes_network: bool,
+    /// What there is to be in it.
+    content: Network,
     /// What is to be attached, once `entered` says so.
     fixtures: OnceLock<Fixtures>,
     /// Whether the inside ids are to be taken on first.
@@ -50,6 +53,8 @@ struct Shared {
     over: Word,
     /// The network's namespace, where it was made here.
     network: AtomicI32,
+    /// The network's listeners, where there are to be some.
+    listeners: [AtomicI32; egress::LISTENERS],
     /// The step that failed, and its error number.
     failed: AtomicU8,
     errno: AtomicI32,
@@ -57,15 +62,17 @@ struct Shared {
 
 impl Helper {
     /// Starts the helper, which begins with the network where that is still to be made.
-    pub(crate) fn start(makes_network: bool) -> io::Result<Self> {
+    pub(crate) fn start(makes_network: bool, content: Network) -> io::Result<Self> {
         let shared = Shared {
             makes_network,
+            content,
             fixtures: OnceLock::new(),
             take_ids: AtomicU8::new(0),
             entered: Word::default(),
             networked: Word::default(),
             over: Word::default(),
             network: AtomicI32::new(NONE),
+            listeners: [const { AtomicI32::new(NONE) }; egress::LISTENERS],
             failed: AtomicU8::new(0),
             errno: AtomicI32::new(0),
         };
@@ -102,6 +109,15 @@ impl Helper {
             .at(Wall::Network, words("enter the network"))
     }
 
+    /// The network's listeners, once all is done, where there are to be some.
+    pub(crate) fn listeners(&self) -> Option<Listeners> {
+        let places = self.0.shared().listeners.iter();
+        let opened = places.map(|place| place.swap(NONE, Ordering::Relaxed));
+        // SAFETY: the helper has opened these descriptors for us and does nothing with them.
+        let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Listeners::of(opened.filter(|descriptor| *descriptor != NONE).map(owned))
+    }
+
     /// Waits until all is done. The helper is about to end.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
@@ -131,6 +147,11 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
         let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
         shared.network.store(network, Ordering::Relaxed);
         shared.networked.say();
+    }
+    if shared.content == Network::Egress {
+        for (place, listener) in shared.listeners.iter().zip(egress::open()?) {
+            place.store(listener.into_raw_fd(), Ordering::Relaxed);
+        }
     }
     shared.entered.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {

@@ -20,6 +20,7 @@ use crate::identity::Identity;
 use crate::init;
 use crate::landlock::{Place, Ruleset, Scope};
 use crate::mounts::{self, At as _, Failure};
+use crate::network::Listeners;
 use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
@@ -39,14 +40,19 @@ pub(crate) enum InnerStreams {
 
 /// Whether the jail's first process is in the jail's network already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Network {
+pub(crate) enum Namespace {
     Made,
     ToBeMade,
 }
 
 /// Raises every wall, and stays as init: of one command, which is started, or of those that are
 /// asked for.
-pub(crate) fn run(spec: JailSpec, channel: Channel, streams: InnerStreams, network: Network) -> ! {
+pub(crate) fn run(
+    spec: JailSpec,
+    channel: Channel,
+    streams: InnerStreams,
+    network: Namespace,
+) -> ! {
     let code = match start(spec, &channel, streams, network) {
         Ok(init) => init.run(channel),
         Err(failure) => {
@@ -93,10 +99,10 @@ fn start(
     mut spec: JailSpec,
     channel: &Channel,
     streams: InnerStreams,
-    network: Network,
+    network: Namespace,
 ) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    let helper = Helper::start(network == Network::ToBeMade)
+    let helper = Helper::start(network == Namespace::ToBeMade, spec.network)
         .at(Wall::Network, words("start making the network"))?;
     // Neither needs ids, which the supervisor maps meanwhile.
     mounts::separate()?;
@@ -168,21 +174,25 @@ fn start(
     sys::hide_outer_groups().at(Wall::Cgroup, words("hide the outer control groups"))?;
     give_up(&spec, set_id_bits)?;
     helper.finish()?;
+    let listeners = helper.listeners();
     mounts::check_root()?;
     let ready = FromInit::Ready {
         terminal: master.is_some(),
         upper: upper.is_some(),
         root: root.is_some(),
         mounts: own_mounts.is_some(),
+        listeners: listeners.is_some(),
         proc_missing,
         landlock,
     };
     let descriptors = master.iter().chain(&upper).chain(&root).chain(&own_mounts);
-    let descriptors: Vec<_> = descriptors.map(|fd| fd.as_fd()).collect();
+    let descriptors = descriptors.map(|fd| fd.as_fd());
+    let descriptors = descriptors.chain(listeners.iter().flat_map(Listeners::each));
+    let descriptors: Vec<_> = descriptors.collect();
     channel
         .send(&ready.encode(), &descriptors)
         .at(Wall::Inheritance, words("report to the supervisor"))?;
-    drop((master, upper, own_mounts));
+    drop((master, upper, own_mounts, listeners));
     drop(helper);
 
     let serving = match &spec.task {

@@ -15,8 +15,9 @@ use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::deferred::Deferred;
 use crate::identity::{Identity, Range};
-use crate::inside::{self, InnerStreams, Network};
+use crate::inside::{self, InnerStreams, Namespace};
 use crate::mounts;
+use crate::network::Listeners;
 use crate::prepared::{self, Maker};
 use crate::spec::{JailSpec, Streams, Task};
 use crate::sys::{self, Side};
@@ -89,6 +90,8 @@ pub struct Jail {
     pub(crate) cgroup: Option<Group>,
     /// The upper layer, where it is in memory: it lives as long as this descriptor.
     pub upper: Option<OwnedFd>,
+    /// The ways out, where the spec asked for them.
+    pub listeners: Option<Listeners>,
     /// `/proc` had to be left out, for the caller's own is partly covered.
     pub proc_missing: bool,
     /// Landlock's version; 0 where the kernel has none.
@@ -129,6 +132,8 @@ pub struct Held {
     pub init_process: i32,
     /// The root directory inside, to find files below (`O_PATH`).
     pub root: OwnedFd,
+    /// The ways out, where the spec asked for them.
+    pub listeners: Option<Listeners>,
     /// `/proc` had to be left out, for the caller's own is partly covered.
     pub proc_missing: bool,
     /// Landlock's version; 0 where the kernel has none.
@@ -184,6 +189,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
     // Without it the end takes longer, and nothing else.
     let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(Deferred::new);
+    let listeners = listeners(ready.listeners, descriptors)?;
     let JailSpec { identity, .. } = spec;
     Ok(Jail {
         init: guard.keep().ok_or(Error::Lost)?,
@@ -191,6 +197,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         streams: Some(streams),
         cgroup,
         upper,
+        listeners,
         proc_missing: ready.proc_missing,
         landlock: ready.landlock,
         init_process: process,
@@ -243,9 +250,11 @@ impl Launching {
             Err(e) => return Err(Error::Pipe(e.into())),
         }
         let ready = hear(channel).map_err(|error| starved(error, self.cgroup.as_ref()))?;
-        let root = ready.descriptors.into_iter().next().filter(|_| ready.root);
+        let mut descriptors = ready.descriptors.into_iter();
+        let root = ready.root.then(|| descriptors.next()).flatten();
         Ok(Some(Held {
             root: root.ok_or(Error::Lost)?,
+            listeners: listeners(ready.listeners, descriptors)?,
             init: init.0.take().ok_or(Error::Lost)?,
             init_process: *process,
             proc_missing: ready.proc_missing,
@@ -294,7 +303,7 @@ fn fork(
         let mut child = || {
             if let Some((spec, ours, theirs, streams)) = parts.take() {
                 drop(ours);
-                inside::run(spec, theirs, streams, Network::Made);
+                inside::run(spec, theirs, streams, Namespace::Made);
             }
         };
         // SAFETY: this process has a single thread, checked above.
@@ -316,7 +325,7 @@ fn fork(
                 Side::Child => {
                     drop(ours);
                     // Whatever else is left here is never dropped: it is the caller's.
-                    inside::run(spec, theirs, streams, Network::ToBeMade)
+                    inside::run(spec, theirs, streams, Namespace::ToBeMade)
                 }
                 Side::Parent(pid, init) => (pid, init, born),
             }
@@ -377,6 +386,7 @@ struct Ready {
     upper: bool,
     root: bool,
     mounts: bool,
+    listeners: bool,
     proc_missing: bool,
     landlock: i32,
     descriptors: Vec<OwnedFd>,
@@ -401,12 +411,38 @@ fn wait_until_ready(channel: &Channel) -> Result<Ready, Error> {
 fn hear(channel: &Channel) -> Result<Ready, Error> {
     let (bytes, descriptors) = channel.receive().map_err(Error::Pipe)?.ok_or(Error::Lost)?;
     match FromInit::decode(&bytes) {
-        Some(FromInit::Ready { terminal, upper, root, mounts, proc_missing, landlock }) => {
-            Ok(Ready { terminal, upper, root, mounts, proc_missing, landlock, descriptors })
-        }
+        Some(FromInit::Ready {
+            terminal,
+            upper,
+            root,
+            mounts,
+            listeners,
+            proc_missing,
+            landlock,
+        }) => Ok(Ready {
+            terminal,
+            upper,
+            root,
+            mounts,
+            listeners,
+            proc_missing,
+            landlock,
+            descriptors,
+        }),
         Some(FromInit::Failed { wall, errno, step }) => Err(failed(wall, step, errno)),
         _ => Err(Error::Lost),
     }
+}
+
+/// The listeners, where they are carried: what is left of the descriptors.
+fn listeners(
+    are_carried: bool,
+    descriptors: impl Iterator<Item = OwnedFd>,
+) -> Result<Option<Listeners>, Error> {
+    if !are_carried {
+        return Ok(None);
+    }
+    Listeners::of(descriptors).map(Some).ok_or(Error::Lost)
 }
 
 /// The error for a wall that init could not raise.

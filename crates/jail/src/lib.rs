@@ -33,7 +33,7 @@ pub mod landlock;
 mod launch;
 mod memory;
 mod mounts;
-mod network;
+pub mod network;
 pub mod patience;
 mod prepared;
 mod pty;
@@ -67,8 +67,8 @@ pub use launch::{Error, Held, Jail, Launching, begin, launch};
 pub use prepared::{Prepared, prepare};
 pub use relay::{Captured, Sink};
 pub use spec::{
-    Access, Area, Areas, Command, HostTree, JailSpec, Mount, Overlay, Owners, Payload, Reach,
-    Scratch, Source, Streams, Task, WindowSize,
+    Access, Area, Areas, Command, HostTree, JailSpec, Mount, Network, Overlay, Owners, Payload,
+    Reach, Scratch, Source, Streams, Task, WindowSize,
 };
 pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
 pub use walls::Wall;

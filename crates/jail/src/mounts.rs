@@ -454,10 +454,20 @@ pub(crate) fn touch(path: &Path) -> io::Result<()> {
     unless_there(with_parents(path, || options.open(path).map(drop)))
 }
 
+/// Writes a file in the place of whatever is there: an image may have a link or a pipe.
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
-    let options = options.create(true).write(true).truncate(true).mode(0o644);
-    with_parents(path, || io::Write::write_all(&mut options.open(path)?, content))
+    let options = options.create_new(true).write(true).mode(0o644);
+    with_parents(path, || {
+        let file = match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(path)?;
+                options.open(path)
+            }
+            opened => opened,
+        };
+        io::Write::write_all(&mut file?, content)
+    })
 }
 
 /// The path as the kernel takes it; a NUL byte cannot be in a path that was ever resolved.

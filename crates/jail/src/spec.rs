@@ -23,6 +23,8 @@ pub struct JailSpec {
     pub mounts: Vec<(PathBuf, Mount)>,
     /// The name that the machine has inside.
     pub hostname: String,
+    /// What there is beyond the jail's own loopback.
+    pub network: Network,
     /// What the jail is for.
     pub task: Task,
     /// Resource limits of each process.
@@ -35,6 +37,16 @@ pub struct JailSpec {
     pub areas: Option<Areas>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
+}
+
+/// What a jail reaches beyond its own loopback.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing.
+    #[default]
+    Off,
+    /// What is let through by whoever holds the jail's [`crate::network::Listeners`].
+    Egress,
 }
 
 /// What may be done where.

@@ -75,6 +75,17 @@ pub fn configuration(
     Ok(mounts)
 }
 
+/// `/etc/resolv.conf` of a jail with a resolver of its own ([`crate::Network::Egress`]).
+pub fn resolver() -> (PathBuf, Mount) {
+    (PathBuf::from("/etc/resolv.conf"), text("nameserver 127.0.0.1\n"))
+}
+
+/// How names are looked up where there is a resolver: in the place of what [`configuration`] says.
+pub fn name_services() -> (PathBuf, Mount) {
+    let content = "passwd: files\ngroup: files\nhosts: files dns\n";
+    (PathBuf::from("/etc/nsswitch.conf"), text(content))
+}
+
 /// `/etc/passwd`, `group`, `hosts` and `hostname`, which no jail takes from anywhere else.
 pub fn identity_files(account: &Account, hostname: &str) -> Vec<(PathBuf, Mount)> {
     let Account { name, user, group, home } = account;

@@ -1,7 +1,7 @@
 //! What stands around every process in which scripts run: a jail with nothing in it.
 
 use stockade_jail::rlimits::ResourceLimits;
-use stockade_jail::{Identity, JailSpec, Source, Task};
+use stockade_jail::{Identity, JailSpec, Network, Source, Task};
 
 /// The stack on which files are read and run: deep nesting takes its share of it.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
@@ -14,6 +14,7 @@ pub(crate) fn jail(identity: Identity, task: Task, rlimits: ResourceLimits) -> J
         root_writable: false,
         mounts: Vec::new(),
         hostname: "worker".to_owned(),
+        network: Network::Off,
         task,
         // Nobody writes a file here.
         rlimits: ResourceLimits { file_bytes: Some(0), ..rlimits },

@@ -179,7 +179,11 @@ pub(crate) fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> P
         format!("the wall `{wall}` cannot be raised on this host, so nothing was run"),
     )
     .because(format!("{step}: {source}"));
-    match wall_remedy(wall) {
+    let remedy = match wall {
+        Wall::Network => jail::network::remedy(step),
+        _ => wall_remedy(wall),
+    };
+    match remedy {
         Some(remedy) => problem.remedied_by(remedy),
         None => problem.remedied_by("stockade doctor"),
     }

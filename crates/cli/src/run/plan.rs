@@ -11,8 +11,8 @@ use stockade_core::{Code, Problem};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
-    Access, Command, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Payload, Scratch,
-    Source, Streams, Task,
+    Access, Command, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Payload,
+    Scratch, Source, Streams, Task,
 };
 
 use super::{environment, mounts};
@@ -75,6 +75,7 @@ pub(super) fn spec(
         root_writable: false,
         mounts: visible(arguments, around, shown)?,
         hostname: HOSTNAME.to_owned(),
+        network: Network::Off,
         task: Task::Once { command, streams },
         rlimits: ResourceLimits {
             processes: Some(arguments.pids.unwrap_or(PROCESSES)),

@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::*;
 use crate::identity::Identity;
 use crate::seccomp::{self, SetIdBits};
-use crate::spec::Source;
+use crate::spec::{Network, Source};
 use crate::sys;
 use crate::testing::{Ended, errno_of, fork_child, wait_for};
 use crate::walls::Wall;
@@ -36,6 +36,7 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
             root_writable: false,
             mounts: Vec::new(),
             hostname: "zygote".to_owned(),
+            network: Network::Off,
             task: Task::Fork(work),
             rlimits: ResourceLimits::default(),
             cgroup: None,

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::control::{self, Cause, Control, Execute, Progress, Report, Request, Target};
-use crate::spec::{JailSpec, Mount, Scratch, Source, Task, WindowSize};
+use crate::spec::{JailSpec, Mount, Network, Scratch, Source, Task, WindowSize};
 use crate::testing::{Ended, in_child, note};
 use crate::{Held, Identity, begin, system};
 
@@ -69,6 +69,7 @@ impl Served {
             root_writable: false,
             mounts,
             hostname: "test".to_owned(),
+            network: Network::Off,
             task: Task::Serve { listener, lease },
             rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
             cgroup: None,

@@ -12,7 +12,8 @@ use stockade_core::{SandboxSpec, sandbox};
 use stockade_jail::cgroup::Group;
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    Access, Areas, HostTree, Identity, JailSpec, Mount, Overlay, Owners, Source, Task, system,
+    Access, Areas, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Source, Task,
+    system,
 };
 
 use super::account::Users;
@@ -152,6 +153,7 @@ pub(super) fn spec(
         identity,
         mounts,
         hostname: HOSTNAME.to_owned(),
+        network: Network::Off,
         task: Task::Serve { listener, lease: LEASE },
         rlimits: ResourceLimits {
             processes: Some(limits.processes.unwrap_or(PROCESSES)),

@@ -1,0 +1,164 @@
+//! The rules of a network in which every address is the loopback's: a connection to any of them
+//! arrives at one listener. They are nf_tables' (linux/netfilter/nf_tables.h), in one batch that is
+//! taken whole or not at all.
+//!
+//! In the words of `nft(8)`, where 53 and 1022 are ports of `egress`:
+//!
+//! ```text
+//! table inet stockade {
+//!     chain arriving {
+//!         type filter hook prerouting priority mangle
+//!         ip daddr 127.0.0.0/8 accept
+//!         ip6 daddr ::1 accept
+//!         tcp dport 53 accept
+//!         meta l4proto tcp tproxy to :1022
+//!     }
+//! }
+//! ```
+//!
+//! `tproxy` and not `redirect`, which would have the kernel keep each connection in a table that is
+//! one for the whole machine, charged to nobody, and for a sandbox to fill. Whoever accepts a
+//! connection finds in its own address the one that was asked for.
+
+use super::netlink::{ANSWER, APPEND, Bytes, CREATE, REQUEST, attribute, message, nested};
+
+/// `NFNL_SUBSYS_NFTABLES`, and the messages around a batch (linux/netfilter/nfnetlink.h).
+const SUBSYSTEM: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+/// `NFT_MSG_*`.
+const NEW_TABLE: u16 = 0;
+const NEW_CHAIN: u16 = 3;
+const NEW_RULE: u16 = 6;
+/// `NFPROTO_*`: tables for both versions of the protocol, and each of them.
+const UNSPECIFIED: u8 = 0;
+const INET: u8 = 1;
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
+/// `NF_INET_PRE_ROUTING`: packets that arrive, from wherever, before their way is chosen.
+const PREROUTING: u32 = 0;
+/// `NF_IP_PRI_MANGLE`.
+const MANGLE: i32 = -150;
+/// `NF_ACCEPT`.
+const ACCEPT: u32 = 1;
+/// `NFT_REG_VERDICT`, and a register for everything else.
+const VERDICT: u32 = 0;
+const REGISTER: u32 = 1;
+/// `NFT_PAYLOAD_*`: where a header begins.
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+/// `NFT_META_*`: what is asked of a packet.
+const VERSION: u32 = 15;
+const TRANSPORT: u32 = 16;
+
+/// Loads the rules; asks for one answer, for the last of them. (Only since Linux 6.9 the end of a
+/// batch is answered.)
+pub(super) static ALL: Bytes = all();
+
+const fn all() -> Bytes {
+    let to_loopback = is(&meta(VERSION), &[IPV4])
+        // The first byte of the destination.
+        .then(&is(&header(NETWORK_HEADER, 16, 1), &[127]))
+        .then(&accept());
+    let to_loopback_6 = is(&meta(VERSION), &[IPV6])
+        .then(&is(&header(NETWORK_HEADER, 24, 16), &std::net::Ipv6Addr::LOCALHOST.octets()))
+        .then(&accept());
+    let to_resolver = is(&meta(TRANSPORT), &[TCP])
+        .then(&is(&header(TRANSPORT_HEADER, 2, 2), &super::RESOLVER_PORT.to_be_bytes()))
+        .then(&accept());
+    let to_anywhere = is(&meta(TRANSPORT), &[TCP]).then(&take());
+    batch(BATCH_BEGIN)
+        .then(&table())
+        .then(&chain())
+        .then(&rule(0, &to_loopback))
+        .then(&rule(0, &to_loopback_6))
+        .then(&rule(0, &to_resolver))
+        .then(&rule(ANSWER, &to_anywhere))
+        .then(&batch(BATCH_END))
+}
+
+/// The beginning and the end of a batch, which name the subsystem.
+const fn batch(kind: u16) -> Bytes {
+    let [high, low] = SUBSYSTEM.to_be_bytes();
+    message(kind, REQUEST, &Bytes::of(&[UNSPECIFIED, 0, high, low]))
+}
+
+/// A message to the subsystem: its header, and attributes.
+const fn make(kind: u16, flags: u16, attributes: &Bytes) -> Bytes {
+    let kind = SUBSYSTEM << 8 | kind;
+    message(kind, REQUEST | CREATE | flags, &Bytes::of(&[INET, 0, 0, 0]).then(attributes))
+}
+
+const fn table_name(kind: u16) -> Bytes {
+    attribute(kind, &Bytes::of(b"stockade\0"))
+}
+
+const fn chain_name(kind: u16) -> Bytes {
+    attribute(kind, &Bytes::of(b"arriving\0"))
+}
+
+const fn table() -> Bytes {
+    make(NEW_TABLE, 0, &table_name(1))
+}
+
+const fn chain() -> Bytes {
+    let place = attribute(1, &Bytes::number(PREROUTING));
+    let place = place.then(&attribute(2, &Bytes::number(MANGLE.cast_unsigned())));
+    let attributes = table_name(1)
+        .then(&chain_name(3))
+        .then(&nested(4, &place))
+        .then(&attribute(7, &Bytes::of(b"filter\0")));
+    make(NEW_CHAIN, 0, &attributes)
+}
+
+const fn rule(flags: u16, expressions: &Bytes) -> Bytes {
+    let attributes = table_name(1).then(&chain_name(2)).then(&nested(4, expressions));
+    make(NEW_RULE, APPEND | flags, &attributes)
+}
+
+/// One expression of a rule: its name and its own attributes.
+const fn expression(name: &[u8], attributes: &Bytes) -> Bytes {
+    nested(1, &attribute(1, &Bytes::of(name)).then(&nested(2, attributes)))
+}
+
+/// Puts into the register what is known of a packet.
+const fn meta(what: u32) -> Bytes {
+    let attributes = attribute(1, &Bytes::number(REGISTER));
+    expression(b"meta\0", &attributes.then(&attribute(2, &Bytes::number(what))))
+}
+
+/// Puts bytes of a header into the register.
+const fn header(base: u32, offset: u32, length: u32) -> Bytes {
+    let attributes = attribute(1, &Bytes::number(REGISTER))
+        .then(&attribute(2, &Bytes::number(base)))
+        .then(&attribute(3, &Bytes::number(offset)))
+        .then(&attribute(4, &Bytes::number(length)));
+    expression(b"payload\0", &attributes)
+}
+
+/// Ends the rule unless what `loads` puts into the register is this.
+const fn is(loads: &Bytes, value: &[u8]) -> Bytes {
+    const EQUAL: u32 = 0;
+    let attributes = attribute(1, &Bytes::number(REGISTER))
+        .then(&attribute(2, &Bytes::number(EQUAL)))
+        .then(&nested(3, &attribute(1, &Bytes::of(value))));
+    Bytes::of(loads.as_slice()).then(&expression(b"cmp\0", &attributes))
+}
+
+/// Lets the packet go its way.
+const fn accept() -> Bytes {
+    let verdict = nested(2, &attribute(1, &Bytes::number(ACCEPT)));
+    let attributes = attribute(1, &Bytes::number(VERDICT)).then(&nested(2, &verdict));
+    expression(b"immediate\0", &attributes)
+}
+
+/// Gives the packet to the listener, or to the connection that it belongs to.
+const fn take() -> Bytes {
+    let port = nested(2, &attribute(1, &Bytes::of(&super::EVERYTHING_PORT.to_be_bytes())));
+    let load = attribute(1, &Bytes::number(REGISTER)).then(&port);
+    let attributes = attribute(1, &Bytes::number(UNSPECIFIED as u32))
+        .then(&attribute(3, &Bytes::number(REGISTER)));
+    expression(b"immediate\0", &load).then(&expression(b"tproxy\0", &attributes))
+}
