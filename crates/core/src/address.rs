@@ -109,6 +109,21 @@ const fn classify_v6(address: Ipv6Addr) -> Class {
     }
 }
 
+/// The IPv4 address that an IPv6 address carries, in whichever way: mapped, compatible (RFC 4291),
+/// translated (RFC 2765), NAT64 (RFC 6052), ISATAP (RFC 5214), 6to4 (RFC 3056) or Teredo (RFC 4380).
+pub const fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, high, low]
+        | [0x2002, high, low, ..] => Some(joined(high, low)),
+        [0x2001, 0, _, _, _, _, high, low] => Some(joined(!high, !low)),
+        _ => None,
+    }
+}
+
 const fn joined(high: u16, low: u16) -> Ipv4Addr {
     let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
     Ipv4Addr::new(a, b, c, d)

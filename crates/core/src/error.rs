@@ -30,6 +30,14 @@ names! {
         SandboxTerminated = "SANDBOX_TERMINATED",
         /// The sandbox's access rules deny that use of a path.
         AccessDenied = "ACCESS_DENIED",
+        /// The sandbox's network policy does not allow that host, port or address.
+        EgressDenied = "EGRESS_DENIED",
+        /// A host leads to an address of the machine or of a network of one's own.
+        EgressInternal = "EGRESS_INTERNAL",
+        /// What was sent names another host than the one that the connection is to.
+        EgressMismatch = "EGRESS_MISMATCH",
+        /// A host that is allowed cannot be resolved or reached.
+        EgressUnreachable = "EGRESS_UNREACHABLE",
         /// The name is taken by something that was asked for differently.
         Conflict = "CONFLICT",
         /// The owner has as much of it as is allowed.
@@ -93,6 +101,10 @@ impl Code {
             | Self::InvalidState
             | Self::SandboxTerminated
             | Self::AccessDenied
+            | Self::EgressDenied
+            | Self::EgressInternal
+            | Self::EgressMismatch
+            | Self::EgressUnreachable
             | Self::Conflict
             | Self::QuotaExceeded
             | Self::Cancelled
@@ -120,7 +132,12 @@ impl Code {
             Self::InvalidInput | Self::RuleInvalid | Self::PathInvalid | Self::ProjectRefused => {
                 400
             }
-            Self::AccessDenied | Self::PathRefused | Self::ExecutedFile => 403,
+            Self::AccessDenied
+            | Self::EgressDenied
+            | Self::EgressInternal
+            | Self::EgressMismatch
+            | Self::PathRefused
+            | Self::ExecutedFile => 403,
             Self::NotFound
             | Self::FileNotFound
             | Self::ToolUnknown
@@ -134,6 +151,7 @@ impl Code {
             Self::QuotaExceeded => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
+            Self::EgressUnreachable => 502,
             Self::Unreachable => 503,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded => 507,
         }
@@ -141,7 +159,7 @@ impl Code {
 
     /// Whether the same call may succeed later without any change.
     pub const fn retryable(self) -> bool {
-        matches!(self, Self::LaunchFailed | Self::Unreachable | Self::Io)
+        matches!(self, Self::LaunchFailed | Self::EgressUnreachable | Self::Unreachable | Self::Io)
     }
 }
 

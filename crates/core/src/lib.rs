@@ -1,5 +1,6 @@
-//! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox, access rules,
-//! classes of addresses, events, what isolation was raised, and the catalogue of errors.
+//! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox, access rules, the
+//! network policy and the classes of addresses, events, what isolation was raised, and the catalogue
+//! of errors.
 //!
 //! Pure: no I/O, no clock, no async, no panics. Every other room may use this
 //! one; it uses none.
@@ -14,6 +15,7 @@ mod isolation;
 pub mod lifecycle;
 mod limits;
 mod names;
+pub mod network;
 pub mod orbiter;
 mod parse;
 pub mod sandbox;

@@ -1,0 +1,338 @@
+//! The network policy of a sandbox: which hosts may be reached from inside. The rules alone are
+//! here; whoever connects asks them with the name, and again with every address that the name leads
+//! to.
+//!
+//! - Any deny beats any allow; the order of rules never matters. What no rule is about is decided by
+//!   the default.
+//! - A rule names a host (`api.example.com`), everything below a name and not the name itself
+//!   (`*.example.com`), an address, or a block of addresses; where it names ports, it is about those
+//!   alone.
+//! - An address that is written out in place of a name needs a rule with that address, whatever the
+//!   default is: else every rule about a name could be walked around.
+//! - A name that leads to an address of the machine or of a network of one's own is refused, also
+//!   where the name is allowed, unless a rule allows that very address, or a block that lies within
+//!   addresses of its class.
+
+mod block;
+mod name;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+pub use block::{Block, InvalidBlock};
+use name::as_text;
+pub use name::{Host, InvalidName, Name};
+pub use refusal::{Evidence, Reason, Refusal};
+
+use crate::access::Effect;
+use crate::address::{Class, classify};
+use crate::error::{Code, Problem};
+
+/// The most rules of a policy.
+pub const MAX_RULES: usize = 512;
+/// The most ports of a rule.
+pub const MAX_PORTS: usize = 64;
+
+/// What a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The host of that name.
+    Exactly(Name),
+    /// Every host below that name, and not the host of that name.
+    Below(Name),
+    /// Every address of a block.
+    Block(Block),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Err("`*` is no host: that is what the default is for".to_owned());
+        }
+        if let Some(parent) = text.strip_prefix("*.") {
+            return Name::parse(parent).map(Self::Below).map_err(|error| error.to_string());
+        }
+        // Only a block has a slash, and only an address of IPv6 a colon.
+        if text.contains(['/', ':']) {
+            return text.parse().map(Self::Block).map_err(|error: InvalidBlock| error.to_string());
+        }
+        match Host::parse(text).map_err(|error| error.to_string())? {
+            Host::Name(name) => Ok(Self::Exactly(name)),
+            Host::Address(address) => Ok(Self::Block(Block::of(address))),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(name) => name.fmt(f),
+            Self::Below(name) => write!(f, "*.{name}"),
+            Self::Block(block) => block.fmt(f),
+        }
+    }
+}
+
+as_text!(Target);
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What the rule does.
+    pub action: Effect,
+    /// To whom.
+    pub target: Target,
+    /// At which ports; all of them where it names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+}
+
+impl Rule {
+    fn is_at(&self, port: u16) -> bool {
+        self.ports.is_empty() || self.ports.contains(&port)
+    }
+
+    /// Whether it denies that port or, without one, all.
+    fn denies_at(&self, port: Option<u16>) -> bool {
+        port.map_or(self.ports.is_empty(), |port| self.is_at(port))
+    }
+
+    /// Whether it allows that port or, without one, some.
+    fn allows_at(&self, port: Option<u16>) -> bool {
+        port.is_none_or(|port| self.is_at(port))
+    }
+
+    fn names(&self, name: &Name) -> bool {
+        match &self.target {
+            Target::Exactly(own) => own == name,
+            Target::Below(parent) => name.is_below(parent),
+            Target::Block(_) => false,
+        }
+    }
+
+    const fn block(&self) -> Option<&Block> {
+        match &self.target {
+            Target::Block(block) => Some(block),
+            Target::Exactly(_) | Target::Below(_) => None,
+        }
+    }
+}
+
+/// A rule that is refused: the code is `RULE_INVALID`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("network rule {index}: {reason}")]
+pub struct InvalidRule {
+    /// Which one, counted from 0.
+    pub index: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl From<InvalidRule> for Problem {
+    fn from(invalid: InvalidRule) -> Self {
+        Self::new(Code::RuleInvalid, format!("the network rule {} is refused", invalid.index))
+            .because(invalid.reason)
+    }
+}
+
+/// The policy of one sandbox. The one that is made by default lets nothing through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Policy {
+    default: Effect,
+    rules: Vec<Rule>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { default: Effect::Deny, rules: Vec::new() }
+    }
+}
+
+impl Policy {
+    /// A policy of checked rules.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] for one that is too many, or has too many ports or the port 0.
+    pub fn new(default: Effect, rules: Vec<Rule>) -> Result<Self, InvalidRule> {
+        for (index, rule) in rules.iter().enumerate() {
+            let invalid = |reason| Err(InvalidRule { index, reason });
+            if index >= MAX_RULES {
+                return invalid(format!("a policy has at most {MAX_RULES} rules"));
+            }
+            if rule.ports.len() > MAX_PORTS {
+                return invalid(format!("a rule has at most {MAX_PORTS} ports"));
+            }
+            if rule.ports.contains(&0) {
+                return invalid("0 is no port".to_owned());
+            }
+        }
+        Ok(Self { default, rules })
+    }
+
+    /// The policy that rules make which were read as JSON.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] for the first one with another shape, and as [`Policy::new`].
+    pub fn from_values(
+        default: Effect,
+        rules: Vec<serde_json::Value>,
+    ) -> Result<Self, InvalidRule> {
+        let rule = |(index, value)| {
+            serde_json::from_value(value)
+                .map_err(|error| InvalidRule { index, reason: error.to_string() })
+        };
+        Self::new(default, rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?)
+    }
+
+    /// What is done where no rule is about the host.
+    pub const fn default_effect(&self) -> Effect {
+        self.default
+    }
+
+    /// The rules, in the order they were given.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Whether a port of a host may be asked for. Of a name this says nothing about where it leads:
+    /// ask [`Policy::check_resolved`] for that.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, host: &Host, port: u16) -> Result<(), Refusal> {
+        match host {
+            Host::Name(name) => self.check_name(name, Some(port)),
+            Host::Address(address) => self.check_address(*address, port),
+        }
+    }
+
+    /// Whether a name may be looked up: some port of it may be asked for.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_lookup(&self, name: &Name) -> Result<(), Refusal> {
+        self.check_name(name, None)
+    }
+
+    fn check_name(&self, name: &Name, port: Option<u16>) -> Result<(), Refusal> {
+        let host = || Host::Name(name.clone());
+        let mut is_known = false;
+        let mut is_allowed = self.default == Effect::Allow;
+        for rule in self.rules.iter().filter(|rule| rule.names(name)) {
+            match rule.action {
+                Effect::Deny if rule.denies_at(port) => {
+                    return Err(Refusal::Denied { host: host(), rule: rule.target.to_string() });
+                }
+                Effect::Deny => {}
+                Effect::Allow => {
+                    is_known = true;
+                    is_allowed |= rule.allows_at(port);
+                }
+            }
+        }
+        match port {
+            _ if is_allowed => Ok(()),
+            Some(port) if is_known => Err(Refusal::PortNotAllowed { host: host(), port }),
+            _ => Err(Refusal::NotAllowed { host: host() }),
+        }
+    }
+
+    fn check_address(&self, address: IpAddr, port: u16) -> Result<(), Refusal> {
+        let host = Host::Address(address);
+        self.check_denied(&host, Some(port), address)?;
+        let class = classify(address);
+        if self.grants(address, Some(port), class) {
+            return Ok(());
+        }
+        if self.grants(address, None, class) {
+            return Err(Refusal::PortNotAllowed { host, port });
+        }
+        if self.allowing(address).next().is_some() {
+            return Err(Refusal::InternalAddress { host, address, class });
+        }
+        Err(Refusal::AddressNotAllowed { address })
+    }
+
+    /// Whether a name that is allowed leads to where it may, at one port or, without one, at some.
+    /// Each address counts: one that is refused spoils the name.
+    ///
+    /// # Errors
+    /// Why not, for the first such address.
+    pub fn check_resolved(
+        &self,
+        name: &Name,
+        port: Option<u16>,
+        addresses: &[IpAddr],
+    ) -> Result<(), Refusal> {
+        let host = Host::Name(name.clone());
+        for address in addresses {
+            let (address, class) = (address.to_canonical(), classify(*address));
+            self.check_denied(&host, port, address)?;
+            if !class.is_public() && !self.grants(address, port, class) {
+                return Err(Refusal::InternalAddress { host, address, class });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rule allows that one address and no other: as good as any class.
+    pub fn allows_exactly(&self, address: IpAddr, port: u16) -> bool {
+        let is_exact = |rule: &Rule| rule.block().is_some_and(|block| block.is_exactly(address));
+        self.allowing(address).any(|rule| is_exact(rule) && rule.is_at(port))
+    }
+
+    /// The rules that allow a block with an address in it.
+    fn allowing(&self, address: IpAddr) -> impl Iterator<Item = &Rule> {
+        let is_about = move |rule: &&Rule| {
+            rule.action == Effect::Allow && rule.block().is_some_and(|block| block.holds(address))
+        };
+        self.rules.iter().filter(is_about)
+    }
+
+    fn grants(&self, address: IpAddr, port: Option<u16>, class: Class) -> bool {
+        let grants = |rule: &Rule| {
+            let block = rule.block();
+            rule.allows_at(port)
+                && (class.is_public()
+                    || block.is_some_and(|block| block.is_exactly(address) || block.is_of(class)))
+        };
+        self.allowing(address).any(grants)
+    }
+
+    fn check_denied(&self, host: &Host, port: Option<u16>, address: IpAddr) -> Result<(), Refusal> {
+        let denies = |rule: &&Rule| {
+            rule.action == Effect::Deny
+                && rule.denies_at(port)
+                && rule.block().is_some_and(|block| block.reaches(address))
+        };
+        match self.rules.iter().find(denies) {
+            Some(rule) => {
+                Err(Refusal::Denied { host: host.clone(), rule: rule.target.to_string() })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Policy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Raw {
+            default: Effect,
+            #[serde(default)]
+            rules: Vec<serde_json::Value>,
+        }
+        let Raw { default, rules } = Raw::deserialize(deserializer)?;
+        Self::from_values(default, rules).map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,135 @@
+//! Blocks of addresses, as a rule names them: one address, or a prefix (RFC 4632, RFC 4291).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use super::name::{as_text, shown};
+use crate::address::{self, Class, classify};
+
+/// All addresses that begin with the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block {
+    /// The first address. One of IPv4 that is mapped into IPv6 is one of IPv4.
+    first: IpAddr,
+    /// How many bits are the same.
+    bits: u8,
+}
+
+/// A text that names no block of addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not a block of addresses: {reason}")]
+pub struct InvalidBlock {
+    /// What was given, shortened and without control characters.
+    pub given: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl Block {
+    /// The block that holds one address only.
+    pub fn of(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { first: address, bits: width(address) }
+    }
+
+    /// Whether the block holds an address.
+    pub fn holds(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.first.is_ipv4()
+            && network(address, self.bits) == network(self.first, self.bits)
+    }
+
+    /// Whether the block holds an address, or the IPv4 address that one carries: whoever is denied
+    /// an address is not let through to it by a translator.
+    pub fn reaches(&self, address: IpAddr) -> bool {
+        let carried = match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => address::carried(address),
+        };
+        self.holds(address) || carried.is_some_and(|carried| self.holds(carried.into()))
+    }
+
+    /// Whether the block is that one address and no other.
+    pub fn is_exactly(&self, address: IpAddr) -> bool {
+        self.bits == width(self.first) && self.first == address.to_canonical()
+    }
+
+    /// Whether every address of the block is of one class, as far as its ends tell: a block that was
+    /// meant for the internet (`0.0.0.0/0`) is of none.
+    pub fn is_of(&self, class: Class) -> bool {
+        classify(self.first) == class && classify(self.last()) == class
+    }
+
+    fn last(&self) -> IpAddr {
+        match self.first {
+            IpAddr::V4(first) => {
+                let rest = u32::MAX.checked_shr(self.bits.into()).unwrap_or(0);
+                IpAddr::V4((first.to_bits() | rest).into())
+            }
+            IpAddr::V6(first) => {
+                let rest = u128::MAX.checked_shr(self.bits.into()).unwrap_or(0);
+                IpAddr::V6((first.to_bits() | rest).into())
+            }
+        }
+    }
+}
+
+const fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// An address with all but its first bits cleared.
+fn network(address: IpAddr, bits: u8) -> u128 {
+    let shift = u32::from(width(address).saturating_sub(bits));
+    let number = match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    number.checked_shr(shift).unwrap_or(0)
+}
+
+impl FromStr for Block {
+    type Err = InvalidBlock;
+
+    fn from_str(text: &str) -> Result<Self, InvalidBlock> {
+        let invalid = |reason| InvalidBlock { given: shown(text), reason };
+        let (address, bits) = match text.split_once('/') {
+            None => (text, None),
+            Some((address, bits)) => (address, Some(bits)),
+        };
+        let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let address: IpAddr = match bare {
+            Some(bare) => bare.parse::<Ipv6Addr>().map(IpAddr::V6),
+            None => address.parse(),
+        }
+        .map_err(|_| invalid("it does not begin with an address"))?;
+        let Some(bits) = bits else { return Ok(Self::of(address)) };
+        let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
+        let has = |bits: &u8| is_number && *bits <= width(address);
+        let Some(bits) = bits.parse().ok().filter(has) else {
+            return Err(invalid("after the slash is no number of bits that the address has"));
+        };
+        // The mapped addresses are those of IPv4; a larger block of IPv6 holds none of them.
+        let (first, bits) = match address.to_canonical() {
+            IpAddr::V4(v4) if address.is_ipv6() && bits >= 96 => (IpAddr::V4(v4), bits - 96),
+            _ => (address, bits),
+        };
+        let block = Self { first, bits };
+        let shift = u32::from(width(first) - bits);
+        let cleared = network(first, bits).checked_shl(shift).unwrap_or(0);
+        if cleared != network(first, width(first)) {
+            return Err(invalid("the address has bits beyond its prefix"));
+        }
+        Ok(block)
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        if self.bits == width(self.first) { Ok(()) } else { write!(f, "/{}", self.bits) }
+    }
+}
+
+as_text!(Block);

@@ -1,0 +1,191 @@
+//! Names of hosts in the one form in which they are compared: ASCII, lower case, no dot at the end.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// The longest name, in bytes, and the longest of its labels (RFC 1035, section 2.3.4).
+const NAME_BYTES: usize = 253;
+const LABEL_BYTES: usize = 63;
+
+/// How much of a text that is not understood is repeated, in characters.
+const SHOWN_CHARACTERS: usize = 80;
+
+/// The name of a host, such as `api.example.com`. What looks like an address is never one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+/// A text that is the name of no host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not the name of a host: {reason}")]
+pub struct InvalidName {
+    /// What was given, shortened and without control characters.
+    pub given: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl Name {
+    /// Reads a name as people and programs write it: in any case, in any script (IDNA, UTS 46), with
+    /// or without a dot at the end.
+    ///
+    /// # Errors
+    /// [`InvalidName`] where two programs could read it as two hosts: percent signs, userinfo,
+    /// control characters, empty labels, and numbers, which some take for addresses (`0x7f.1`).
+    pub fn parse(text: &str) -> Result<Self, InvalidName> {
+        canonical(text).map(Self).map_err(|reason| InvalidName { given: shown(text), reason })
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this name lies below another one: one label or more, so that no name is below itself.
+    pub fn is_below(&self, parent: &Self) -> bool {
+        self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
+    }
+}
+
+fn canonical(text: &str) -> Result<String, &'static str> {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    // Before anything is decoded: what comes out of a decoder is never decoded again.
+    if text.len() > 4 * NAME_BYTES {
+        return Err("it is too long");
+    }
+    if text.contains(['%', '@']) {
+        return Err("it holds `%` or `@`");
+    }
+    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("it holds a control character or a space");
+    }
+    let name = match url::Host::parse(text) {
+        Ok(url::Host::Domain(name)) => name,
+        Ok(url::Host::Ipv4(_) | url::Host::Ipv6(_)) => return Err("it is a number"),
+        Err(_) => return Err("it holds characters that no name has"),
+    };
+    let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !name.bytes().all(is_of_names) {
+        return Err("it holds characters that no name has");
+    }
+    if name.len() > NAME_BYTES {
+        return Err("it is too long");
+    }
+    for label in name.split('.') {
+        match label.len() {
+            0 => return Err("a part of it is empty"),
+            1..=LABEL_BYTES => {}
+            _ => return Err("a part of it is too long"),
+        }
+    }
+    // Whatever ends like a number is an address to somebody (URL Standard, "ends in a number").
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_hexadecimal =
+        last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
+    if is_hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("it is a number");
+    }
+    Ok(name)
+}
+
+/// A text from inside as it may be shown: short, and with nothing in it that moves a cursor.
+pub(super) fn shown(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let mut short: String = text.chars().take(SHOWN_CHARACTERS).map(shown).collect();
+    if short.len() < text.len() && text.chars().nth(SHOWN_CHARACTERS).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Name {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+/// Who is at the other end: a name, or an address that was written out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// A name.
+    Name(Name),
+    /// An address. One of IPv4 that is mapped into IPv6 is one of IPv4.
+    Address(IpAddr),
+}
+
+impl Host {
+    /// Reads a name, an address of IPv4 with its four decimal parts, or one of IPv6 with or without
+    /// brackets.
+    ///
+    /// # Errors
+    /// As [`Name::parse`].
+    pub fn parse(text: &str) -> Result<Self, InvalidName> {
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let address = match bare {
+            Some(bare) => bare.parse::<Ipv6Addr>().map(IpAddr::V6),
+            None => text.parse::<IpAddr>(),
+        };
+        match address {
+            Ok(address) => Ok(Self::Address(address.to_canonical())),
+            Err(_) => Name::parse(text).map(Self::Name),
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Host {
+    fn from(address: Ipv4Addr) -> Self {
+        Self::Address(address.into())
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Serialised as the text that [`FromStr`] reads.
+macro_rules! as_text {
+    ($($type:ty),+) => {$(
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )+};
+}
+
+pub(super) use as_text;
+
+impl FromStr for Host {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+as_text!(Name, Host);

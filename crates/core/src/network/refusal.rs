@@ -1,0 +1,228 @@
+//! Why traffic is refused: for each way a reason with a name that never changes, and words from
+//! which whoever was refused can tell what to do.
+
+use std::net::IpAddr;
+
+use super::name::{Host, InvalidName, Name, shown};
+use crate::address::Class;
+use crate::error::{Code, Problem};
+use crate::names::names;
+
+names! {
+    /// The name of a reason. The text of a name never changes once released.
+    pub enum Reason: "reason" {
+        /// Nothing allows the host.
+        NotAllowed = "not-allowed",
+        /// A rule denies it.
+        Denied = "denied",
+        /// The host is allowed, but not that port of it.
+        PortNotAllowed = "port-not-allowed",
+        /// An address was used where no rule allows the address itself.
+        AddressNotAllowed = "address-not-allowed",
+        /// The host's address is of the machine or of a network of one's own.
+        InternalAddress = "internal-address",
+        /// What was sent names another host than the one that the connection is to.
+        NameMismatch = "name-mismatch",
+        /// What was sent hides which host it is for.
+        NameHidden = "name-hidden",
+        /// What was asked for cannot be understood.
+        InvalidRequest = "invalid-request",
+        /// The name has no address, or nobody says which.
+        Unresolved = "unresolved",
+        /// No connection could be made.
+        Unreachable = "unreachable",
+        /// The sandbox has as much of it as it may have.
+        TooMany = "too-many",
+    }
+}
+
+/// What was refused, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// [`Reason::NotAllowed`].
+    #[error("the sandbox's network policy does not allow {host}")]
+    NotAllowed {
+        /// Who would have been reached.
+        host: Host,
+    },
+    /// [`Reason::Denied`].
+    #[error("the sandbox's network policy denies {host}: rule `{rule}`")]
+    Denied {
+        /// Who would have been reached.
+        host: Host,
+        /// What the rule names.
+        rule: String,
+    },
+    /// [`Reason::PortNotAllowed`].
+    #[error("the sandbox's network policy does not allow port {port} of {host}")]
+    PortNotAllowed {
+        /// Who would have been reached.
+        host: Host,
+        /// Where.
+        port: u16,
+    },
+    /// [`Reason::AddressNotAllowed`].
+    #[error("the address {address} was used, and no rule allows it as such")]
+    AddressNotAllowed {
+        /// The address.
+        address: IpAddr,
+    },
+    /// [`Reason::InternalAddress`].
+    #[error("{host} leads to {address}, which is no public address ({class})")]
+    InternalAddress {
+        /// Who was asked for.
+        host: Host,
+        /// Where that leads.
+        address: IpAddr,
+        /// What kind of address that is.
+        class: Class,
+    },
+    /// [`Reason::NameMismatch`].
+    #[error("the connection is to {host}, and its {evidence} says `{said}`")]
+    NameMismatch {
+        /// Who the connection is to.
+        host: Host,
+        /// What says otherwise.
+        evidence: Evidence,
+        /// What it says, shortened and without control characters.
+        said: String,
+    },
+    /// [`Reason::NameHidden`].
+    #[error("the connection to {host} speaks {protocol}, which hides the name of the host")]
+    NameHidden {
+        /// Who the connection is to.
+        host: Host,
+        /// What it speaks.
+        protocol: &'static str,
+    },
+    /// [`Reason::InvalidRequest`], for a name.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// [`Reason::InvalidRequest`].
+    #[error("the request cannot be understood: {what}")]
+    InvalidRequest {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// [`Reason::Unresolved`].
+    #[error("the name {name} cannot be resolved: {cause}")]
+    Unresolved {
+        /// The name.
+        name: Name,
+        /// Why.
+        cause: String,
+        /// Whether it is certain that there is no such name.
+        certain: bool,
+    },
+    /// [`Reason::Unreachable`].
+    #[error("port {port} of {host} cannot be reached: {cause}")]
+    Unreachable {
+        /// Who was allowed.
+        host: Host,
+        /// Where.
+        port: u16,
+        /// Why.
+        cause: String,
+    },
+    /// [`Reason::TooMany`].
+    #[error("the sandbox may have at most {limit} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+names! {
+    /// What in the traffic names a host.
+    pub enum Evidence: "evidence" {
+        /// The server name of a TLS handshake (RFC 6066).
+        ServerName = "TLS server name",
+        /// The header of an HTTP request.
+        HostHeader = "Host header",
+        /// The first line of an HTTP request.
+        RequestTarget = "request target",
+    }
+}
+
+impl Refusal {
+    /// A mismatch that was seen in the traffic.
+    pub fn mismatch(host: &Host, evidence: Evidence, said: &str) -> Self {
+        Self::NameMismatch { host: host.clone(), evidence, said: shown(said) }
+    }
+
+    /// The name of the reason.
+    pub const fn reason(&self) -> Reason {
+        match self {
+            Self::NotAllowed { .. } => Reason::NotAllowed,
+            Self::Denied { .. } => Reason::Denied,
+            Self::PortNotAllowed { .. } => Reason::PortNotAllowed,
+            Self::AddressNotAllowed { .. } => Reason::AddressNotAllowed,
+            Self::InternalAddress { .. } => Reason::InternalAddress,
+            Self::NameMismatch { .. } => Reason::NameMismatch,
+            Self::NameHidden { .. } => Reason::NameHidden,
+            Self::InvalidName(_) | Self::InvalidRequest { .. } => Reason::InvalidRequest,
+            Self::Unresolved { .. } => Reason::Unresolved,
+            Self::Unreachable { .. } => Reason::Unreachable,
+            Self::TooMany { .. } => Reason::TooMany,
+        }
+    }
+
+    /// The code of the problem that this is.
+    pub const fn code(&self) -> Code {
+        match self.reason() {
+            Reason::NotAllowed
+            | Reason::Denied
+            | Reason::PortNotAllowed
+            | Reason::AddressNotAllowed => Code::EgressDenied,
+            Reason::InternalAddress => Code::EgressInternal,
+            Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
+            Reason::InvalidRequest => Code::InvalidInput,
+            Reason::Unresolved | Reason::Unreachable => Code::EgressUnreachable,
+            Reason::TooMany => Code::QuotaExceeded,
+        }
+    }
+
+    /// What whoever was refused can do about it, where there is something.
+    pub fn remediation(&self) -> Option<String> {
+        let text = match self {
+            Self::NotAllowed { host } => format!(
+                "do without {host}, or ask whoever made this sandbox for a rule that allows it"
+            ),
+            Self::PortNotAllowed { host, port } => format!(
+                "use an allowed port of {host}, or ask whoever made this sandbox for port {port}"
+            ),
+            Self::Denied { .. } => "do without it: a rule that denies beats every other".to_owned(),
+            Self::AddressNotAllowed { .. } => {
+                "connect by the host's name, which the policy knows, \
+                 or ask whoever made this sandbox for a rule with the address"
+                    .to_owned()
+            }
+            Self::InternalAddress { address, .. } => {
+                format!("if that is wanted, the policy must name {address} itself")
+            }
+            Self::NameMismatch { .. } => {
+                "send the name of the host that the connection is to".to_owned()
+            }
+            Self::NameHidden { .. } => "use TLS or HTTP/1.1".to_owned(),
+            Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
+            Self::Unresolved { .. }
+            | Self::Unreachable { .. }
+            | Self::InvalidName(_)
+            | Self::InvalidRequest { .. } => return None,
+        };
+        Some(text)
+    }
+
+    /// The refusal as whoever was refused is told it.
+    pub fn problem(&self) -> Problem {
+        let mut problem = Problem::new(self.code(), self.to_string());
+        problem.cause = Some(self.reason().as_str().to_owned());
+        problem.remediation = self.remediation();
+        if let Self::Unresolved { certain, .. } = self {
+            problem.retryable = !certain;
+        }
+        problem
+    }
+}
