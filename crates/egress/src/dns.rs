@@ -1,0 +1,123 @@
+//! Names inside: questions are answered by the policy, with addresses that stand for names. `message`
+//! is the format, `stub` asks the name servers of the host's side.
+
+pub mod message;
+mod stub;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stockade_core::network::{Host, Name, Refusal};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::arrival::accept;
+use crate::record::Way;
+use crate::sandbox::Sandbox;
+use message::{Kind, Query, Reply};
+pub use stub::{Configuration, Stub};
+
+/// The longest question that is read.
+const QUESTION_BYTES: usize = 1232;
+/// How long a connection may take for its next question.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves questions that come as datagrams.
+pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
+    let socket = Arc::new(socket);
+    let mut answering = JoinSet::new();
+    let mut bytes = [0; QUESTION_BYTES];
+    loop {
+        let (length, asker) = tokio::select! {
+            received = socket.recv_from(&mut bytes) => match received {
+                Ok(received) => received,
+                // An earlier answer that nobody took.
+                Err(_) => continue,
+            },
+            Some(_) = answering.join_next() => continue,
+        };
+        // Whoever is not answered asks again.
+        let Some(permit) = sandbox.admit_lookup() else { continue };
+        let question = bytes.get(..length).unwrap_or_default().to_vec();
+        let (sandbox, socket) = (Arc::clone(sandbox), Arc::clone(&socket));
+        answering.spawn(async move {
+            if let Some(answer) = answer(&sandbox, &question).await {
+                let _ = socket.send_to(&answer, asker).await;
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// Serves questions that come over connections (RFC 7766).
+pub(crate) async fn serve_streams(sandbox: &Arc<Sandbox>, listener: TcpListener) {
+    accept(&listener, |stream| {
+        let sandbox = Arc::clone(sandbox);
+        async move {
+            let Ok(permit) = sandbox.admit_connection() else { return };
+            // It ends when the other side does, or says something else.
+            let _ = questions(&sandbox, stream).await;
+            drop(permit);
+        }
+    })
+    .await;
+}
+
+async fn questions(sandbox: &Sandbox, mut stream: TcpStream) -> std::io::Result<()> {
+    loop {
+        let question = timeout(PATIENCE, async {
+            let length = usize::from(stream.read_u16().await?);
+            let mut bytes = vec![0; length];
+            stream.read_exact(&mut bytes).await?;
+            std::io::Result::Ok(bytes)
+        });
+        let question = question.await??;
+        let Some(permit) = sandbox.admit_lookup() else { return Ok(()) };
+        let Some(answer) = answer(sandbox, &question).await else { return Ok(()) };
+        drop(permit);
+        let length = u16::try_from(answer.len()).map_err(std::io::Error::other)?;
+        let framed = [&length.to_be_bytes()[..], &answer].concat();
+        timeout(PATIENCE, stream.write_all(&framed)).await??;
+    }
+}
+
+/// The answer to a question, where it is one.
+async fn answer(sandbox: &Sandbox, question: &[u8]) -> Option<Vec<u8>> {
+    let query = match Query::parse(question) {
+        Ok(query) => query,
+        Err(malformed) => return malformed.answer(),
+    };
+    if !query.is_internet() {
+        return Some(query.answer(&Reply::NotImplemented));
+    }
+    let reply = match ask(sandbox, &query).await {
+        Ok(reply) => reply,
+        Err((name, refusal)) => {
+            let host = name.map(Host::Name);
+            sandbox.record(Way::Dns, host.as_ref(), None, &refusal);
+            let text = format!("{}: {refusal}", refusal.reason());
+            match refusal {
+                Refusal::Unresolved { certain: false, .. } | Refusal::TooMany { .. } => {
+                    Reply::Failed(text)
+                }
+                Refusal::Unresolved { .. } => Reply::NoSuchName,
+                _ => Reply::Denied(text),
+            }
+        }
+    };
+    Some(query.answer(&reply))
+}
+
+async fn ask(sandbox: &Sandbox, query: &Query<'_>) -> Result<Reply, (Option<Name>, Refusal)> {
+    let name = query.name().map_err(|invalid| (None, invalid.into()))?;
+    let refused = |refusal| (Some(name.clone()), refusal);
+    sandbox.lookup(&name, None).await.map_err(refused)?;
+    let Some((v4, v6)) = sandbox.names().addresses(&name) else { return Ok(Reply::Nothing) };
+    Ok(match query.kind() {
+        Kind::A => Reply::Address(v4.into()),
+        Kind::Aaaa => Reply::Address(v6.into()),
+        Kind::Other => Reply::Nothing,
+    })
+}

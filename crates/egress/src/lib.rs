@@ -1,0 +1,39 @@
+//! The only way out of a sandbox. Listeners in the sandbox's own network are given to this room; it
+//! decides by the sandbox's policy who may be reached, connects outside, and carries bytes between.
+//!
+//! ```text
+//!   inside                          here                                 outside
+//!   name ────── datagrams, streams ── dns ──┐                        ┌── name servers
+//!   CONNECT ─── proxy ───────────── proxy ──┤── sandbox ── resolve ──┘
+//!   any TCP ─── everything ──────── arrival ┘       └──── connect, relay ── a checked address
+//! ```
+//!
+//! Reading order: `sandbox` (who may be reached: policy, resolve, check, connect), `names` (the
+//! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
+//! the first bytes say of the host), `relay`, `dns`.
+//!
+//! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
+//! that the policy does not name. This room uses no other but `core`, and opens no file.
+
+mod arrival;
+pub mod dns;
+mod limits;
+mod listeners;
+mod names;
+pub mod opening;
+mod proxy;
+mod record;
+mod refuse;
+mod relay;
+mod resolve;
+mod sandbox;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod traffic_tests;
+
+pub use limits::Limits;
+pub use listeners::{InvalidListeners, LISTENERS, Listeners};
+pub use record::{Event, Outcome, Queue, Record, Way};
+pub use resolve::{Found, NotFound, Resolve};
+pub use sandbox::{Options, Sandbox};

@@ -1,0 +1,136 @@
+//! The sockets in a sandbox's network at which everything from inside arrives. They come from the
+//! sandbox's side, so what they are is asked of the kernel.
+
+use std::io;
+use std::net;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use tokio::net::{TcpListener, UdpSocket};
+
+/// How many sockets there are.
+pub const LISTENERS: usize = 4;
+
+/// The sockets of one sandbox.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Takes each connection that is to anybody but the sandbox itself; its own address is the one
+    /// that was connected to.
+    pub everything: TcpListener,
+    /// Takes connections to the proxy.
+    pub proxy: TcpListener,
+    /// Takes questions for names.
+    pub datagrams: UdpSocket,
+    /// Takes connections with questions for names.
+    pub streams: TcpListener,
+}
+
+/// Descriptors that are not these sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidListeners {
+    /// There are more or fewer.
+    #[error("{0} descriptors were given in the place of {LISTENERS}")]
+    Count(usize),
+    /// One is something else.
+    #[error("descriptor {0} is not a socket of its kind")]
+    Kind(usize),
+    /// One cannot be used.
+    #[error("using descriptor {index} failed")]
+    Use {
+        /// Which one, from 0.
+        index: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl Listeners {
+    /// The sockets that descriptors are, in the order of the fields. To be called within a runtime.
+    ///
+    /// # Errors
+    /// Which descriptor is none, and why.
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Result<Self, InvalidListeners> {
+        let count = descriptors.len();
+        let descriptors: [OwnedFd; LISTENERS] =
+            descriptors.try_into().map_err(|_| InvalidListeners::Count(count))?;
+        for (index, descriptor) in descriptors.iter().enumerate() {
+            let is_right =
+                if index == 2 { is_datagrams(descriptor) } else { is_listener(descriptor) };
+            if !is_right.map_err(|errno| failed(index)(errno.into()))? {
+                return Err(InvalidListeners::Kind(index));
+            }
+        }
+        let [everything, proxy, datagrams, streams] = descriptors;
+        Ok(Self {
+            everything: listener(everything).map_err(failed(0))?,
+            proxy: listener(proxy).map_err(failed(1))?,
+            datagrams: datagram_socket(datagrams).map_err(failed(2))?,
+            streams: listener(streams).map_err(failed(3))?,
+        })
+    }
+}
+
+const fn failed(index: usize) -> impl FnOnce(io::Error) -> InvalidListeners {
+    move |source| InvalidListeners::Use { index, source }
+}
+
+fn is_inet(descriptor: &OwnedFd) -> rustix::io::Result<bool> {
+    let domain = sockopt::socket_domain(descriptor)?;
+    Ok(matches!(domain, AddressFamily::INET | AddressFamily::INET6))
+}
+
+fn is_listener(descriptor: &OwnedFd) -> rustix::io::Result<bool> {
+    Ok(is_inet(descriptor)?
+        && sockopt::socket_type(descriptor)? == SocketType::STREAM
+        && sockopt::socket_acceptconn(descriptor)?)
+}
+
+fn is_datagrams(descriptor: &OwnedFd) -> rustix::io::Result<bool> {
+    Ok(is_inet(descriptor)? && sockopt::socket_type(descriptor)? == SocketType::DGRAM)
+}
+
+fn listener(descriptor: OwnedFd) -> io::Result<TcpListener> {
+    let listener = net::TcpListener::from(descriptor);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+fn datagram_socket(descriptor: OwnedFd) -> io::Result<UdpSocket> {
+    let socket = net::UdpSocket::from(descriptor);
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp() -> OwnedFd {
+        net::TcpListener::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    fn udp() -> OwnedFd {
+        net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    #[tokio::test]
+    async fn only_the_four_sockets_are_taken() {
+        assert!(Listeners::from_descriptors(vec![tcp(), tcp(), udp(), tcp()]).is_ok());
+        let connected = || -> OwnedFd {
+            let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+            net::TcpStream::connect(listener.local_addr().unwrap()).unwrap().into()
+        };
+        let file = || -> OwnedFd { std::fs::File::open("/dev/null").unwrap().into() };
+        for (descriptors, expected) in [
+            (vec![], "0 descriptors were given in the place of 4"),
+            (vec![tcp(), tcp(), udp(), tcp(), tcp()], "5 descriptors were given in the place of 4"),
+            (vec![udp(), tcp(), udp(), tcp()], "descriptor 0 is not a socket of its kind"),
+            (vec![tcp(), connected(), udp(), tcp()], "descriptor 1 is not a socket of its kind"),
+            (vec![tcp(), tcp(), tcp(), tcp()], "descriptor 2 is not a socket of its kind"),
+            (vec![tcp(), tcp(), udp(), file()], "using descriptor 3 failed"),
+        ] {
+            let error = Listeners::from_descriptors(descriptors).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The addresses that stand for names inside of one sandbox: each name has one of its own, from the
+//! range for measurements of networks, which leads nowhere outside (RFC 2544, RFC 5180). An address
+//! is never given to another name, so whoever connects to it means the name that it was given for.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use stockade_core::network::{Name, Refusal};
+use tokio::time::Instant;
+
+/// 198.18.0.0/15.
+const FIRST_4: u32 = 0xc612_0000;
+/// 2001:2::/48.
+const FIRST_6: u128 = 0x2001_0002 << 96;
+/// How many addresses both ranges have, but the last, which looks like a broadcast's.
+const ADDRESSES: u32 = (1 << 17) - 1;
+
+/// For how long an answer of a name server may be believed, at least and at most.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// What an address stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// For itself.
+    Itself,
+    /// For a name.
+    Name(Name),
+    /// For a name to be, that nobody has asked for.
+    Nothing,
+}
+
+/// The names of one sandbox.
+#[derive(Debug)]
+pub(crate) struct Names {
+    by_name: HashMap<Name, usize>,
+    entries: Vec<Entry>,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Name,
+    /// Where the name led when it was last looked up, and until when that may be believed.
+    pinned: Option<(Vec<IpAddr>, Instant)>,
+}
+
+impl Names {
+    /// No names yet, and never more than so many.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            by_name: HashMap::new(),
+            entries: Vec::new(),
+            limit: limit.min(ADDRESSES as usize - 1),
+        }
+    }
+
+    /// Notes where a name leads, and for how long that may be believed.
+    ///
+    /// # Errors
+    /// [`Refusal::TooMany`] for a new name once there are as many as there may be.
+    pub(crate) fn pin(
+        &mut self,
+        name: &Name,
+        addresses: Vec<IpAddr>,
+        valid: Duration,
+    ) -> Result<(), Refusal> {
+        let pinned = Some((addresses, Instant::now() + valid.clamp(SHORTEST, LONGEST)));
+        if let Some(entry) = self.by_name.get(name).and_then(|at| self.entries.get_mut(*at)) {
+            entry.pinned = pinned;
+            return Ok(());
+        }
+        if self.entries.len() >= self.limit {
+            return Err(Refusal::TooMany { what: "names", limit: self.limit });
+        }
+        self.by_name.insert(name.clone(), self.entries.len());
+        self.entries.push(Entry { name: name.clone(), pinned });
+        Ok(())
+    }
+
+    /// Where a name leads, where that was looked up a short time ago.
+    pub(crate) fn pinned(&self, name: &Name) -> Option<Vec<IpAddr>> {
+        let entry = self.entries.get(*self.by_name.get(name)?)?;
+        let (addresses, until) = entry.pinned.as_ref()?;
+        (Instant::now() < *until).then(|| addresses.clone())
+    }
+
+    /// The addresses that stand for a name that was looked up.
+    pub(crate) fn addresses(&self, name: &Name) -> Option<(Ipv4Addr, Ipv6Addr)> {
+        // The first address of a range is nobody's.
+        let number = u32::try_from(*self.by_name.get(name)?).ok()?.checked_add(1)?;
+        let v4 = Ipv4Addr::from_bits(FIRST_4.checked_add(number)?);
+        Some((v4, Ipv6Addr::from_bits(FIRST_6 | u128::from(v4.to_bits()))))
+    }
+
+    /// What an address stands for.
+    pub(crate) fn meaning(&self, address: IpAddr) -> Meaning {
+        let bits = match address.to_canonical() {
+            IpAddr::V4(v4) => v4.to_bits(),
+            IpAddr::V6(v6) if v6.to_bits() >> 80 == FIRST_6 >> 80 => {
+                match u32::try_from(v6.to_bits() ^ FIRST_6) {
+                    Ok(low) => low,
+                    Err(_) => return Meaning::Nothing,
+                }
+            }
+            IpAddr::V6(_) => return Meaning::Itself,
+        };
+        if bits & !ADDRESSES != FIRST_4 {
+            return if address.to_canonical().is_ipv6() {
+                Meaning::Nothing
+            } else {
+                Meaning::Itself
+            };
+        }
+        let number = (bits & ADDRESSES).checked_sub(1).and_then(|at| usize::try_from(at).ok());
+        match number.and_then(|at| self.entries.get(at)) {
+            Some(entry) => Meaning::Name(entry.name.clone()),
+            None => Meaning::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text).unwrap()
+    }
+
+    fn pin(names: &mut Names, text: &str) -> Result<(), Refusal> {
+        names.pin(&name(text), vec![Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60))
+    }
+
+    #[test]
+    fn each_name_has_addresses_of_its_own_for_good() {
+        let mut names = Names::new(2);
+        assert_eq!(names.addresses(&name("a.example")), None);
+        pin(&mut names, "a.example").unwrap();
+        pin(&mut names, "b.example").unwrap();
+        let a = names.addresses(&name("a.example")).unwrap();
+        let b = names.addresses(&name("b.example")).unwrap();
+        assert_eq!(a.0, Ipv4Addr::new(198, 18, 0, 1));
+        assert_eq!(a.1.to_string(), "2001:2::c612:1");
+        assert_ne!(a, b);
+        for address in [IpAddr::from(a.0), a.1.into(), a.0.to_ipv6_mapped().into()] {
+            assert_eq!(names.meaning(address), Meaning::Name(name("a.example")));
+        }
+        pin(&mut names, "a.example").unwrap();
+        assert_eq!(names.addresses(&name("a.example")), Some(a));
+        let refused = pin(&mut names, "c.example").unwrap_err();
+        assert_eq!(refused, Refusal::TooMany { what: "names", limit: 2 });
+    }
+
+    #[test]
+    fn what_nobody_was_given_stands_for_nothing() {
+        let mut names = Names::new(9);
+        pin(&mut names, "a.example").unwrap();
+        for (text, expected) in [
+            ("198.18.0.0", Meaning::Nothing),
+            ("198.18.0.2", Meaning::Nothing),
+            ("198.19.255.255", Meaning::Nothing),
+            ("2001:2::1", Meaning::Nothing),
+            ("2001:2::1:c612:1", Meaning::Nothing),
+            ("2001:2:0:1::c612:1", Meaning::Nothing),
+            ("2001:2:1::c612:1", Meaning::Itself),
+            ("198.17.255.255", Meaning::Itself),
+            ("198.20.0.1", Meaning::Itself),
+            ("64:ff9b::c612:1", Meaning::Itself),
+            ("::1", Meaning::Itself),
+        ] {
+            assert_eq!(names.meaning(text.parse().unwrap()), expected, "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_believed_for_a_bounded_time() {
+        let mut names = Names::new(9);
+        let addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST)];
+        for (valid, believed) in [(0, 1), (60, 60), (1_000_000, 300)] {
+            names.pin(&name("a"), addresses.clone(), Duration::from_secs(valid)).unwrap();
+            tokio::time::advance(Duration::from_secs(believed) - Duration::from_millis(1)).await;
+            assert_eq!(names.pinned(&name("a")), Some(addresses.clone()));
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(names.pinned(&name("a")), None);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the first bytes of a connection say of the host that they are for. A connection is to a name;
+//! a TLS handshake and an HTTP request name a host as well, and where that is another one, somebody
+//! else than the policy allowed is meant ("domain fronting").
+//!
+//! Nothing is read here: [`admit`] judges what has arrived so far.
+
+pub mod http;
+pub mod tls;
+
+use stockade_core::network::{Evidence, Host, Name, Refusal};
+
+use http::{Body, Head};
+
+/// The most that may have to arrive before it can be told what it is, in bytes.
+pub const MAX_BYTES: usize = 64 << 10;
+
+/// What is done with the first bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// More have to arrive before it can be told.
+    More,
+    /// These go outside in their place.
+    Forward {
+        /// What goes first.
+        bytes: Vec<u8>,
+        /// How much may follow.
+        body: Body,
+    },
+    /// None goes outside.
+    Refuse(Refusal),
+}
+
+/// Judges the first bytes that somebody inside sends to a host of that name.
+///
+/// A request of HTTP/1 is sent on with `Connection: close`, so that it stays the only one of its
+/// connection (RFC 9112, section 9.6): the next could name another host.
+pub fn admit(name: &Name, bytes: &[u8]) -> Admission {
+    let host = Host::Name(name.clone());
+    if tls::is_handshake(bytes) {
+        return match tls::server_name(bytes) {
+            Ok(None) => more(bytes),
+            Ok(Some(tls::Hello { server_name })) => match server_name {
+                Some(said) if !is_same(name, &said) => {
+                    Admission::Refuse(Refusal::mismatch(&host, Evidence::ServerName, &said))
+                }
+                _ => forward(bytes),
+            },
+            Err(what) => Admission::Refuse(Refusal::InvalidRequest { what }),
+        };
+    }
+    match http::guess(bytes) {
+        http::Guess::No => forward(bytes),
+        http::Guess::Unknown => more(bytes),
+        http::Guess::Version2 => {
+            Admission::Refuse(Refusal::NameHidden { host, protocol: "HTTP/2 without TLS" })
+        }
+        http::Guess::Version1 => match Head::parse(bytes) {
+            Ok(None) => more(bytes),
+            Ok(Some((head, length))) => match check(&host, name, &head) {
+                Ok(body) => {
+                    let (rest, body) = body.split(bytes.get(length..).unwrap_or_default());
+                    let bytes = [&head.to_origin(None), rest].concat();
+                    Admission::Forward { bytes, body }
+                }
+                Err(refusal) => Admission::Refuse(refusal),
+            },
+            Err(what) => Admission::Refuse(Refusal::InvalidRequest { what }),
+        },
+    }
+}
+
+fn forward(bytes: &[u8]) -> Admission {
+    Admission::Forward { bytes: bytes.to_vec(), body: Body::Open }
+}
+
+fn more(bytes: &[u8]) -> Admission {
+    if bytes.len() < MAX_BYTES {
+        return Admission::More;
+    }
+    Admission::Refuse(Refusal::InvalidRequest { what: "its beginning is too long" })
+}
+
+/// Whether a request is for the host that the connection is to.
+fn check(host: &Host, name: &Name, head: &Head) -> Result<Body, Refusal> {
+    let mismatch = |evidence, said: &str| Err(Refusal::mismatch(host, evidence, said));
+    let is_of_name = |text: &str| {
+        http::authority(text)
+            .is_ok_and(|(said, _)| matches!(said, Host::Name(said) if said == *name))
+    };
+    let target = head.target_authority()?;
+    if let Some(target) = target.filter(|target| !is_of_name(target)) {
+        return mismatch(Evidence::RequestTarget, target);
+    }
+    match head.host()? {
+        Some(said) if !is_of_name(&said) => mismatch(Evidence::HostHeader, &said),
+        _ => head.body(),
+    }
+}
+
+fn is_same(name: &Name, said: &str) -> bool {
+    Name::parse(said).is_ok_and(|said| said == *name)
+}
+
+#[cfg(test)]
+mod tests;

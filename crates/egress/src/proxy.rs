@@ -1,0 +1,136 @@
+//! The HTTP proxy that programs inside are pointed to: tunnels (`CONNECT`, RFC 9110, section 9.3.6)
+//! and requests with an absolute target. Each connection has one request.
+
+use std::sync::Arc;
+
+use stockade_core::network::{Evidence, Host, Refusal};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::arrival::{accept, carry};
+use crate::opening::http::{Head, authority};
+use crate::record::Way;
+use crate::refuse;
+use crate::relay::First;
+use crate::sandbox::Sandbox;
+
+/// What a tunnel is answered with.
+const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+
+/// Serves the proxy's listener.
+pub(crate) async fn serve(sandbox: &Arc<Sandbox>, listener: TcpListener) {
+    accept(&listener, |stream| {
+        let sandbox = Arc::clone(sandbox);
+        async move { request(&sandbox, stream).await }
+    })
+    .await;
+}
+
+async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
+    let refused = async |stream, host: Option<&Host>, port, refusal: &Refusal| {
+        sandbox.record(Way::Proxy, host, port, refusal);
+        refuse::answer(stream, &refuse::response(refusal)).await;
+    };
+    let permit = match sandbox.admit_connection() {
+        Ok(permit) => permit,
+        Err(refusal) => return refused(stream, None, None, &refusal).await,
+    };
+    let read = timeout(sandbox.limits().opening, head(&mut stream)).await;
+    let (head, rest) = match read {
+        Ok(Ok(Some(read))) => read,
+        // It said nothing, or is gone.
+        Ok(Ok(None)) => return,
+        Ok(Err(refusal)) => return refused(stream, None, None, &refusal).await,
+        Err(_) => {
+            let refusal = Refusal::InvalidRequest { what: "its head did not arrive in time" };
+            return refused(stream, None, None, &refusal).await;
+        }
+    };
+    let wanted = match wanted(sandbox, &head, rest) {
+        Ok(wanted) => wanted,
+        Err(refusal) => return refused(stream, None, None, &refusal).await,
+    };
+    let Wanted { host, port, first, is_tunnel } = wanted;
+    let outside = match sandbox.reach(&host, port).await {
+        Ok((outside, _)) => outside,
+        Err(refusal) => return refused(stream, Some(&host), Some(port), &refusal).await,
+    };
+    if is_tunnel && stream.write_all(ESTABLISHED).await.is_err() {
+        return;
+    }
+    carry(sandbox, Way::Proxy, (stream, outside), (&host, port), first).await;
+    drop(permit);
+}
+
+/// The head of a request, and what has arrived after it; `None` when nothing arrives.
+async fn head(stream: &mut TcpStream) -> Result<Option<(Head, Vec<u8>)>, Refusal> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        match stream.read_buf(&mut bytes).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+        match Head::parse(&bytes) {
+            Ok(None) => {}
+            Ok(Some((head, length))) => {
+                return Ok(Some((head, bytes.split_off(length))));
+            }
+            Err(what) => return Err(Refusal::InvalidRequest { what }),
+        }
+    }
+}
+
+/// What a request is for.
+struct Wanted {
+    host: Host,
+    port: u16,
+    first: First,
+    is_tunnel: bool,
+}
+
+fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refusal> {
+    // An address that stands for a name is that name.
+    let meant = |host: Host| match host {
+        Host::Address(address) => sandbox.host(address),
+        name @ Host::Name(_) => Ok(name),
+    };
+    if head.method == "CONNECT" {
+        let (host, port) = authority(&head.target)?;
+        let Some(port) = port else {
+            return Err(Refusal::InvalidRequest { what: "a tunnel needs a port" });
+        };
+        let host = meant(host)?;
+        let first = match &host {
+            Host::Name(name) => First::For(name.clone(), rest),
+            Host::Address(_) => First::Anything(rest),
+        };
+        return Ok(Wanted { host, port, first, is_tunnel: true });
+    }
+    let (target, path) = head.absolute()?;
+    let (named, port) = authority(target)?;
+    if let Some(said) = head.host()? {
+        let is_same = authority(&said).is_ok_and(|(said, _)| said == named);
+        if !is_same {
+            return Err(Refusal::mismatch(&named, Evidence::HostHeader, &said));
+        }
+    }
+    let path = match (path, head.method.as_str()) {
+        ("", "OPTIONS") => "*".to_owned(),
+        (path, _) if path.starts_with('/') => path.to_owned(),
+        (path, _) => format!("/{path}"),
+    };
+    let (rest, body) = {
+        let (rest, body) = head.body()?.split(&rest);
+        (rest.to_vec(), body)
+    };
+    // The name as it was understood, so that nobody understands another one.
+    let shown = match &named {
+        Host::Address(address) if address.is_ipv6() => format!("[{address}]"),
+        other => other.to_string(),
+    };
+    let shown = port.map_or_else(|| shown.clone(), |port| format!("{shown}:{port}"));
+    let bytes = [head.to_origin(Some((&path, &shown))), rest].concat();
+    let (host, port) = (meant(named)?, port.unwrap_or(80));
+    Ok(Wanted { host, port, first: First::Request(bytes, body), is_tunnel: false })
+}

@@ -1,0 +1,116 @@
+//! How whoever is inside is told that a connection was refused, in the words of what it speaks: HTTP
+//! gets the problem as JSON, TLS an alert, and everything else a reset.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stockade_core::network::Refusal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::opening::{http, tls};
+
+/// The header that has the name of the reason.
+pub(crate) const HEADER: &str = "Stockade-Egress-Refused";
+
+/// `access_denied`, fatal, in a record of its own (RFC 8446, section 6). Programs print its name.
+const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
+
+/// How long is waited for what the other side speaks, once it is refused.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long, and how much, is read of one that was answered: closing earlier would reset it, and take
+/// the answer away.
+const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL_BYTES: usize = 1 << 20;
+
+/// Refuses a connection of which nothing was read yet, and waits a moment for what it speaks.
+pub(crate) async fn unread(stream: TcpStream, refusal: &Refusal) {
+    let mut bytes = [0; 256];
+    // Looked at and not taken, so that a blank beginning is no special case.
+    let length = match timeout(PATIENCE, stream.peek(&mut bytes)).await {
+        Ok(Ok(length)) => length,
+        _ => 0,
+    };
+    after(stream, bytes.get(..length).unwrap_or_default(), refusal).await;
+}
+
+/// Refuses a connection that began with these bytes.
+pub(crate) async fn after(stream: TcpStream, bytes: &[u8], refusal: &Refusal) {
+    if tls::is_handshake(bytes) {
+        return answer(stream, ALERT).await;
+    }
+    let is_request = match http::guess(bytes) {
+        http::Guess::Version1 => true,
+        // A long first line: nothing but a request begins with a method and a path.
+        http::Guess::Unknown => bytes.windows(2).any(|pair| pair == b" /"),
+        http::Guess::Version2 | http::Guess::No => false,
+    };
+    if is_request {
+        return answer(stream, &response(refusal)).await;
+    }
+    reset(stream);
+}
+
+/// Answers, and ends the connection so that the answer arrives.
+pub(crate) async fn answer(mut stream: TcpStream, bytes: &[u8]) {
+    let farewell = async {
+        stream.write_all(bytes).await?;
+        stream.shutdown().await?;
+        let mut scratch = [0; 4096];
+        let mut left = FAREWELL_BYTES;
+        while left > 0 {
+            match stream.read(&mut scratch).await? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
+        std::io::Result::Ok(())
+    };
+    // Whoever does not listen is not told.
+    let _ = timeout(FAREWELL, farewell).await;
+}
+
+/// Ends a connection without an answer.
+pub(crate) fn reset(stream: TcpStream) {
+    // Where that fails the connection ends in the ordinary way.
+    let _ = stream.set_zero_linger();
+    drop(stream);
+}
+
+/// The response of HTTP that has a refusal.
+pub(crate) fn response(refusal: &Refusal) -> Vec<u8> {
+    let problem = json!({ "error": refusal.problem() });
+    let body = format!("{problem}\n");
+    let (status, reason) = (refusal.code().http_status(), refusal.reason());
+    let phrase = match status {
+        400 => "Bad Request",
+        403 => "Forbidden",
+        429 => "Too Many Requests",
+        _ => "Bad Gateway",
+    };
+    let head = format!(
+        "HTTP/1.1 {status} {phrase}\r\n{HEADER}: {reason}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body.into_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_has_the_problem_and_the_reason() {
+        let refusal = Refusal::InvalidRequest { what: "x" };
+        let text = String::from_utf8(response(&refusal)).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
+        assert!(head.contains("\r\nStockade-Egress-Refused: invalid-request\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], "INVALID_INPUT");
+        assert_eq!(body["error"]["retryable"], false);
+    }
+}

@@ -1,0 +1,214 @@
+//! Carries bytes between a connection from inside and one to outside. What goes out first is looked
+//! at before anything does; what comes in is not.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use stockade_core::network::{Name, Refusal};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::limits::Limits;
+use crate::opening::http::Body;
+use crate::opening::{Admission, admit};
+
+const BUFFER_BYTES: usize = 32 << 10;
+
+/// What is sent first.
+#[derive(Debug)]
+pub(crate) enum First {
+    /// Anything: the connection is to an address that is allowed as such.
+    Anything(Vec<u8>),
+    /// What is for this host. Some of it may have arrived.
+    For(Name, Vec<u8>),
+    /// A request that was looked at already, of which so much is still to come.
+    Request(Vec<u8>, Body),
+}
+
+/// How many bytes were carried.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Traffic {
+    /// Bytes that went out, and bytes that came in.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+}
+
+/// How a connection ended that did not end well.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// What was sent first is refused; it began with these bytes.
+    Refused(Refusal, Vec<u8>),
+    /// Either side broke off, or was silent for too long.
+    Io,
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Self::Io
+    }
+}
+
+/// Carries bytes until both sides are done.
+pub(crate) async fn relay(
+    inside: &mut TcpStream,
+    outside: &mut TcpStream,
+    first: First,
+    limits: &Limits,
+    traffic: &Traffic,
+) -> Result<(), Broken> {
+    let activity = Activity::new(limits.idle);
+    let (mut from_inside, mut to_inside) = inside.split();
+    let (mut from_outside, mut to_outside) = outside.split();
+    let is_request = AtomicBool::new(false);
+    let out = async {
+        let (bytes, body) = opening(&mut from_inside, first, limits).await?;
+        activity.write(&mut to_outside, &bytes, &traffic.sent).await?;
+        drop(bytes);
+        match body {
+            Body::Bytes(length) => {
+                is_request.store(true, Ordering::Relaxed);
+                let mut body = (&mut from_inside).take(length);
+                activity.copy(&mut body, &mut to_outside, &traffic.sent).await?;
+                // Nothing may follow. The other side is not told: some take that for giving up.
+            }
+            Body::Open => {
+                activity.copy(&mut from_inside, &mut to_outside, &traffic.sent).await?;
+                WriteHalf::shutdown(&mut to_outside).await?;
+            }
+        }
+        Ok::<_, End>(())
+    };
+    let back = async {
+        activity.copy(&mut from_outside, &mut to_inside, &traffic.received).await?;
+        to_inside.shutdown().await?;
+        // What of the request was not sent by now is not wanted any more.
+        if is_request.load(Ordering::Relaxed) { Err(End::Answered) } else { Ok(()) }
+    };
+    match tokio::try_join!(out, back) {
+        Ok(_) | Err(End::Answered) => Ok(()),
+        Err(End::Broken(broken)) => Err(broken),
+    }
+}
+
+/// Why one direction ends both.
+enum End {
+    /// The only response came to its end.
+    Answered,
+    Broken(Broken),
+}
+
+impl<E: Into<Broken>> From<E> for End {
+    fn from(error: E) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+/// What goes out first, once that is known, and how much may follow.
+async fn opening(
+    inside: &mut ReadHalf<'_>,
+    first: First,
+    limits: &Limits,
+) -> Result<(Vec<u8>, Body), Broken> {
+    let (name, mut bytes) = match first {
+        First::Anything(bytes) => return Ok((bytes, Body::Open)),
+        First::Request(bytes, body) => return Ok((bytes, body)),
+        First::For(name, bytes) => (name, bytes),
+    };
+    // Some wait for the other side to speak first, for as long as they like.
+    let mut deadline = Instant::now() + if bytes.is_empty() { limits.idle } else { limits.opening };
+    loop {
+        match admit(&name, &bytes) {
+            Admission::More => {}
+            Admission::Forward { bytes, body } => return Ok((bytes, body)),
+            Admission::Refuse(refusal) => return Err(Broken::Refused(refusal, bytes)),
+        }
+        let is_first = bytes.is_empty();
+        let count = match timeout_at(deadline, inside.read_buf(&mut bytes)).await {
+            Ok(count) => count?,
+            Err(_) if is_first => return Err(Broken::Io),
+            Err(_) => 0,
+        };
+        if count == 0 {
+            if is_first {
+                // Nothing will be sent; what comes in is still wanted.
+                return Ok((Vec::new(), Body::Open));
+            }
+            let refusal = Refusal::InvalidRequest { what: "its beginning is not whole" };
+            return Err(Broken::Refused(refusal, bytes));
+        }
+        if is_first {
+            deadline = Instant::now() + limits.opening;
+        }
+    }
+}
+
+/// When something was last carried, in either direction.
+struct Activity {
+    began: Instant,
+    last_millis: AtomicU64,
+    idle: Duration,
+}
+
+impl Activity {
+    fn new(idle: Duration) -> Self {
+        Self { began: Instant::now(), last_millis: AtomicU64::new(0), idle }
+    }
+
+    fn note(&self) {
+        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_millis.store(millis, Ordering::Relaxed);
+    }
+
+    fn deadline(&self) -> Instant {
+        let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
+        self.began + last + self.idle
+    }
+
+    async fn write(
+        &self,
+        to: &mut (impl AsyncWrite + Unpin),
+        bytes: &[u8],
+        count: &AtomicU64,
+    ) -> io::Result<()> {
+        // A reader that takes nothing is as good as none, whatever comes from it.
+        timeout(self.idle, to.write_all(bytes)).await??;
+        count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.note();
+        Ok(())
+    }
+
+    /// Carries bytes until there are no more.
+    async fn copy(
+        &self,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+        count: &AtomicU64,
+    ) -> io::Result<()> {
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        loop {
+            buffer.clear();
+            let length = loop {
+                let deadline = self.deadline();
+                match timeout_at(deadline, from.read_buf(&mut buffer)).await {
+                    Ok(length) => break length?,
+                    // The other direction may have gone on meanwhile.
+                    Err(_) if self.deadline() > deadline => {}
+                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+                }
+            };
+            if length == 0 {
+                return Ok(());
+            }
+            self.write(to, &buffer, count).await?;
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Traffic of honest programs and of those that want to get out, from the listeners to servers that
+//! the tests start.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use stockade_core::network::Policy;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use crate::limits::Limits;
+use crate::record::{Outcome, Way};
+use crate::resolve::NotFound;
+use crate::testing::{PATIENCE, World, echo, mirror, policy, rest, sandbox};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// What opens a handshake of TLS for a host.
+fn hello(host: &str) -> Vec<u8> {
+    let sized = |content: &[u8]| {
+        [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat()
+    };
+    let name = sized(&[&[0][..], &sized(host.as_bytes())].concat());
+    let extensions = sized(&[&[0, 0][..], &sized(&name)].concat());
+    let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &extensions].concat();
+    let message = [&[1, 0][..], &sized(&body)].concat();
+    [&[22, 3, 1][..], &sized(&message)].concat()
+}
+
+/// `access_denied`.
+const ALERT: &str = "\u{15}\u{3}\u{3}\0\u{2}\u{2}1";
+
+async fn world(rules: &[&str]) -> World {
+    let rules = [rules, &["allow 127.0.0.1"]].concat();
+    let world = World::new(&rules).await;
+    for name in ["api.example", "evil.example", "sub.api.example"] {
+        world.book.set(name, &["127.0.0.1"], 60);
+    }
+    world
+}
+
+async fn read(stream: &mut TcpStream, length: usize) -> String {
+    let mut bytes = vec![0; length];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test]
+async fn a_tunnel_leads_to_the_host_that_is_allowed() {
+    let server = echo(b"hi").await;
+    let mut world = world(&["allow api.example"]).await;
+    let request = format!("CONNECT API.example.:{} HTTP/1.1\r\n\r\n\x01abc", server.port());
+    let (mut stream, answer) = world.ask_proxy(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let mut text = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+    stream.write_all(b"def").await.unwrap();
+    // Half of it closes, and the other half goes on.
+    stream.shutdown().await.unwrap();
+    text += &rest(&mut stream).await.unwrap();
+    assert_eq!(text, "hi\u{1}abcdef.");
+    assert_eq!(world.outcome().await, Outcome::Opened { address: LOOPBACK });
+    let closed = timeout(PATIENCE, world.events.recv()).await.unwrap().unwrap();
+    let expected = Outcome::Closed { address: LOOPBACK, sent_bytes: 7, received_bytes: 10 };
+    assert_eq!(closed.outcome, expected);
+    assert_eq!((closed.way, closed.port), (Way::Proxy, Some(server.port())));
+    assert_eq!(closed.host.unwrap().to_string(), "api.example");
+}
+
+#[tokio::test]
+async fn the_proxy_tells_why_it_refuses() {
+    let mut world = world(&[
+        "allow api.example",
+        "allow *.inner.example",
+        "allow gone.example",
+        "allow lost.example",
+    ])
+    .await;
+    world.book.set("a.inner.example", &["127.0.0.1", "169.254.169.254"], 60);
+    world.book.fail("lost.example", NotFound::Failed("no answer".to_owned()));
+    for (target, status, code, reason) in [
+        ("evil.example:443", 403, "EGRESS_DENIED", "not-allowed"),
+        ("sub.api.example:443", 403, "EGRESS_DENIED", "not-allowed"),
+        ("a.inner.example:80", 403, "EGRESS_INTERNAL", "internal-address"),
+        ("93.184.216.34:443", 403, "EGRESS_DENIED", "address-not-allowed"),
+        ("[::1]:443", 403, "EGRESS_DENIED", "address-not-allowed"),
+        ("198.18.0.99:443", 403, "EGRESS_DENIED", "address-not-allowed"),
+        ("0x7f.1:443", 400, "INVALID_INPUT", "invalid-request"),
+        ("2130706433:443", 400, "INVALID_INPUT", "invalid-request"),
+        ("u@api.example:443", 400, "INVALID_INPUT", "invalid-request"),
+        ("api%2eexample:443", 400, "INVALID_INPUT", "invalid-request"),
+        ("api.example", 400, "INVALID_INPUT", "invalid-request"),
+        ("api.example:0", 400, "INVALID_INPUT", "invalid-request"),
+        ("gone.example:443", 502, "EGRESS_UNREACHABLE", "unresolved"),
+        ("lost.example:443", 502, "EGRESS_UNREACHABLE", "unresolved"),
+        ("api.example:1", 502, "EGRESS_UNREACHABLE", "unreachable"),
+    ] {
+        let (mut stream, mut answer) =
+            world.ask_proxy(&format!("CONNECT {target} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        answer += &rest(&mut stream).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+        assert!(answer.contains(&format!("Stockade-Egress-Refused: {reason}\r\n")), "{answer}");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(
+            (&body["error"]["code"], &body["error"]["cause"]),
+            (&code.into(), &reason.into())
+        );
+        assert_eq!(
+            body["error"]["retryable"],
+            matches!(target, "lost.example:443" | "api.example:1")
+        );
+        assert_eq!(world.refusal().await, reason);
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_an_absolute_target_goes_to_that_host_alone() {
+    let (server, mut heard) = mirror().await;
+    let mut world = world(&["allow api.example"]).await;
+    let port = server.port();
+    let request = format!(
+        "GET http://API.example:{port}/a?b HTTP/1.1\r\nHost: api.example:{port}\r\nAccept: */*\r\n\
+         Proxy-Connection: keep-alive\r\nProxy-Authorization: Basic x\r\n\r\n\
+         GET http://evil.example:{port}/ HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+    );
+    let (mut stream, mut answer) = world.ask_proxy(&request).await;
+    answer += &rest(&mut stream).await.unwrap_or_default();
+    assert!(answer.ends_with("mirrored"), "{answer}");
+    assert_eq!(
+        timeout(PATIENCE, heard.recv()).await.unwrap().unwrap(),
+        format!(
+            "GET /a?b HTTP/1.1\r\nHost: api.example:{port}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        )
+    );
+    for (request, reason) in [
+        (
+            format!("GET http://api.example:{port}/ HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
+            "name-mismatch",
+        ),
+        ("GET / HTTP/1.1\r\nHost: api.example\r\n\r\n".to_owned(), "invalid-request"),
+        ("GET ftp://api.example/ HTTP/1.1\r\n\r\n".to_owned(), "invalid-request"),
+        ("GET http://api.example@evil.example/ HTTP/1.1\r\n\r\n".to_owned(), "invalid-request"),
+        ("GET http://api.example\\@evil.example/ HTTP/1.1\r\n\r\n".to_owned(), "invalid-request"),
+        ("GET http://evil.example/ HTTP/1.1\r\n\r\n".to_owned(), "not-allowed"),
+        ("\x16\x03\x01 what is this\r\n\r\n".to_owned(), "invalid-request"),
+        (format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(40_000)), "invalid-request"),
+    ] {
+        let (_stream, answer) = world.ask_proxy(&request).await;
+        assert!(
+            answer.contains(&format!("Stockade-Egress-Refused: {reason}\r\n")),
+            "{request}: {answer}"
+        );
+        assert_eq!(world.refusal().await, reason, "{request}");
+    }
+    assert!(heard.try_recv().is_err(), "nothing else went out");
+}
+
+#[tokio::test]
+async fn an_address_that_stands_for_a_name_leads_to_it() {
+    let server = echo(b"220 ready\r\n").await;
+    let world = world(&["allow api.example"]).await;
+    let address = world.address_of("api.example").await;
+    // A server that speaks first.
+    let mut stream = world.connect(address, server.port()).await;
+    assert_eq!(read(&mut stream, 11).await, "220 ready\r\n");
+    stream.write_all(b"EHLO me\r\n").await.unwrap();
+    assert_eq!(read(&mut stream, 9).await, "EHLO me\r\n");
+    // The same name through the proxy.
+    let request = format!("CONNECT {address}:{} HTTP/1.1\r\n\r\n", server.port());
+    assert!(world.ask_proxy(&request).await.1.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn what_is_sent_must_be_for_the_host_of_the_connection() {
+    let (server, mut heard) = mirror().await;
+    let mut world = world(&["allow api.example"]).await;
+    let address = world.address_of("api.example").await;
+    let mut refused = async |first: &[u8]| {
+        let mut stream = world.connect(address, server.port()).await;
+        stream.write_all(first).await.unwrap();
+        let answer = rest(&mut stream).await;
+        (answer, world.refusal().await)
+    };
+    let (answer, reason) = refused(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").await;
+    assert!(
+        answer
+            .unwrap()
+            .starts_with("HTTP/1.1 403 Forbidden\r\nStockade-Egress-Refused: name-mismatch")
+    );
+    assert_eq!(reason, "name-mismatch");
+    let (answer, reason) = refused(&hello("evil.example")).await;
+    assert_eq!((answer.as_deref(), reason), (Ok(ALERT), "name-mismatch"));
+    let (answer, reason) = refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert_eq!((answer, reason), (Err(std::io::ErrorKind::ConnectionReset), "name-hidden"));
+    // A tunnel is looked into as well.
+    let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
+    let (mut stream, _) = world.ask_proxy(&request).await;
+    stream.write_all(&hello("evil.example")).await.unwrap();
+    assert_eq!(rest(&mut stream).await.as_deref(), Ok(ALERT));
+    for _ in 0..4 {
+        assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap().unwrap(), "", "nothing went out");
+    }
+    let mut stream = world.connect(address, server.port()).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").await.unwrap();
+    assert!(rest(&mut stream).await.unwrap().ends_with("mirrored"));
+    let passed = timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    assert_eq!(passed, "GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n");
+}
+
+#[tokio::test]
+async fn an_address_that_nobody_was_given_leads_nowhere() {
+    let server = echo(b"").await;
+    let mut world = world(&["allow api.example", "allow 10.0.0.0/8"]).await;
+    for (address, first, answer, reason) in [
+        (
+            "198.18.7.7",
+            &b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n"[..],
+            "HTTP/1.1 403 ",
+            "address-not-allowed",
+        ),
+        ("93.184.216.34", b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 403 ", "address-not-allowed"),
+        ("2001:2::c612:63", &hello("api.example"), ALERT, "address-not-allowed"),
+        (
+            "169.254.169.254",
+            b"GET /latest HTTP/1.1\r\n\r\n",
+            "HTTP/1.1 403 ",
+            "address-not-allowed",
+        ),
+        (
+            "::ffff:169.254.169.254",
+            b"GET / HTTP/1.1\r\n\r\n",
+            "HTTP/1.1 403 ",
+            "address-not-allowed",
+        ),
+        ("8.8.8.8", b"\0\x1d", "reset", "address-not-allowed"),
+        // Allowed by a rule, and still nobody's way to the machine that all of this runs on.
+        ("127.0.0.1", b"\0\x1d", "reset", "address-not-allowed"),
+    ] {
+        let mut stream = world.connect(address.parse().unwrap(), server.port()).await;
+        stream.write_all(first).await.unwrap();
+        let answered = rest(&mut stream).await.unwrap_or_else(|_| "reset".to_owned());
+        assert!(answered.starts_with(answer), "{address}: {answered:?}");
+        assert_eq!(world.refusal().await, reason, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_changes_ends_what_it_would_not_allow() {
+    let server = echo(b"").await;
+    let mut world = world(&["allow api.example", "allow evil.example"]).await;
+    let open = async |name: &str| {
+        let request = format!("CONNECT {name}:{} HTTP/1.1\r\n\r\n", server.port());
+        world.ask_proxy(&request).await.0
+    };
+    let (mut kept, mut ended) = (open("api.example").await, open("evil.example").await);
+    for stream in [&mut kept, &mut ended] {
+        stream.write_all(b"\x01").await.unwrap();
+        assert_eq!(read(stream, 1).await, "\u{1}");
+    }
+    world.sandbox.set_policy(policy(&["allow api.example", "allow 127.0.0.1"]));
+    assert_eq!(rest(&mut ended).await, Err(std::io::ErrorKind::ConnectionReset));
+    assert_eq!(world.refusal().await, "not-allowed");
+    kept.write_all(b"\x02").await.unwrap();
+    assert_eq!(read(&mut kept, 1).await, "\u{2}");
+    world.sandbox.set_policy(Policy::default());
+    assert_eq!(rest(&mut kept).await, Err(std::io::ErrorKind::ConnectionReset));
+}
+
+#[tokio::test]
+async fn a_sandbox_has_so_many_connections() {
+    let server = echo(b"").await;
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let mut world = World::with(&["allow api.example", "allow 127.0.0.1"], limits).await;
+    world.book.set("api.example", &["127.0.0.1"], 60);
+    let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
+    let (mut first, answer) = world.ask_proxy(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "));
+    let (_second, answer) = world.ask_proxy(&request).await;
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    assert_eq!(world.refusal().await, "too-many");
+    first.shutdown().await.unwrap();
+    rest(&mut first).await.unwrap();
+    // Closed is recorded before the place is free.
+    loop {
+        if world.ask_proxy(&request).await.1.starts_with("HTTP/1.1 200 ") {
+            break;
+        }
+    }
+}
+
+/// Asks for a name as programs do; the code of the answer, its address's bytes, and all of it as text.
+async fn resolve(world: &World, name: &str, kind: u8, over_stream: bool) -> (u8, Vec<u8>, String) {
+    let mut question = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
+    for label in name.split('.') {
+        question.push(u8::try_from(label.len()).unwrap());
+        question.extend(label.as_bytes());
+    }
+    question.extend([0, 0, kind, 0, 1, 0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    let mut answer = vec![0; 2048];
+    let length = if over_stream {
+        let mut stream = TcpStream::connect(world.streams).await.unwrap();
+        let length = u16::try_from(question.len()).unwrap().to_be_bytes();
+        stream.write_all(&[&length[..], &question].concat()).await.unwrap();
+        let length = usize::from(timeout(PATIENCE, stream.read_u16()).await.unwrap().unwrap());
+        stream.read_exact(&mut answer[..length]).await.unwrap();
+        length
+    } else {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.connect(world.datagrams).await.unwrap();
+        socket.send(&question).await.unwrap();
+        timeout(PATIENCE, socket.recv(&mut answer)).await.unwrap().unwrap()
+    };
+    answer.truncate(length);
+    let start = question.len() - 11;
+    let address = if answer[7] == 1 {
+        let length = usize::from(answer[start + 11]);
+        answer[start + 12..start + 12 + length].to_vec()
+    } else {
+        vec![]
+    };
+    (answer[3] & 15, address, String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[tokio::test]
+async fn names_are_resolved_by_the_policy() {
+    let mut world = world(&[
+        "allow api.example",
+        "allow inner.example",
+        "allow gone.example",
+        "allow lost.example",
+    ])
+    .await;
+    world.book.set("inner.example", &["10.0.0.1"], 60);
+    world.book.fail("lost.example", NotFound::Failed("no answer".to_owned()));
+    for over_stream in [false, true] {
+        let (code, address, _) = resolve(&world, "API.example", 1, over_stream).await;
+        assert_eq!((code, address), (0, vec![198, 18, 0, 1]));
+        let (code, address, _) = resolve(&world, "api.example", 28, over_stream).await;
+        assert_eq!((code, address.len()), (0, 16));
+        let (code, address, _) = resolve(&world, "api.example", 65, over_stream).await;
+        assert_eq!((code, address), (0, vec![]));
+        for (name, expected, reason) in [
+            ("evil.example", 3, "not-allowed"),
+            ("inner.example", 3, "internal-address"),
+            ("lost.example", 2, "unresolved"),
+        ] {
+            let (code, address, text) = resolve(&world, name, 1, over_stream).await;
+            assert_eq!((code, address), (expected, vec![]), "{name}");
+            assert!(text.contains(&format!("{reason}: ")), "{text:?}");
+            assert_eq!(world.refusal().await, reason);
+        }
+        assert_eq!(resolve(&world, "gone.example", 1, over_stream).await.0, 3);
+        assert_eq!(world.refusal().await, "unresolved");
+    }
+    assert!(world.book.asked() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_bound_again_is_checked_again() {
+    let (sandbox, book, _events) = sandbox(&["allow api.example"], Limits::default());
+    let name = stockade_core::network::Name::parse("api.example").unwrap();
+    let lookup = async || {
+        let found = sandbox.lookup(&name, Some(443)).await;
+        found.map_err(|refusal| refusal.reason().as_str())
+    };
+    let public: IpAddr = "93.184.216.34".parse().unwrap();
+    book.set("api.example", &["93.184.216.34"], 30);
+    assert_eq!(lookup().await, Ok(vec![public]));
+    book.set("api.example", &["127.0.0.1"], 30);
+    assert_eq!(lookup().await, Ok(vec![public]), "the address that was checked is the one in use");
+    assert_eq!(book.asked(), 1);
+    tokio::time::advance(std::time::Duration::from_secs(31)).await;
+    assert_eq!(lookup().await, Err("internal-address"));
+    book.set("api.example", &["93.184.216.34", "10.0.0.1"], 30);
+    assert_eq!(lookup().await, Err("internal-address"));
+    sandbox.set_policy(Policy::default());
+    assert_eq!(lookup().await, Err("not-allowed"));
+    assert_eq!(book.asked(), 3, "what is denied is not asked for outside");
+}
