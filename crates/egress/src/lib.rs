@@ -10,17 +10,20 @@
 //!
 //! Reading order: `sandbox` (who may be reached: policy, resolve, check, connect), `names` (the
 //! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
-//! the first bytes say of the host), `relay`, `dns`.
+//! the first bytes say of the host), `relay`, `dns`. `process` is all of it for many sandboxes, told
+//! what to do over a socket (`control`).
 //!
 //! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
 //! that the policy does not name. This room uses no other but `core`, and opens no file.
 
 mod arrival;
+pub mod control;
 pub mod dns;
 mod limits;
 mod listeners;
 mod names;
 pub mod opening;
+mod process;
 mod proxy;
 mod record;
 mod refuse;
@@ -34,6 +37,7 @@ mod traffic_tests;
 
 pub use limits::Limits;
 pub use listeners::{InvalidListeners, LISTENERS, Listeners};
+pub use process::{Error, serve};
 pub use record::{Event, Outcome, Queue, Record, Way};
 pub use resolve::{Found, NotFound, Resolve};
 pub use sandbox::{Options, Sandbox};

@@ -1,0 +1,174 @@
+//! The process that serves the sandboxes of one owner: told of them over a socket, and ended with it.
+//! It is to be confined before: it needs the network, its socket, and no file.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net;
+use std::sync::Arc;
+
+use stockade_core::network::Policy;
+use stockade_core::{Code, Problem, SandboxId};
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::task::AbortHandle;
+
+use crate::control::{Ask, Question, Said, VERSION, receive, send};
+use crate::dns::{Configuration, Stub};
+use crate::limits::Limits;
+use crate::listeners::Listeners;
+use crate::record::Queue;
+use crate::sandbox::{Options, Sandbox};
+
+/// How many events wait for the owner to take them.
+const EVENTS: usize = 1024;
+/// How many answers may wait for the owner to take them.
+const MAX_UNHEARD: usize = 4096;
+/// The most sandboxes.
+const MAX_SANDBOXES: usize = 4096;
+
+/// Why the process ended otherwise than with its owner.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket cannot be used.
+    #[error("using the owner's socket failed")]
+    Socket(#[source] io::Error),
+    /// The owner said something that cannot be understood.
+    #[error("reading what the owner says failed")]
+    Hear(#[source] io::Error),
+    /// The owner cannot be answered.
+    #[error("answering the owner failed")]
+    Say(#[source] io::Error),
+}
+
+/// Serves sandboxes as the owner at the other end of a socket says, until that is closed. To be
+/// called within a runtime.
+///
+/// # Errors
+/// [`Error`]; all connections have ended then as well.
+pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
+    // The runtime asks of it only when it is ready; messages are read and sent in `control`.
+    let owner = net::UnixDatagram::from(owner);
+    owner.set_nonblocking(true).map_err(Error::Socket)?;
+    let owner = UnixDatagram::from_std(owner).map_err(Error::Socket)?;
+    let (record, mut events) = Queue::new(EVENTS);
+    let mut served = Served {
+        sandboxes: HashMap::new(),
+        resolve: Arc::new(Stub::new(Configuration::parse("", ""))),
+        record: Arc::new(record),
+    };
+    // What is to be said. It is never waited for: the owner may be busy asking.
+    let mut outbox: VecDeque<Said> = VecDeque::new();
+    loop {
+        tokio::select! {
+            biased;
+            heard = owner.async_io(Interest::READABLE, || receive::<Question>(&owner)) => {
+                let (question, descriptors) = match heard {
+                    Ok(Some(heard)) => heard,
+                    Ok(None) => return Ok(()),
+                    // It ended with something unread.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+                    Err(error) => return Err(Error::Hear(error)),
+                };
+                let number = question.number;
+                let problem = served.answer(question, descriptors).err();
+                if outbox.len() > MAX_UNHEARD {
+                    return Err(Error::Say(io::ErrorKind::TimedOut.into()));
+                }
+                outbox.push_back(Said::Answer { number, problem });
+            }
+            said = say(&owner, outbox.front()) => {
+                said.map_err(Error::Say)?;
+                outbox.pop_front();
+            }
+            Some(event) = events.recv(), if outbox.is_empty() => {
+                outbox.push_back(Said::Event(Box::new(event)));
+            }
+        }
+    }
+}
+
+/// Says something, once that can be done; waits for ever where there is nothing.
+async fn say(owner: &UnixDatagram, said: Option<&Said>) -> io::Result<()> {
+    let Some(said) = said else { return std::future::pending().await };
+    owner.async_io(Interest::WRITABLE, || send(owner, said, &[])).await
+}
+
+/// What is served.
+struct Served {
+    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Ending)>,
+    resolve: Arc<Stub>,
+    record: Arc<Queue>,
+}
+
+/// Ends what it is of when it is dropped.
+struct Ending(AbortHandle);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Served {
+    fn answer(&mut self, question: Question, descriptors: Vec<OwnedFd>) -> Result<(), Problem> {
+        let Question { version, ask, .. } = question;
+        if version != VERSION {
+            let message = format!("the egress process speaks version {VERSION}, not {version}");
+            return Err(Problem::new(Code::Unsupported, message));
+        }
+        match ask {
+            Ask::Add { sandbox, policy } => self.add(sandbox, policy, descriptors),
+            Ask::Change { sandbox, policy } => {
+                self.find(&sandbox)?.set_policy(policy);
+                Ok(())
+            }
+            Ask::Remove { sandbox } => {
+                self.find(&sandbox)?;
+                self.sandboxes.remove(&sandbox);
+                Ok(())
+            }
+            Ask::Names { resolv_conf, hosts } => {
+                self.resolve.set(Configuration::parse(&resolv_conf, &hosts));
+                Ok(())
+            }
+        }
+    }
+
+    fn find(&self, sandbox: &SandboxId) -> Result<&Arc<Sandbox>, Problem> {
+        let found = self.sandboxes.get(sandbox).map(|(sandbox, _)| sandbox);
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("{sandbox} is not served")))
+    }
+
+    fn add(
+        &mut self,
+        id: SandboxId,
+        policy: Policy,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Problem> {
+        if self.sandboxes.contains_key(&id) {
+            return Err(Problem::new(Code::Conflict, format!("{id} is served already")));
+        }
+        if self.sandboxes.len() >= MAX_SANDBOXES {
+            let message = format!("at most {MAX_SANDBOXES} sandboxes are served");
+            return Err(Problem::new(Code::QuotaExceeded, message));
+        }
+        let listeners = Listeners::from_descriptors(descriptors).map_err(|error| {
+            Problem::new(Code::InvalidInput, format!("the listeners of {id} are refused"))
+                .because(error.to_string())
+        })?;
+        let sandbox = Sandbox::new(Options {
+            id: id.clone(),
+            policy,
+            limits: Limits::default(),
+            resolve: Arc::<Stub>::clone(&self.resolve),
+            record: Arc::<Queue>::clone(&self.record),
+        });
+        let serving = tokio::spawn(Arc::clone(&sandbox).serve(listeners));
+        self.sandboxes.insert(id, (sandbox, Ending(serving.abort_handle())));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

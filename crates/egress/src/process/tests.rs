@@ -1,0 +1,124 @@
+//! The process as its owner sees it.
+
+use std::os::fd::AsFd as _;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+use stockade_core::network::Reason;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::control::Owner;
+use crate::record::Outcome;
+use crate::testing::policy;
+
+struct Process {
+    owner: Arc<Owner>,
+    serving: JoinHandle<Result<(), Error>>,
+    asked: u64,
+}
+
+impl Process {
+    fn start() -> Self {
+        let (owner, other) = Owner::pair().unwrap();
+        Self { owner: Arc::new(owner), serving: tokio::spawn(serve(other)), asked: 0 }
+    }
+
+    async fn hear(&self) -> Said {
+        let owner = Arc::clone(&self.owner);
+        tokio::task::spawn_blocking(move || owner.hear()).await.unwrap().unwrap().unwrap()
+    }
+
+    async fn ask(&mut self, ask: Ask, listeners: &[OwnedFd]) -> Option<Code> {
+        self.asked += 1;
+        let listeners: Vec<_> = listeners.iter().map(|listener| listener.as_fd()).collect();
+        self.owner.ask(self.asked, ask, &listeners).unwrap();
+        match self.hear().await {
+            Said::Answer { number, problem } if number == self.asked => {
+                problem.map(|problem| problem.code)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn id(text: &str) -> SandboxId {
+    SandboxId::new(text).unwrap()
+}
+
+/// Four sockets, and where the proxy listens.
+fn listeners() -> (Vec<OwnedFd>, std::net::SocketAddr) {
+    let tcp = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let proxy = tcp();
+    let address = proxy.local_addr().unwrap();
+    (vec![tcp().into(), proxy.into(), udp.into(), tcp().into()], address)
+}
+
+async fn answer_of(proxy: std::net::SocketAddr, target: &str) -> String {
+    let mut stream = TcpStream::connect(proxy).await.unwrap();
+    stream.write_all(format!("CONNECT {target} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    let mut bytes = [0; 12];
+    stream.read_exact(&mut bytes).await.unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_is_served_from_its_coming_to_its_going() {
+    let server = crate::testing::echo(b"").await;
+    let mut process = Process::start();
+    let (descriptors, proxy) = listeners();
+    let add = |sandbox: &str| Ask::Add { sandbox: id(sandbox), policy: Policy::default() };
+    assert_eq!(process.ask(add("a"), &descriptors).await, None);
+    assert_eq!(process.ask(add("a"), &listeners().0).await, Some(Code::Conflict));
+    assert_eq!(process.ask(add("b"), &descriptors[..3]).await, Some(Code::InvalidInput));
+    let hosts = "127.0.0.1 api.example".to_owned();
+    let names = Ask::Names { resolv_conf: String::new(), hosts };
+    assert_eq!(process.ask(names, &[]).await, None);
+    drop(descriptors);
+
+    let target = format!("api.example:{}", server.port());
+    assert_eq!(answer_of(proxy, &target).await, "HTTP/1.1 403");
+    let Said::Event(event) = process.hear().await else { panic!() };
+    assert_eq!(event.sandbox_id, id("a"));
+    let Outcome::Refused { reason: Reason::NotAllowed, .. } = event.outcome else {
+        panic!("{event:?}")
+    };
+
+    let policy = policy(&["allow api.example", "allow 127.0.0.1"]);
+    let change = |sandbox: &str| Ask::Change { sandbox: id(sandbox), policy: policy.clone() };
+    assert_eq!(process.ask(change("b"), &[]).await, Some(Code::NotFound));
+    assert_eq!(process.ask(change("a"), &[]).await, None);
+    assert_eq!(answer_of(proxy, &target).await, "HTTP/1.1 200");
+    for _ in 0..2 {
+        let Said::Event(_) = process.hear().await else { panic!() };
+    }
+
+    assert_eq!(process.ask(Ask::Remove { sandbox: id("a") }, &[]).await, None);
+    assert_eq!(process.ask(Ask::Remove { sandbox: id("a") }, &[]).await, Some(Code::NotFound));
+    assert!(TcpStream::connect(proxy).await.is_err(), "nobody listens any more");
+    drop(process.owner);
+    process.serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_understood_is_refused() {
+    let mut process = Process::start();
+    let question =
+        Question { version: VERSION + 1, number: 3, ask: Ask::Remove { sandbox: id("a") } };
+    send(process.owner.as_fd(), &question, &[]).unwrap();
+    let Said::Answer { number: 3, problem: Some(problem) } = process.hear().await else { panic!() };
+    assert_eq!(problem.code, Code::Unsupported);
+    // Descriptors where none belong are closed.
+    let descriptor = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    assert_eq!(
+        process.ask(Ask::Remove { sandbox: id("a") }, &[descriptor]).await,
+        Some(Code::NotFound)
+    );
+    let long =
+        Ask::Names { resolv_conf: "x".repeat(crate::control::MESSAGE_BYTES), hosts: String::new() };
+    assert_eq!(process.owner.ask(9, long, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    send(process.owner.as_fd(), &serde_json::json!({"ask": "everything"}), &[]).unwrap();
+    assert!(matches!(process.serving.await.unwrap(), Err(Error::Hear(_))));
+}
