@@ -6,18 +6,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stockade_core::network::Policy;
 use stockade_core::{Code, Problem, SandboxId};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::control::{Ask, Question, Said, VERSION, receive, send};
 use crate::dns::{Configuration, Stub};
 use crate::limits::Limits;
 use crate::listeners::Listeners;
-use crate::record::Queue;
+use crate::record::{Event, Queue};
 use crate::sandbox::{Options, Sandbox};
 
 /// How many events wait for the owner to take them.
@@ -26,6 +28,9 @@ const EVENTS: usize = 1024;
 const MAX_UNHEARD: usize = 4096;
 /// The most sandboxes.
 const MAX_SANDBOXES: usize = 4096;
+
+/// How long an owner may take to hear what is left.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Why the process ended otherwise than with its owner.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +70,11 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
             heard = owner.async_io(Interest::READABLE, || receive::<Question>(&owner)) => {
                 let (question, descriptors) = match heard {
                     Ok(Some(heard)) => heard,
-                    Ok(None) => return Ok(()),
+                    Ok(None) => {
+                        served.sandboxes.clear();
+                        say_rest(&owner, outbox, &mut events).await;
+                        return Ok(());
+                    }
                     // It ended with something unread.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
                     Err(error) => return Err(Error::Hear(error)),
@@ -92,6 +101,25 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
 async fn say(owner: &UnixDatagram, said: Option<&Said>) -> io::Result<()> {
     let Some(said) = said else { return std::future::pending().await };
     owner.async_io(Interest::WRITABLE, || send(owner, said, &[])).await
+}
+
+/// Says what is left to an owner who asks no more, and may listen still.
+async fn say_rest(
+    owner: &UnixDatagram,
+    mut outbox: VecDeque<Said>,
+    events: &mut mpsc::Receiver<Event>,
+) {
+    while let Ok(event) = events.try_recv() {
+        outbox.push_back(Said::Event(Box::new(event)));
+    }
+    let say_all = async {
+        for said in &outbox {
+            if say(owner, Some(said)).await.is_err() {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, say_all).await;
 }
 
 /// What is served.

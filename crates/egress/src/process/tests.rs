@@ -122,3 +122,23 @@ async fn what_cannot_be_understood_is_refused() {
     send(process.owner.as_fd(), &serde_json::json!({"ask": "everything"}), &[]).unwrap();
     assert!(matches!(process.serving.await.unwrap(), Err(Error::Hear(_))));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_asks_no_more_is_told_what_is_left() {
+    let mut process = Process::start();
+    let (descriptors, proxy) = listeners();
+    let add = Ask::Add { sandbox: id("a"), policy: Policy::default() };
+    assert_eq!(process.ask(add, &descriptors).await, None);
+    for _ in 0..100 {
+        assert_eq!(answer_of(proxy, "a.example:443").await, "HTTP/1.1 403");
+    }
+    rustix::net::shutdown(process.owner.as_fd(), rustix::net::Shutdown::Write).unwrap();
+    for _ in 0..100 {
+        let Said::Event(event) = process.hear().await else { panic!("no event") };
+        assert!(matches!(event.outcome, Outcome::Refused { .. }), "{event:?}");
+    }
+    let owner = Arc::clone(&process.owner);
+    let last = tokio::task::spawn_blocking(move || owner.hear()).await.unwrap();
+    assert_eq!(last.unwrap(), None);
+    process.serving.await.unwrap().unwrap();
+}
