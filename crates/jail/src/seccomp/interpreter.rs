@@ -2,7 +2,7 @@
 
 use libc::{c_long, sock_filter};
 
-use super::{SetIdBits, program, rules};
+use super::{SetIdBits, program, rules, traffic_program};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
@@ -296,4 +296,58 @@ fn few_instructions_are_run_for_each_call() {
         let steps = run(program, &call).1;
         assert!(steps <= 18, "{steps} instructions for call {number}");
     }
+}
+
+#[test]
+fn who_carries_traffic_makes_connections_and_nothing_else() {
+    let decide = |number: c_long, arguments: &[u64]| {
+        let mut all = [0; 6];
+        all[..arguments.len()].copy_from_slice(arguments);
+        let number = u32::try_from(number).unwrap();
+        let call = Call { architecture: 0xc000_003e, number, arguments: all };
+        run(traffic_program(), &call).0
+    };
+    for number in [libc::SYS_accept4, libc::SYS_connect, libc::SYS_sendmsg, libc::SYS_epoll_wait] {
+        assert_eq!(decide(number, &[]), ALLOW, "{number}");
+    }
+    for number in [
+        libc::SYS_open,
+        libc::SYS_openat,
+        libc::SYS_openat2,
+        libc::SYS_execve,
+        libc::SYS_clone,
+        libc::SYS_fork,
+        libc::SYS_kill,
+        libc::SYS_tgkill,
+        libc::SYS_socketpair,
+        libc::SYS_prctl,
+        libc::SYS_setrlimit,
+        libc::SYS_pidfd_open,
+        libc::SYS_memfd_create,
+    ] {
+        assert_eq!(decide(number, &[]), errno(libc::EPERM), "{number}");
+    }
+    for (family, kind, expected) in [
+        (2, 1, ALLOW),
+        (10, 2, ALLOW),
+        (2, 3, errno(libc::EPERM)),
+        (1, 1, errno(libc::EAFNOSUPPORT)),
+        (16, 3, errno(libc::EAFNOSUPPORT)),
+        (40, 1, errno(libc::EAFNOSUPPORT)),
+    ] {
+        assert_eq!(decide(libc::SYS_socket, &[family, kind]), expected, "{family} {kind}");
+    }
+    // F_SETOWN, F_SETSIG; TIOCSTI, FIOSETOWN; executable memory.
+    for (number, arguments) in [
+        (libc::SYS_fcntl, [0, 8, 0]),
+        (libc::SYS_fcntl, [0, 10, 0]),
+        (libc::SYS_ioctl, [0, 0x5412, 0]),
+        (libc::SYS_ioctl, [0, 0x8901, 0]),
+        (libc::SYS_mmap, [0, 0, 4]),
+        (libc::SYS_mprotect, [0, 0, 5]),
+    ] {
+        assert_eq!(decide(number, &arguments), errno(libc::EPERM), "{number} {arguments:?}");
+    }
+    let call = Call { architecture: 0x4000_0003, number: 1, arguments: [0; 6] };
+    assert_eq!(run(traffic_program(), &call).0, KILL);
 }

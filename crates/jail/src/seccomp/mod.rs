@@ -4,6 +4,7 @@
 //! policy is made here. A filter that is installed can never be taken off again, by anybody.
 
 mod rules;
+mod traffic;
 mod tree;
 mod worker;
 
@@ -56,6 +57,13 @@ pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
 pub const fn worker_program() -> &'static [sock_filter] {
     static WORKER: Block = build(&worker::verdicts());
     WORKER.program()
+}
+
+/// The filter for a process that carries traffic for sandboxes, which comes on top of that for
+/// commands: only what is named in `traffic` is allowed, and all else fails as in a worker.
+pub const fn traffic_program() -> &'static [sock_filter] {
+    static TRAFFIC: Block = build(&traffic::verdicts());
+    TRAFFIC.program()
 }
 
 const fn build(verdicts: &[Verdict; KNOWN]) -> Block {

@@ -229,7 +229,7 @@ const fn socket() -> Block {
     load(low_half_of_argument(0)).then(&judge)
 }
 
-const fn socket_type() -> Block {
+pub(super) const fn socket_type() -> Block {
     load(low_half_of_argument(1)).then(&keep(SOCKET_TYPE_MASK)).then(&allow_only(
         &[libc::SOCK_STREAM.unsigned_abs(), libc::SOCK_DGRAM.unsigned_abs()],
         EPERM,

@@ -12,7 +12,7 @@ use super::rules::{KNOWN, judge, place};
 use super::tree::{Block, Is, Verdict, allow, load, low_half_of_argument, refuse, when};
 
 /// Calls that are allowed whatever their arguments are.
-const ALLOWED: &[c_long] = &[
+pub(super) const ALLOWED: &[c_long] = &[
     // The socket. Nothing is named by a path or an address: sends that have one fail on it.
     libc::SYS_read,
     libc::SYS_write,
@@ -49,7 +49,7 @@ const ALLOWED: &[c_long] = &[
 const JUDGED: &[(c_long, Block)] =
     &[(libc::SYS_mmap, not_executable(2)), (libc::SYS_mprotect, not_executable(2))];
 
-const fn not_executable(access_argument: u32) -> Block {
+pub(super) const fn not_executable(access_argument: u32) -> Block {
     load(low_half_of_argument(access_argument)).then(&when(
         Is::AnyBitOf,
         PROT_EXEC.cast_unsigned(),
@@ -60,12 +60,20 @@ const fn not_executable(access_argument: u32) -> Block {
 
 /// The verdicts on every known number.
 pub(super) const fn verdicts() -> [Verdict; KNOWN] {
-    let mut verdicts = [Verdict::Refused(EPERM); KNOWN];
+    also([Verdict::Refused(EPERM); KNOWN], ALLOWED, JUDGED)
+}
+
+/// The same verdicts, but for these calls.
+pub(super) const fn also(
+    mut verdicts: [Verdict; KNOWN],
+    allowed: &[c_long],
+    judged: &'static [(c_long, Block)],
+) -> [Verdict; KNOWN] {
     let mut index = 0;
-    while index < ALLOWED.len() {
-        verdicts[place(ALLOWED[index])] = Verdict::Allowed;
+    while index < allowed.len() {
+        verdicts[place(allowed[index])] = Verdict::Allowed;
         index += 1;
     }
-    judge(&mut verdicts, JUDGED);
+    judge(&mut verdicts, judged);
     verdicts
 }

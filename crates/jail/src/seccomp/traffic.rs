@@ -1,0 +1,75 @@
+//! The few system calls of a process that carries traffic for sandboxes: connections over the
+//! internet's protocols, and the socket to its owner, which is open already. It comes on top of the
+//! filter for commands, once everything else is made that the process needs.
+//!
+//! So whoever takes it over by what it reads opens no file, reaches no socket of the host's file
+//! system, starts nothing, makes no memory executable, and signals nobody.
+
+use libc::{
+    AF_INET, AF_INET6, EAFNOSUPPORT, EPERM, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL,
+    c_long,
+};
+
+use super::rules::{KNOWN, socket_type};
+use super::tree::{Block, Is, Verdict, allow_only, load, low_half_of_argument, refuse, when};
+use super::worker::{self, not_executable};
+
+/// Calls that are allowed whatever their arguments are, beside those of a worker.
+const ALLOWED: &[c_long] = &[
+    // Connections.
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    // Waiting for many of them.
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+
+/// Not those that have the kernel send signals.
+const DESCRIPTOR_FLAGS: [u32; 5] = [
+    F_GETFD.unsigned_abs(),
+    F_SETFD.unsigned_abs(),
+    F_GETFL.unsigned_abs(),
+    F_SETFL.unsigned_abs(),
+    F_DUPFD_CLOEXEC.unsigned_abs(),
+];
+/// Of asm-generic/ioctls.h: not to block, and how much can be read.
+const FIONBIO: u32 = 0x5421;
+const FIONREAD: u32 = 0x541b;
+
+/// Calls that are judged by an argument.
+const JUDGED: &[(c_long, Block)] = &[
+    (libc::SYS_mmap, not_executable(2)),
+    (libc::SYS_mprotect, not_executable(2)),
+    (libc::SYS_socket, internet()),
+    (libc::SYS_fcntl, one_of(&DESCRIPTOR_FLAGS)),
+    (libc::SYS_ioctl, one_of(&[FIONBIO, FIONREAD])),
+];
+
+/// TCP and UDP; the filter below this one judges the protocol.
+const fn internet() -> Block {
+    let judge = when(Is::Equal, AF_INET6.unsigned_abs(), &socket_type(), &refuse(EAFNOSUPPORT));
+    let judge = when(Is::Equal, AF_INET.unsigned_abs(), &socket_type(), &judge);
+    load(low_half_of_argument(0)).then(&judge)
+}
+
+/// Commands and requests are the second argument.
+const fn one_of(commands: &[u32]) -> Block {
+    load(low_half_of_argument(1)).then(&allow_only(commands, EPERM))
+}
+
+/// The verdicts on every known number.
+pub(super) const fn verdicts() -> [Verdict; KNOWN] {
+    let verdicts = [Verdict::Refused(EPERM); KNOWN];
+    worker::also(worker::also(verdicts, worker::ALLOWED, &[]), ALLOWED, JUDGED)
+}
