@@ -27,6 +27,7 @@ mod limits;
 mod mcp;
 mod nested;
 mod nesting;
+mod network;
 mod providers;
 mod run;
 mod sandbox;

@@ -13,6 +13,7 @@ use crate::{Attack, Verdict};
 pub(crate) const ATTACKS: &[Attack] = &[
     ("apart", apart),
     ("container", container),
+    ("with-names", with_names),
     ("with-open", with_open),
     ("on-terminal", on_terminal),
     ("exchange", exchange),
@@ -136,6 +137,47 @@ fn inside_container(
                 let flags = libc::MS_BIND | libc::MS_REMOUNT | libc::MS_RDONLY;
                 libc::mount(none, path.as_ptr(), none, flags, none.cast());
             }
+        }
+    }
+    replace(words)
+}
+
+/// `with-names HOSTS RESOLVER COMMAND…`: runs a command on a host whose `/etc/hosts` and
+/// `/etc/resolv.conf` are these files.
+fn with_names(arguments: &[String]) -> Verdict {
+    let [hosts, resolver, words @ ..] = arguments else {
+        return Verdict::Broken("two files and a command are needed".into());
+    };
+    // SAFETY: getuid and getgid have no arguments and cannot fail.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    let own_users = if user == 0 { 0 } else { libc::CLONE_NEWUSER };
+    let flags = libc::CLONE_NEWNS | own_users;
+    if raw(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
+        return Verdict::Broken(format!("unshare: {}", error_name(last_error())));
+    }
+    if own_users != 0 {
+        let _ = std::fs::write("/proc/self/setgroups", "deny");
+        for (file, id) in [("uid_map", user), ("gid_map", group)] {
+            if let Err(error) = std::fs::write(format!("/proc/self/{file}"), format!("{id} {id} 1"))
+            {
+                return Verdict::Broken(format!("{file}: {error}"));
+            }
+        }
+    }
+    let none = std::ptr::null();
+    // SAFETY: every pointer is a C string that outlives the call, or null where that is allowed.
+    unsafe {
+        libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast());
+    }
+    for (file, place) in [(hosts, c"/etc/hosts"), (resolver, c"/etc/resolv.conf")] {
+        let Some(file) = c_arguments(std::slice::from_ref(file)).pop() else {
+            return Verdict::Broken("no file".into());
+        };
+        // SAFETY: as above.
+        let mounted =
+            unsafe { libc::mount(file.as_ptr(), place.as_ptr(), none, libc::MS_BIND, none.cast()) };
+        if mounted != 0 {
+            return Verdict::Broken(format!("mount: {}", error_name(last_error())));
         }
     }
     replace(words)

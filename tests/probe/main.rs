@@ -27,6 +27,7 @@ mod proc_files;
 mod processes;
 mod resources;
 mod sockets;
+mod traffic;
 
 /// How an attack went.
 pub(crate) enum Verdict {
@@ -67,6 +68,7 @@ fn main() {
         proc_files::ATTACKS,
         resources::ATTACKS,
         sockets::ATTACKS,
+        traffic::ATTACKS,
     ];
     let verdict = match attacks.iter().copied().flatten().find(|attack| attack.0 == name) {
         Some((_, attack)) => attack(&rest),

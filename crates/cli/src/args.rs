@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use stockade_core::network::Rule;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
@@ -17,6 +18,7 @@ use self::held::{
     Snapshot, Snapshots, Tool, ToolCommand,
 };
 use crate::commands::Debug;
+use crate::run::parse_allowed;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
@@ -159,9 +161,13 @@ pub(crate) struct Run {
     /// Throw the changes away
     #[arg(long, group = "fate")]
     pub(crate) discard: bool,
-    /// The network: `off` is none but the sandbox's own loopback
-    #[arg(long, value_enum, default_value_t = Network::Off)]
-    pub(crate) net: Network,
+    /// What the command reaches [default: off, or policy with --allow]
+    #[arg(long, value_enum)]
+    pub(crate) net: Option<Network>,
+    /// Let the command reach a host, at one port or at all: a name, `*.example.com` for what is
+    /// below one, an address or a block of addresses. Can be repeated; all else is refused
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_allowed)]
+    pub(crate) allow: Vec<Rule>,
     /// Show a file or directory of the host inside; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub(crate) mount: Vec<OsString>,
@@ -222,8 +228,10 @@ impl Run {
 /// What the command may reach.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Network {
-    /// Nothing but the sandbox's own loopback.
+    /// Nothing but the sandbox's own loopback
     Off,
+    /// What --allow names, and nothing else; what was refused is told at the end
+    Policy,
 }
 
 /// What a run may go on without. Every other wall is always required.

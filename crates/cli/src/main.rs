@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod doctor;
+mod egress;
 mod json;
 mod problem;
 mod processes;

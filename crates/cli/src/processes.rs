@@ -12,12 +12,14 @@ use stockade_script::worker::Program;
 use stockade_snippet::worker;
 use stockade_workflow::authoring::Processes;
 
-use crate::server;
+use crate::{egress, server};
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
 /// The only argument of the process that runs a workflow file.
 const REALM: &str = "__realm";
+/// The only argument of the process that is the way out of a run's sandbox.
+pub(crate) const EGRESS: &str = "__egress";
 /// The first argument of the process that starts one command inside a confinement.
 pub(crate) const COMMAND: &str = "__command";
 /// This very program, also where it was replaced meanwhile.
@@ -38,6 +40,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
     }
     if first == REALM {
         return Some(stockade_workflow::authoring::process());
+    }
+    if first == EGRESS {
+        return Some(egress::process());
     }
     if first == COMMAND {
         return Some(stockade_workflow::engine::command_process(rest));

@@ -6,6 +6,7 @@
 
 mod agents;
 mod descriptors;
+mod egress;
 mod identity;
 mod images;
 mod kernel;

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
+use stockade_core::network::Reason;
 use stockade_jail::Ending;
 
 use crate::args::Run;
+use crate::egress::Heard;
 use crate::problem::{Failure, short};
 use crate::review::words;
 use crate::run::{self, Conclusion, Report};
@@ -44,6 +46,9 @@ fn print(report: &Report) {
         Conclusion::NotApplied(bundle, problem) => (kept(bundle), None, Some(problem)),
         Conclusion::ViewKept(view, problem) => (Value::Null, Some(view), Some(problem)),
     };
+    let network = report.network.as_ref().map(
+        |(policy, heard)| json!({ "policy": policy, "refused": heard.refused, "lost": heard.lost }),
+    );
     let answer = json!({
         "exitCode": report.exit_code,
         "signal": signal,
@@ -57,6 +62,7 @@ fn print(report: &Report) {
         "error": problem,
         "notes": report.notes,
         "isolation": report.isolation,
+        "network": network,
         "memoryPeakBytes": report.memory_peak_bytes,
         "outOfMemoryKills": report.out_of_memory_kills,
         "hint": report.hint,
@@ -79,6 +85,9 @@ fn tell(arguments: &Run, report: &Report) {
     }
     if let Some(hint) = &report.hint {
         eprintln!("  hint: {hint}");
+    }
+    if let Some((_, heard)) = &report.network {
+        tell_refused(heard);
     }
     match &report.conclusion {
         Conclusion::Nothing => {}
@@ -105,6 +114,32 @@ fn tell(arguments: &Run, report: &Report) {
                 view.display()
             );
         }
+    }
+}
+
+/// How many refusals are told to people.
+const REFUSALS: usize = 16;
+
+#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
+fn tell_refused(heard: &Heard) {
+    for refused in heard.refused.iter().take(REFUSALS) {
+        let times = match refused.times {
+            1 => String::new(),
+            times => format!(" ({times} times)"),
+        };
+        let what = match refused.reason {
+            Reason::Unresolved | Reason::Unreachable => "not reached",
+            _ => "refused",
+        };
+        eprintln!("stockade: {what}{times}: {} [{}]", refused.message, refused.reason);
+        if let Some(allow) = &refused.allow {
+            eprintln!("  hint: {allow}");
+        }
+    }
+    let others = heard.refused.len().saturating_sub(REFUSALS);
+    if others > 0 || heard.lost > 0 {
+        let lost = heard.lost.saturating_add(others as u64);
+        eprintln!("stockade: {lost} more are not told here; --json tells {}", heard.refused.len());
     }
 }
 

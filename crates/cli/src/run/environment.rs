@@ -19,6 +19,7 @@ pub(super) fn build(
     asked: &[OsString],
     user: &str,
     home: &Path,
+    network: &[(&str, String)],
 ) -> Result<Vec<CString>, Problem> {
     let mut variables: BTreeMap<Vec<u8>, Vec<u8>> = host
         .filter(|(name, _)| is_kept(name))
@@ -34,6 +35,9 @@ pub(super) fn build(
         ("USER", user.as_ref()),
     ];
     for (name, value) in own {
+        variables.insert(name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    }
+    for (name, value) in network {
         variables.insert(name.as_bytes().to_vec(), value.as_bytes().to_vec());
     }
     for assignment in asked {
@@ -66,7 +70,7 @@ mod tests {
     fn build_from(host: &[(&str, &str)], asked: &[&str]) -> Result<Vec<String>, Problem> {
         let host = host.iter().map(|(n, v)| (OsString::from(n), OsString::from(v)));
         let asked: Vec<_> = asked.iter().map(OsString::from).collect();
-        let built = build(host, &asked, "user", Path::new("/home/user"))?;
+        let built = build(host, &asked, "user", Path::new("/home/user"), &[])?;
         Ok(built.into_iter().map(|s| s.into_string().unwrap()).collect())
     }
 

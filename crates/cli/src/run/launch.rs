@@ -18,6 +18,7 @@ use stockade_jail::{
 use super::plan::{self, Shown, Surroundings};
 use super::{limits, report};
 use crate::args::Run;
+use crate::egress::{Egress, Serving};
 use crate::problem::caused;
 use crate::terminal::Raw;
 
@@ -47,6 +48,16 @@ pub(super) struct Ended {
     pub(super) teardown: Teardown,
     pub(super) view: View,
     pub(super) isolation: Isolation,
+}
+
+impl Launched {
+    /// Hands the jail's listeners to its way out, where it is to have one.
+    pub(super) fn serve(&mut self, egress: Option<Egress>) -> Result<Option<Serving>, Problem> {
+        match (egress, self.jail.listeners.take()) {
+            (Some(egress), Some(listeners)) => egress.serve(&listeners).map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// Makes a view and launches the jail on it.

@@ -8,6 +8,7 @@ mod image;
 mod launch;
 mod limits;
 mod mounts;
+mod network;
 mod plan;
 mod probe;
 mod report;
@@ -19,14 +20,16 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::{Code, Problem};
-use stockade_jail::{Captured, Identity, Signals};
+use stockade_jail::{self as jail, Captured, Identity, Signals};
 
 pub(crate) use ending::Conclusion;
 pub(crate) use limits::{COMMAND, wall_refused, wall_remedy};
+pub(crate) use network::parse_allowed;
 pub(crate) use probe::{ProbeRefused, probe};
 pub(crate) use report::{Report, outcome};
 
 use crate::args::Run;
+use crate::egress::{Egress, Serving};
 use crate::problem::caused;
 
 /// Runs the command and decides its changes' fate.
@@ -56,17 +59,27 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         std::env::var_os("HOME"),
         &passwd,
     );
+    let policy = network::policy(arguments)?;
+    // It starts beside the jail.
+    let egress = policy.clone().map(Egress::start).transpose()?;
     let around = plan::Surroundings {
         project: &project,
         data: data.path(),
         current: &current,
         account: &account,
         image: image.as_deref(),
+        network: if policy.is_some() { jail::Network::Egress } else { jail::Network::Off },
     };
-    let launched = launch::launch(arguments, &around, &data, identity, started, None)?;
+    let mut launched = launch::launch(arguments, &around, &data, identity, started, None)?;
+    let egress = launched.serve(egress)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
-    let (conclusion, notes) =
+    let told = egress.map(Serving::end);
+    let (conclusion, mut notes) =
         ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
+    let network = policy.zip(told).map(|(policy, (heard, ended_early))| {
+        notes.extend(ended_early);
+        (policy, heard)
+    });
     Ok(Report {
         ending: ended.ending,
         exit_code: ending::exit_code(ended.ending),
@@ -76,6 +89,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         conclusion,
         notes,
         isolation: ended.isolation,
+        network,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         _teardown: ended.teardown,

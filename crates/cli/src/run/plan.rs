@@ -15,7 +15,7 @@ use stockade_jail::{
     Scratch, Source, Streams, Task,
 };
 
-use super::{environment, mounts};
+use super::{environment, mounts, network};
 use crate::args::{BestEffort, Run};
 use crate::terminal;
 
@@ -46,6 +46,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) account: &'a Account,
     /// The image's root directory, where one was asked for.
     pub(super) image: Option<&'a Path>,
+    /// What there is beyond the sandbox's own loopback.
+    pub(super) network: Network,
 }
 
 /// Builds the spec.
@@ -75,7 +77,7 @@ pub(super) fn spec(
         root_writable: false,
         mounts: visible(arguments, around, shown)?,
         hostname: HOSTNAME.to_owned(),
-        network: Network::Off,
+        network: around.network,
         task: Task::Once { command, streams },
         rlimits: ResourceLimits {
             processes: Some(arguments.pids.unwrap_or(PROCESSES)),
@@ -107,6 +109,10 @@ fn command(
         Some(directory) => around.current.join(directory),
         None => around.current.to_owned(),
     };
+    let variables = match around.network {
+        Network::Off => Vec::new(),
+        Network::Egress => network::variables(),
+    };
     Ok(Command {
         payload: Payload::Program(program),
         environment: environment::build(
@@ -114,6 +120,7 @@ fn command(
             &arguments.env,
             &account.name,
             &account.home,
+            &variables,
         )?,
         working_directory: text(directory.as_os_str().as_bytes(), "the directory")?,
         user: account.user,
@@ -139,6 +146,11 @@ fn visible(
         mounts.extend(system::configuration(account, HOSTNAME, system::COPIED_BYTES).map_err(io)?);
         mounts.push(("/run".into(), Mount::Directory));
         mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
+    }
+    if around.network == Network::Egress {
+        // An image says itself how names are looked up.
+        mounts.extend(around.image.is_none().then(system::name_services));
+        mounts.push(system::resolver());
     }
     let scratch = |mode| {
         Mount::Scratch(Scratch {

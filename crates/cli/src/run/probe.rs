@@ -69,6 +69,7 @@ pub(crate) fn probe(
         current: &current,
         account: &account,
         image: None,
+        network: jail::Network::Off,
     };
     let launched =
         launch::launch(&arguments, &around, &data, identity, view::coarse_now(), Some(payload))?;

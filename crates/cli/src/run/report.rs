@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use stockade_core::network::Policy;
 use stockade_core::{Isolation, Level, LimitReport, WallReport};
 use stockade_jail::{Captured, Ending, Jail, Teardown, Wall};
 
 use super::ending::Conclusion;
+use crate::egress::Heard;
 
 /// Everything that is known when a run is over.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Report {
     /// What could not be taken into account when the changes were told.
     pub(crate) notes: Vec<String>,
     pub(crate) isolation: Isolation,
+    /// The policy of the network and what was told of the traffic, where there was a way out.
+    pub(crate) network: Option<(Policy, Heard)>,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
     /// Waited for when everything has been told.
@@ -27,9 +31,11 @@ pub(crate) struct Report {
     pub(crate) duration: Duration,
 }
 
+/// What the wall `network` is where there is a way out.
+const BY_POLICY: &str = "by policy: what --allow names is reached, through a process outside";
+
 /// What stands around this jail. Every wall that is not optional stands, or there were no jail.
 pub(super) fn isolation(jail: &Jail, limits: Vec<LimitReport>) -> Isolation {
-    let mut reasons = Vec::new();
     let walls: Vec<_> = Wall::ALL
         .iter()
         .map(|wall| {
@@ -44,17 +50,18 @@ pub(super) fn isolation(jail: &Jail, limits: Vec<LimitReport>) -> Isolation {
                 Wall::Proc if jail.proc_missing => {
                     Some("/proc is empty: this container's own is partly covered".to_owned())
                 }
+                Wall::Network if jail.listeners.is_some() => Some(BY_POLICY.to_owned()),
                 _ => None,
             };
             let raised = !(*wall == Wall::Landlock && jail.landlock == 0);
             WallReport { name: wall.as_str().into(), raised, reason }
         })
         .collect();
-    reasons.extend(
-        walls.iter().filter_map(|wall| {
-            wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name))
-        }),
-    );
+    // Only what is less than was asked for.
+    let fallbacks = walls.iter().filter(|wall| wall.name != Wall::Network.as_str());
+    let reasons = fallbacks
+        .filter_map(|wall| wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name)));
+    let reasons = reasons.collect();
     let level = if walls.iter().all(|wall| wall.raised) { Level::Full } else { Level::Reduced };
     Isolation { level, walls, limits, reasons }
 }
