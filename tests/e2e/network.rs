@@ -167,10 +167,10 @@ fn isolation_says_what_is_in_force(world: &World) {
 
 fn what_cannot_be_meant_is_refused(world: &World) {
     for options in [
-        &["--net", "off", "--allow", "a.test"][..],
+        &["--net", "off", "--allow", "host.example"][..],
         &["--allow", "*"],
-        &["--allow", "https://a.test/"],
-        &["--allow", "a.test:0"],
+        &["--allow", "https://host.example/"],
+        &["--allow", "host.example:0"],
         &["--allow", ""],
     ] {
         let outcome = world.run(options, &["true"]);
