@@ -236,24 +236,32 @@ export class Rendering {
       const asynchronous = typeof value?.then === "function" ? ": a component is not async, functions of tasks are" : "";
       throw named(source, `${kindOfValue(value)} cannot stand between elements${asynchronous || ": a workflow consists of <Task> and the like"}`);
     }
-    const kind = kindOf(value.type);
-    if (kind !== undefined) found.push(this.#node(kind, value, before[found.length]));
-    else if (value.type === Fragment) this.#walk(value.props.children, found, before, value.source ?? source);
-    else if (typeof value.type === "function") this.#walk(value.type(value.props), found, before, value.source ?? source);
-    else throw named(value.source ?? source, `${String(value.type)} is no element: is it imported?`);
+    const inPlace = before[found.length];
+    let node = this.#news.kept(value, inPlace);
+    if (node === undefined) {
+      const kind = kindOf(value.type);
+      if (kind === undefined) {
+        this.#other(value, found, before, value.source ?? source);
+        return;
+      }
+      node = this.#news.other(this.#head(kind, value), inPlace);
+    }
+    found.push(node);
+    if (node.isGroup) this.#group(node, value);
   }
 
-  #node(kind, element, inPlace) {
-    const isGroup = GROUPS.has(kind);
-    const node = this.#news.kept(isGroup, element, inPlace) ?? this.#news.other(this.#head(kind, element), inPlace);
-    if (isGroup) {
-      const { props, source } = element;
-      const list = [];
-      const held = kind !== "branch" ? props.children : props.if ? props.then : props.else;
-      if (props.skipIf !== true) this.#walk(held, list, node.list, source);
-      this.#news.holds(node, list);
-    }
-    return node;
+  // What stands for others.
+  #other({ type, props }, found, before, source) {
+    if (type === Fragment) this.#walk(props.children, found, before, source);
+    else if (typeof type === "function") this.#walk(type(props), found, before, source);
+    else throw named(source, `${String(type)} is no element: is it imported?`);
+  }
+
+  #group(node, { props, source }) {
+    const list = [];
+    const held = node.kind !== "branch" ? props.children : props.if ? props.then : props.else;
+    if (props.skipIf !== true) this.#walk(held, list, node.list, source);
+    this.#news.holds(node, list);
   }
 
   #head(kind, element) {

@@ -35,111 +35,116 @@ const isSameList = (one, other) => {
   return true;
 };
 
+// What is told of an element. What JSON cannot say stays in the element, which is that of the last
+// rendering that told the same.
 export class Head {
-  #kind;
-  #told;
-  #count;
-  // These are told the same as long as they are the same, whatever becomes of what is in them.
-  #output;
-  #schema;
-  // Whether what stands between its tags is told as it is.
-  #isPlain;
+  // The names of the attributes that are compared, what was told of each, and which are functions that
+  // are called by their numbers.
+  names;
+  values;
+  calls;
 
-  // What JSON cannot say stays in the element, which is that of the last rendering that told the same.
   constructor(kind, element) {
-    this.#kind = kind;
+    this.kind = kind;
     this.isGroup = GROUPS.has(kind);
     this.element = element;
   }
 
-  // `props` is what is told of the attributes.
+  // `props` is what is told of the attributes; `isPlain` is whether what stands between the tags is told
+  // as it is.
   tell(props, isPlain) {
     const { props: given, source } = this.element;
-    this.#output = given.output;
-    this.#schema = given.schema;
-    this.#isPlain = isPlain;
-    this.text = stringify({ kind: this.#kind, place: placeOf(source), props });
+    this.handles = { output: given.output, schema: given.schema };
+    this.isPlain = isPlain;
+    this.text = stringify({ kind: this.kind, place: placeOf(source), props });
     return this;
   }
 
-  // Whether the same would be told of an element. It may be where this says no.
-  isOf({ type, props, source }) {
-    const before = this.element;
-    if (type !== before.type || !isSamePlace(source, before.source)) return false;
-    if (this.#told === undefined) {
-      this.#told = setPrototypeOf(parse(this.text).props, null);
-      this.#count = 0;
-      for (const name in before.props) if (!this.#isInner(name)) this.#count += 1;
-    }
-    const told = this.#told;
-    let count = 0;
-    for (const name in props) {
-      const value = props[name];
-      const was = told[name];
-      if (value === was) {
-        if (value === undefined) return false;
-      } else if (this.#isInner(name)) {
-        continue;
-      } else if (!(this.isGroup ? isTold(value, was) : this.#isLike(name, value, was))) {
-        return false;
-      }
-      count += 1;
-    }
-    return count === this.#count;
-  }
-
-  // What a group holds is told by itself; a branch holds what it chooses.
-  #isInner(name) {
-    if (!this.isGroup) return false;
-    return this.#kind === "branch" ? name === "then" || name === "else" : name === "children";
-  }
-
-  #isLike(name, value, was) {
-    switch (name) {
-      case "output":
-        return value === this.#output;
-      case "schema":
-        return value === this.#schema;
-      case "agent":
-        return typeof value === "function" && was?.$ === "function";
-      case "deps":
-        return value !== null && was !== undefined && hasNames(value, was);
-      case "cache":
-        // What it depends on may be something else now.
-        return false;
-      case "children":
-        if (this.#kind !== "task") return isTold(value, was);
-        if (typeof value === "function") return was?.$ === "function";
-        return this.#isPlain && was?.$ === "value" && isTold(value, was.value);
-      default:
-        return isTold(value, was);
-    }
+  // Makes ready to be compared, which most heads never are.
+  learn() {
+    const { props: given } = this.element;
+    const { props: told } = parse(this.text);
+    this.names = keys(given).filter((name) => !isInner(this, name));
+    this.calls = this.names.map((name) => (name === "agent" || (name === "children" && this.kind === "task")) && told[name]?.$ === "function");
+    this.values = this.names.map((name) => {
+      // Handles of tables are told the same as long as they are the same, whatever is in them.
+      if (!this.isGroup && hasOwn(this.handles, name)) return this.handles[name];
+      return hasOwn(told, name) ? told[name] : undefined;
+    });
   }
 }
 
+// What a group holds is told by itself; a branch holds what it chooses.
+const isInner = ({ isGroup, kind }, name) => isGroup && (kind === "branch" ? name === "then" || name === "else" : name === "children");
+
+const isLike = ({ isGroup, kind, isPlain }, name, value, was) => {
+  if (isGroup) return isTold(value, was);
+  switch (name) {
+    case "children":
+      if (kind !== "task") return isTold(value, was);
+      return isPlain && was?.$ === "value" && isTold(value, was.value);
+    case "deps":
+      return value !== null && was !== undefined && hasNames(value, was);
+    case "output":
+    case "schema":
+    case "agent":
+    case "cache":
+      // What they depend on may be something else now.
+      return false;
+    default:
+      return isTold(value, was);
+  }
+};
+
+// Whether the same would be told of an element. It may be where this says no. Most of the time of a
+// rendering goes by here.
+const isOf = (head, element) => {
+  const before = head.element;
+  const { source, props } = element;
+  if (element.type !== before.type || (source !== before.source && !isSamePlace(source, before.source))) return false;
+  if (head.names === undefined) head.learn();
+  const { names, values, calls } = head;
+  let at = 0;
+  for (const name in props) {
+    // Names in another order are not seen to be the same.
+    if (name !== names[at]) {
+      if (isInner(head, name)) continue;
+      return false;
+    }
+    const value = props[name];
+    const was = values[at];
+    if (value === was ? value === undefined : typeof value === "function" ? !calls[at] : !isLike(head, name, value, was)) return false;
+    at += 1;
+  }
+  return at === names.length;
+};
+
 // An element from one rendering to the next.
 class Node {
+  // What was told of it, of what element in the rendering under way, and which rendering that is.
   head;
-  // What it holds, and what it does in the rendering under way.
+  element;
+  seen;
+  // What it holds, and what in the rendering under way.
   list = [];
   next = this.list;
-  // The rendering that had it last, whatever came of that.
-  seen;
 
-  constructor(number) {
+  constructor(number, { kind, isGroup }) {
     this.number = number;
+    this.kind = kind;
+    this.isGroup = isGroup;
   }
 }
 
 // What the host was told last of a run.
 export class Told {
-  leaves = new Map();
   root;
+  leaves = new Map();
   #last = 0;
 
-  node() {
+  node(head) {
     this.#last += 1;
-    return new Node(this.#last);
+    return new Node(this.#last, head);
   }
 }
 
@@ -147,10 +152,8 @@ export class Told {
 export class News {
   #told;
   #root;
-  // The nodes with the head that they had, and their elements now.
+  // The nodes of which the same is told, and those of which it may not be, with what is.
   #kept = [];
-  #elements = [];
-  // Those that may have another one.
   #nodes = [];
   #heads = [];
   // The groups that hold something else.
@@ -160,26 +163,35 @@ export class News {
     this.#told = told;
   }
 
-  // The node of an element that was there: one with an id is found by that, a group by its place among
-  // those around. Two of one name are two.
-  #known(isGroup, element, inPlace) {
-    const node = isGroup ? inPlace : this.#told.leaves.get(element.props.id);
-    return node !== undefined && node.seen !== this && node.head.element.type === element.type ? node : undefined;
+  // The node of an element that was there before: a group by its place among those around, another one
+  // by its id. Two of one name are two.
+  #known(element, inPlace) {
+    const { type, props } = element;
+    let node = inPlace;
+    let head = node?.head;
+    if (head?.element.type !== type || (!node.isGroup && head.element.props.id !== props.id)) {
+      node = this.#told.leaves.get(props.id);
+      if (node?.head.element.type !== type) return undefined;
+    }
+    return node.seen === this ? undefined : node;
   }
 
-  // The node of an element that is told as before; undefined where that is not known.
-  kept(isGroup, element, inPlace) {
-    const node = this.#known(isGroup, element, inPlace);
-    if (node === undefined || !node.head.isOf(element)) return undefined;
+  // The node of an element of which the same is told as before; undefined where that is not known.
+  kept(element, inPlace) {
+    let node = inPlace;
+    if (node === undefined || node.seen === this || !isOf(node.head, element)) {
+      node = this.#known(element, inPlace);
+      if (node === undefined || node === inPlace || !isOf(node.head, element)) return undefined;
+    }
     node.seen = this;
+    node.element = element;
     this.#kept.push(node);
-    this.#elements.push(element);
     return node;
   }
 
-  // That of another one, which may be the same in the end.
+  // That of another one, of which the same may be told in the end.
   other(head, inPlace) {
-    const node = this.#known(head.isGroup, head.element, inPlace) ?? this.#told.node();
+    const node = this.#known(head.element, inPlace) ?? this.#told.node(head);
     node.seen = this;
     this.#nodes.push(node);
     this.#heads.push(head);
@@ -211,13 +223,13 @@ export class News {
 
   // The rendering has come to its end: the next is told from here.
   keep() {
-    for (let at = 0; at < this.#kept.length; at += 1) this.#kept[at].head.element = this.#elements[at];
-    for (let at = 0; at < this.#nodes.length; at += 1) this.#nodes[at].head = this.#heads[at];
+    for (const node of this.#kept) node.head.element = node.element;
+    this.#nodes.forEach((node, at) => (node.head = this.#heads[at]));
     const told = this.#told;
     if (this.#groups.length === 0 && told.root === this.#root) return;
     for (const group of this.#groups) group.list = group.next;
     told.root = this.#root;
-    const leaves = [...this.#kept, ...this.#nodes].filter((node) => !node.head.isGroup);
+    const leaves = [...this.#kept, ...this.#nodes].filter((node) => !node.isGroup);
     told.leaves = new Map(leaves.map((node) => [node.head.element.props.id, node]));
   }
 }
