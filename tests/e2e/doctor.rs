@@ -44,6 +44,20 @@ fn is_readable_for_people(world: &World) {
     assert!(!outcome.stdout.contains('\u{1b}'), "no colour but on a terminal: {outcome}");
 }
 
+/// What `doctor` says of a network by policy is what `run` then does.
+fn proves_a_network_by_policy(world: &World) {
+    let json = world.stockade(&["doctor", "--json"]).finish().json();
+    let proof = json["network"]["policy"].clone();
+    let run = world.run(&["--discard", "--net", "policy"], &["true"]);
+    if proof["available"] == true {
+        assert!(proof["proof"].as_str().unwrap().contains("192.0.2.1"), "{proof}");
+        run.succeeds();
+    } else {
+        run.ends_with(125);
+        assert!(proof["remediation"].is_string(), "{proof}");
+    }
+}
+
 /// Where a wall cannot be raised, `doctor` and `run` say the same.
 fn agrees_with_run_where_a_wall_is_missing(world: &World) {
     let binary = world.binary().display().to_string();
@@ -73,5 +87,6 @@ fn agrees_with_run_where_a_wall_is_missing(world: &World) {
 as_root_and_as_user![
     proves_each_wall,
     is_readable_for_people,
+    proves_a_network_by_policy,
     agrees_with_run_where_a_wall_is_missing,
 ];

@@ -87,7 +87,27 @@ fn inside_itself(world: &World) {
     assert!(!outcome.stdout.contains("ran\n"), "{outcome}");
 }
 
+/// In a container a way out is one, or the run is refused.
+fn a_network_by_policy(world: &World) {
+    let command = ["./probe", "reach", "nobody says this", "10.0.0.1:80"];
+    let mut run = vec!["run", "--json", "--discard", "--net", "policy", "--"];
+    run.extend(command);
+    for kind in [["one", "plain"], ["one", "masked"]] {
+        let helper = ["container", kind[0], kind[1]];
+        let outcome = world.stockade_by(&helper, &run).finish();
+        if outcome.code() == 125 {
+            assert!(outcome.json()["error"]["message"].is_string(), "{outcome}");
+            continue;
+        }
+        outcome.succeeds();
+        let json = outcome.json();
+        assert!(json["stdout"].as_str().unwrap().contains("held: "), "{json}");
+        assert_eq!(json["network"]["refused"][0]["host"], "10.0.0.1", "{json}");
+    }
+}
+
 as_root_and_as_user![
+    a_network_by_policy,
     one_id,
     one_id_with_a_masked_proc,
     a_range_of_ids,

@@ -31,6 +31,13 @@ fn text(diagnosis: &Diagnosis) -> String {
         lines.push(format!("  {mark} {:<13} {}", proof.wall.as_str(), proof.detail));
         lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
     }
+    if let Some(proof) = &diagnosis.policy {
+        lines.push(String::new());
+        lines.push("network:".to_owned());
+        let mark = if proof.available { "ok     " } else { "MISSING" };
+        lines.push(format!("  {mark} {:<13} {}", "by policy", proof.detail));
+        lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
+    }
     lines.push(String::new());
     lines.push("limits:".to_owned());
     for proof in &diagnosis.limits {

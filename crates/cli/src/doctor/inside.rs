@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use stockade_jail::Wall;
@@ -25,6 +26,21 @@ pub(super) fn probe() -> u8 {
     let _ = std::io::stdout().lock().write_all(lines.as_bytes());
     let _ = std::io::stdout().lock().flush();
     0
+}
+
+/// What [`connect`] says when the connection arrives.
+pub(super) const ARRIVED: &str = "arrives at the way out";
+
+/// Connects to a host that does not exist, in a network with a way out.
+pub(super) fn connect() -> u8 {
+    // TEST-NET-1 (RFC 5737).
+    let nobody = std::net::SocketAddr::from(([192, 0, 2, 1], 9));
+    let line = match std::net::TcpStream::connect_timeout(&nobody, Duration::from_secs(5)) {
+        Ok(_) => format!("a connection to {nobody} {ARRIVED}\n"),
+        Err(error) => format!("a connection to {nobody}: {error}\n"),
+    };
+    let mut output = std::io::stdout().lock();
+    u8::from(output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err())
 }
 
 /// What proves that a wall holds, or what got through it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_core::{Code, Enforcement, Problem};
 use stockade_jail::cgroup::{self, Group, Limit, Limits};
-use stockade_jail::{Identity, Payload, Signals, Sink, Supervision, Wall};
+use stockade_jail::{Identity, Network, Payload, Signals, Sink, Supervision, Wall};
 
 use crate::problem::caused;
 use crate::run;
@@ -38,6 +38,15 @@ pub(crate) struct LimitProof {
     pub(crate) remedy: Option<String>,
 }
 
+/// Whether a jail can be given a way out, and nothing but that.
+#[derive(Debug)]
+pub(crate) struct PolicyProof {
+    pub(crate) available: bool,
+    /// What was seen.
+    pub(crate) detail: String,
+    pub(crate) remedy: Option<String>,
+}
+
 /// What this host can raise.
 #[derive(Debug)]
 pub(crate) struct Diagnosis {
@@ -47,6 +56,8 @@ pub(crate) struct Diagnosis {
     /// `overlay` or `copy`; none where there can be no jail.
     pub(crate) view: Option<&'static str>,
     pub(crate) walls: Vec<WallProof>,
+    /// Whether there can be a network by policy; not tried where there can be no jail.
+    pub(crate) policy: Option<PolicyProof>,
     pub(crate) limits: Vec<LimitProof>,
     pub(crate) notes: Vec<String>,
 }
@@ -83,6 +94,13 @@ impl Diagnosis {
                 })
             })
             .collect();
+        let policy = self.policy.as_ref().map(|proof| {
+            json!({
+                "available": proof.available,
+                "proof": proof.detail,
+                "remediation": proof.remedy,
+            })
+        });
         json!({
             "ok": self.is_whole(),
             "kernel": self.kernel,
@@ -90,6 +108,7 @@ impl Diagnosis {
             "identity": self.identity,
             "view": self.view,
             "walls": walls,
+            "network": { "policy": policy },
             "limits": limits,
             "notes": self.notes,
         })
@@ -112,12 +131,14 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         identity: described,
         view: None,
         walls: Vec::new(),
+        policy: None,
         limits: limits(),
         notes: Vec::new(),
     };
     let place = Temporary::new()?;
-    match run::probe(&place.0, identity, Payload::Function(inside::probe)) {
+    match run::probe(&place.0, identity, Network::Off, Payload::Function(inside::probe)) {
         Ok(probed) => {
+            diagnosis.policy = Some(policy(&place)?);
             diagnosis.view = Some(probed.view);
             diagnosis.notes = probed.notes;
             if probed.view == "copy" {
@@ -135,6 +156,22 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         }
     }
     Ok(diagnosis)
+}
+
+/// Tries a network by policy.
+fn policy(place: &Temporary) -> Result<PolicyProof, Problem> {
+    let payload = Payload::Function(inside::connect);
+    Ok(match run::probe(&place.0, run::identity()?, Network::Egress, payload) {
+        Ok(probed) => {
+            let detail = String::from_utf8_lossy(&probed.output.bytes).trim().to_owned();
+            PolicyProof { available: detail.contains(inside::ARRIVED), detail, remedy: None }
+        }
+        Err(run::ProbeRefused { problem, .. }) => PolicyProof {
+            available: false,
+            detail: problem.cause.unwrap_or(problem.message),
+            remedy: problem.remediation,
+        },
+    })
 }
 
 /// How a probe is supervised.

@@ -7,7 +7,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::{Code, Problem};
-use stockade_jail::{self as jail, Captured, Ending, Identity, Payload, Wall};
+use stockade_jail::{self as jail, Captured, Ending, Identity, Network, Payload, Wall};
 
 use super::launch::{self, Refused};
 use super::{account, data_path, plan};
@@ -48,9 +48,11 @@ impl From<Refused> for ProbeRefused {
 }
 
 /// Runs `payload` in a jail with everything that `stockade run` raises, on the project at `place`.
+/// At the end of its way out, where it has one, is nobody.
 pub(crate) fn probe(
     place: &Path,
     identity: Identity,
+    network: Network,
     payload: Payload,
 ) -> Result<Probed, ProbeRefused> {
     let parsed = Arguments::try_parse_from(["stockade", "run", "--discard", "--", "true"])
@@ -69,7 +71,7 @@ pub(crate) fn probe(
         current: &current,
         account: &account,
         image: None,
-        network: jail::Network::Off,
+        network,
     };
     let launched =
         launch::launch(&arguments, &around, &data, identity, view::coarse_now(), Some(payload))?;
