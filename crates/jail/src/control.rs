@@ -88,6 +88,9 @@ pub enum Request {
     Continue,
     /// Hand out the root directory.
     Root,
+    /// Hand out the ways out of the network ([`crate::network::Listeners`]): for whoever comes after
+    /// the one who was told that the walls stand.
+    Listeners,
     /// Tell every command: one [`Report::Record`] each, then [`Report::Listed`].
     List,
     /// Kill everything and end.
@@ -177,6 +180,9 @@ pub enum Report {
     },
     /// The root directory, which this carries as an `O_PATH` descriptor.
     Root,
+    /// The ways out of the network, which this carries in the order of their fields; none where the
+    /// jail has none.
+    Listeners,
     /// A command that init knows. Carries the outer ends of its streams that init still keeps:
     /// with pipes input (unless closed), output, error; with a terminal that.
     Record(Record),

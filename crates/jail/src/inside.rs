@@ -192,8 +192,10 @@ fn start(
     channel
         .send(&ready.encode(), &descriptors)
         .at(Wall::Inheritance, words("report to the supervisor"))?;
-    drop((master, upper, own_mounts, listeners));
+    drop((master, upper, own_mounts));
     drop(helper);
+    // One that is held keeps them, for whoever comes after the one who has just been given them.
+    let listeners = listeners.filter(|_| matches!(spec.task, Task::Serve { .. }));
 
     let serving = match &spec.task {
         Task::Serve { .. } | Task::Fork(_) => {
@@ -205,6 +207,7 @@ fn start(
     let own = own.chain(streams.iter().flat_map(command::Streams::each));
     let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
     let own = own.chain(root.as_ref().map(|root| root.as_fd()));
+    let own = own.chain(listeners.iter().flat_map(Listeners::each));
     close_others(&spec, own.collect())?;
     let JailSpec { identity, rlimits, task, kept, .. } = spec;
     // The locks live as long as init, and nothing here drops them.
@@ -232,7 +235,8 @@ fn start(
             // SAFETY: this process has had a single thread since it was made.
             unsafe { memory::begin_anew() }
                 .at(Wall::Inheritance, words("begin with own memory"))?;
-            Init::Serve(Box::new(init::serve::Init::new(listener, descriptors, root, lease, parts)))
+            let kept = (root, listeners);
+            Init::Serve(Box::new(init::serve::Init::new(listener, descriptors, kept, lease, parts)))
         }
         _ => return Err(Errno::INVAL).at(Wall::Inheritance, words("choose what to do")),
     };

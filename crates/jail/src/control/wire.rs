@@ -183,6 +183,7 @@ impl Request {
             Self::Stop { by_signal } => Writer::tagged(b'P').flag(*by_signal),
             Self::Continue => Writer::tagged(b'Q'),
             Self::Root => Writer::tagged(b'R'),
+            Self::Listeners => Writer::tagged(b'N'),
             Self::List => Writer::tagged(b'L'),
             Self::End => Writer::tagged(b'E'),
         };
@@ -227,6 +228,7 @@ impl Request {
             b'P' => Self::Stop { by_signal: reader.flag()? },
             b'Q' => Self::Continue,
             b'R' => Self::Root,
+            b'N' => Self::Listeners,
             b'L' => Self::List,
             b'E' => Self::End,
             _ => return None,
@@ -269,6 +271,7 @@ impl Report {
                 }
             }
             Self::Root => Writer::tagged(b'o'),
+            Self::Listeners => Writer::tagged(b'w'),
             Self::Listed => Writer::tagged(b'l'),
             Self::Thaw => Writer::tagged(b't'),
         };
@@ -310,6 +313,7 @@ impl Report {
                 },
             }),
             b'o' => Self::Root,
+            b'w' => Self::Listeners,
             b'l' => Self::Listed,
             b't' => Self::Thaw,
             _ => return None,
@@ -382,6 +386,7 @@ mod tests {
             Request::Stop { by_signal: false },
             Request::Continue,
             Request::Root,
+            Request::Listeners,
             Request::List,
             Request::End,
         ]
@@ -419,6 +424,7 @@ mod tests {
             record(Progress::NotStarted { errno: 13 }),
             record(Progress::Exited { status: 9, cause: Some(Cause::Killed) }),
             Report::Root,
+            Report::Listeners,
             Report::Listed,
             Report::Thaw,
         ]

@@ -26,6 +26,7 @@ use self::command::{Command, Parts};
 use crate::channel::Channel;
 use crate::control::{COMMANDS, Cause, Execute, Report, Request};
 use crate::landlock::Ruleset;
+use crate::network::Listeners;
 use crate::rlimits::ResourceLimits;
 use crate::{raw, sys};
 
@@ -93,6 +94,8 @@ pub(crate) struct Init {
     listener: OwnedFd,
     descriptors: Descriptors,
     root: OwnedFd,
+    /// The ways out of the network, kept for whoever comes after the one who has them.
+    listeners: Option<Listeners>,
     lease_end: Instant,
     users: Users,
     rlimits: ResourceLimits,
@@ -131,7 +134,7 @@ impl Init {
     pub(crate) fn new(
         listener: OwnedFd,
         descriptors: Descriptors,
-        root: OwnedFd,
+        (root, listeners): (OwnedFd, Option<Listeners>),
         lease: Duration,
         (users, rlimits, ruleset): (Users, ResourceLimits, Option<Ruleset>),
     ) -> Self {
@@ -139,6 +142,7 @@ impl Init {
             listener,
             descriptors,
             root,
+            listeners,
             lease_end: Instant::now() + lease,
             users,
             rlimits,
@@ -394,6 +398,14 @@ impl Init {
             Request::Root => {
                 let root = self.root.try_clone();
                 self.reports.extend(root.map(|root| (Report::Root, vec![root])));
+            }
+            Request::Listeners => {
+                let each = self.listeners.iter().flat_map(Listeners::each);
+                let copies = each.map(|listener| listener.try_clone_to_owned());
+                // Where there are too many descriptors, whoever asks asks again.
+                if let Ok(copies) = copies.collect() {
+                    self.reports.push_back((Report::Listeners, copies));
+                }
             }
             Request::List => {
                 // What subreapers have told others is to be told again.

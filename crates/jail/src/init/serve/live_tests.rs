@@ -10,8 +10,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::control::{self, Cause, Control, Execute, Progress, Report, Request, Target};
+use crate::network::Listeners;
 use crate::spec::{JailSpec, Mount, Network, Scratch, Source, Task, WindowSize};
-use crate::testing::{Ended, in_child, note};
+use crate::testing::{Ended, in_child, note, skipped};
 use crate::{Held, Identity, begin, system};
 
 /// How long anything may take.
@@ -39,6 +40,10 @@ fn served(lease: Duration, body: impl FnOnce(&mut Served)) {
 
 impl Served {
     fn raise(lease: Duration) -> Self {
+        Self::raise_with(lease, Network::Off)
+    }
+
+    fn raise_with(lease: Duration, network: Network) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let open = rustix::fs::open(
             directory.path(),
@@ -69,7 +74,7 @@ impl Served {
             root_writable: false,
             mounts,
             hostname: "test".to_owned(),
-            network: Network::Off,
+            network,
             task: Task::Serve { listener, lease },
             rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
             cgroup: None,
@@ -516,5 +521,46 @@ fn a_command_whose_subreaper_is_killed_ends_whole() {
         assert_eq!(jail.exited(number), (libc::SIGKILL, Some(Cause::Unseen)));
         jail.gone(number);
         assert_eq!(jail.run("rm -f /tmp/alive; sleep 0.1; test -e /tmp/alive").1, 1);
+    });
+}
+
+/// Whoever comes after the one who was given them gets the ways out again.
+#[test]
+fn the_ways_out_are_kept_for_whoever_comes_next() {
+    let tried = in_child(|| {
+        let made = crate::network::make(libc::CLONE_NEWUSER).is_ok();
+        i32::from(!made || crate::network::egress::open().is_err())
+    });
+    if tried != Ended::Exited(0) {
+        skipped("there can be no network by policy here");
+        return;
+    }
+    let ended = in_child(|| {
+        let mut jail = Served::raise_with(PATIENCE, Network::Egress);
+        drop(jail.held.listeners.take().unwrap());
+        jail.reconnect();
+        jail.control.send(&Request::Listeners, &[]).unwrap();
+        let (_, descriptors) = jail.hear(|report| *report == Report::Listeners);
+        let listeners = Listeners::of(descriptors).unwrap();
+        let (user, group) = (jail.user, jail.group);
+        let target = Target::Tcp(crate::network::PROXY_PORT);
+        let connect = Request::Connect { number: 1, target, user, group };
+        jail.control.send(&connect, &[]).unwrap();
+        jail.hear(|report| *report == Report::Connected { number: 1 });
+        let proxy = std::net::TcpListener::from(listeners.proxy);
+        proxy.set_nonblocking(true).unwrap();
+        proxy.accept().unwrap();
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
+}
+
+#[test]
+fn without_ways_out_none_are_handed_out() {
+    served(PATIENCE, |jail| {
+        assert!(jail.held.listeners.is_none());
+        jail.control.send(&Request::Listeners, &[]).unwrap();
+        let (_, descriptors) = jail.hear(|report| *report == Report::Listeners);
+        assert!(descriptors.is_empty());
     });
 }

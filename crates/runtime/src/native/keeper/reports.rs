@@ -132,6 +132,8 @@ impl Sandbox {
                 }
                 Ok(())
             }
+            // Nobody has asked.
+            Report::Listeners => Err(Broken("the ways out of a network that has none")),
             Report::Listed => {
                 self.listed(desk);
                 Ok(())
