@@ -13,6 +13,7 @@
 //!   where the name is allowed, unless a rule allows that very address, or a block that lies within
 //!   addresses of its class.
 
+pub mod binding;
 mod block;
 mod name;
 mod refusal;
@@ -38,6 +39,15 @@ use crate::error::{Code, Problem};
 pub const MAX_RULES: usize = 512;
 /// The most ports of a rule.
 pub const MAX_PORTS: usize = 64;
+
+/// Where systems keep the certificates of the authorities that they believe, in one file.
+pub const AUTHORITIES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 
 /// What a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

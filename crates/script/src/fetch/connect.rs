@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use stockade_core::network::AUTHORITIES;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -14,16 +15,6 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use url::Url;
-
-/// Where systems keep the certificates of authorities, in one file: what `SSL_CERT_FILE` names goes
-/// first (OpenSSL's rule).
-const BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// Something to read from and to write to.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -89,10 +80,11 @@ pub(super) fn trust(
     Ok(Arc::new(config))
 }
 
-/// The certificates of the authorities that this system trusts.
+/// The certificates of the authorities that this system trusts: what `SSL_CERT_FILE` names goes first
+/// (OpenSSL's rule).
 fn authorities() -> Result<Vec<CertificateDer<'static>>, String> {
     let named = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);
-    let candidates = named.into_iter().chain(BUNDLES.iter().map(std::path::PathBuf::from));
+    let candidates = named.into_iter().chain(AUTHORITIES.iter().map(std::path::PathBuf::from));
     let file = candidates.filter_map(|path| File::open(path).ok()).next();
     let file = file.ok_or("this system has no certificates of authorities (ca-certificates)")?;
     CertificateDer::pem_reader_iter(file).collect::<Result<_, _>>().map_err(words)

@@ -1,0 +1,328 @@
+//! Credentials that never enter a sandbox: to which hosts one is bound, and in which place of a
+//! request it takes the place of something else. Values are not here.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Name, Policy, Target};
+use crate::access::Effect;
+
+/// The most credentials of one sandbox, and the most hosts of one of them.
+pub const MAX_BINDINGS: usize = 64;
+const MAX_HOSTS: usize = 64;
+/// A placeholder is long enough to be no part of something else by chance.
+const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
+const HEADER_BYTES: usize = 128;
+const PREFIX_BYTES: usize = 64;
+/// The port at which requests are looked into: that of HTTP over TLS.
+pub const PORT: u16 = 443;
+
+/// Headers that say what a message is and where it goes: none of them is anybody's to set.
+const RESERVED: &[&str] = &[
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "date",
+    "expect",
+    "forwarded",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+];
+
+/// In which place a credential is put.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Place {
+    /// In the place of this text, in whatever header it stands. Programs inside have it instead of
+    /// the value.
+    Placeholder(String),
+    /// In a header of that name, after this prefix (`Bearer `). What programs inside have put there
+    /// is taken away.
+    Header {
+        /// The header.
+        name: String,
+        /// What stands before the value.
+        #[serde(default)]
+        prefix: String,
+    },
+}
+
+/// One credential, bound to hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Binding {
+    /// What its owner calls it.
+    pub credential: String,
+    /// The hosts that get it: names, or everything below a name.
+    pub hosts: Vec<Target>,
+    /// In which place.
+    pub place: Place,
+}
+
+/// Bindings that are refused: the code is `INVALID_INPUT`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBinding {
+    /// There are too many.
+    #[error("a sandbox has at most {MAX_BINDINGS} credentials")]
+    TooMany,
+    /// One is wrong in itself.
+    #[error("the binding of credential {credential:?} is refused: {reason}")]
+    Refused {
+        /// Of which credential.
+        credential: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// No rule of the policy allows a host by its name.
+    #[error("credential {credential:?} is bound to {host}, which no rule of the policy allows")]
+    NotAllowed {
+        /// Of which credential.
+        credential: String,
+        /// The host.
+        host: String,
+    },
+}
+
+impl Binding {
+    /// Whether a host gets the credential.
+    pub fn is_for(&self, name: &Name) -> bool {
+        self.hosts.iter().any(|host| match host {
+            Target::Exactly(own) => own == name,
+            Target::Below(parent) => name.is_below(parent),
+            Target::Block(_) => false,
+        })
+    }
+
+    /// Whether it could not be told which of two goes into one place.
+    fn collides_with(&self, other: &Self) -> bool {
+        match (&self.place, &other.place) {
+            (Place::Placeholder(own), Place::Placeholder(other)) => {
+                own.contains(other.as_str()) || other.contains(own.as_str())
+            }
+            (Place::Header { name: own, .. }, Place::Header { name, .. }) => {
+                let overlaps = |host| self.hosts.iter().any(|own| overlap(own, host));
+                own.eq_ignore_ascii_case(name) && other.hosts.iter().any(overlaps)
+            }
+            _ => false,
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
+            return Err("it has no hosts, or too many");
+        }
+        if self.hosts.iter().any(|host| matches!(host, Target::Block(_))) {
+            return Err("a credential is bound to names, never to addresses");
+        }
+        match &self.place {
+            Place::Placeholder(text) => {
+                let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+                if !is_plain || !PLACEHOLDER_BYTES.contains(&text.len()) {
+                    return Err("a placeholder has 16 to 512 visible characters of ASCII");
+                }
+            }
+            Place::Header { name, prefix } => {
+                let is_token =
+                    |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+                if name.is_empty() || name.len() > HEADER_BYTES || !name.bytes().all(is_token) {
+                    return Err("its header has no name that a header can have");
+                }
+                if RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+                    return Err("its header belongs to the message, not to the sender");
+                }
+                let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+                if prefix.len() > PREFIX_BYTES || !prefix.bytes().all(is_plain) {
+                    return Err("its prefix is too long, or no text of ASCII");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether some name is of both targets.
+fn overlap(one: &Target, other: &Target) -> bool {
+    match (one, other) {
+        (Target::Exactly(one), Target::Exactly(other)) => one == other,
+        (Target::Exactly(name), Target::Below(parent))
+        | (Target::Below(parent), Target::Exactly(name)) => name.is_below(parent),
+        (Target::Below(one), Target::Below(other)) => {
+            one == other || one.is_below(other) || other.is_below(one)
+        }
+        (Target::Block(_), _) | (_, Target::Block(_)) => false,
+    }
+}
+
+/// Checks the bindings of one sandbox, also against its policy: each host must be allowed by a rule
+/// that names it, and is not by a default alone.
+///
+/// # Errors
+/// [`InvalidBinding`] for the first that is refused.
+pub fn check_bindings(bindings: &[Binding], policy: &Policy) -> Result<(), InvalidBinding> {
+    if bindings.len() > MAX_BINDINGS {
+        return Err(InvalidBinding::TooMany);
+    }
+    for (index, binding) in bindings.iter().enumerate() {
+        let credential = || binding.credential.clone();
+        let refused = |reason| Err(InvalidBinding::Refused { credential: credential(), reason });
+        if let Err(reason) = binding.check() {
+            return refused(reason);
+        }
+        let collides = |other: &Binding| other.collides_with(binding);
+        if bindings.get(..index).unwrap_or_default().iter().any(collides) {
+            return refused("another credential has the same place");
+        }
+        for host in &binding.hosts {
+            if !policy.names_target(host, PORT) {
+                let host = host.to_string();
+                return Err(InvalidBinding::NotAllowed { credential: credential(), host });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Policy {
+    /// Whether a rule allows all hosts of a target by their names.
+    fn names_target(&self, target: &Target, port: u16) -> bool {
+        let covers = |own: &Target| match (own, target) {
+            (Target::Exactly(own), Target::Exactly(name)) => own == name,
+            (Target::Below(parent), Target::Exactly(name)) => name.is_below(parent),
+            (Target::Below(parent), Target::Below(name)) => name == parent || name.is_below(parent),
+            _ => false,
+        };
+        self.rules().iter().any(|rule| {
+            rule.action == Effect::Allow && rule.allows_at(Some(port)) && covers(&rule.target)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy() -> Policy {
+        let allow = |target: &str| json!({"action": "allow", "target": target});
+        let rules = vec![allow("api.example"), allow("*.hub.example"), allow("10.0.0.0/8")];
+        let plain = json!({"action": "allow", "target": "plain.example", "ports": [80]});
+        Policy::from_values(Effect::Allow, [rules, vec![plain]].concat()).unwrap()
+    }
+
+    fn check(host: &str, place: serde_json::Value) -> Result<(), String> {
+        let binding = json!({"credential": "c", "hosts": [host], "place": place});
+        let binding = serde_json::from_value(binding).map_err(|error| error.to_string())?;
+        check_bindings(&[binding], &policy()).map_err(|error| error.to_string())
+    }
+
+    fn header(name: &str) -> serde_json::Value {
+        json!({"header": {"name": name, "prefix": "Bearer "}})
+    }
+
+    #[test]
+    fn a_credential_is_bound_to_hosts_that_a_rule_names() {
+        for host in
+            ["api.example", "API.example.", "a.hub.example", "*.hub.example", "*.a.hub.example"]
+        {
+            assert_eq!(check(host, header("Authorization")), Ok(()), "{host}");
+        }
+        for host in [
+            "*",
+            "api.*.com",
+            "*github.com",
+            "http://x",
+            "10.1.2.3",
+            "10.0.0.0/8",
+            "other.example",
+            "*.example",
+            "hub.example",
+            "*.api.example",
+            "plain.example",
+        ] {
+            assert!(check(host, header("Authorization")).is_err(), "{host}");
+        }
+    }
+
+    #[test]
+    fn headers_of_the_message_are_nobodys() {
+        for name in [
+            "Host",
+            "Content-Length",
+            "Content-Type",
+            "Transfer-Encoding",
+            "Connection",
+            "Upgrade",
+            "TE",
+            "Trailer",
+            "Proxy-Authorization",
+            "Proxy-Authenticate",
+            "Forwarded",
+            "X-Forwarded-For",
+            "X-Forwarded-Host",
+            "X-Forwarded-Proto",
+            "hOsT",
+            "",
+            "a b",
+            "a:",
+            "a\r\nb",
+        ] {
+            assert!(check("api.example", header(name)).is_err(), "{name}");
+        }
+        assert_eq!(check("api.example", header("X-Api-Key")), Ok(()));
+        let broken = json!({"header": {"name": "X-Key", "prefix": "a\r\nHost: "}});
+        assert!(check("api.example", broken).is_err());
+    }
+
+    #[test]
+    fn a_placeholder_is_no_ordinary_word() {
+        for (text, is_good) in
+            [("sk-placeholder-0001", true), ("short", false), ("with a blank in the middle", false)]
+        {
+            let answered = check("api.example", json!({"placeholder": text}));
+            assert_eq!(answered.is_ok(), is_good, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_one_credentials() {
+        let binding = |host: &str, place: &serde_json::Value| -> Binding {
+            let binding = json!({"credential": "c", "hosts": [host], "place": place});
+            serde_json::from_value(binding).unwrap()
+        };
+        let word = |text: &str| json!({ "placeholder": text });
+        for (one, other, is_good) in [
+            (("api.example", header("X-Key")), ("a.hub.example", header("x-key")), true),
+            (("api.example", header("X-Key")), ("api.example", header("X-Other")), true),
+            (("api.example", header("X-Key")), ("api.example", header("x-key")), false),
+            (("*.hub.example", header("X-Key")), ("*.a.hub.example", header("x-key")), false),
+            (("api.example", word("placeholder-0001")), ("api.example", header("x-key")), true),
+            (
+                ("api.example", word("placeholder-0001")),
+                ("api.example", word("placeholder-0002")),
+                true,
+            ),
+            (
+                ("api.example", word("placeholder-0001")),
+                ("a.hub.example", word("placeholder-00012")),
+                false,
+            ),
+        ] {
+            let bindings = [binding(one.0, &one.1), binding(other.0, &other.1)];
+            assert_eq!(check_bindings(&bindings, &policy()).is_ok(), is_good, "{bindings:?}");
+        }
+        let many = vec![binding("api.example", &header("X-Key")); MAX_BINDINGS + 1];
+        assert_eq!(check_bindings(&many, &policy()), Err(InvalidBinding::TooMany));
+    }
+}
