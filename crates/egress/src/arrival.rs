@@ -10,9 +10,10 @@ use stockade_core::network::{Host, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::opening::tls;
 use crate::record::{Outcome, Way};
 use crate::refuse;
-use crate::relay::{Broken, First, Traffic, relay};
+use crate::relay::{Broken, First, Traffic, opening, relay};
 use crate::sandbox::Sandbox;
 
 /// How long is waited when nothing can be accepted, for want of descriptors.
@@ -112,7 +113,9 @@ pub(crate) async fn carry(
     record(Outcome::Opened { address });
     let traffic = Traffic::default();
     let relayed = tokio::select! {
-        relayed = relay(&mut inside, &mut outside, first, sandbox.limits(), &traffic) => relayed,
+        relayed = pass(sandbox, (&mut inside, &mut outside), (host, port), first, &traffic) => {
+            relayed
+        }
         refusal = overruled(sandbox, (host, port), address) => {
             record(Outcome::from(&refusal));
             Err(Broken::Io)
@@ -126,6 +129,7 @@ pub(crate) async fn carry(
             refuse::reset(inside);
             refuse::reset(outside);
         }
+        Err(Broken::Told(refusal)) => record(Outcome::from(&refusal)),
         Err(Broken::Refused(refusal, bytes)) => {
             drop(outside);
             record(Outcome::from(&refusal));
@@ -133,6 +137,26 @@ pub(crate) async fn carry(
         }
     }
     record(Outcome::Closed { address, sent_bytes, received_bytes });
+}
+
+/// Carries bytes as they are, or looks into them where the host has credentials.
+async fn pass(
+    sandbox: &Sandbox,
+    (inside, outside): (&mut TcpStream, &mut TcpStream),
+    (host, port): (&Host, u16),
+    mut first: First,
+    traffic: &Traffic,
+) -> Result<(), Broken> {
+    let limits = sandbox.limits();
+    if let Some(interception) = sandbox.interception(host, port) {
+        let (bytes, body) = opening(inside, first, limits).await?;
+        if tls::is_handshake(&bytes) {
+            let carrying = interception.carry((inside, outside), bytes, limits, traffic);
+            return Box::pin(carrying).await;
+        }
+        first = First::Request(bytes, body);
+    }
+    relay(inside, outside, first, limits, traffic).await
 }
 
 /// Ends when a policy comes that would not have let a connection be made.

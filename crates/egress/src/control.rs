@@ -17,7 +17,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stockade_core::network::Policy;
 use stockade_core::{Problem, SandboxId};
+use zeroize::Zeroizing;
 
+use crate::credentials::Credential;
 use crate::listeners::LISTENERS;
 use crate::record::Event;
 
@@ -59,6 +61,15 @@ pub enum Ask {
         /// Who may be reached from it now.
         policy: Policy,
     },
+    /// Put these credentials, in the place of all others, into requests to the hosts that they are
+    /// bound to. With this comes the file of the authorities (PEM) by which those hosts are known
+    /// ([`authorities`](crate::authorities)).
+    Credentials {
+        /// In which sandbox's requests.
+        sandbox: SandboxId,
+        /// The credentials.
+        credentials: Vec<Credential>,
+    },
     /// Serve a sandbox no more.
     Remove {
         /// Which one.
@@ -83,6 +94,10 @@ pub enum Said {
         number: u64,
         /// Why it was not done, where it was not.
         problem: Option<Problem>,
+        /// The certificate (PEM) that programs inside are to believe, in answer to
+        /// [`Ask::Credentials`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        authority: Option<String>,
     },
     /// Something that happened.
     Event(Box<Event>),
@@ -103,14 +118,20 @@ impl Owner {
         Ok((Self(own), other))
     }
 
-    /// Asks for something. `listeners` go with [`Ask::Add`] and with nothing else. Blocks while the
-    /// process has many questions before it, unless the socket was made not to.
+    /// Asks for something, with the descriptors that go with it. Blocks while the process has many
+    /// questions before it, unless the socket was made not to.
     ///
     /// # Errors
     /// The process has ended, or the question is too long.
-    pub fn ask(&self, number: u64, ask: Ask, listeners: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn ask(&self, number: u64, ask: Ask, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let question = Question { version: VERSION, number, ask };
-        send(&self.0, &question, listeners)
+        send(&self.0, &question, descriptors)
+    }
+
+    /// Ends the connection, whoever else holds this end of it.
+    pub fn shut_down(&self) {
+        // The other end may be gone already.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 
     /// What the process says next; `None` once it has ended. Blocks until then, unless the socket was
@@ -134,7 +155,8 @@ pub(crate) fn send(
     message: &impl Serialize,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let bytes = serde_json::to_vec(message)?;
+    // It may hold secrets.
+    let bytes = Zeroizing::new(serde_json::to_vec(message)?);
     if bytes.len() > MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"));
     }
@@ -151,7 +173,7 @@ pub(crate) fn send(
 pub(crate) fn receive<M: DeserializeOwned>(
     socket: impl AsFd,
 ) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MESSAGE_BYTES];
+    let mut bytes = Zeroizing::new(vec![0; MESSAGE_BYTES]);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [io::IoSliceMut::new(&mut bytes)];

@@ -10,15 +10,22 @@
 //!
 //! Reading order: `sandbox` (who may be reached: policy, resolve, check, connect), `names` (the
 //! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
-//! the first bytes say of the host), `relay`, `dns`. `process` is all of it for many sandboxes, told
+//! the first bytes say of the host), `relay`, `dns`; then `intercept`
+//! and `credentials`, which programs inside never see. `process` is all of it for many sandboxes, told
 //! what to do over a socket (`control`).
 //!
 //! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
-//! that the policy does not name. This room uses no other but `core`, and opens no file.
+//! that the policy does not name. This room uses no other but `core`. It opens no file:
+//! who starts the process tells it what it has to know of this machine.
 
 mod arrival;
+mod authority;
 pub mod control;
+mod credentials;
 pub mod dns;
+mod intercept;
+#[cfg(test)]
+mod intercept_tests;
 mod limits;
 mod listeners;
 mod names;
@@ -34,10 +41,13 @@ mod sandbox;
 mod testing;
 #[cfg(test)]
 mod traffic_tests;
+mod trust;
 
+pub use credentials::{Credential, Error as CredentialError};
 pub use limits::Limits;
 pub use listeners::{InvalidListeners, LISTENERS, Listeners};
 pub use process::{Error, serve};
 pub use record::{Event, Outcome, Queue, Record, Way};
 pub use resolve::{Found, NotFound, Resolve};
 pub use sandbox::{Options, Sandbox};
+pub use trust::{Trust, authorities};

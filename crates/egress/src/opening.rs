@@ -81,7 +81,7 @@ fn more(bytes: &[u8]) -> Admission {
 }
 
 /// Whether a request is for the host that the connection is to.
-fn check(host: &Host, name: &Name, head: &Head) -> Result<Body, Refusal> {
+pub(crate) fn check(host: &Host, name: &Name, head: &Head) -> Result<Body, Refusal> {
     let mismatch = |evidence, said: &str| Err(Refusal::mismatch(host, evidence, said));
     let is_of_name = |text: &str| {
         http::authority(text)

@@ -2,6 +2,7 @@
 //! It is to be confined before: it needs the network, its socket, and no file.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net;
@@ -21,6 +22,7 @@ use crate::limits::Limits;
 use crate::listeners::Listeners;
 use crate::record::{Event, Queue};
 use crate::sandbox::{Options, Sandbox};
+use crate::trust::Trust;
 
 /// How many events wait for the owner to take them.
 const EVENTS: usize = 1024;
@@ -80,11 +82,14 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
                     Err(error) => return Err(Error::Hear(error)),
                 };
                 let number = question.number;
-                let problem = served.answer(question, descriptors).err();
+                let (authority, problem) = match served.answer(question, descriptors) {
+                    Ok(authority) => (authority, None),
+                    Err(problem) => (None, Some(problem)),
+                };
                 if outbox.len() > MAX_UNHEARD {
                     return Err(Error::Say(io::ErrorKind::TimedOut.into()));
                 }
-                outbox.push_back(Said::Answer { number, problem });
+                outbox.push_back(Said::Answer { number, problem, authority });
             }
             said = say(&owner, outbox.front()) => {
                 said.map_err(Error::Say)?;
@@ -129,6 +134,19 @@ struct Served {
     record: Arc<Queue>,
 }
 
+/// Whom to believe, as the file says that came with credentials.
+fn trust(descriptors: Vec<OwnedFd>) -> Result<Trust, Problem> {
+    let file = descriptors.into_iter().next().map(File::from);
+    let file = file.ok_or_else(|| io::Error::other("no file of authorities was given"));
+    file.and_then(Trust::read).map_err(|error| {
+        Problem::new(Code::Unsupported, "no host can show who it is").because(error.to_string())
+    })
+}
+
+fn invalid(message: &str, error: &dyn std::error::Error) -> Problem {
+    Problem::new(Code::InvalidInput, message).because(error.to_string())
+}
+
 /// Ends what it is of when it is dropped.
 struct Ending(AbortHandle);
 
@@ -139,28 +157,39 @@ impl Drop for Ending {
 }
 
 impl Served {
-    fn answer(&mut self, question: Question, descriptors: Vec<OwnedFd>) -> Result<(), Problem> {
+    fn answer(
+        &mut self,
+        question: Question,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<String>, Problem> {
         let Question { version, ask, .. } = question;
         if version != VERSION {
             let message = format!("the egress process speaks version {VERSION}, not {version}");
             return Err(Problem::new(Code::Unsupported, message));
         }
         match ask {
-            Ask::Add { sandbox, policy } => self.add(sandbox, policy, descriptors),
+            Ask::Add { sandbox, policy } => self.add(sandbox, policy, descriptors)?,
             Ask::Change { sandbox, policy } => {
-                self.find(&sandbox)?.set_policy(policy);
-                Ok(())
+                let refused = self.find(&sandbox)?.set_policy(policy);
+                refused.map_err(|error| invalid("the policy is refused", &error))?;
+            }
+            Ask::Credentials { sandbox, credentials } => {
+                self.find(&sandbox)?;
+                let trust = trust(descriptors)?;
+                let authority = self.find(&sandbox)?.set_credentials(credentials, trust);
+                return authority
+                    .map(Some)
+                    .map_err(|error| invalid("the credentials are refused", &error));
             }
             Ask::Remove { sandbox } => {
                 self.find(&sandbox)?;
                 self.sandboxes.remove(&sandbox);
-                Ok(())
             }
             Ask::Names { resolv_conf, hosts } => {
                 self.resolve.set(Configuration::parse(&resolv_conf, &hosts));
-                Ok(())
             }
         }
+        Ok(None)
     }
 
     fn find(&self, sandbox: &SandboxId) -> Result<&Arc<Sandbox>, Problem> {

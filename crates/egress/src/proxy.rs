@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stockade_core::network::{Evidence, Host, Refusal};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -64,7 +64,9 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
 }
 
 /// The head of a request, and what has arrived after it; `None` when nothing arrives.
-async fn head(stream: &mut TcpStream) -> Result<Option<(Head, Vec<u8>)>, Refusal> {
+pub(crate) async fn head(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<(Head, Vec<u8>)>, Refusal> {
     let mut bytes = Vec::with_capacity(1024);
     loop {
         match stream.read_buf(&mut bytes).await {

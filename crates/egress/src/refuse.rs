@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stockade_core::network::Refusal;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -54,6 +54,11 @@ pub(crate) async fn after(stream: TcpStream, bytes: &[u8], refusal: &Refusal) {
 
 /// Answers, and ends the connection so that the answer arrives.
 pub(crate) async fn answer(mut stream: TcpStream, bytes: &[u8]) {
+    say(&mut stream, bytes).await;
+}
+
+/// The same, over whatever is between.
+pub(crate) async fn say(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) {
     let farewell = async {
         stream.write_all(bytes).await?;
         stream.shutdown().await?;

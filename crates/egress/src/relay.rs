@@ -8,11 +8,10 @@ use std::time::Duration;
 use stockade_core::network::{Name, Refusal};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::limits::Limits;
-use crate::opening::http::Body;
+use crate::opening::http::{Body, Response};
 use crate::opening::{Admission, admit};
 
 const BUFFER_BYTES: usize = 32 << 10;
@@ -47,6 +46,8 @@ impl Traffic {
 pub(crate) enum Broken {
     /// What was sent first is refused; it began with these bytes.
     Refused(Refusal, Vec<u8>),
+    /// It is refused, and whoever is inside was told so.
+    Told(Refusal),
     /// Either side broke off, or was silent for too long.
     Io,
 }
@@ -57,6 +58,17 @@ impl From<io::Error> for Broken {
     }
 }
 
+/// Makes the head of a response what may be seen of it inside.
+pub(crate) type Redact<'a> = dyn Fn(&[u8]) -> Vec<u8> + Sync + 'a;
+
+/// Both directions of both connections.
+pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
+    pub(crate) from_inside: FromInside,
+    pub(crate) to_inside: ToInside,
+    pub(crate) from_outside: FromOutside,
+    pub(crate) to_outside: ToOutside,
+}
+
 /// Carries bytes until both sides are done.
 pub(crate) async fn relay(
     inside: &mut TcpStream,
@@ -65,9 +77,27 @@ pub(crate) async fn relay(
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), Broken> {
+    let (from_inside, to_inside) = inside.split();
+    let (from_outside, to_outside) = outside.split();
+    let halves = Halves { from_inside, to_inside, from_outside, to_outside };
+    relay_halves(halves, first, None, limits, traffic).await
+}
+
+/// The same. Where `redact` is given, the head of the response is carried as it makes it.
+pub(crate) async fn relay_halves(
+    halves: Halves<
+        impl AsyncRead + Unpin,
+        impl AsyncWrite + Unpin,
+        impl AsyncRead + Unpin,
+        impl AsyncWrite + Unpin,
+    >,
+    first: First,
+    redact: Option<&Redact<'_>>,
+    limits: &Limits,
+    traffic: &Traffic,
+) -> Result<(), Broken> {
+    let Halves { mut from_inside, mut to_inside, mut from_outside, mut to_outside } = halves;
     let activity = Activity::new(limits.idle);
-    let (mut from_inside, mut to_inside) = inside.split();
-    let (mut from_outside, mut to_outside) = outside.split();
     let is_request = AtomicBool::new(false);
     let out = async {
         let (bytes, body) = opening(&mut from_inside, first, limits).await?;
@@ -82,12 +112,16 @@ pub(crate) async fn relay(
             }
             Body::Open => {
                 activity.copy(&mut from_inside, &mut to_outside, &traffic.sent).await?;
-                WriteHalf::shutdown(&mut to_outside).await?;
+                to_outside.shutdown().await?;
             }
         }
         Ok::<_, End>(())
     };
     let back = async {
+        if let Some(redact) = redact {
+            let bytes = responses(&activity, &mut from_outside, redact).await?;
+            activity.write(&mut to_inside, &bytes, &traffic.received).await?;
+        }
         activity.copy(&mut from_outside, &mut to_inside, &traffic.received).await?;
         to_inside.shutdown().await?;
         // What of the request was not sent by now is not wanted any more.
@@ -113,8 +147,8 @@ impl<E: Into<Broken>> From<E> for End {
 }
 
 /// What goes out first, once that is known, and how much may follow.
-async fn opening(
-    inside: &mut ReadHalf<'_>,
+pub(crate) async fn opening(
+    inside: &mut (impl AsyncRead + Unpin),
     first: First,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Body), Broken> {
@@ -147,6 +181,26 @@ async fn opening(
         }
         if is_first {
             deadline = Instant::now() + limits.opening;
+        }
+    }
+}
+
+/// The head of a response, changed, and what has arrived after it.
+async fn responses(
+    activity: &Activity,
+    outside: &mut (impl AsyncRead + Unpin),
+    redact: &Redact<'_>,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        if activity.read(outside, &mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let response = Response::parse(&bytes);
+        let response = response.map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?;
+        if let Some(Response { length }) = response {
+            let (head, rest) = bytes.split_at_checked(length).unwrap_or((&bytes, &[]));
+            return Ok([redact(head), rest.to_vec()].concat());
         }
     }
 }
@@ -186,6 +240,23 @@ impl Activity {
         Ok(())
     }
 
+    /// Waits for more bytes for as long as something is carried, in whichever direction.
+    async fn read(
+        &self,
+        from: &mut (impl AsyncRead + Unpin),
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<usize> {
+        loop {
+            let deadline = self.deadline();
+            match timeout_at(deadline, from.read_buf(buffer)).await {
+                Ok(length) => return length,
+                // The other direction may have gone on meanwhile.
+                Err(_) if self.deadline() > deadline => {}
+                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+            }
+        }
+    }
+
     /// Carries bytes until there are no more.
     async fn copy(
         &self,
@@ -196,15 +267,7 @@ impl Activity {
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         loop {
             buffer.clear();
-            let length = loop {
-                let deadline = self.deadline();
-                match timeout_at(deadline, from.read_buf(&mut buffer)).await {
-                    Ok(length) => break length?,
-                    // The other direction may have gone on meanwhile.
-                    Err(_) if self.deadline() > deadline => {}
-                    Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-                }
-            };
+            let length = self.read(from, &mut buffer).await?;
             if length == 0 {
                 return Ok(());
             }

@@ -2,21 +2,25 @@
 //! may have. Whoever is to be reached from inside is reached through here.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
+use stockade_core::network::binding::{InvalidBinding, PORT};
 use stockade_core::network::{Host, Name, Policy, Refusal};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
+use crate::credentials::{self, Credential, Credentials};
+use crate::intercept::Interception;
 use crate::limits::Limits;
 use crate::listeners::Listeners;
 use crate::names::{Meaning, Names};
 use crate::record::{Event, Outcome, Record, Way};
 use crate::resolve::{NotFound, Resolve};
+use crate::trust::Trust;
 use crate::{arrival, dns, proxy};
 
 /// The most addresses of a name that are looked at. One that has more is judged by these, and
@@ -49,6 +53,7 @@ pub struct Sandbox {
     limits: Limits,
     connections: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
+    credentials: RwLock<Option<(Arc<Credentials>, Trust)>>,
 }
 
 impl Sandbox {
@@ -63,13 +68,61 @@ impl Sandbox {
             record,
             connections: Arc::new(Semaphore::new(limits.connections)),
             lookups: Arc::new(Semaphore::new(limits.lookups)),
+            credentials: RwLock::new(None),
             limits,
         })
     }
 
     /// Lets another policy hold from now on. Connections that it would not allow end.
-    pub fn set_policy(&self, policy: Policy) {
+    ///
+    /// # Errors
+    /// [`InvalidBinding`] where a credential would be bound to a host that it does not name.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), InvalidBinding> {
+        let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((credentials, _)) = credentials.as_ref() {
+            credentials.check(&policy)?;
+        }
         self.policy.send_replace(Arc::new(policy));
+        Ok(())
+    }
+
+    /// Gives the sandbox these credentials in the place of all others. The certificate of the
+    /// authority (PEM) that programs inside have to believe, for the hosts that they are bound to.
+    ///
+    /// # Errors
+    /// Why they are not taken; nothing is changed then.
+    pub fn set_credentials(
+        &self,
+        credentials: Vec<Credential>,
+        trust: Trust,
+    ) -> Result<String, credentials::Error> {
+        let mut current = self.credentials.write().unwrap_or_else(PoisonError::into_inner);
+        let credentials = match current.take() {
+            // Programs inside believe the authority that they were given first.
+            Some((old, old_trust)) => match old.with(credentials, &self.current_policy()) {
+                Ok(new) => new,
+                Err(error) => {
+                    *current = Some((old, old_trust));
+                    return Err(error);
+                }
+            },
+            None => Credentials::new(credentials, &self.current_policy())?,
+        };
+        let pem = credentials.authority.pem();
+        *current = Some((Arc::new(credentials), trust));
+        Ok(pem)
+    }
+
+    /// How connections to a port of a host are looked into, where they are.
+    pub(crate) fn interception(&self, host: &Host, port: u16) -> Option<Interception> {
+        let Host::Name(name) = host else { return None };
+        let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
+        let (credentials, trust) = credentials.as_ref()?;
+        (port == PORT && credentials.are_for(name)).then(|| Interception {
+            name: name.clone(),
+            credentials: Arc::clone(credentials),
+            trust: trust.clone(),
+        })
     }
 
     /// Serves what arrives at the sandbox's listeners. Does not end; all connections end when it is

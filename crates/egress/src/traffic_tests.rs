@@ -257,12 +257,12 @@ async fn a_policy_that_changes_ends_what_it_would_not_allow() {
         stream.write_all(b"\x01").await.unwrap();
         assert_eq!(read(stream, 1).await, "\u{1}");
     }
-    world.sandbox.set_policy(policy(&["allow api.example", "allow 127.0.0.1"]));
+    world.sandbox.set_policy(policy(&["allow api.example", "allow 127.0.0.1"])).unwrap();
     assert_eq!(rest(&mut ended).await, Err(std::io::ErrorKind::ConnectionReset));
     assert_eq!(world.refusal().await, "not-allowed");
     kept.write_all(b"\x02").await.unwrap();
     assert_eq!(read(&mut kept, 1).await, "\u{2}");
-    world.sandbox.set_policy(Policy::default());
+    world.sandbox.set_policy(Policy::default()).unwrap();
     assert_eq!(rest(&mut kept).await, Err(std::io::ErrorKind::ConnectionReset));
 }
 
@@ -373,7 +373,7 @@ async fn a_name_that_is_bound_again_is_checked_again() {
     assert_eq!(lookup().await, Err("internal-address"));
     book.set("api.example", &["93.184.216.34", "10.0.0.1"], 30);
     assert_eq!(lookup().await, Err("internal-address"));
-    sandbox.set_policy(Policy::default());
+    sandbox.set_policy(Policy::default()).unwrap();
     assert_eq!(lookup().await, Err("not-allowed"));
     assert_eq!(book.asked(), 3, "what is denied is not asked for outside");
 }

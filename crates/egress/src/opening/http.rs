@@ -20,6 +20,9 @@ const OF_CONNECTION: &[&str] = &[
     "upgrade",
 ];
 
+/// What frames a message, or says whose it is.
+const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
+
 /// What bytes look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guess {
@@ -211,6 +214,21 @@ impl Head {
         self.values("upgrade").any(|value| value.trim_ascii().eq_ignore_ascii_case(b"websocket"))
     }
 
+    /// Replaces each occurrence of some bytes in the headers that are the sender's to set.
+    pub fn replace(&mut self, what: &[u8], with: &[u8]) {
+        for (name, value) in &mut self.headers {
+            if !FRAMING.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+                *value = replaced(value, what, with);
+            }
+        }
+    }
+
+    /// Sets a header, in the place of all that have its name.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+        self.headers.push((name.to_owned(), value.to_vec()));
+    }
+
     /// The head as it goes to the host itself: without what belongs to the connection that it came
     /// over, and as the last request of the one that it goes over. `target` and host are replaced
     /// where they are given.
@@ -245,7 +263,6 @@ impl Head {
     /// Whether a header is about the connection alone, by its name or because `Connection` says so.
     /// What frames the body stays, whatever is said of it.
     fn is_of_connection(&self, name: &str) -> bool {
-        const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
         let is = |other: &&str| name.eq_ignore_ascii_case(other);
         if FRAMING.iter().any(is) {
             return false;
@@ -256,6 +273,55 @@ impl Head {
         };
         OF_CONNECTION.iter().any(is) || self.values("connection").any(is_listed)
     }
+}
+
+/// The heads of a response: those that are of a response to come go with it (RFC 9110, section 15.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Response {
+    /// How many bytes they have.
+    pub length: usize,
+}
+
+impl Response {
+    /// Looks for the end of the heads; `None` while not all of them have arrived.
+    ///
+    /// # Errors
+    /// What is wrong with one.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
+        let mut length = 0;
+        loop {
+            let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+            let mut response = httparse::Response::new(&mut headers);
+            match response.parse(bytes.get(length..).unwrap_or_default()) {
+                Ok(httparse::Status::Complete(count)) => length += count,
+                Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES => return Ok(None),
+                Ok(httparse::Status::Partial) => {
+                    return Err("the head of the response is too long");
+                }
+                Err(_) => return Err("the head of the response is malformed"),
+            }
+            // Of these, only the change to another protocol is the last.
+            if !matches!(response.code, Some(100 | 102..=199)) {
+                return Ok(Some(Self { length }));
+            }
+        }
+    }
+}
+
+/// Bytes with each occurrence of some in them replaced.
+pub(crate) fn replaced(bytes: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, others)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(what).filter(|_| !what.is_empty()) {
+            result.extend_from_slice(with);
+            rest = after;
+        } else {
+            result.push(*first);
+            rest = others;
+        }
+    }
+    result
 }
 
 /// The host and the port of an authority (RFC 3986, section 3.2), which has no userinfo.

@@ -1,7 +1,9 @@
 //! The process as its owner sees it.
 
+use std::io::{Seek as _, Write as _};
 use std::os::fd::AsFd as _;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketType, socket};
 use stockade_core::network::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,7 +11,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::authority::Authority;
 use crate::control::Owner;
+use crate::credentials::Credential;
 use crate::record::Outcome;
 use crate::testing::policy;
 
@@ -35,7 +39,7 @@ impl Process {
         let listeners: Vec<_> = listeners.iter().map(|listener| listener.as_fd()).collect();
         self.owner.ask(self.asked, ask, &listeners).unwrap();
         match self.hear().await {
-            Said::Answer { number, problem } if number == self.asked => {
+            Said::Answer { number, problem, .. } if number == self.asked => {
                 problem.map(|problem| problem.code)
             }
             other => panic!("{other:?}"),
@@ -108,7 +112,9 @@ async fn what_cannot_be_understood_is_refused() {
     let question =
         Question { version: VERSION + 1, number: 3, ask: Ask::Remove { sandbox: id("a") } };
     send(process.owner.as_fd(), &question, &[]).unwrap();
-    let Said::Answer { number: 3, problem: Some(problem) } = process.hear().await else { panic!() };
+    let Said::Answer { number: 3, problem: Some(problem), .. } = process.hear().await else {
+        panic!()
+    };
     assert_eq!(problem.code, Code::Unsupported);
     // Descriptors where none belong are closed.
     let descriptor = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -141,4 +147,50 @@ async fn an_owner_that_asks_no_more_is_told_what_is_left() {
     let last = tokio::task::spawn_blocking(move || owner.hear()).await.unwrap();
     assert_eq!(last.unwrap(), None);
     process.serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_answered_with_whom_to_believe() {
+    let credential = |host: &str| -> Credential {
+        serde_json::from_value(serde_json::json!({
+            "binding": {
+                "credential": "key",
+                "hosts": [host],
+                "place": {"placeholder": "sk-placeholder-000001"},
+            },
+            "value": "secret",
+        }))
+        .unwrap()
+    };
+    let ask =
+        |host: &str| Ask::Credentials { sandbox: id("a"), credentials: vec![credential(host)] };
+    let add = || Ask::Add { sandbox: id("a"), policy: policy(&["allow api.example"]) };
+
+    let authorities = |text: &str| -> OwnedFd {
+        let mut file = std::fs::File::from(memfd_create("a", MemfdFlags::CLOEXEC).unwrap());
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        file.into()
+    };
+    let good = Authority::new().unwrap().pem();
+
+    let mut process = Process::start();
+    let unknown = process.ask(ask("api.example"), &[authorities(&good)]).await;
+    assert_eq!(unknown, Some(Code::NotFound));
+    assert_eq!(process.ask(add(), &listeners().0).await, None);
+    assert_eq!(process.ask(ask("api.example"), &[]).await, Some(Code::Unsupported));
+    let empty = process.ask(ask("api.example"), &[authorities("nobody")]).await;
+    assert_eq!(empty, Some(Code::Unsupported));
+    let unbound = process.ask(ask("other.example"), &[authorities(&good)]).await;
+    assert_eq!(unbound, Some(Code::InvalidInput));
+    process.owner.ask(9, ask("api.example"), &[authorities(&good).as_fd()]).unwrap();
+    let Said::Answer { number: 9, problem: None, authority: Some(pem) } = process.hear().await
+    else {
+        panic!()
+    };
+    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
+    // The rule that a credential needs stays.
+    let orphan = Ask::Change { sandbox: id("a"), policy: Policy::default() };
+    process.asked = 9;
+    assert_eq!(process.ask(orphan, &[]).await, Some(Code::InvalidInput));
 }

@@ -1,0 +1,94 @@
+//! A certificate authority of one sandbox's own. What runs inside trusts it, nobody else does; its key
+//! never leaves this process and is gone with the sandbox.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use stockade_core::network::Name;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
+
+/// For how many hosts certificates are kept.
+const MAX_KEPT: usize = 256;
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be made.
+    #[error("make a certificate")]
+    Make(#[from] rcgen::Error),
+    /// It cannot be used.
+    #[error("use a certificate")]
+    Use(#[from] rustls::Error),
+}
+
+/// The authority.
+pub(crate) struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    kept: Mutex<HashMap<Name, Arc<ServerConfig>>>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new one.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Stockade egress of one sandbox");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?.der().clone();
+        let issuer = Issuer::new(params, key);
+        Ok(Self { certificate, issuer, kept: Mutex::new(HashMap::new()) })
+    }
+
+    /// Its certificate, for whoever is to trust it (RFC 7468).
+    pub(crate) fn pem(&self) -> String {
+        let text = STANDARD.encode(&self.certificate);
+        let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+        for line in text.as_bytes().chunks(64) {
+            pem.push_str(&String::from_utf8_lossy(line));
+            pem.push('\n');
+        }
+        pem + "-----END CERTIFICATE-----\n"
+    }
+
+    /// What a server of that name shows. It speaks HTTP/1.1 alone, which can be looked at.
+    pub(crate) fn server(&self, name: &Name) -> Result<Arc<ServerConfig>, Error> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = kept().get(name) {
+            return Ok(Arc::clone(config));
+        }
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(vec![name.as_str().to_owned()])?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate, self.certificate.clone()], key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = Arc::new(config);
+        let mut kept = kept();
+        if kept.len() >= MAX_KEPT {
+            kept.clear();
+        }
+        kept.insert(name.clone(), Arc::clone(&config));
+        Ok(config)
+    }
+}

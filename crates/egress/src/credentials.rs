@@ -1,0 +1,134 @@
+//! The credentials of one sandbox, and how they come into requests that go out, and are taken out of
+//! what comes back.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stockade_core::network::binding::{Binding, InvalidBinding, Place, check_bindings};
+use stockade_core::network::{Name, Policy};
+use zeroize::Zeroizing;
+
+use crate::authority::{self, Authority};
+use crate::opening::http::{Head, replaced};
+
+/// The longest value, in bytes.
+const VALUE_BYTES: usize = 8 << 10;
+/// What stands in the place of a credential that came back, and had no placeholder.
+const REDACTED: &str = "[redacted]";
+
+/// One credential with its value.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// Where it belongs.
+    pub binding: Binding,
+    /// The value, which is erased from memory after its use.
+    pub value: Zeroizing<String>,
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credential").field("binding", &self.binding).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Credential {
+    fn eq(&self, other: &Self) -> bool {
+        self.binding == other.binding && *self.value == *other.value
+    }
+}
+
+impl Eq for Credential {}
+
+/// Why credentials are not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Their bindings are refused.
+    #[error(transparent)]
+    Binding(#[from] InvalidBinding),
+    /// A value is not one that a header can have.
+    #[error("the value of credential {0:?} is empty, too long, or no line of visible ASCII")]
+    Value(String),
+    /// There is no authority for them.
+    #[error(transparent)]
+    Authority(#[from] authority::Error),
+}
+
+/// The credentials of one sandbox.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    all: Vec<Credential>,
+    pub(crate) authority: Arc<Authority>,
+}
+
+impl Credentials {
+    /// Credentials that fit to a policy, with an authority for the hosts that they are bound to.
+    pub(crate) fn new(all: Vec<Credential>, policy: &Policy) -> Result<Self, Error> {
+        check(&all, policy)?;
+        Ok(Self { all, authority: Arc::new(Authority::new()?) })
+    }
+
+    /// Other credentials, with the same authority.
+    pub(crate) fn with(&self, all: Vec<Credential>, policy: &Policy) -> Result<Self, Error> {
+        check(&all, policy)?;
+        Ok(Self { all, authority: Arc::clone(&self.authority) })
+    }
+
+    /// Whether another policy leaves no binding without its rule.
+    pub(crate) fn check(&self, policy: &Policy) -> Result<(), InvalidBinding> {
+        check_bindings(&bindings(&self.all), policy)
+    }
+    /// Whether requests to a host are looked into.
+    pub(crate) fn are_for(&self, name: &Name) -> bool {
+        self.of(name).next().is_some()
+    }
+
+    fn of<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Credential> {
+        self.all.iter().filter(|credential| credential.binding.is_for(name))
+    }
+
+    /// Puts the credentials of a host into a request to it.
+    pub(crate) fn put(&self, name: &Name, head: &mut Head) {
+        for Credential { binding, value } in self.of(name) {
+            match &binding.place {
+                Place::Placeholder(placeholder) => {
+                    head.replace(placeholder.as_bytes(), value.as_bytes());
+                }
+                Place::Header { name, prefix } => {
+                    let value = Zeroizing::new(format!("{prefix}{}", value.as_str()));
+                    head.set(name, value.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// Takes the credentials of a host out of what it says: a host that repeats what it was sent would
+    /// tell them to whoever is inside.
+    pub(crate) fn take_out(&self, name: &Name, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for Credential { binding, value } in self.of(name) {
+            let instead = match &binding.place {
+                Place::Placeholder(placeholder) => placeholder.as_str(),
+                Place::Header { .. } => REDACTED,
+            };
+            bytes = replaced(&bytes, value.as_bytes(), instead.as_bytes());
+        }
+        bytes
+    }
+}
+
+fn bindings(all: &[Credential]) -> Vec<Binding> {
+    all.iter().map(|credential| credential.binding.clone()).collect()
+}
+
+fn check(all: &[Credential], policy: &Policy) -> Result<(), Error> {
+    check_bindings(&bindings(all), policy)?;
+    for Credential { binding, value } in all {
+        let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+        let is_trimmed = value.trim() == value.as_str() && !value.is_empty();
+        if !is_trimmed || value.len() > VALUE_BYTES || !value.bytes().all(is_plain) {
+            return Err(Error::Value(binding.credential.clone()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Looks into connections to hosts that have credentials: ends TLS here with the sandbox's own
+//! authority, puts the credentials into the one request, and speaks TLS with the host itself.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use stockade_core::network::binding::PORT;
+use stockade_core::network::{Host, Name, Refusal};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::credentials::Credentials;
+use crate::limits::Limits;
+use crate::opening::check;
+use crate::proxy;
+use crate::refuse;
+use crate::relay::{Broken, First, Halves, Traffic, relay_halves};
+use crate::trust::Trust;
+
+/// Who is spoken with, and what for.
+pub(crate) struct Interception {
+    pub(crate) name: Name,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) trust: Trust,
+}
+
+impl Interception {
+    /// Carries one request and its response. `hello` has arrived already, and is for the host.
+    pub(crate) async fn carry(
+        &self,
+        (inside, outside): (&mut TcpStream, &mut TcpStream),
+        hello: Vec<u8>,
+        limits: &Limits,
+        traffic: &Traffic,
+    ) -> Result<(), Broken> {
+        let server = self.credentials.authority.server(&self.name).map_err(|_| Broken::Io)?;
+        let (from, to) = inside.split();
+        let inside = tokio::io::join(Cursor::new(hello).chain(from), to);
+        let accepting = TlsAcceptor::from(server).accept(inside);
+        let mut inside = timeout(limits.opening, accepting).await.map_err(|_| Broken::Io)??;
+
+        let read = match timeout(limits.opening, proxy::head(&mut inside)).await {
+            // It said nothing, or is gone.
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Ok(Some(read))) => Ok(read),
+            Ok(Err(refusal)) => Err(refusal),
+            Err(_) => Err(Refusal::InvalidRequest { what: "its head did not arrive in time" }),
+        };
+        let host = Host::Name(self.name.clone());
+        let first = read.and_then(|(mut head, rest)| {
+            let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
+            self.credentials.put(&self.name, &mut head);
+            Ok(First::Request([&head.to_origin(None), rest].concat(), body))
+        });
+        let opened = match first {
+            Ok(first) => {
+                let secured = self.secure(outside, limits).await;
+                secured.map(|outside| (outside, first)).map_err(|cause| Refusal::Unreachable {
+                    host,
+                    port: PORT,
+                    cause,
+                })
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let (outside, first) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                refuse::say(&mut inside, &refuse::response(&refusal)).await;
+                return Err(Broken::Told(refusal));
+            }
+        };
+        let (from_inside, to_inside) = tokio::io::split(inside);
+        let (from_outside, to_outside) = tokio::io::split(outside);
+        let halves = Halves { from_inside, to_inside, from_outside, to_outside };
+        let redact = |bytes: &[u8]| self.credentials.take_out(&self.name, bytes);
+        relay_halves(halves, first, Some(&redact), limits, traffic).await
+    }
+
+    /// Speaks TLS with the host, which must show who it is.
+    async fn secure<'a>(
+        &self,
+        outside: &'a mut TcpStream,
+        limits: &Limits,
+    ) -> Result<tokio_rustls::client::TlsStream<&'a mut TcpStream>, String> {
+        let server = ServerName::try_from(self.name.as_str().to_owned());
+        let server = server.map_err(|error| error.to_string())?;
+        let connecting = TlsConnector::from(self.trust.config()).connect(server, outside);
+        let connected = timeout(limits.connect, connecting).await;
+        connected.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,209 @@
+//! Credentials on their way: a program inside that believes the sandbox's authority, and hosts outside
+//! that have certificates of an authority of the test's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stockade_core::network::{Name, Policy};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::arrival;
+use crate::authority::Authority;
+use crate::credentials::Credential;
+use crate::relay::First;
+use crate::testing::{PATIENCE, World, policy, rest};
+use crate::trust::Trust;
+
+const PLACEHOLDER: &str = "sk-placeholder-000001";
+const VALUE: &str = "sk-the-real-value-that-nobody-inside-has";
+
+fn credential(host: &str, place: Value) -> Credential {
+    let binding = json!({"credential": "key", "hosts": [host], "place": place});
+    serde_json::from_value(json!({"binding": binding, "value": VALUE})).unwrap()
+}
+
+fn placeholder(host: &str) -> Credential {
+    credential(host, json!({ "placeholder": PLACEHOLDER }))
+}
+
+fn header(host: &str) -> Credential {
+    credential(host, json!({"header": {"name": "Authorization", "prefix": "Bearer "}}))
+}
+
+/// A host with TLS, known by an authority of its own, that answers with the head of what it was sent
+/// and a header which repeats its headers. Where, and who is to be believed.
+async fn host(name: &str) -> (SocketAddr, String) {
+    let authority = Authority::new().unwrap();
+    let acceptor = TlsAcceptor::from(authority.server(&Name::parse(name).unwrap()).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut bytes = Vec::new();
+            while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
+                if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+                    break;
+                }
+            }
+            let text = String::from_utf8(bytes).unwrap();
+            let echoed = text.trim_end().replace("\r\n", " | ");
+            let seen = text.contains(VALUE);
+            let answer = format!(
+                "HTTP/1.1 103 Early\r\nX-Early: {echoed}\r\n\r\n\
+                 HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\nseen: {seen}"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    });
+    (address, authority.pem())
+}
+
+/// What a program inside, which believes `authority`, is answered when it sends a request over a
+/// connection to api.example, port 443.
+async fn ask(
+    world: &World,
+    outside: SocketAddr,
+    authority: &str,
+    server_name: &str,
+    request: &str,
+) -> Result<String, String> {
+    // The port outside is another one than 443, for which nobody listens in a test.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let inside = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (arrived, _) = listener.accept().await.unwrap();
+    let outside = TcpStream::connect(outside).await.unwrap();
+    let sandbox = Arc::clone(&world.sandbox);
+    let name = Name::parse("api.example").unwrap();
+    let carrying = tokio::spawn(async move {
+        let host = stockade_core::network::Host::Name(name.clone());
+        let first = First::For(name, Vec::new());
+        let streams = (arrived, outside);
+        arrival::carry(&sandbox, crate::Way::Direct, streams, (&host, 443), first).await;
+    });
+    let trust = Trust::from_pem(authority.as_bytes()).unwrap();
+    let server_name = ServerName::try_from(server_name.to_owned()).unwrap();
+    let connected = TlsConnector::from(trust.config()).connect(server_name, inside).await;
+    let mut stream = connected.map_err(|error| error.to_string())?;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
+    timeout(PATIENCE, carrying).await.unwrap().unwrap();
+    read.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8(bytes).unwrap())
+}
+
+async fn world(credentials: Vec<Credential>, outside: &str) -> (World, String) {
+    let world = World::new(&["allow api.example", "allow 127.0.0.1"]).await;
+    let trust = Trust::from_pem(outside.as_bytes()).unwrap();
+    let authority = world.sandbox.set_credentials(credentials, trust).unwrap();
+    (world, authority)
+}
+
+fn request(headers: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: api.example\r\n{headers}\r\n")
+}
+
+#[tokio::test]
+async fn a_placeholder_is_the_value_outside_only() {
+    let (outside, trusted) = host("api.example").await;
+    let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let headers = format!("X-Key: a {PLACEHOLDER} b\r\nCookie: k={PLACEHOLDER}\r\n");
+    let answer = ask(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
+    assert!(answer.ends_with("seen: true"), "{answer}");
+    assert!(!answer.contains(VALUE), "{answer}");
+    assert_eq!(answer.matches(PLACEHOLDER).count(), 4, "repeated in two heads: {answer}");
+    assert!(answer.contains("Connection: close"), "{answer}");
+    // Without the placeholder nothing is put anywhere.
+    let answer =
+        ask(&world, outside, &authority, "api.example", &request("X-Key: other\r\n")).await;
+    assert!(answer.unwrap().ends_with("seen: false"));
+}
+
+#[tokio::test]
+async fn a_header_of_the_programs_own_is_taken_away() {
+    let (outside, trusted) = host("api.example").await;
+    let (world, authority) = world(vec![header("api.example")], &trusted).await;
+    let headers = "Authorization: Bearer stolen\r\nauthorization: Basic x\r\n";
+    let answer = ask(&world, outside, &authority, "api.example", &request(headers)).await.unwrap();
+    assert!(answer.ends_with("seen: true"), "{answer}");
+    assert!(!answer.contains("stolen") && !answer.contains("Basic x"), "{answer}");
+    assert!(answer.contains("Authorization: Bearer [redacted]"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_request_for_somebody_else_gets_nothing() {
+    let (outside, trusted) = host("api.example").await;
+    let (mut world, authority) = world(vec![header("api.example")], &trusted).await;
+    let other = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    let answer = ask(&world, outside, &authority, "api.example", other).await.unwrap();
+    assert!(answer.contains("Stockade-Egress-Refused: name-mismatch"), "{answer}");
+    assert_eq!(world.refusal().await, "name-mismatch");
+    let answer = ask(&world, outside, &authority, "evil.example", other).await;
+    assert!(answer.is_err_and(|error| error.contains("AccessDenied")));
+    assert_eq!(world.refusal().await, "name-mismatch");
+}
+
+#[tokio::test]
+async fn a_host_that_cannot_show_who_it_is_gets_nothing() {
+    for (shown, believed) in [("evil.example", "evil.example"), ("api.example", "other.example")] {
+        let (outside, own) = host(shown).await;
+        let (_, other) = host(believed).await;
+        let trusted = if shown == "api.example" { other } else { own };
+        let (mut world, authority) = world(vec![header("api.example")], &trusted).await;
+        let answer = ask(&world, outside, &authority, "api.example", &request("")).await.unwrap();
+        assert!(answer.contains("Stockade-Egress-Refused: unreachable"), "{answer}");
+        assert_eq!(world.refusal().await, "unreachable");
+    }
+}
+
+#[tokio::test]
+async fn plain_requests_and_other_hosts_are_left_as_they_are() {
+    let (server, mut heard) = crate::testing::mirror().await;
+    let (_, trusted) = host("api.example").await;
+    let (world, _) = world(vec![placeholder("api.example")], &trusted).await;
+    world.book.set("api.example", &["127.0.0.1"], 60);
+    let url = format!("http://api.example:{}/", server.port());
+    let request = format!("GET {url} HTTP/1.1\r\nX-Key: {PLACEHOLDER}\r\n\r\n");
+    let (mut stream, _) = world.ask_proxy(&request).await;
+    rest(&mut stream).await.unwrap();
+    let passed = timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    assert!(passed.contains(PLACEHOLDER) && !passed.contains(VALUE), "{passed}");
+    let name = |text: &str| stockade_core::network::Host::parse(text).unwrap();
+    assert!(world.sandbox.interception(&name("api.example"), 443).is_some());
+    assert!(world.sandbox.interception(&name("api.example"), 80).is_none());
+    assert!(world.sandbox.interception(&name("other.example"), 443).is_none());
+    assert!(world.sandbox.interception(&name("127.0.0.1"), 443).is_none());
+}
+
+#[tokio::test]
+async fn bindings_and_policy_hold_each_other() {
+    let (_, trusted) = host("api.example").await;
+    let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let trust = Trust::from_pem(trusted.as_bytes()).unwrap();
+    let unbound = world.sandbox.set_policy(Policy::default()).unwrap_err();
+    assert!(unbound.to_string().contains("api.example"), "{unbound}");
+    let refused = world.sandbox.set_credentials(vec![placeholder("other.example")], trust.clone());
+    assert!(refused.is_err());
+    assert!(world.sandbox.policy().borrow().rules().len() == 2, "nothing is changed");
+    // The authority that programs were given stays.
+    let again = world.sandbox.set_credentials(vec![header("api.example")], trust.clone());
+    assert_eq!(again.unwrap(), authority);
+    let mut broken = header("api.example");
+    *broken.value = "two\r\nlines".to_owned();
+    assert!(world.sandbox.set_credentials(vec![broken], trust.clone()).is_err());
+    world.sandbox.set_credentials(vec![], trust).unwrap();
+    world.sandbox.set_policy(policy(&[])).unwrap();
+}
+
+#[test]
+fn a_credential_is_shown_without_its_value() {
+    let shown = format!("{:?}", placeholder("api.example"));
+    assert!(shown.contains("api.example") && !shown.contains(VALUE), "{shown}");
+}

@@ -1,0 +1,65 @@
+//! Whose certificates are believed, when this room itself speaks TLS with a host.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use stockade_core::network::AUTHORITIES;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// The longest file of authorities that is read, in bytes.
+const FILE_BYTES: u64 = 4 << 20;
+
+/// The authorities that are believed.
+#[derive(Debug, Clone)]
+pub struct Trust(Arc<ClientConfig>);
+
+impl Trust {
+    /// Those in a text (RFC 7468); what is no certificate in it is passed over, as programs do.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn from_pem(text: &[u8]) -> io::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
+        let (taken, _) = roots.add_parsable_certificates(certificates);
+        if taken == 0 {
+            return Err(io::Error::other("there are no certificates of authorities"));
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Those in a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or as [`Trust::from_pem`].
+    pub fn read(file: File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        file.take(FILE_BYTES).read_to_end(&mut text)?;
+        Self::from_pem(&text)
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// The file of the authorities that this system believes, for whoever owns the process: it goes with
+/// the credentials ([`Ask::Credentials`](crate::control::Ask::Credentials)).
+///
+/// # Errors
+/// There is none.
+pub fn authorities() -> io::Result<File> {
+    let files = AUTHORITIES.iter().filter_map(|path| File::open(path).ok());
+    files.into_iter().next().ok_or_else(|| {
+        io::Error::other("this system has no certificates of authorities (ca-certificates)")
+    })
+}
