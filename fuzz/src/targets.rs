@@ -2,9 +2,11 @@
 //! when what it accepted breaks a promise.
 
 mod compile;
+mod dns;
 mod ignore;
 mod index;
 mod manifest;
+mod opening;
 mod patch;
 mod report;
 mod sandbox;
@@ -28,9 +30,11 @@ pub(crate) struct Target {
 /// All parsers.
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "compile", words: compile::WORDS, run: compile::run },
+    Target { name: "dns", words: dns::WORDS, run: dns::run },
     Target { name: "ignore", words: ignore::WORDS, run: ignore::run },
     Target { name: "index", words: index::WORDS, run: index::run },
     Target { name: "manifest", words: manifest::WORDS, run: manifest::run },
+    Target { name: "opening", words: opening::WORDS, run: opening::run },
     Target { name: "patch", words: patch::WORDS, run: patch::run },
     Target { name: "report", words: report::WORDS, run: report::run },
     Target { name: "sandbox", words: sandbox::WORDS, run: sandbox::run },
