@@ -79,17 +79,17 @@ impl Credentials {
         check_bindings(&bindings(&self.all), policy)
     }
     /// Whether requests to a host are looked into.
-    pub(crate) fn are_for(&self, name: &Name) -> bool {
-        self.of(name).next().is_some()
+    pub(crate) fn are_for(&self, name: &Name, port: u16) -> bool {
+        self.of(name, port).next().is_some()
     }
 
-    fn of<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Credential> {
-        self.all.iter().filter(|credential| credential.binding.is_for(name))
+    fn of<'a>(&'a self, name: &'a Name, port: u16) -> impl Iterator<Item = &'a Credential> {
+        self.all.iter().filter(move |credential| credential.binding.is_for(name, port))
     }
 
     /// Puts the credentials of a host into a request to it.
-    pub(crate) fn put(&self, name: &Name, head: &mut Head) {
-        for Credential { binding, value } in self.of(name) {
+    pub(crate) fn put(&self, name: &Name, port: u16, head: &mut Head) {
+        for Credential { binding, value } in self.of(name, port) {
             match &binding.place {
                 Place::Placeholder(placeholder) => {
                     head.replace(placeholder.as_bytes(), value.as_bytes());
@@ -104,9 +104,9 @@ impl Credentials {
 
     /// Takes the credentials of a host out of what it says: a host that repeats what it was sent would
     /// tell them to whoever is inside.
-    pub(crate) fn take_out(&self, name: &Name, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn take_out(&self, name: &Name, port: u16, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
-        for Credential { binding, value } in self.of(name) {
+        for Credential { binding, value } in self.of(name, port) {
             let instead = match &binding.place {
                 Place::Placeholder(placeholder) => placeholder.as_str(),
                 Place::Header { .. } => REDACTED,

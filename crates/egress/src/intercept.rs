@@ -4,7 +4,6 @@
 use std::io::Cursor;
 use std::sync::Arc;
 
-use stockade_core::network::binding::PORT;
 use stockade_core::network::{Host, Name, Refusal};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -23,6 +22,7 @@ use crate::trust::Trust;
 /// Who is spoken with, and what for.
 pub(crate) struct Interception {
     pub(crate) name: Name,
+    pub(crate) port: u16,
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) trust: Trust,
 }
@@ -52,7 +52,7 @@ impl Interception {
         let host = Host::Name(self.name.clone());
         let first = read.and_then(|(mut head, rest)| {
             let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
-            self.credentials.put(&self.name, &mut head);
+            self.credentials.put(&self.name, self.port, &mut head);
             Ok(First::Request([&head.to_origin(None), rest].concat(), body))
         });
         let opened = match first {
@@ -60,7 +60,7 @@ impl Interception {
                 let secured = self.secure(outside, limits).await;
                 secured.map(|outside| (outside, first)).map_err(|cause| Refusal::Unreachable {
                     host,
-                    port: PORT,
+                    port: self.port,
                     cause,
                 })
             }
@@ -76,7 +76,7 @@ impl Interception {
         let (from_inside, to_inside) = tokio::io::split(inside);
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-        let redact = |bytes: &[u8]| self.credentials.take_out(&self.name, bytes);
+        let redact = |bytes: &[u8]| self.credentials.take_out(&self.name, self.port, bytes);
         relay_halves(halves, first, Some(&redact), limits, traffic).await
     }
 

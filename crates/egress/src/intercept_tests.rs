@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use stockade_core::network::binding::check_bindings;
 use stockade_core::network::{Name, Policy};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +19,11 @@ use crate::credentials::Credential;
 use crate::relay::First;
 use crate::testing::{PATIENCE, World, policy, rest};
 use crate::trust::Trust;
+
+#[path = "../../../tests/cases/support.rs"]
+mod support;
+
+use support::{drive, no_driver, same};
 
 const PLACEHOLDER: &str = "sk-placeholder-000001";
 const VALUE: &str = "sk-the-real-value-that-nobody-inside-has";
@@ -110,7 +116,53 @@ fn request(headers: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: api.example\r\n{headers}\r\n")
 }
 
-#[tokio::test]
+#[test]
+fn cases() {
+    drive("crates/egress/src/intercept_tests.rs::cases", "egress_credentials.json", |case| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        match case.name.as_str() {
+            "swap on allowed host" => runtime.block_on(a_placeholder_is_the_value_outside_only()),
+            "Host / :authority differs from SNI" => {
+                runtime.block_on(a_request_for_somebody_else_gets_nothing());
+            }
+            "plain HTTP" => {
+                runtime.block_on(plain_requests_and_other_hosts_are_left_as_they_are());
+            }
+            "existing header replaced" | "echoing upstream" => {
+                runtime.block_on(a_header_of_the_programs_own_is_taken_away());
+            }
+            "policy change cannot orphan a binding" => {
+                runtime.block_on(bindings_and_policy_hold_each_other());
+            }
+            "reserved headers" => {
+                for name in case.given["header"].as_array().unwrap() {
+                    refused("api.example", &json!({"header": {"name": name}}))?;
+                }
+            }
+            "binding host forms" => {
+                for host in case.given["host"].as_array().unwrap() {
+                    refused(host.as_str().unwrap(), &json!({ "placeholder": PLACEHOLDER }))?;
+                }
+            }
+            "binding needs explicit egress allow" => {
+                refused("not.named.example", &json!({ "placeholder": PLACEHOLDER }))?;
+            }
+            _ => return no_driver(),
+        }
+        Ok(())
+    });
+}
+
+/// Whether a binding is, under a policy that allows everybody, and one host by its name.
+fn refused(host: &str, place: &Value) -> Result<(), String> {
+    let rule = json!({"action": "allow", "target": "api.example"});
+    let policy = json!({"default": "allow", "rules": [rule]});
+    let policy: Policy = serde_json::from_value(policy).unwrap();
+    let binding = json!({"credential": "key", "hosts": [host], "place": place});
+    let Ok(binding) = serde_json::from_value(binding) else { return Ok(()) };
+    same(true, check_bindings(&[binding], &policy).is_err())
+}
+
 async fn a_placeholder_is_the_value_outside_only() {
     let (outside, trusted) = host("api.example").await;
     let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
@@ -126,7 +178,6 @@ async fn a_placeholder_is_the_value_outside_only() {
     assert!(answer.unwrap().ends_with("seen: false"));
 }
 
-#[tokio::test]
 async fn a_header_of_the_programs_own_is_taken_away() {
     let (outside, trusted) = host("api.example").await;
     let (world, authority) = world(vec![header("api.example")], &trusted).await;
@@ -137,7 +188,6 @@ async fn a_header_of_the_programs_own_is_taken_away() {
     assert!(answer.contains("Authorization: Bearer [redacted]"), "{answer}");
 }
 
-#[tokio::test]
 async fn a_request_for_somebody_else_gets_nothing() {
     let (outside, trusted) = host("api.example").await;
     let (mut world, authority) = world(vec![header("api.example")], &trusted).await;
@@ -163,7 +213,6 @@ async fn a_host_that_cannot_show_who_it_is_gets_nothing() {
     }
 }
 
-#[tokio::test]
 async fn plain_requests_and_other_hosts_are_left_as_they_are() {
     let (server, mut heard) = crate::testing::mirror().await;
     let (_, trusted) = host("api.example").await;
@@ -182,7 +231,6 @@ async fn plain_requests_and_other_hosts_are_left_as_they_are() {
     assert!(world.sandbox.interception(&name("127.0.0.1"), 443).is_none());
 }
 
-#[tokio::test]
 async fn bindings_and_policy_hold_each_other() {
     let (_, trusted) = host("api.example").await;
     let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use jiff::Timestamp;
 use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
-use stockade_core::network::binding::{InvalidBinding, PORT};
+use stockade_core::network::binding::InvalidBinding;
 use stockade_core::network::{Host, Name, Policy, Refusal};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -118,8 +118,9 @@ impl Sandbox {
         let Host::Name(name) = host else { return None };
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
         let (credentials, trust) = credentials.as_ref()?;
-        (port == PORT && credentials.are_for(name)).then(|| Interception {
+        credentials.are_for(name, port).then(|| Interception {
             name: name.clone(),
+            port,
             credentials: Arc::clone(credentials),
             trust: trust.clone(),
         })

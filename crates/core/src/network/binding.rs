@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Name, Policy, Target};
+use super::{MAX_PORTS, Name, Policy, Target};
 use crate::access::Effect;
 
 /// The most credentials of one sandbox, and the most hosts of one of them.
@@ -13,8 +13,8 @@ const MAX_HOSTS: usize = 64;
 const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 const HEADER_BYTES: usize = 128;
 const PREFIX_BYTES: usize = 64;
-/// The port at which requests are looked into: that of HTTP over TLS.
-pub const PORT: u16 = 443;
+/// That of HTTP over TLS.
+const PORT: u16 = 443;
 
 /// Headers that say what a message is and where it goes: none of them is anybody's to set.
 const RESERVED: &[&str] = &[
@@ -66,8 +66,15 @@ pub struct Binding {
     pub credential: String,
     /// The hosts that get it: names, or everything below a name.
     pub hosts: Vec<Target>,
+    /// At which of their ports TLS is looked into: 443 where none is named.
+    #[serde(default = "default_ports")]
+    pub ports: Vec<u16>,
     /// In which place.
     pub place: Place,
+}
+
+fn default_ports() -> Vec<u16> {
+    vec![PORT]
 }
 
 /// Bindings that are refused: the code is `INVALID_INPUT`.
@@ -95,13 +102,14 @@ pub enum InvalidBinding {
 }
 
 impl Binding {
-    /// Whether a host gets the credential.
-    pub fn is_for(&self, name: &Name) -> bool {
-        self.hosts.iter().any(|host| match host {
+    /// Whether a host gets the credential at a port.
+    pub fn is_for(&self, name: &Name, port: u16) -> bool {
+        let is_host = |host: &Target| match host {
             Target::Exactly(own) => own == name,
             Target::Below(parent) => name.is_below(parent),
             Target::Block(_) => false,
-        })
+        };
+        self.ports.contains(&port) && self.hosts.iter().any(is_host)
     }
 
     /// Whether it could not be told which of two goes into one place.
@@ -124,6 +132,9 @@ impl Binding {
         }
         if self.hosts.iter().any(|host| matches!(host, Target::Block(_))) {
             return Err("a credential is bound to names, never to addresses");
+        }
+        if self.ports.is_empty() || self.ports.len() > MAX_PORTS {
+            return Err("it has no ports, or too many");
         }
         match &self.place {
             Place::Placeholder(text) => {
@@ -184,7 +195,7 @@ pub fn check_bindings(bindings: &[Binding], policy: &Policy) -> Result<(), Inval
             return refused("another credential has the same place");
         }
         for host in &binding.hosts {
-            if !policy.names_target(host, PORT) {
+            if !binding.ports.iter().all(|port| policy.names_target(host, *port)) {
                 let host = host.to_string();
                 return Err(InvalidBinding::NotAllowed { credential: credential(), host });
             }
