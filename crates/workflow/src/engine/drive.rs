@@ -92,6 +92,8 @@ pub(crate) struct Drive {
     is_stale: bool,
     /// Whether a wait began for which an answer may be there already.
     has_new_waits: bool,
+    /// The answers that were taken, until that is on disk.
+    taken: HashSet<i64>,
     /// What was rendered last.
     rendered: Arc<Graph>,
     /// The same, of which others have no part.
@@ -158,6 +160,7 @@ impl Drive {
             gathered: Vec::new(),
             is_stale: true,
             has_new_waits: false,
+            taken: HashSet::new(),
             rendered: Arc::default(),
             graph: Arc::default(),
             index: Index::default(),
@@ -322,6 +325,7 @@ impl Drive {
             return Ok(());
         }
         self.context.write(std::mem::take(&mut self.gathered)).await?;
+        self.taken.clear();
         for kept in self.to_tell.drain(..) {
             // Whoever asked may be gone.
             let _ = kept.send(());

@@ -123,7 +123,7 @@ impl stockade_api::Workflows for Workflows {
         }
         executable(&view.graph, &self.inner.options)?;
         let (now, next) = (now_ms(), row.generation + 1);
-        let with = vec![
+        let mut with = vec![
             program,
             Statement::new(
                 "UPDATE runs SET status = 'running', generation = ?2, program = ?3, \
@@ -133,8 +133,8 @@ impl stockade_api::Workflows for Workflows {
             )
             .expecting(1)
             .touching(tables::TOPIC),
-            tables::reset_tasks(id),
         ];
+        with.extend(tables::reset_tasks(id));
         self.start(&caller.owner, id, next, with).await?;
         Ok(self.own(caller, id).await?.run)
     }
@@ -148,16 +148,20 @@ impl stockade_api::Workflows for Workflows {
         let workflow = run::workflow_id(id, generation).map_err(of_store)?;
         let _cancelling = self.attended(id).await?;
         self.engine.cancel(&workflow).await.map_err(of_store)?;
-        let ended = self.engine.info(&workflow).await.map_err(of_store)?;
-        if ended.is_some_and(|info| info.status == Status::Cancelled) {
-            self.end_cancelled(&caller.owner, id).await?;
+        let info = self.engine.info(&workflow).await.map_err(of_store)?;
+        let has_ended = info.is_some_and(|info| info.status.is_terminal());
+        let run = self.own(caller, id).await?.run;
+        // One that ended otherwise has said so itself, unless nothing is done of it any more.
+        if !has_ended || run.status.is_terminal() {
+            return Ok(run);
         }
+        self.end_cancelled(&caller.owner, id).await?;
         Ok(self.own(caller, id).await?.run)
     }
 
     async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
         let run = self.own(caller, &request.id).await?.run;
-        let Open { run, name, .. } = self.asked(&run, &request.task).await?;
+        let Open { run, name, question, .. } = self.asked(&run, &request.task).await?;
         let name = name.unwrap_or_else(|| request.task.clone());
         let decided_at = jiff::Timestamp::from_millisecond(now_ms()).map(|at| at.to_string()).ok();
         let decision = json!({
@@ -165,7 +169,16 @@ impl stockade_api::Workflows for Workflows {
             "decidedBy": caller.owner.as_str(), "decidedAt": decided_at,
         });
         let decision = self.with_choice(&run, &name, &request, decision).await?;
-        self.answer(caller, (&run, "approval", &name), None, &decision).await
+        let sent_as = caller.idempotency_key.as_deref();
+        let about = (run.as_str(), name.as_str());
+        let keep = tables::keep_decision(about, question.as_ref(), &decision, sent_as, now_ms());
+        if self.kept(caller, &run, keep).await? {
+            return Ok(Done {});
+        }
+        let message = format!("\"{}\" of run {} is decided already", request.task, request.id);
+        Err(Problem::new(Code::InvalidState, message)
+            .because("another decision was first")
+            .remedied_by(format!("stockade inspect {}", request.id)))
     }
 
     async fn signal(&self, caller: &Caller, request: SendSignal) -> Result<Done> {
@@ -178,7 +191,9 @@ impl stockade_api::Workflows for Workflows {
         let tasks = self.tasks(&run.id).await?;
         let open = self.waits(&run, tasks).await?;
         let (run, name) = taker(&open, run.id, name, correlation.as_deref());
-        self.answer(caller, (&run, "signal", &name), correlation, &payload).await
+        let (sent_as, about) = (caller.idempotency_key.as_deref(), (run.as_str(), name.as_str()));
+        let keep = tables::keep_signal(about, correlation, &payload, sent_as, now_ms());
+        self.kept(caller, &run, keep).await.map(|_| Done {})
     }
 
     async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
@@ -301,20 +316,15 @@ impl Workflows {
         Ok(decision)
     }
 
-    /// Keeps what a run is told. The same one is told it once, under one name of the caller's.
-    async fn answer(
-        &self,
-        caller: &Caller,
-        (id, kind, name): (&str, &str, &str),
-        correlation: Option<String>,
-        payload: &Value,
-    ) -> Result<Done> {
-        let key = caller.idempotency_key.as_deref();
-        let statements = tables::keep_answer((id, kind, name), correlation, payload, key, now_ms());
-        match self.inner.store.execute(statements).await {
-            // It is kept already.
-            Err(stockade_durable::Error::Conflict { .. }) if key.is_some() => Ok(Done {}),
-            kept => kept.map(|_| Done {}).map_err(of_store),
+    /// Keeps what a run is told; false where that met a conflict. The same is told it once, under one
+    /// name of the caller's.
+    async fn kept(&self, caller: &Caller, id: &str, statements: Vec<Statement>) -> Result<bool> {
+        match (self.inner.store.execute(statements).await, caller.idempotency_key.as_deref()) {
+            (Err(stockade_durable::Error::Conflict { .. }), None) => Ok(false),
+            (Err(stockade_durable::Error::Conflict { .. }), Some(key)) => {
+                rows::was_sent(self.inner.store(), id, key).await.map_err(of_store)
+            }
+            (kept, _) => kept.map(|_| true).map_err(of_store),
         }
     }
 }
@@ -372,7 +382,8 @@ mod tests {
         let (node, name) = (node.to_owned(), name.to_owned());
         let (iteration, label, correlation, due_ms) = (0, None, None, None);
         let wait = Wait::Signal { node, iteration, label, name, correlation, due_ms };
-        Open { run: run.to_owned(), name: Some(taken_as.to_owned()), wait, is_now: true }
+        let name = Some(taken_as.to_owned());
+        Open { run: run.to_owned(), name, question: None, wait, is_now: true }
     }
 
     #[test]

@@ -288,8 +288,26 @@ pub(crate) struct Answer {
     pub(crate) seq: i64,
     pub(crate) kind: String,
     pub(crate) name: String,
+    /// Which signal of that name, or which question.
     pub(crate) correlation: Option<String>,
     pub(crate) payload: Json,
+}
+
+impl Answer {
+    /// Whether it decides a question of that name.
+    pub(crate) fn decides(&self, name: &str, question: &str) -> bool {
+        self.kind == "approval"
+            && self.name == name
+            && self.correlation.as_deref() == Some(question)
+    }
+}
+
+/// Whether something was told to a run already, under the name that its sender has for it.
+pub(crate) async fn was_sent(store: &dyn Store, run: &str, sent_as: &str) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM run_answers WHERE run_id = ?1 AND kind = 'sent' \
+               AND name = ?2)";
+    let rows = store.query(Statement::new(sql, vec![run.into(), sent_as.into()])).await?;
+    rows.first().map_or(Ok(false), |row| row.boolean(0))
 }
 
 /// The answers that wait for a run, the oldest first.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 
@@ -42,12 +42,24 @@ pub(super) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
 
 async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Result<Value, Failure> {
     let prepared = inner.take_prepared(&run);
-    let (end, statements) = match begun(&inner, &context, &run, prepared).await? {
-        Ok(drive) => drive.go().await?,
-        Err(trouble) => {
+    let failed =
+        |error: &Value| tables::end_run(&run, RunStatus::Failed, now_ms(), None, Some(error));
+    let done = match begun(&inner, &context, &run, prepared).await {
+        Ok(Ok(drive)) => drive.go().await,
+        Ok(Err(trouble)) => {
             let error = trouble.to_json();
-            let end = tables::end_run(&run, RunStatus::Failed, now_ms(), None, Some(&error));
-            (End::Failed(error), vec![end])
+            let end = failed(&error);
+            Ok((End::Failed(error), vec![end]))
+        }
+        Err(failure) => Err(failure),
+    };
+    let (end, statements) = match done {
+        Ok(done) => done,
+        Err(failure) => {
+            // Where it only stops here, nothing of this is kept.
+            let error = json!({ "code": failure.code, "message": failure.message });
+            context.finish_with_on_failure(vec![failed(&error)]);
+            return Err(failure);
         }
     };
     match end {

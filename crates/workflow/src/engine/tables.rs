@@ -6,6 +6,7 @@ use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Migration, Statement, Value};
 
 use super::sandbox;
+use super::waits::Question;
 use crate::schedule::{Key, Turn};
 
 /// Wakes whoever watches runs.
@@ -215,29 +216,59 @@ pub(crate) fn add_event(run: &str, seq: i64, at: i64, event: &Json) -> Statement
     Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).touching(TOPIC)
 }
 
-/// Keeps an answer. With the name that its sender has for it, a conflict where it is kept already:
-/// that name is kept beside it, as an answer that nobody takes.
-pub(crate) fn keep_answer(
-    (run, kind, name): (&str, &str, &str),
+/// Keeps a signal. With the name that its sender has for it, a conflict where it is kept already.
+pub(crate) fn keep_signal(
+    (run, name): (&str, &str),
     correlation: Option<String>,
     payload: &Json,
     sent_as: Option<&str>,
     at: i64,
 ) -> Vec<Statement> {
-    let mut statements = Vec::new();
-    if let Some(sent_as) = sent_as {
-        let sql = "INSERT INTO run_answers (run_id, kind, name, payload, at, used_by) \
-                   SELECT ?1, 'sent', ?2, 'null', ?3, 'nobody' WHERE NOT EXISTS \
-                   (SELECT 1 FROM run_answers WHERE run_id = ?1 AND kind = 'sent' AND name = ?2)";
-        let parameters = vec![run.into(), sent_as.into(), at.into()];
-        statements.push(Statement::new(sql, parameters).expecting(1));
-    }
     let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    let parameters =
-        vec![run.into(), kind.into(), name.into(), correlation.into(), json(payload), at.into()];
-    statements.push(Statement::new(sql, parameters).touching(ANSWERS));
-    statements
+               VALUES (?1, 'signal', ?2, ?3, ?4, ?5)";
+    let parameters = vec![run.into(), name.into(), correlation.into(), json(payload), at.into()];
+    let keep = Statement::new(sql, parameters).touching(ANSWERS);
+    sent_as.map(|sent_as| keep_sent(run, sent_as, at)).into_iter().chain([keep]).collect()
+}
+
+/// Keeps a decision. A conflict where it is kept already, where there is one about the same question
+/// that nobody has taken yet, and where a task asks that question no more.
+pub(crate) fn keep_decision(
+    (run, name): (&str, &str),
+    question: Option<&Question>,
+    decision: &Json,
+    sent_as: Option<&str>,
+    at: i64,
+) -> Vec<Statement> {
+    let (text, is_of_task) = match question {
+        Some(Question::OfTask(text)) => (Some(text.clone()), true),
+        Some(Question::OfChild(text)) => (Some(text.clone()), false),
+        None => (None, false),
+    };
+    let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
+               SELECT ?1, 'approval', ?2, ?3, ?4, ?5 WHERE NOT EXISTS \
+               (SELECT 1 FROM run_answers WHERE run_id = ?1 AND kind = 'approval' AND name = ?2 \
+                AND correlation IS ?3 AND used_by IS NULL) AND (NOT ?6 OR EXISTS \
+               (SELECT 1 FROM run_tasks WHERE run_id = ?1 AND node_id = ?2 \
+                AND iteration || '.' || attempts = ?3 AND status = 'waiting-approval'))";
+    let parameters = vec![
+        run.into(),
+        name.into(),
+        text.into(),
+        json(decision),
+        at.into(),
+        i64::from(is_of_task).into(),
+    ];
+    let keep = Statement::new(sql, parameters).expecting(1).touching(ANSWERS);
+    sent_as.map(|sent_as| keep_sent(run, sent_as, at)).into_iter().chain([keep]).collect()
+}
+
+/// Keeps the name that a sender has for what it sends, as an answer that nobody takes.
+fn keep_sent(run: &str, sent_as: &str, at: i64) -> Statement {
+    let sql = "INSERT INTO run_answers (run_id, kind, name, payload, at, used_by) \
+               SELECT ?1, 'sent', ?2, 'null', ?3, 'nobody' WHERE NOT EXISTS \
+               (SELECT 1 FROM run_answers WHERE run_id = ?1 AND kind = 'sent' AND name = ?2)";
+    Statement::new(sql, vec![run.into(), sent_as.into(), at.into()]).expecting(1)
 }
 
 /// Remembers that an answer was used.
@@ -273,12 +304,14 @@ pub(crate) fn end_run(
     Statement::new(sql, parameters).touching(TOPIC)
 }
 
-/// Lets what a run has not finished begin again.
-pub(crate) fn reset_tasks(run: &str) -> Statement {
+/// Lets what a run has not finished begin again, and forgets what was decided about its tries.
+pub(crate) fn reset_tasks(run: &str) -> [Statement; 2] {
+    let decided = "UPDATE run_answers SET used_by = 'nobody' \
+                   WHERE run_id = ?1 AND kind = 'approval' AND used_by IS NULL";
     let sql = "UPDATE run_tasks SET status = 'retrying', attempts = 0, wake_at = 0, \
                error = NULL, finished_at = NULL \
                WHERE run_id = ?1 AND status NOT IN ('finished', 'skipped')";
-    Statement::new(sql, vec![run.into()])
+    [sql, decided].map(|sql| Statement::new(sql, vec![run.into()]))
 }
 
 /// Ends the runs below one that was cancelled, with what they were about.

@@ -22,11 +22,33 @@ pub(crate) struct Open {
     pub(crate) run: String,
     /// The name that an answer has there; none for a time.
     pub(crate) name: Option<String>,
+    /// Which question of that name it is, for a decision.
+    pub(crate) question: Option<Question>,
     /// It, as it is seen from the run that was asked about.
     pub(crate) wait: Wait,
     /// Whether it is waited for at this moment. What a child in a sandbox has waited for that goes on
     /// with something else is not, and can be answered all the same.
     pub(crate) is_now: bool,
+}
+
+/// A question that somebody may decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// A task's own, which is asked for as long as the task waits.
+    OfTask(String),
+    /// One of the child in its sandbox.
+    OfChild(String),
+}
+
+/// Tells a question of a task from all others that it asks: a decision about one is none about the
+/// next, which nobody has seen.
+pub(crate) fn question(key: &Key, attempts: u32) -> String {
+    format!("{}.{attempts}", key.iteration)
+}
+
+/// The same for a question of the child in the sandbox of a task.
+pub(crate) fn question_of_child(key: &Key, attempts: u32, wait: &Wait) -> String {
+    format!("{}.{}", question(key, attempts), wait.iteration())
 }
 
 /// All that a run waits for, in the order in which it takes answers.
@@ -47,13 +69,20 @@ pub(crate) fn open<'a>(
         let asked = if has_own { asked(store, run).await? } else { HashMap::new() };
         for task in &tasks {
             let key = Key { node: task.id.clone(), iteration: task.iteration };
-            let waits = match paused.get(&key) {
+            let pause = paused.get(&key);
+            let waits = match pause {
                 Some(pause) => of_child(&key, pause),
                 None if is_now(task) => vec![own(task, asked.get(&key))],
                 None => Vec::new(),
             };
             let is_now = is_now(task);
-            let open = |(name, wait)| Open { run: run.to_owned(), name, wait, is_now };
+            let open = |(name, wait)| {
+                let question = matches!(wait, Wait::Approval { .. }).then(|| match pause {
+                    Some(_) => Question::OfChild(question_of_child(&key, task.attempts, &wait)),
+                    None => Question::OfTask(question(&key, task.attempts)),
+                });
+                Open { run: run.to_owned(), name, question, wait, is_now }
+            };
             found.extend(waits.into_iter().map(open));
         }
         for (id, outer) in below(store, run, &tasks).await? {

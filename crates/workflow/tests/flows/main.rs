@@ -8,6 +8,7 @@ mod child;
 mod elements;
 mod files;
 mod providers;
+mod questions;
 mod world;
 mod wrong;
 mod zod;

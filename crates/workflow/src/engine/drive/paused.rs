@@ -16,7 +16,7 @@ use crate::engine::sandbox::held::Held;
 use crate::engine::sandbox::nested::Within;
 use crate::engine::sandbox::row::{self, Pause, Stage};
 use crate::engine::sandbox::waiting::KEPT;
-use crate::engine::tables;
+use crate::engine::waits::question_of_child;
 use crate::graph::Task;
 use crate::schedule::Key;
 
@@ -88,23 +88,20 @@ impl Drive {
         task: &Arc<Task>,
         answers: &mut Vec<Answer>,
     ) {
+        let attempts = self.attempts(key);
         let Some(pause) = self.paused.children.get(key) else { return };
         let mut given = Vec::new();
         let mut used = Vec::new();
         for wait in &pause.waits {
-            let is_for = |answer: &Answer| answers_child(answer, key, wait);
+            let is_for = |answer: &Answer| answers_child(answer, key, attempts, wait);
             let Some(found) = answers.iter().position(is_for) else { continue };
             let answer = answers.remove(found);
             used.push(answer.seq);
             let is_inner = pause.waits.iter().any(|it| it.is_of_host() && it.is_same(wait));
             given.extend(for_child(wait, answer, is_inner));
-            if matches!(wait, Wait::Approval { .. }) {
-                // It was decided, and is not again by what somebody said besides.
-                used.extend(answers.extract_if(.., |answer| is_for(answer)).map(|it| it.seq));
-            }
         }
         if !given.is_empty() {
-            self.gathered.extend(used.into_iter().map(|seq| tables::use_answer(seq, key)));
+            used.into_iter().for_each(|seq| self.take(seq, key));
             self.resume_child(key, task, given);
         }
     }
@@ -179,10 +176,10 @@ impl Drive {
 
 /// Whether an answer to the run is for what the child of a task waits for: by its address, for what a
 /// child says that it waits for may be another's.
-fn answers_child(answer: &Answer, key: &Key, wait: &Wait) -> bool {
+fn answers_child(answer: &Answer, key: &Key, attempts: u32, wait: &Wait) -> bool {
     let Some(name) = wait.clone().within(&key.node).answer_name() else { return false };
     match wait {
-        Wait::Approval { .. } => answer.kind == "approval" && answer.name == name,
+        Wait::Approval { .. } => answer.decides(&name, &question_of_child(key, attempts, wait)),
         Wait::Signal { correlation, .. } => {
             answer.kind == "signal"
                 && answer.name == name

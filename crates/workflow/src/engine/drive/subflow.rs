@@ -143,14 +143,13 @@ impl Child {
 
 /// Lets a run that has failed begin again where it was.
 fn again(id: &str) -> Vec<Statement> {
-    vec![
-        Statement::new(
-            "UPDATE runs SET status = 'running', generation = generation + 1, error = NULL, \
-             finished_at = NULL, updated_at = ?2 WHERE id = ?1",
-            vec![id.into(), now_ms().into()],
-        ),
-        tables::reset_tasks(id),
-    ]
+    let mut statements = vec![Statement::new(
+        "UPDATE runs SET status = 'running', generation = generation + 1, error = NULL, \
+         finished_at = NULL, updated_at = ?2 WHERE id = ?1",
+        vec![id.into(), now_ms().into()],
+    )];
+    statements.extend(tables::reset_tasks(id));
+    statements
 }
 
 impl Drive {

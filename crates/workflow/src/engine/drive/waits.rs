@@ -11,6 +11,7 @@ use super::{Drive, LONGEST_WAIT, now_ms};
 use crate::engine::attempt::Trouble;
 use crate::engine::rows::{self, Answer};
 use crate::engine::tables;
+use crate::engine::waits::question;
 use crate::graph::{Event, OnDeny, OnTimeout, Task, Work};
 use crate::schedule::Key;
 
@@ -23,14 +24,16 @@ impl Drive {
             return Ok(());
         }
         let mut answers = rows::answers(self.inner.store(), &self.run).await?;
+        answers.retain(|answer| !self.taken.contains(&answer.seq));
         for (key, task) in waits {
             if self.paused.has(&key) {
                 self.take_for_child(&key, &task, &mut answers);
                 continue;
             }
-            let found = answers.iter().position(|answer| answers_to(answer, &key, &task));
+            let attempts = self.attempts(&key);
+            let found = answers.iter().position(|answer| answers_to(answer, &key, attempts, &task));
             let Some(answer) = found.map(|found| answers.remove(found)) else { continue };
-            self.gathered.push(tables::use_answer(answer.seq, &key));
+            self.take(answer.seq, &key);
             match &task.work {
                 Work::Approval(approval) => {
                     self.decided(&key, &task, approval.on_deny, answer.payload);
@@ -41,6 +44,17 @@ impl Drive {
             }
         }
         Ok(())
+    }
+
+    /// Notes that an answer was taken.
+    pub(super) fn take(&mut self, seq: i64, key: &Key) {
+        self.taken.insert(seq);
+        self.gathered.push(tables::use_answer(seq, key));
+    }
+
+    /// How often a task was tried.
+    pub(super) fn attempts(&self, key: &Key) -> u32 {
+        self.tasks.get(key).map_or(0, |row| row.attempts)
     }
 
     /// Somebody has decided whether a task may begin.
@@ -142,18 +156,16 @@ fn denied(task: &Task, decision: &Value) -> Trouble {
     Trouble::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name()))
 }
 
-/// Whether an answer is for a task.
-fn answers_to(answer: &Answer, key: &Key, task: &Task) -> bool {
+/// Whether an answer is for a task. A decision is for the very question that was seen.
+fn answers_to(answer: &Answer, key: &Key, attempts: u32, task: &Task) -> bool {
     match &task.work {
-        _ if task.needs_approval => answer.kind == "approval" && answer.name == key.node,
-        Work::Approval(_) | Work::Sandbox(_) => {
-            answer.kind == "approval" && answer.name == key.node
-        }
-        Work::Event(event) => {
+        Work::Event(event) if !task.needs_approval => {
             answer.kind == "signal"
                 && answer.name == event.name
                 && (event.correlation.is_none() || event.correlation == answer.correlation)
         }
+        Work::Approval(_) | Work::Sandbox(_) => answer.decides(&key.node, &question(key, attempts)),
+        _ if task.needs_approval => answer.decides(&key.node, &question(key, attempts)),
         _ => false,
     }
 }

@@ -1,0 +1,112 @@
+//! What is asked again and again: each answer is for one question.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stockade_api::{Decide, RunById, RunStatus, SendSignal, Workflows as _};
+use stockade_core::Code;
+
+use crate::world::World;
+
+fn flow(body: &str) -> String {
+    format!(
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import {{ createSmithers }} from \"smithers-orchestrator\";\n\
+         const {{ Workflow, Task, Sequence, Loop, Approval, WaitForEvent, Signal, smithers, outputs }} = \
+            createSmithers({{ a: {{}}, output: {{}} }});\n\
+         export default smithers((ctx) => (<Workflow name=\"w\">{body}</Workflow>));\n"
+    )
+}
+
+const APPROVALS: &str = "<Loop id=\"l\" until={ctx.outputs.a.length >= 12} maxIterations={12}>\
+    <Approval id=\"ok\" output={outputs.a} request={{ title: \"Go on?\" }} /></Loop>";
+
+fn approval(run: &str) -> Decide {
+    let (id, task) = (run.to_owned(), "ok".to_owned());
+    Decide { id, task, approved: true, note: None, only: Vec::new(), allow_executed: false }
+}
+
+fn signal(run: &str, name: &str) -> SendSignal {
+    let (id, name) = (run.to_owned(), name.to_owned());
+    SendSignal { id, name, correlation: None, payload: json!({ "n": 1 }) }
+}
+
+/// However often somebody says yes at once, nothing is approved that was not asked yet.
+#[tokio::test]
+async fn a_decision_is_about_the_question_that_was_asked() {
+    let world = World::new().await;
+    let run = world.run(&flow(APPROVALS), json!({})).await;
+    let decide = || world.workflows.decide(&world.caller, approval(&run.id));
+    let mut decided = 0;
+    while decided < 12 {
+        let (one, other, third) = tokio::join!(decide(), decide(), decide());
+        for said in [one, other, third] {
+            match said {
+                Ok(_) => decided += 1,
+                // Decided already, or nothing is asked at this moment.
+                Err(problem) => assert_eq!(problem.code, Code::InvalidState, "{problem:?}"),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.status, RunStatus::Finished, "{run:?}");
+    let tasks = world.tasks(&run).await;
+    assert_eq!(tasks.len(), 12);
+    for task in tasks {
+        let output = task.output.unwrap();
+        let decided_at: jiff::Timestamp = output["decidedAt"].as_str().unwrap().parse().unwrap();
+        assert!(decided_at.as_millisecond() >= task.started_at, "{output}");
+    }
+}
+
+#[tokio::test]
+async fn signals_in_a_loop_are_taken_one_by_one() {
+    let world = World::new().await;
+    let body = "<Loop id=\"l\" until={ctx.outputs.a.length >= 3} maxIterations={5}>\
+        <Signal id=\"go\" output={outputs.a} /></Loop>";
+    let run = world.run(&flow(body), json!({})).await;
+    for taken in 1..=3 {
+        assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
+        world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
+        let count = async || world.told(&run).await.iter().filter(|it| it[2] == "finished").count();
+        while count().await < taken {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    assert_eq!(world.ended(&run.id).await.status, RunStatus::Finished);
+}
+
+/// The same signal is waited for twice, and both were sent before the first wait.
+#[tokio::test]
+async fn a_signal_is_taken_once() {
+    let world = World::new().await;
+    let body = "<Sequence><Approval id=\"ok\" output={outputs.a} />\
+        <WaitForEvent id=\"one\" event=\"go\" output={outputs.a} />\
+        <WaitForEvent id=\"two\" event=\"go\" output={outputs.a} />\
+        <WaitForEvent id=\"three\" event=\"go\" output={outputs.output} /></Sequence>";
+    let run = world.run(&flow(body), json!({})).await;
+    for _ in 0..2 {
+        world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
+    }
+    world.workflows.decide(&world.caller, approval(&run.id)).await.unwrap();
+    let waits = || async {
+        world.told(&run).await.iter().any(|it| it[0] == "three" && it[2] == "waiting-event")
+    };
+    while !waits().await {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
+    world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
+    assert_eq!(world.ended(&run.id).await.status, RunStatus::Finished);
+}
+
+#[tokio::test]
+async fn what_waits_can_be_cancelled_after_any_answer() {
+    let world = World::new().await;
+    let run = world.run(&flow(APPROVALS), json!({})).await;
+    world.workflows.decide(&world.caller, approval(&run.id)).await.unwrap();
+    let cancelled =
+        world.workflows.cancel_run(&world.caller, RunById { id: run.id.clone() }).await.unwrap();
+    assert_eq!(cancelled.status, RunStatus::Cancelled);
+}
