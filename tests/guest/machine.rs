@@ -1,6 +1,7 @@
 //! The machine itself: what an init mounts and loads before anything else, and its end.
 
-use std::fs::{File, create_dir_all, read_dir};
+use std::fs::{File, create_dir_all, read_dir, write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
@@ -8,7 +9,10 @@ use rustix::process::{chdir, chroot};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
 /// How long the machine may run; whoever booted it may be gone and end it no more.
-const DEADLINE: Duration = Duration::from_secs(170);
+const DEADLINE: Duration = Duration::from_secs(290);
+
+/// The disk that stays, where the machine has one.
+const DISK: &str = "/dev/vda";
 
 /// `MODULE_INIT_COMPRESSED_FILE` of `finit_module(2)`.
 const COMPRESSED: i32 = 4;
@@ -27,16 +31,29 @@ pub(crate) fn prepare() {
     // As systemd mounts it.
     let options = c"nsdelegate,memory_recursiveprot";
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2", none, options).unwrap();
-    for place in ["/tmp", "/home", "/run"] {
-        mount("tmpfs", place, "tmpfs", none, None).unwrap();
+    load_modules();
+    let home = if Path::new(DISK).exists() { (DISK, "ext4") } else { ("tmpfs", "tmpfs") };
+    for (place, (source, kind)) in
+        [("/tmp", ("tmpfs", "tmpfs")), ("/home", home), ("/run", ("tmpfs", "tmpfs"))]
+    {
+        mount(source, place, kind, none, None).unwrap();
     }
     create_dir_all("/dev/shm").unwrap();
     mount("tmpfs", "/dev/shm", "tmpfs", none, None).unwrap();
-    for module in read_dir("/modules").unwrap() {
-        let path = module.unwrap().path();
-        let is_plain = path.extension().is_some_and(|extension| extension == "ko");
-        let flags = if is_plain { 0 } else { COMPRESSED };
-        finit_module(File::open(path).unwrap(), c"", flags).unwrap();
+}
+
+/// Loads all modules: one that needs another comes after it.
+fn load_modules() {
+    let mut left: Vec<PathBuf> =
+        read_dir("/modules").unwrap().map(|module| module.unwrap().path()).collect();
+    while !left.is_empty() {
+        let before = left.len();
+        left.retain(|path| {
+            let is_plain = path.extension().is_some_and(|extension| extension == "ko");
+            let flags = if is_plain { 0 } else { COMPRESSED };
+            finit_module(File::open(path).unwrap(), c"", flags).is_err()
+        });
+        assert!(left.len() < before, "cannot be loaded: {left:?}");
     }
 }
 
@@ -48,6 +65,15 @@ fn leave_the_first_root() {
     mount_move(".", "/").unwrap();
     chroot(".").unwrap();
     chdir("/").unwrap();
+}
+
+/// Resets the machine on the spot, as a loss of power does: nothing is ended, nothing is written back
+/// (the kernel's `Documentation/admin-guide/sysrq.rst`).
+pub(crate) fn reset() -> ! {
+    write("/proc/sysrq-trigger", "b").unwrap();
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Ends the machine: without `-no-reboot` it would start again.

@@ -16,6 +16,7 @@ mod groups;
 mod held;
 mod limits;
 mod machine;
+mod reset;
 mod unit_tests;
 
 use std::fs::OpenOptions;
@@ -24,8 +25,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use groups::Groups;
 
-/// The word that the kernel's command line has for this program.
+/// The words that the kernel's command line may have for this program: what the machine is booted for.
 const BOOT: &str = "boot";
+const BEFORE_RESET: &str = "before-reset";
+const AFTER_RESET: &str = "after-reset";
 
 /// One promise: its name, and what tells that it holds, or panics.
 pub(crate) type Check = (&'static str, fn(&Groups) -> String);
@@ -40,10 +43,19 @@ fn main() {
         return held::part(&arguments.next().unwrap_or_default().to_string_lossy());
     }
     // It mounts over the root and ends the machine.
-    if word != BOOT || std::process::id() != 1 {
+    if word == reset::DRAIN {
+        return reset::drain(arguments.next().unwrap_or_default().into());
+    }
+    let work: fn() = match word.to_str() {
+        Some(BOOT) => try_everything,
+        Some(BEFORE_RESET) => work_until_reset,
+        Some(AFTER_RESET) => try_what_is_left,
+        _ => panic!("this is the first process of a machine of its own"),
+    };
+    if std::process::id() != 1 {
         panic!("this is the first process of a machine of its own");
     }
-    if let Err(panic) = catch_unwind(try_everything) {
+    if let Err(panic) = catch_unwind(work) {
         say(&format!("FAIL machine: {}", words_of(panic.as_ref())));
     }
     machine::end();
@@ -52,9 +64,27 @@ fn main() {
 fn try_everything() {
     machine::prepare();
     let groups = Groups::make();
-    let checks = [limits::CHECKS, held::CHECKS, unit_tests::CHECKS, delegation::CHECKS];
-    for (name, check) in checks.into_iter().flatten() {
-        match catch_unwind(AssertUnwindSafe(|| check(&groups))) {
+    try_all(&groups, &[limits::CHECKS, held::CHECKS, unit_tests::CHECKS, delegation::CHECKS]);
+}
+
+/// Leaves Stockade at work, on the disk that stays.
+fn work_until_reset() {
+    machine::prepare();
+    let groups = Groups::make();
+    let _running = reset::before(&groups);
+    say("DONE");
+    machine::reset();
+}
+
+fn try_what_is_left() {
+    machine::prepare();
+    let groups = Groups::make();
+    try_all(&groups, &[reset::CHECKS]);
+}
+
+fn try_all(groups: &Groups, checks: &[&[Check]]) {
+    for (name, check) in checks.iter().copied().flatten() {
+        match catch_unwind(AssertUnwindSafe(|| check(groups))) {
             Ok(detail) => say(&format!("PASS {name}: {detail}")),
             Err(panic) => say(&format!("FAIL {name}: {}", words_of(panic.as_ref()))),
         }

@@ -1,5 +1,6 @@
 //! `cargo xtask guest`: boots a stock kernel whose control groups are all of version 2 in an
-//! emulated machine, and tries there what limits promise. Needs no rights and no hardware, so
+//! emulated machine, and tries there what limits promise; then another machine, which is reset while
+//! Stockade is at work, and booted again with the same disk. Needs no rights and no hardware, so
 //! that it shows the same on every host that has QEMU.
 
 mod initrd;
@@ -10,20 +11,30 @@ mod verdicts;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::workspace::{Workspace, find_program, is_installed};
+use crate::workspace::{Workspace, find_program, is_installed, output};
 use initrd::Initrd;
 use kernel::Kernel;
+use machine::Boot;
 use programs::Programs;
 
 /// The package of the emulator.
 pub(crate) const PACKAGE: (&str, &str) = (machine::PROGRAM, "qemu-system-x86");
 
+/// What makes the file system of the disk that stays, and its package.
+const MAKE_DISK: (&str, &str) = ("mkfs.ext4", "e2fsprogs");
+const DISK_BYTES: u64 = 1 << 30;
+
+/// What the machines are booted for, as `tests/guest` knows it: the first by itself, the other two one
+/// after the other with one disk.
+const BOOTS: [(&str, bool); 3] = [("boot", false), ("before-reset", true), ("after-reset", true)];
+
 /// Programs of the host with which remedies are followed word for word.
-const SHELL: &[&str] = &["cat", "chown", "mkdir", "mount", "sh", "umount", "unshare"];
+const SHELL: &[&str] = &["cat", "chown", "mkdir", "mount", "seq", "sh", "umount", "unshare"];
 
 /// What the machine came to.
 #[derive(Debug)]
@@ -41,8 +52,10 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Answer> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(Answer::Missing("the machine runs programs of x86-64, not of this host".into()));
     }
-    if !is_installed(PACKAGE.0) {
-        return Ok(Answer::Missing(format!("not installed: apt-get install {}", PACKAGE.1)));
+    for (program, package) in [PACKAGE, MAKE_DISK] {
+        if !is_installed(program) {
+            return Ok(Answer::Missing(format!("not installed: apt-get install {package}")));
+        }
     }
     let directory = workspace.target_directory()?.join("guest");
     fs::create_dir_all(&directory).context("make the kernel's directory")?;
@@ -55,19 +68,37 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Answer> {
     let initrd = initrd(&kernel, &programs)?;
     let mut file = BufWriter::new(File::create(&archive).context("make the archive")?);
     initrd.write(&mut file).and_then(|()| file.flush()).context("write the archive")?;
-    let said = machine::boot(&kernel.image, &archive, &directory)?;
-    let findings = verdicts::findings(&said.verdicts);
-    for line in said.verdicts.lines().filter(|line| line.starts_with("PASS")) {
-        println!("guest: {}", line.trim_end());
+    let disk = disk(&directory)?;
+    let boot = Boot { kernel: &kernel.image, initrd: &archive, place: &directory };
+    let mut said = Vec::new();
+    for (word, has_disk) in BOOTS {
+        let told = machine::boot(boot, word, has_disk.then_some(disk.as_path()))?;
+        for line in told.verdicts.lines().filter(|line| line.starts_with("PASS")) {
+            println!("guest: {}", line.trim_end());
+        }
+        said.push(told);
     }
+    let verdicts: Vec<&str> = said.iter().map(|said| said.verdicts.as_str()).collect();
+    let findings = verdicts::findings(&verdicts);
     for finding in &findings {
         println!("guest: BROKEN {finding}");
     }
     if findings.is_empty() {
         return Ok(Answer::Held);
     }
-    println!("guest: the console is in {}", said.console.display());
+    for said in said {
+        println!("guest: a console is in {}", said.console.display());
+    }
     Ok(Answer::Broken)
+}
+
+/// A disk with an empty file system.
+fn disk(directory: &Path) -> anyhow::Result<PathBuf> {
+    let path = directory.join("disk");
+    let file = File::create(&path).context("make the disk")?;
+    file.set_len(DISK_BYTES).context("make the disk")?;
+    output(Command::new(MAKE_DISK.0).args(["-q", "-F"]).arg(&path))?;
+    Ok(path)
 }
 
 /// All that the machine has: programs, and the accounts of root and one ordinary user.
@@ -84,8 +115,10 @@ fn initrd(kernel: &Kernel, programs: &Programs) -> anyhow::Result<Initrd> {
         let host = find_program(program).with_context(|| format!("there is no {program}"))?;
         initrd.program(&format!("/usr/bin/{program}"), &host)?;
     }
-    let overlay = fs::read(&kernel.overlay).context("read the overlay module")?;
-    let name = kernel.overlay.file_name().context("the module has a name")?;
-    initrd.file(&Path::new("/modules").join(name), overlay);
+    for module in &kernel.modules {
+        let content = fs::read(module).context("read a module")?;
+        let name = module.file_name().context("a module has a name")?;
+        initrd.file(&Path::new("/modules").join(name), content);
+    }
     Ok(initrd)
 }

@@ -13,17 +13,32 @@ use crate::workspace::{is_installed, output};
 /// The package that depends on the newest such kernel.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// How the names of the two files start that are kept of it. The module may be compressed.
+/// How the name of the kernel itself starts.
 const IMAGE: &str = "vmlinuz-";
-const OVERLAY: &str = "overlay.ko";
+/// How the names of its modules start that are needed, where they are not built in: the overlay file
+/// system for sandboxes, and what a disk takes. They may be compressed.
+const MODULES: &[&str] = &[
+    "overlay.ko",
+    "virtio.ko",
+    "virtio_ring.ko",
+    "virtio_pci_legacy_dev.ko",
+    "virtio_pci_modern_dev.ko",
+    "virtio_pci.ko",
+    "virtio_blk.ko",
+    "crc16.ko",
+    "crc32c_generic.ko",
+    "mbcache.ko",
+    "jbd2.ko",
+    "ext4.ko",
+];
 
-/// A kernel with the one module of it that sandboxes need.
+/// A kernel with the modules of it that are needed.
 #[derive(Debug)]
 pub(super) struct Kernel {
     /// What is booted.
     pub(super) image: PathBuf,
-    /// The overlay file system.
-    pub(super) overlay: PathBuf,
+    /// What is loaded into it, in no order.
+    pub(super) modules: Vec<PathBuf>,
 }
 
 impl Kernel {
@@ -32,7 +47,7 @@ impl Kernel {
     /// # Errors
     /// Why it cannot be had here.
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
-        let kept = directory.join("kernel");
+        let kept = directory.join("kernel-and-modules");
         if !kept.is_dir() {
             for program in ["apt-get", "apt-cache", "dpkg-deb"] {
                 anyhow::ensure!(is_installed(program), "no {program} here to get {PACKAGE} with");
@@ -48,7 +63,9 @@ impl Kernel {
             fs::remove_dir_all(&place).with_context(|| format!("remove {}", place.display()))?;
             taken?;
         }
-        Ok(Self { image: file(&kept, IMAGE)?, overlay: file(&kept, OVERLAY)? })
+        let modules = modules(&kept)?;
+        anyhow::ensure!(!modules.is_empty(), "{} has no modules", kept.display());
+        Ok(Self { image: file(&kept, IMAGE)?, modules })
     }
 }
 
@@ -56,12 +73,17 @@ impl Kernel {
 fn keep(package: &Path, kept: &Path) -> anyhow::Result<()> {
     let chosen = package.join("chosen");
     fs::create_dir(&chosen).context("make the kernel's directory")?;
-    for start in [IMAGE, OVERLAY] {
-        let found = file(package, start)?;
+    for found in modules(package)?.into_iter().chain([file(package, IMAGE)?]) {
         let name = found.file_name().context("a file has a name")?;
         fs::rename(&found, chosen.join(name)).context("move a file of the package")?;
     }
     fs::rename(&chosen, kept).context("move the kernel's directory")
+}
+
+/// The modules that are somewhere below a directory.
+fn modules(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let found = MODULES.iter().filter_map(|start| find(directory, start).transpose());
+    found.collect()
 }
 
 /// Downloads the package and unpacks it in `place`.
@@ -126,9 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_package_two_files_are_kept() {
+    fn of_a_package_the_kernel_and_its_modules_are_kept() {
         let package = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
-        for path in ["boot/vmlinuz-6", "usr/lib/modules/6/fs/overlay.ko.xz", "usr/share/doc"] {
+        let modules = MODULES.iter().map(|name| format!("usr/lib/modules/6/fs/{name}.xz"));
+        for path in
+            ["boot/vmlinuz-6", "usr/share/doc"].map(str::to_owned).into_iter().chain(modules)
+        {
             let path = package.join("package").join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
@@ -136,7 +161,7 @@ mod tests {
         let kept = package.join("kernel");
         keep(&package.join("package"), &kept).unwrap();
         assert!(kept.join("vmlinuz-6").is_file() && kept.join("overlay.ko.xz").is_file());
-        assert_eq!(fs::read_dir(&kept).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), MODULES.len() + 1);
         assert!(keep(&package.join("package"), &package.join("again")).is_err());
         fs::remove_dir_all(package).unwrap();
     }

@@ -1,5 +1,5 @@
-//! One emulated machine: no acceleration and no devices but two serial ports, so that it runs
-//! wherever QEMU does.
+//! One emulated machine: no acceleration and no devices but two serial ports, and a disk where one is
+//! wanted, so that it runs wherever QEMU does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 const PROCESSOR: &str = "qemu64,-cx16";
 
 /// How long the machine may run.
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// What the machine said on its serial ports.
 #[derive(Debug)]
@@ -35,16 +35,29 @@ impl Drop for Machine {
     }
 }
 
-/// Boots `kernel` with `initrd` and waits for the machine's end. What it says is kept in files
-/// in `place`.
-pub(super) fn boot(kernel: &Path, initrd: &Path, place: &Path) -> anyhow::Result<Said> {
-    let console = place.join("console");
-    let verdicts = place.join("verdicts");
+/// What is booted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Boot<'a> {
+    pub(super) kernel: &'a Path,
+    pub(super) initrd: &'a Path,
+    /// Where what it says is kept, in files.
+    pub(super) place: &'a Path,
+}
+
+/// Boots a machine for what `word` means to its first process, and waits for its end, a reset among
+/// others. What is on its disk stays.
+pub(super) fn boot(boot: Boot<'_>, word: &str, disk: Option<&Path>) -> anyhow::Result<Said> {
+    let console = boot.place.join(format!("console-{word}"));
+    let verdicts = boot.place.join(format!("verdicts-{word}"));
     let mut command = Command::new(PROGRAM);
     command.args(["-machine", "pc", "-accel", "tcg", "-smp", "1", "-m", "1G", "-cpu", PROCESSOR]);
     command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
-    command.arg("-kernel").arg(kernel).arg("-initrd").arg(initrd);
-    command.args(["-append", "console=ttyS0 panic=-1 rdinit=/init -- boot"]);
+    command.arg("-kernel").arg(boot.kernel).arg("-initrd").arg(boot.initrd);
+    command.arg("-append").arg(format!("console=ttyS0 panic=-1 rdinit=/init -- {word}"));
+    if let Some(disk) = disk {
+        let drive = format!("file={},format=raw,if=virtio", disk.display());
+        command.arg("-drive").arg(drive);
+    }
     for port in [&console, &verdicts] {
         command.arg("-serial").arg(format!("file:{}", port.display()));
     }
