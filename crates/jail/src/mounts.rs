@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, openat, openat2, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
@@ -454,20 +456,31 @@ pub(crate) fn touch(path: &Path) -> io::Result<()> {
     unless_there(with_parents(path, || options.open(path).map(drop)))
 }
 
-/// Writes a file in the place of whatever is there: an image may have a link or a pipe.
+/// Writes a file in the place of whatever is there: an image may have a link or a pipe. No link of
+/// `/proc` is followed on the way, for this process still has descriptors of the host.
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let options = options.create_new(true).write(true).mode(0o644);
-    with_parents(path, || {
-        let file = match options.open(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(path)?;
-                options.open(path)
-            }
-            opened => opened,
-        };
-        io::Write::write_all(&mut file?, content)
-    })
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = || openat2(CWD, parent, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    let parent = match open() {
+        Err(Errno::NOENT) => {
+            make_directory(parent)?;
+            open()
+        }
+        opened => opened,
+    }?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let make = || openat(&parent, name, flags, Mode::from_raw_mode(0o644));
+    let file = match make() {
+        Err(Errno::EXIST) => {
+            unlinkat(&parent, name, AtFlags::empty())?;
+            make()
+        }
+        made => made,
+    }?;
+    io::Write::write_all(&mut fs::File::from(file), content)
 }
 
 /// The path as the kernel takes it; a NUL byte cannot be in a path that was ever resolved.

@@ -177,6 +177,52 @@ fn mount_points_are_links(world: &World) {
     }
 }
 
+/// The one file that is written over an image's own, by a process that still has descriptors of the
+/// host: whatever the image has in its place, or in the place of the directory, leads nowhere else.
+fn a_resolver_that_leads_elsewhere(world: &World) {
+    let run = |image: &Path| {
+        let options = ["--discard", "--net", "policy", "--image", image.to_str().unwrap()];
+        world.run(&options, &["/bin/sh", "-c", "cat /etc/resolv.conf"])
+    };
+    let log = world.outside().join("log");
+    world.plant(&log, "what was there before\n");
+    let pipe: fn(&Path) = |path| {
+        let status = std::process::Command::new("/usr/bin/mkfifo").arg(path).status();
+        assert!(status.unwrap().success());
+    };
+    let outside = log.display().to_string();
+    for target in [outside.as_str(), "/nowhere/at/all", "/proc/self/fd/1", "/dev/stdout", "pipe"] {
+        let image = image(world);
+        let place = image.join("etc/resolv.conf");
+        if target == "pipe" {
+            pipe(&place);
+        } else {
+            symlink(target, &place).unwrap();
+        }
+        world.own(&place);
+        let before = Tree::of(&image);
+        let outcome = run(&image);
+        assert_eq!(outcome.stdout, "nameserver 127.0.0.1\n", "{target}: {outcome}");
+        before.assert_same(&Tree::of(&image), "the image");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "what was there before\n", "{target}");
+        fs::remove_dir_all(&image).unwrap();
+    }
+    let image = image(world);
+    fs::remove_dir_all(image.join("etc")).unwrap();
+    for target in (0..24).map(|number| format!("/proc/self/fd/{number}")).chain([
+        "/proc/self/cwd".into(),
+        "/proc/1/cwd".into(),
+        "/proc/self/root/tmp".into(),
+    ]) {
+        symlink(&target, image.join("etc")).unwrap();
+        run(&image);
+        let tree = Tree::of(&world.path(""));
+        let written = tree.entries.keys().find(|path| path.ends_with("resolv.conf"));
+        assert_eq!(written, None, "by way of {target}");
+        fs::remove_file(image.join("etc")).unwrap();
+    }
+}
+
 /// Archives that climb out while they are unpacked.
 fn archives_that_leave(world: &World) {
     world.plant(&world.outside().join("canary"), "host\n");
@@ -283,6 +329,7 @@ as_root_and_as_user![
     archive_as_image,
     links_where_the_sandbox_mounts,
     mount_points_are_links,
+    a_resolver_that_leads_elsewhere,
     archives_that_leave,
     archives_that_lie,
 ];

@@ -363,3 +363,30 @@ fn a_jail_without_a_way_out_hands_nothing_out() {
         assert!(jail.listeners.is_none());
     });
 }
+
+/// Where version 6 of the protocol is switched off, nobody is reached by it, and everybody by
+/// version 4.
+#[test]
+fn one_version_of_the_protocol_is_enough() {
+    let ended = in_child(|| {
+        crate::testing::enter_user_namespace();
+        make(0).unwrap();
+        if std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").is_err() {
+            skipped("version 6 cannot be switched off here");
+            return 0;
+        }
+        let listeners = match egress::open() {
+            Ok(listeners) => Listeners::of(listeners).unwrap(),
+            Err((step, errno)) => {
+                skipped(&format!("{}: {errno}", step.words()));
+                return 0;
+            }
+        };
+        answer_all(Some(listeners));
+        assert_eq!(connect("10.0.0.1:80"), "everything 10.0.0.1:80");
+        let unreached = connect("[2001:db8::1]:443");
+        assert!(!unreached.contains("everything"), "{unreached}");
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
+}

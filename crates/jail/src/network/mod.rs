@@ -106,3 +106,16 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> rustix::io::Result<usize
     let result = raw::check(unsafe { raw::syscall(number, [a, b, c, 0, 0, 0]) });
     result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixtures::Step;
+
+    #[test]
+    fn each_step_has_a_remedy_of_its_own() {
+        let remedy = |step: Step| super::remedy(step.words()).unwrap_or_default();
+        assert!(remedy(Step::Rules).contains("modprobe -a nf_tables nft_tproxy"));
+        assert!(remedy(Step::Network).contains("max_net_namespaces"));
+        assert_eq!(remedy(Step::Route), "");
+    }
+}
