@@ -58,19 +58,20 @@ where
 
 async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
     let port = Some(to.port());
-    let host = match sandbox.host(to.ip()) {
-        Ok(host) => host,
-        Err(refusal) => {
-            let host = Host::Address(to.ip().to_canonical());
-            sandbox.record(Way::Direct, Some(&host), port, &refusal);
-            return refuse::unread(stream, &refusal).await;
-        }
-    };
+    let literal = Host::Address(to.ip().to_canonical());
+    // First of all: whoever is refused is here for a moment as well.
     let permit = match sandbox.admit_connection() {
         Ok(permit) => permit,
         Err(refusal) => {
-            sandbox.record(Way::Direct, Some(&host), port, &refusal);
+            sandbox.record(Way::Direct, Some(&literal), port, &refusal);
             return refuse::reset(stream);
+        }
+    };
+    let host = match sandbox.host(to.ip()) {
+        Ok(host) => host,
+        Err(refusal) => {
+            sandbox.record(Way::Direct, Some(&literal), port, &refusal);
+            return refuse::unread(stream, &refusal).await;
         }
     };
     // The sandbox's own loopback: nobody is let through by the name of that.

@@ -74,6 +74,9 @@ impl Authority {
         }
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![name.as_str().to_owned()])?;
+        // Verified are the names beside it; this one is for people, and has room for 64 characters.
+        let shown = if name.as_str().len() <= 64 { name.as_str() } else { "a host" };
+        params.distinguished_name.push(DnType::CommonName, shown);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?.der().clone();

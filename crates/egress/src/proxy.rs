@@ -34,7 +34,12 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
     };
     let permit = match sandbox.admit_connection() {
         Ok(permit) => permit,
-        Err(refusal) => return refused(stream, None, None, &refusal).await,
+        Err(refusal) => {
+            sandbox.record(Way::Proxy, None, None, &refusal);
+            // Whoever is too many is not waited for.
+            let _ = stream.try_write(&refuse::response(&refusal));
+            return;
+        }
     };
     let read = timeout(sandbox.limits().opening, head(&mut stream)).await;
     let (head, rest) = match read {
