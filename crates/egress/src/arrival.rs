@@ -17,7 +17,7 @@ use crate::relay::{Broken, First, Traffic, opening, relay};
 use crate::sandbox::Sandbox;
 
 /// How long is waited when nothing can be accepted, for want of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the listener of everything. `destination` tells where an accepted connection was to.
 pub(crate) async fn serve(

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::arrival::accept;
+use crate::arrival::{PAUSE, accept};
 use crate::record::Way;
 use crate::sandbox::Sandbox;
 use message::{Kind, Query, Reply};
@@ -33,8 +33,11 @@ pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
         let (length, asker) = tokio::select! {
             received = socket.recv_from(&mut bytes) => match received {
                 Ok(received) => received,
-                // An earlier answer that nobody took.
-                Err(_) => continue,
+                // Most likely of an earlier answer, and if not, not to be asked for at once.
+                Err(_) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
             },
             Some(_) = answering.join_next() => continue,
         };
