@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use serde::Serialize;
 use stockade_core::network::{Host, Policy, Reason};
 use stockade_core::{Code, Problem, SandboxId};
@@ -41,6 +41,9 @@ pub(crate) fn process() -> ExitCode {
         let owner = std::io::stdin().as_fd().try_clone_to_owned()?;
         // Made before the walls, behind which no thread can be started and no file opened.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // Each connection needs two descriptors, and many systems give 1024 to begin with.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
         confined::confine(&ResourceLimits::default())?;
         seccomp::install(seccomp::traffic_program())?;
         Ok(runtime.block_on(stockade_egress::serve(owner))?)
