@@ -13,6 +13,7 @@ use oxc_span::SourceType;
 use oxc_syntax::module_record::{DynamicImport, ModuleRecord};
 use oxc_transformer::{TransformOptions, Transformer};
 
+use crate::places;
 use crate::position::{Map, line_and_column};
 use crate::source::{Fault, SourceFile};
 use crate::survey::requested;
@@ -149,6 +150,11 @@ fn compile_with(
     let transformed = Transformer::new(&allocator, Path::new(&file.path), options)
         .build_with_scoping(scoping, &mut program);
     faults(file, transformed.diagnostics)?;
+    let places = if options.jsx.development {
+        places::make_once(&mut program, &allocator, source)
+    } else {
+        String::new()
+    };
 
     let scoping = SemanticBuilder::new().build(&program).semantic.into_scoping();
     inspector.transformed(&program, &scoping, &mut findings);
@@ -166,7 +172,8 @@ fn compile_with(
     };
     let generated = Codegen::new().with_options(options).build(&program);
     let map = Map::of(&generated);
-    Ok(Module { path: file.path.clone(), code: generated.code, imports, lazy, map })
+    let code = generated.code + &places;
+    Ok(Module { path: file.path.clone(), code, imports, lazy, map })
 }
 
 fn kind(path: &str) -> SourceType {
@@ -293,6 +300,10 @@ mod tests {
         let module = elements("export const e = (\n  <p>x</p>\n);");
         assert_eq!(module.imports[0].specifier, "ours/jsx-dev-runtime");
         assert!(module.code.contains("lineNumber: 2") && module.code.contains("a.tsx"));
+        // One value for each place.
+        let twice = elements("const f = (_jsxPlace) => [<p/>, <b>{[<i/>]}</b>];").code;
+        assert_eq!(twice.matches("??=").count(), 3, "{twice}");
+        assert!(twice.ends_with("var _jsxPlace_0, _jsxPlace_1, _jsxPlace_2;\n"), "{twice}");
         let named = elements("/** @jsxImportSource theirs */\nexport const e = <p/>;");
         assert_eq!(named.imports[0].specifier, "theirs/jsx-dev-runtime");
     }

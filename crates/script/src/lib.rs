@@ -4,6 +4,7 @@
 mod compile;
 mod graph;
 mod library;
+mod places;
 mod position;
 mod source;
 mod survey;

@@ -1,0 +1,75 @@
+//! The places of elements, as the JSX runtime is told them: each is made once, however often its element
+//! is. So an element that is made again is seen to be written where it was by looking at one value.
+
+use oxc_allocator::{Allocator, TakeIn as _};
+use oxc_ast::ast::{
+    Argument, AssignmentOperator, AssignmentTarget, CallExpression, Expression, Ident,
+    ObjectExpression, ObjectPropertyKind, Program,
+};
+use oxc_ast::builder::AstBuilder;
+use oxc_ast_visit::{VisitMut, walk_mut};
+use oxc_span::SPAN;
+
+/// Which argument of the runtime's function is the place.
+const ARGUMENT: usize = 4;
+/// What the transformer calls the variable that has the name of the file.
+const FILE_NAME: &str = "_jsxFileName";
+
+/// Has every place of a transformed program made once; what is to be written after its code.
+pub(crate) fn make_once<'a>(
+    program: &mut Program<'a>,
+    allocator: &'a Allocator,
+    source: &str,
+) -> String {
+    let mut prefix = "_jsxPlace".to_owned();
+    while source.contains(&prefix) {
+        prefix.push('_');
+    }
+    let builder = AstBuilder::new(allocator);
+    let mut places = Places { builder, prefix, names: Vec::new() };
+    places.visit_program(program);
+    // Variables of this kind are there from the beginning of the module.
+    if places.names.is_empty() {
+        String::new()
+    } else {
+        format!("var {};\n", places.names.join(", "))
+    }
+}
+
+struct Places<'a> {
+    builder: AstBuilder<'a>,
+    /// What the names of the places begin with, and no other name.
+    prefix: String,
+    names: Vec<String>,
+}
+
+impl<'a> VisitMut<'a> for Places<'a> {
+    fn visit_call_expression(&mut self, call: &mut CallExpression<'a>) {
+        walk_mut::walk_call_expression(self, call);
+        let Some(argument) = call.arguments.get_mut(ARGUMENT) else { return };
+        if !matches!(argument, Argument::ObjectExpression(object) if is_place(object)) {
+            return;
+        }
+        let place = argument.take_in(&self.builder).into_expression();
+        let name = format!("{}{}", self.prefix, self.names.len());
+        let ident = Ident::from_str_in(&name, &self.builder);
+        let target = AssignmentTarget::new_assignment_target_identifier(SPAN, ident, &self.builder);
+        let operator = AssignmentOperator::LogicalNullish;
+        *argument =
+            Argument::new_assignment_expression(SPAN, operator, target, place, &self.builder);
+        self.names.push(name);
+    }
+}
+
+/// Whether an object is a place as the transformer writes it: the name of the file, and two numbers.
+fn is_place(object: &ObjectExpression<'_>) -> bool {
+    let value = |property: &ObjectPropertyKind<'_>| match property {
+        ObjectPropertyKind::ObjectProperty(property) => match &property.value {
+            Expression::Identifier(value) if value.name.starts_with(FILE_NAME) => "file",
+            Expression::NumericLiteral(_) => "number",
+            _ => "other",
+        },
+        ObjectPropertyKind::SpreadProperty(_) => "other",
+    };
+    object.properties.iter().map(value).eq(["file", "number", "number"])
+}
