@@ -217,6 +217,32 @@ async fn a_workflow_goes_on_when_there_is_room_again() {
     assert_eq!(result.unwrap(), 100_000);
 }
 
+/// What a full disk does to a write of its own: its statements fit, and the commit fails.
+#[tokio::test]
+async fn a_write_whose_commit_fails_is_not_told_as_done() {
+    let (_directory, path) = scene();
+    let store = open(&path, &[FIRST]).await.unwrap();
+    let sql = "CREATE TABLE parents (id INTEGER PRIMARY KEY); CREATE TABLE children \
+        (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)";
+    store.write(move |connection, _| connection.execute_batch(sql).map_err(storage)).await.unwrap();
+    let orphan = || Statement::new("INSERT INTO children VALUES (1)", vec![]);
+    store.execute(vec![add("with it"), orphan()]).await.unwrap_err();
+    assert_eq!(notes(&store).await, 0);
+    // Nor is it where others share its transaction, and those are not lost with it.
+    let writes = [vec![add("kept")], vec![add("with it"), orphan()], vec![add("kept")]];
+    let writes = writes.map(|statements| {
+        store.write(move |connection, wakes| {
+            super::statements::execute(connection, wakes, &statements)
+        })
+    });
+    let mut failed = Vec::new();
+    for write in writes {
+        failed.push(write.await.is_err());
+    }
+    assert_eq!(failed, [false, true, false]);
+    assert_eq!(notes(&store).await, 2);
+}
+
 #[tokio::test]
 async fn a_refused_write_leaves_others_of_its_transaction_alone() {
     let (_directory, path) = scene();

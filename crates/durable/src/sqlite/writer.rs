@@ -140,12 +140,15 @@ fn write(
     while let Some(first) = next(commands) {
         let mut batch = vec![first];
         batch.extend(commands.try_iter().take(MAX_BATCH - 1));
-        if transact(connection, &mut batch).is_ok() || batch.len() == 1 {
-            finish(connection, batch, wakes, true);
+        let outcome = transact(connection, &mut batch);
+        if outcome.is_ok() || batch.len() == 1 {
+            answer(batch, &outcome, wakes);
         } else {
             // One by one, so that only what cannot be written fails.
             for command in batch {
-                finish(connection, vec![command], wakes, false);
+                let mut alone = vec![command];
+                let outcome = transact(connection, &mut alone);
+                answer(alone, &outcome, wakes);
             }
         }
         log.tend(connection);
@@ -165,16 +168,9 @@ fn next(commands: &Receiver<Box<dyn Command>>) -> Option<Box<dyn Command>> {
     }
 }
 
-/// Answers a batch; one that was not tried alone is tried first.
-fn finish(
-    connection: &Connection,
-    mut batch: Vec<Box<dyn Command>>,
-    wakes: &Wakes,
-    committed: bool,
-) {
-    let outcome = if committed { Ok(()) } else { transact(connection, &mut batch) };
+fn answer(batch: Vec<Box<dyn Command>>, committed: &Result<()>, wakes: &Wakes) {
     for command in batch {
-        command.answer(outcome.clone(), wakes);
+        command.answer(committed.clone(), wakes);
     }
 }
 
