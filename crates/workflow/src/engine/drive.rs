@@ -6,7 +6,7 @@ mod begin;
 mod cached;
 pub(crate) mod offspring;
 mod paused;
-mod subflow;
+pub(crate) mod subflow;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    Caller, Decide, Done, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, Measure,
-    Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, Up, Wait,
+    Caller, Decide, DiffBundle, Done, FindRun, Follow, Followed, Inspection, LATEST, ListRuns,
+    Measure, Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, Up,
+    Wait,
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Statement, Status};
@@ -17,8 +18,9 @@ use super::problem::{changed, of_store};
 use super::rows::{self, RunRow};
 use super::sandbox::attended::Cancelling;
 use super::start::{Named, New, kept_program};
-use super::waits::{self, Open};
+use super::waits::{self, Open, Question};
 use super::{Workflows, measured, run, sandbox, tables};
+use crate::schedule::Key;
 
 /// How many runs are named that have the same beginning.
 const NAMED: u32 = 8;
@@ -161,8 +163,12 @@ impl stockade_api::Workflows for Workflows {
 
     async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
         let run = self.own(caller, &request.id).await?.run;
-        let Open { run, name, question, .. } = self.asked(&run, &request.task).await?;
+        let Open { run, name, question, wait, .. } = self.asked(&run, &request.task).await?;
         let name = name.unwrap_or_else(|| request.task.clone());
+        if request.approved && matches!(question, Some(Question::OfTask(_))) {
+            let key = Key { node: name.clone(), iteration: wait.iteration() };
+            self.can_be_chosen(caller, (&run, &key), &request).await?;
+        }
         let decided_at = jiff::Timestamp::from_millisecond(now_ms()).map(|at| at.to_string()).ok();
         let decision = json!({
             "approved": request.approved, "note": request.note,
@@ -291,6 +297,48 @@ impl Workflows {
         Ok(())
     }
 
+    /// Refuses a choice among the changes of a sandbox that could not be carried out as it is: the run
+    /// would only wait again.
+    async fn can_be_chosen(
+        &self,
+        caller: &Caller,
+        (run, key): (&str, &Key),
+        request: &Decide,
+    ) -> Result<()> {
+        let kept = sandbox::row::kept(self.inner.store(), run, key).await.map_err(of_store)?;
+        let Some(review) = kept.and_then(|kept| kept.review) else { return Ok(()) };
+        let approve = format!("stockade approve {} {}", request.id, request.task);
+        if review.executed > 0 && !request.allow_executed && request.only.is_empty() {
+            let told = "tools of the host run some of these files by themselves";
+            return Err(Problem::new(Code::PathRefused, told)
+                .because(format!("of the changes, {} are such files", review.executed))
+                .remedied_by(format!("{approve} --allow-executed")));
+        }
+        let Some(sandboxes) = &self.inner.options.sandboxes else { return Ok(()) };
+        let mut left = request.only.clone();
+        for id in &review.bundles {
+            let diff = DiffBundle { id: id.clone(), paths: Vec::new() };
+            let mut paths = match sandboxes.diff_bundle(caller, diff).await {
+                Err(problem) if problem.code == Code::BundleNotFound => continue,
+                read => read?,
+            };
+            while let Some(path) = paths.next().await {
+                let path = path?.path;
+                left.retain(|chosen| !is_at_or_below(&path.0, &chosen.0));
+            }
+        }
+        let Some(missing) = left.first() else { return Ok(()) };
+        let message = format!("\"{}\" did not change {:?}", request.task, missing.lossy());
+        Err(Problem::new(Code::InvalidInput, message).remedied_by(
+            review
+                .bundles
+                .iter()
+                .map(|id| format!("stockade diff {id} --stat"))
+                .collect::<Vec<_>>()
+                .join("; "),
+        ))
+    }
+
     /// A decision with what it chooses, which only changes of a sandbox leave a choice for.
     async fn with_choice(
         &self,
@@ -327,6 +375,12 @@ impl Workflows {
             (kept, _) => kept.map(|_| true).map_err(of_store),
         }
     }
+}
+
+/// Whether a path is another, or lies below it.
+fn is_at_or_below(path: &[u8], other: &[u8]) -> bool {
+    let other = other.strip_suffix(b"/").unwrap_or(other);
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// Who takes a signal, and under which name: what waits for it by its address, else by its name, the

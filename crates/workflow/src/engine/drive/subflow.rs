@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_durable::{Context, Failure, Statement};
 use tokio::sync::Notify;
@@ -106,7 +106,10 @@ impl Child {
             // What is finished of it is not done again.
             Some(run) if run.status.is_terminal() => (again(id), run.input),
             Some(run) => (Vec::new(), run.input),
-            None => (vec![self.begun(id, &input)], input),
+            None => {
+                let input = given(input);
+                (vec![self.begun(id, &input)], input)
+            }
         };
         let journal = Arc::new(Mutex::new(Journal {
             within: Some((self.parent.clone(), workflow)),
@@ -139,6 +142,11 @@ impl Child {
         ];
         Statement::new(sql, parameters).expecting(1).touching(tables::TOPIC)
     }
+}
+
+/// What a child workflow is given: nothing in it, where nothing is said.
+pub(crate) fn given(input: Value) -> Value {
+    if input.is_null() { json!({}) } else { input }
 }
 
 /// Lets a run that has failed begin again where it was.

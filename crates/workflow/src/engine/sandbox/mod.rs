@@ -48,6 +48,7 @@ use super::attempt::Trouble;
 use super::author::Author;
 use super::drive::now_ms;
 use super::drive::offspring::Offspring;
+use super::drive::subflow::given;
 use super::{Inner, rows, tools};
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::schedule::Key;
@@ -311,14 +312,15 @@ impl Try {
             let message = "a <Sandbox> needs `workflow`, children, or `command`";
             return Err(Trouble::new("INVALID_INPUT", message));
         }
-        files.push(named("input.json", sandbox.input.to_string().into_bytes())?);
+        let input = given(sandbox.input.clone());
+        files.push(named("input.json", input.to_string().into_bytes())?);
         let lineage = self.notes.lineage.as_ref().map(|lineage| json!(lineage));
         let request = Request {
             sandbox_id: &self.key.node,
             lineage: lineage.as_ref(),
             provider,
             runtime: sandbox.provider.is_none().then_some(runtime),
-            input: &sandbox.input,
+            input: &input,
             files: &files,
         };
         let dir = match is_again {

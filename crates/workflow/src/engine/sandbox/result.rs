@@ -124,9 +124,10 @@ pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
         Status::Failed => "failed",
         Status::Cancelled => "was cancelled",
     };
-    let told = &bundle.manifest.outputs["error"]["message"];
-    let told = told.as_str().map(|told| format!(": {told}")).unwrap_or_default();
-    let message = format!("the child {word}{told}");
+    let error = &bundle.manifest.outputs["error"];
+    let told = ["message", "cause"].map(|name| error[name].as_str().unwrap_or_default());
+    let told = told.into_iter().filter(|told| !told.is_empty());
+    let message = told.fold(format!("the child {word}"), |all, told| format!("{all}: {told}"));
     Some(Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable())
 }
 
