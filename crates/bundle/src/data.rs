@@ -115,6 +115,11 @@ impl DataDir {
         self.part("journals")
     }
 
+    /// The directory of what sandboxes that live have offered in their bundles.
+    pub fn histories(&self) -> Result<Dir, Error> {
+        self.part("histories")
+    }
+
     /// The directory of the sandboxes that live.
     pub fn runtime(&self) -> Result<Dir, Error> {
         self.part("runtime")

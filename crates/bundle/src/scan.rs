@@ -13,6 +13,7 @@ mod walk;
 use stockade_core::BundleLimits;
 
 use crate::beneath;
+use crate::history::History;
 use crate::manifest::Entry;
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -54,10 +55,11 @@ pub enum Error {
 /// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is no
 /// error but an entry that is refused.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
-    scan_but(view, project, &[], limits)
+    scan_but(view, project, &[], &mut History::default(), limits)
 }
 
-/// The same but for what is at and below some paths, which is not looked at.
+/// The same but for what is at and below some paths, which is not looked at; and what the host has
+/// from an earlier bundle of the same view is no conflict. The history is told what is offered now.
 ///
 /// # Errors
 /// As [`scan`].
@@ -65,9 +67,13 @@ pub fn scan_but(
     view: &View,
     project: &Project,
     excluded: &[RelativePath],
+    history: &mut History,
     limits: &BundleLimits,
 ) -> Result<Changes, Error> {
-    finish(walk::walk(view, project, excluded, limits)?, view, project)
+    let entries = walk::walk(view, project, excluded, history, limits)?;
+    let changes = finish(entries, view, project)?;
+    history.offer(&changes.entries);
+    Ok(changes)
 }
 
 /// Sorts and marks entries whose new contents are in `view`, and pairs renames.

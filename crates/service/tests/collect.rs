@@ -121,6 +121,54 @@ async fn changes_become_a_bundle_that_is_applied() {
     assert!(!scene.project.join("tree").exists() && scene.project.join("new").exists());
 }
 
+/// What the host has from a sandbox is no conflict with what comes from it next, and whatever
+/// anybody else did is one.
+#[tokio::test]
+async fn one_file_is_applied_again_and_again_until_somebody_else_changes_it() {
+    let scene = Scene::set().await;
+    let host = scene.project.join("old");
+    let offer = async |content: Option<&str>| {
+        match content {
+            Some(content) => {
+                scene.harness.write(&scene.sandbox, "/project/old", content).await.unwrap();
+            }
+            None => {
+                let request = json!({"sandboxId": scene.sandbox, "path": "/project/old"});
+                scene.ask("u1", "", "remove_file", request).await.unwrap();
+            }
+        }
+        // Somebody looks at one, and then at another.
+        scene.collect("", json!({})).await.unwrap();
+        scene.collect("", json!({})).await.unwrap()["bundle"]["id"].clone()
+    };
+    let apply = async |id: Value| {
+        scene.ask("u1", "", "apply_bundle", json!({"id": id})).await.map_err(|problem| problem.code)
+    };
+    for content in [Some("2\n"), Some("3\n"), None, Some("4\n"), Some("5\n")] {
+        apply(offer(content).await).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&host).ok().as_deref(), content);
+    }
+    // Also where that is what it was once, or all but the mode is as it was put there.
+    std::fs::write(&host, "4\n").unwrap();
+    assert_eq!(apply(offer(Some("6\n")).await).await.unwrap_err(), Code::BundleConflict);
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    let usual = host.metadata().unwrap().permissions();
+    std::fs::write(&host, "5\n").unwrap();
+    std::fs::set_permissions(&host, mode(0o600)).unwrap();
+    assert_eq!(apply(offer(Some("7\n")).await).await.unwrap_err(), Code::BundleConflict);
+    // What was put there, to the letter, is known again.
+    std::fs::set_permissions(&host, usual).unwrap();
+    apply(offer(Some("8\n")).await).await.unwrap();
+    std::fs::remove_file(&host).unwrap();
+    std::fs::write(&host, "theirs\n").unwrap();
+    assert_eq!(apply(offer(None).await).await.unwrap_err(), Code::BundleConflict);
+
+    let histories = scene.place.path().join("data/histories");
+    assert_eq!(std::fs::read_dir(&histories).unwrap().count(), 1);
+    scene.ask("u1", "", "kill", json!({"id": scene.sandbox})).await.unwrap();
+    assert_eq!(std::fs::read_dir(&histories).unwrap().count(), 0);
+}
+
 #[tokio::test]
 async fn the_same_name_is_the_same_bundle_and_another_is_another() {
     let scene = Scene::set().await;

@@ -37,6 +37,14 @@ impl Found {
         }
     }
 
+    /// The node, where there is one.
+    pub(super) fn node(&self) -> Option<&Node> {
+        match self {
+            Self::Node(node) => Some(node),
+            Self::Special(_) => None,
+        }
+    }
+
     pub(super) fn is_special(&self) -> bool {
         matches!(self, Self::Special(_))
     }

@@ -498,7 +498,9 @@ fn what_is_excluded_is_not_looked_at() {
     let excluded: Vec<_> =
         ["a/b", "bundle.tsx", "gone/left"].map(|path| RelativePath::new(path).unwrap()).into();
     let project = Project::find(&fixture.root, None).unwrap();
-    let changes = scan_but(&fixture.view, &project, &excluded, &BundleLimits::RUN).unwrap();
+    let changes =
+        scan_but(&fixture.view, &project, &excluded, &mut History::default(), &BundleLimits::RUN)
+            .unwrap();
     let told: Vec<_> = changes.entries.iter().map(short).collect();
     assert_eq!(told, ["~a/x", "~ab", "-gone/kept"]);
 }

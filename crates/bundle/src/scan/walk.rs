@@ -13,6 +13,7 @@ use stockade_core::BundleLimits;
 use super::Error;
 use super::node::{Found, Reader};
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
+use crate::history::History;
 use crate::manifest::{Change, Entry, Node, Refusal};
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -24,6 +25,7 @@ pub(super) fn walk(
     view: &View,
     project: &Project,
     excluded: &[RelativePath],
+    history: &mut History,
     limits: &BundleLimits,
 ) -> Result<Vec<Entry>, Error> {
     let layer = view.changed();
@@ -40,6 +42,7 @@ pub(super) fn walk(
         is_copy: view.copy().is_some(),
         started: view.record().started,
         excluded,
+        history,
         limits,
         reader: Reader::new(),
         entries: Vec::new(),
@@ -60,6 +63,7 @@ struct Walk<'a> {
     copied: Option<Timestamp>,
     started: Timestamp,
     excluded: &'a [RelativePath],
+    history: &'a mut History,
     limits: &'a BundleLimits,
     reader: Reader,
     entries: Vec<Entry>,
@@ -217,7 +221,10 @@ impl Walk<'_> {
         let new = if name.stat.kind == FileKind::File {
             let file =
                 self.reader.open_ours(name.layer, &name.name, &name.stat).map_err(in_view)?;
-            copied_up = name.base.is_none() && name.host_was_here && has_origin(&file);
+            copied_up = name.base.is_none()
+                && name.host_was_here
+                && has_origin(&file)
+                && !self.history.knows(&name.path, None);
             let node = self.reader.file(file, &name.name, name.stat.mode & 0o777);
             Found::Node(node.map_err(in_view)?)
         } else {
@@ -240,7 +247,7 @@ impl Walk<'_> {
         if name.stat.kind == FileKind::File && may_be_equal {
             self.count_bytes(name.stat.size)?;
         }
-        let conflict = self.is_conflict(&stat);
+        let conflict = self.is_conflict(&name.path, &stat, &old);
         let is_special = old.is_special() || new.is_special();
         let refused = is_special.then_some(Refusal::SpecialFile);
         let change = Change::Modify { old: old.into_node(), new: new.into_node() };
@@ -274,7 +281,7 @@ impl Walk<'_> {
             } else {
                 old.is_special().then_some(Refusal::SpecialFile)
             };
-            let conflict = self.is_conflict(&stat);
+            let conflict = self.is_conflict(&path, &stat, &old);
             self.push(&path, Change::Delete { old: old.into_node() }, refused, conflict)?;
         }
         if stat.kind == FileKind::Directory && !self.is_too_long(&path) {
@@ -366,10 +373,16 @@ impl Walk<'_> {
         path.as_bytes().len() as u64 > self.limits.path_bytes
     }
 
-    /// Whether the host changed something after the view was made. Directories do not count:
-    /// their time changes with each name in them, and those are compared one by one.
-    fn is_conflict(&self, base: &Stat) -> bool {
-        base.kind != FileKind::Directory && base.changed > self.started
+    /// Whether somebody else changed something on the host after the view was made. Directories do
+    /// not count: their time changes with each name in them, and those are compared one by one.
+    fn is_conflict(&mut self, path: &RelativePath, base: &Stat, old: &Found) -> bool {
+        if base.kind == FileKind::Directory {
+            return false;
+        }
+        self.history.compared(path, base.changed);
+        let is_known =
+            || old.node().is_some_and(|it| self.history.knows(path, Some((base.changed, it))));
+        base.changed > self.started && !is_known()
     }
 }
 

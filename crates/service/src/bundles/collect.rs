@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use stockade_api::{CollectedChanges, Result};
+use stockade_bundle::beneath::Dir;
+use stockade_bundle::history::History;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::{Bundle, Draft, Listed};
 use stockade_bundle::view::{Gathered, Gathering, View};
@@ -13,7 +15,7 @@ use stockade_core::{Code, SandboxId};
 use super::look::described;
 use super::problem::{of_scan, of_store};
 use super::{Bundles, READING, limits};
-use crate::failure::caused;
+use crate::failure::{caused, invalid};
 
 /// How a bundle is to be made of a sandbox's changes.
 #[derive(Debug, Clone)]
@@ -81,10 +83,33 @@ impl Bundles {
         Ok(answer)
     }
 
+    /// Lets go of what is remembered of the bundles of a sandbox that ends.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it cannot be removed.
+    pub(crate) fn forget(&self, sandbox: &SandboxId) -> Result<()> {
+        let (histories, name) = self.history_of(sandbox)?;
+        History::remove(&histories, &name).map_err(|error| caused(Code::Io, &error))
+    }
+
+    fn history_of(&self, sandbox: &SandboxId) -> Result<(Dir, RelativePath)> {
+        let histories = self.data.histories().map_err(|error| caused(Code::Io, &error))?;
+        let name = RelativePath::new(sandbox.as_str().as_bytes());
+        Ok((histories, name.map_err(|error| invalid(error.to_string()))?))
+    }
+
     fn make(&self, view: &View, project: &Project, kept: &Kept) -> Result<CollectedChanges> {
         let limits = limits(kept.limit_bytes);
-        let changes = scan::scan_but(view, project, &kept.excluded, &limits);
+        let since = view.record().started;
+        let (histories, name) = self.history_of(&kept.sandbox)?;
+        let mut history = History::read(&histories, &name, since);
+        let changes = scan::scan_but(view, project, &kept.excluded, &mut history, &limits);
         let scan::Changes { entries, notes } = changes.map_err(|error| of_scan(&error))?;
+        if !entries.is_empty() {
+            // Before the bundle is there that could be applied.
+            let written = history.write(&histories, &name, since);
+            written.map_err(|error| caused(Code::Io, &error))?;
+        }
         // Nobody waits for an end of the sandbox, so it has no exit code of its own.
         let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: kept.at_ms };
         let made = self.store.create(draft, &limits).map_err(|error| of_store(&error))?;

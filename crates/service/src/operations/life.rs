@@ -9,6 +9,7 @@ use stockade_core::{Code, Operation, SandboxId, SnapshotId, State};
 use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Status, Step};
 use stockade_runtime::{Error, Runtime};
 
+use super::bundles::on_files;
 use super::with;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{of_runtime, to_failure};
@@ -271,6 +272,13 @@ pub(crate) async fn is_ending(engine: &Engine, id: &SandboxId) -> bool {
 /// and asked for again by the reaper.
 pub(crate) async fn release(inner: &Inner, row: &SandboxRow) -> Option<String> {
     inner.activity.forget(&row.id);
+    if row.request.workspace.is_some()
+        && let Some(home) = inner.home(&row.owner)
+    {
+        let id = row.id.clone();
+        // What is left of it is of no use to another sandbox of the name.
+        let _ = on_files(home, move |bundles| bundles.forget(&id)).await;
+    }
     inner.free(row).await.err().map(|problem| problem.message)
 }
 
