@@ -28,6 +28,7 @@ mod mcp;
 mod nested;
 mod nesting;
 mod network;
+mod output;
 mod providers;
 mod run;
 mod sandbox;

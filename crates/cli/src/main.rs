@@ -1,6 +1,14 @@
 //! The `stockade` command: reads arguments, calls the rooms, presents what they
 //! answer. No rule of the product lives here.
 
+/// Writes a line to standard error. Where it cannot be written, there is nobody to tell.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let mut to = std::io::stderr();
+        let _ = std::io::Write::write_fmt(&mut to, format_args!("{}\n", format_args!($($words)*)));
+    }};
+}
+
 mod args;
 mod commands;
 mod doctor;
@@ -17,6 +25,8 @@ mod terminal;
 
 use std::process::ExitCode;
 
+use crate::problem::Failure;
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let Some(code) = processes::run(&words) {
@@ -31,20 +41,19 @@ fn main() -> ExitCode {
     let json = arguments.command.wants_json();
     match commands::dispatch(arguments.command) {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            failure.present(json);
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => ExitCode::from(failure.present(json)),
     }
 }
 
 /// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
 /// `run` and `exec` tell apart from the command's by 125, and `up` from the run's by 4.
 fn usage(error: &clap::Error) -> ExitCode {
-    // When the stream is closed there is nobody to tell.
-    let _ = error.print();
+    let printed = error.print();
     if !error.use_stderr() {
-        return ExitCode::SUCCESS;
+        return match review::output::written(printed) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => ExitCode::from(Failure::from(problem).present(false)),
+        };
     }
     let word = std::env::args_os().nth(1).unwrap_or_default();
     match word.to_str() {

@@ -3,17 +3,27 @@
 use stockade_core::{Code, Problem};
 pub(crate) use stockade_service::bundles::problem::{of_apply, of_store, short};
 
+use crate::review::output;
+
 /// A failure on its way out.
 #[derive(Debug)]
 pub(crate) struct Failure {
     problem: Problem,
     exit_code: u8,
+    /// Whether nothing is said of it.
+    quiet: bool,
 }
 
+/// The exit code of a program that wrote to a pipe which nobody reads any more: 128 and SIGPIPE.
+const NOBODY_READS: u8 = 141;
+
 impl Failure {
-    /// The exit code that the process ends with.
-    pub(crate) fn exit_code(&self) -> u8 {
-        self.exit_code
+    /// The failure to write to a standard stream, which is one of Stockade's own: 125. Where nobody
+    /// reads any more it is no matter of words: it is told by the exit code alone.
+    pub(crate) fn unwritten(error: &std::io::Error) -> Self {
+        let quiet = error.kind() == std::io::ErrorKind::BrokenPipe;
+        let exit_code = if quiet { NOBODY_READS } else { 125 };
+        Self { problem: of_output(error), exit_code, quiet }
     }
 
     /// All that is known of it.
@@ -29,7 +39,9 @@ impl Failure {
     /// The same failure as one of Stockade's own beside a command's exit codes: 125.
     #[must_use]
     pub(crate) fn of_run(mut self) -> Self {
-        self.exit_code = 125;
+        if !self.quiet {
+            self.exit_code = 125;
+        }
         self
     }
 
@@ -50,29 +62,47 @@ impl Failure {
         self
     }
 
-    /// Prints the problem: to stderr for people, as JSON to stdout where that was asked for.
-    #[expect(clippy::print_stdout, clippy::print_stderr, reason = "the edge of the program")]
-    pub(crate) fn present(&self, json: bool) {
-        let Problem { code, message, cause, remediation, .. } = &self.problem;
-        if json {
-            let answer = serde_json::json!({ "error": self.problem });
-            println!("{}", crate::json::text(&answer));
+    /// Prints the problem: to stderr for people, as JSON to stdout where that was asked for. The
+    /// exit code that the process ends with.
+    pub(crate) fn present(&self, json: bool) -> u8 {
+        if self.quiet {
+            return self.exit_code;
         }
-        eprintln!("stockade: {message} [{code}]");
-        if let Some(cause) = cause {
-            eprintln!("  cause: {cause}");
+        let mut exit_code = self.exit_code;
+        if json
+            && let Err(unwritten) =
+                output::print_json(&serde_json::json!({ "error": self.problem }))
+        {
+            tell(&unwritten);
+            exit_code = unwritten.code.exit_code();
         }
-        if let Some(remediation) = remediation {
-            eprintln!("  hint: {remediation}");
-        }
+        tell(&self.problem);
+        exit_code
+    }
+}
+
+/// Tells people of a problem.
+pub(crate) fn tell(problem: &Problem) {
+    let Problem { code, message, cause, remediation, .. } = problem;
+    say!("stockade: {message} [{code}]");
+    if let Some(cause) = cause {
+        say!("  cause: {cause}");
+    }
+    if let Some(remediation) = remediation {
+        say!("  hint: {remediation}");
     }
 }
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         let exit_code = problem.code.exit_code();
-        Self { problem, exit_code }
+        Self { problem, exit_code, quiet: false }
     }
+}
+
+/// The problem that output could not be written.
+pub(crate) fn of_output(error: &std::io::Error) -> Problem {
+    Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
 /// A problem with an error as its cause, down to the root of it.

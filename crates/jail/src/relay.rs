@@ -40,6 +40,8 @@ pub(crate) struct Pump {
     buffer: Vec<u8>,
     written: usize,
     chunk: usize,
+    /// Why the sink took no more, unless its reader had gone.
+    failure: Option<Errno>,
     /// How many bytes have come from the source.
     pub(crate) total_bytes: u64,
 }
@@ -62,6 +64,7 @@ impl Pump {
             buffer: Vec::new(),
             written: 0,
             chunk,
+            failure: None,
             total_bytes: 0,
         }
     }
@@ -122,7 +125,10 @@ impl Pump {
                 }
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(_) => self.end(),
+            Err(errno) => {
+                self.failure = (errno != Errno::PIPE).then_some(errno);
+                self.end();
+            }
         }
     }
 
@@ -154,6 +160,11 @@ impl Pump {
     fn end_source(&mut self) {
         self.source = None;
         self.buffer.clear();
+    }
+
+    /// Why not everything was passed on. A sink that nobody reads any more is no reason.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        self.failure.map(io::Error::from)
     }
 
     /// What was captured.
@@ -216,5 +227,18 @@ mod tests {
         pump.write();
         assert!(pump.is_done());
         assert_eq!(rustix::io::write(&writer, b"x"), Err(Errno::PIPE));
+        assert!(pump.failure().is_none(), "who has read enough is no failure");
+    }
+
+    #[test]
+    fn a_full_sink_is_a_failure() {
+        let (source, writer) = pipe();
+        let sink = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut pump = Pump::new(source, Sink::Descriptor(sink.into()));
+        rustix::io::write(&writer, b"hello").unwrap();
+        pump.read(u64::MAX);
+        pump.write();
+        assert!(pump.is_done());
+        assert_eq!(pump.failure().unwrap().kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -125,6 +125,8 @@ pub struct Outcome {
     pub output: Captured,
     /// What was captured of its errors.
     pub error: Captured,
+    /// Why not all that it wrote could be passed on. A reader that has gone is no reason.
+    pub unwritten: Option<io::Error>,
     /// The most memory that it used, where its control group tells.
     pub memory_peak_bytes: Option<u64>,
     /// How many processes the kernel killed for want of memory, the command itself or others.
@@ -172,10 +174,12 @@ pub fn supervise(
     let init = jail.init.try_clone().map_err(Error::Pipe)?;
     let teardown = Teardown { init, _mounts: jail.mounts.take() };
     let Session { output, error, .. } = session;
+    let unwritten = output.failure().or_else(|| error.as_ref().and_then(Pump::failure));
     Ok(Outcome {
         ending,
         output: output.into_captured(),
         error: error.map(Pump::into_captured).unwrap_or_default(),
+        unwritten,
         memory_peak_bytes,
         out_of_memory_kills,
         teardown,

@@ -41,22 +41,21 @@ fn letters(detail: &BundleDetail, applied: &AppliedBundle) -> Result<String, Pro
     Ok(text)
 }
 
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell(applied: &AppliedBundle) {
     const SHOWN: usize = 50;
     let id = short(&applied.id);
     let count = applied.applied.len();
     let paths = if count == 1 { "path" } else { "paths" };
-    eprintln!("stockade: {count} {paths} applied");
+    say!("stockade: {count} {paths} applied");
     for skip in applied.skipped.iter().take(SHOWN) {
         let path = RelativePath::new(skip.path.0.as_slice());
         let path = path.map(|path| path.to_string()).unwrap_or_default();
-        eprintln!("  left out: {path} {}", skip.reason);
+        say!("  left out: {path} {}", skip.reason);
     }
     if applied.skipped.len() > SHOWN {
-        eprintln!("  left out: {} more", applied.skipped.len() - SHOWN);
+        say!("  left out: {} more", applied.skipped.len() - SHOWN);
     }
     if !applied.done {
-        eprintln!("  what is left: stockade diff {id}; to drop it: stockade reject {id}");
+        say!("  what is left: stockade diff {id}; to drop it: stockade reject {id}");
     }
 }

@@ -25,22 +25,20 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
 }
 
 /// A view that could not become a bundle, and what can be done about it.
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell_kept(kept: &KeptView) {
     let problem = &kept.error;
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-    eprintln!("stockade: a killed run left its view: {}{cause}", problem.message);
-    eprintln!("  it is in {}", kept.path.lossy());
+    say!("stockade: a killed run left its view: {}{cause}", problem.message);
+    say!("  it is in {}", kept.path.lossy());
     if problem.code == Code::BundleTooLarge {
-        eprintln!("  to make a bundle of it: stockade bundles --max-bundle SIZE");
+        say!("  to make a bundle of it: stockade bundles --max-bundle SIZE");
     }
-    eprintln!("  to drop it: stockade reject {}", kept.id);
+    say!("  to drop it: stockade reject {}", kept.id);
 }
 
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell(list: &BundleList) -> Result<(), Problem> {
     if list.bundles.is_empty() {
-        eprintln!("stockade: no bundle waits for a decision");
+        say!("stockade: no bundle waits for a decision");
     }
     let mut text = String::new();
     for listed in &list.bundles {

@@ -18,7 +18,8 @@ pub(crate) use self::arguments::Debug;
 use self::arguments::{Child, Files, Id, Operation, Part, Runtime as Arguments};
 use crate::problem::{Failure, caused};
 use crate::processes::{KEEPER, OURSELVES, realms};
-use crate::{json, run, streams};
+use crate::review::output;
+use crate::{run, streams};
 
 impl Debug {
     /// Whether errors are to be printed as JSON too.
@@ -60,7 +61,7 @@ async fn drive(arguments: Arguments) -> Result<u8, Failure> {
     }
     let answer = operate(&native, operation).await?;
     if !answer.is_null() {
-        tell(&answer);
+        tell(&answer)?;
     }
     Ok(0)
 }
@@ -154,9 +155,8 @@ fn entry(info: &stockade_runtime::FileInfo) -> Value {
 }
 
 /// Prints an answer, which for people is JSON too.
-#[expect(clippy::print_stdout, reason = "the answer is data")]
-fn tell(answer: &Value) {
-    println!("{}", json::text(answer));
+fn tell(answer: &Value) -> Result<(), Problem> {
+    output::print_json(answer)
 }
 
 /// The problem that an error of the runtime is.

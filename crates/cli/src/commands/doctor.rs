@@ -5,15 +5,15 @@ use stockade_core::Enforcement;
 use crate::args::Doctor;
 use crate::doctor::{self, Diagnosis};
 use crate::problem::Failure;
+use crate::review::output;
 
 /// Prints the diagnosis; the exit code is 0 when every wall stands, else 1.
-#[expect(clippy::print_stdout, reason = "the answer is data")]
 pub(crate) fn run(arguments: &Doctor) -> Result<u8, Failure> {
     let diagnosis = doctor::diagnose()?;
     if arguments.json {
-        println!("{}", crate::json::text(&diagnosis.to_json()));
+        output::print_json(&diagnosis.to_json())?;
     } else {
-        print!("{}", text(&diagnosis));
+        output::print(&text(&diagnosis))?;
     }
     Ok(u8::from(!diagnosis.is_whole()))
 }

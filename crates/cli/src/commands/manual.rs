@@ -8,6 +8,7 @@ use stockade_core::{Code, Problem};
 
 use crate::args::{Arguments, Completions, Man};
 use crate::problem::{Failure, caused};
+use crate::review::output;
 
 /// Prints a shell's script.
 pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {
@@ -33,6 +34,6 @@ pub(crate) fn page(arguments: &Man) -> Result<u8, Failure> {
 
 fn print(text: &[u8]) -> Result<u8, Failure> {
     let mut to = std::io::stdout();
-    let printed = to.write_all(text).and_then(|()| to.flush());
-    printed.map(|()| 0).map_err(|error| caused(Code::Io, &error).into())
+    output::written(to.write_all(text).and_then(|()| to.flush()))?;
+    Ok(0)
 }

@@ -9,13 +9,12 @@ use crate::problem::short;
 use crate::review::{Review, output};
 
 /// Removes the bundle.
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 pub(crate) fn run(arguments: &Reject) -> Result<u8, Problem> {
     let rejected = Review::open()?.reject(RejectBundle { id: arguments.id.clone() })?;
     if arguments.json {
         output::print_answer(&rejected)?;
     } else {
-        eprintln!("stockade: {} rejected", short(&rejected.id));
+        say!("stockade: {} rejected", short(&rejected.id));
     }
     Ok(0)
 }

@@ -2,22 +2,26 @@
 
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
+use stockade_core::Problem;
 use stockade_core::network::Reason;
 use stockade_jail::Ending;
 
 use crate::args::Run;
 use crate::egress::Heard;
-use crate::problem::{Failure, short};
-use crate::review::words;
+use crate::problem::{self, Failure, short};
+use crate::review::{output, words};
 use crate::run::{self, Conclusion, Report};
 
 /// Runs; the exit code is the command's, or 125 where its changes met a problem.
 pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     let report = run::run(arguments)?;
     if arguments.json {
-        print(&report);
+        print(&report)?;
     } else {
         tell(arguments, &report);
+    }
+    if let Some(error) = &report.unwritten {
+        return Err(Failure::unwritten(error));
     }
     Ok(match &report.conclusion {
         Conclusion::NotApplied(..) | Conclusion::ViewKept(..) => 125,
@@ -25,8 +29,7 @@ pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     })
 }
 
-#[expect(clippy::print_stdout, reason = "the answer is data")]
-fn print(report: &Report) {
+fn print(report: &Report) -> Result<(), Problem> {
     let signal = match report.ending {
         Ending::Signaled(signal) | Ending::Stopped(signal) => Value::from(signal),
         _ => Value::Null,
@@ -68,23 +71,22 @@ fn print(report: &Report) {
         "hint": report.hint,
         "durationMs": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
     });
-    println!("{}", crate::json::text(&answer));
+    output::print_json(&answer)
 }
 
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell(arguments: &Run, report: &Report) {
     for reason in report.isolation.reasons.iter().chain(&report.notes) {
-        eprintln!("stockade: note: {reason}");
+        say!("stockade: note: {reason}");
     }
     if let Some(ending) = ending(arguments, report.ending) {
-        eprintln!("stockade: {ending}");
+        say!("stockade: {ending}");
     }
     if report.out_of_memory_kills > 0 && report.ending != Ending::OutOfMemory {
         let kills = report.out_of_memory_kills;
-        eprintln!("stockade: {kills} of its processes were killed for want of memory");
+        say!("stockade: {kills} of its processes were killed for want of memory");
     }
     if let Some(hint) = &report.hint {
-        eprintln!("  hint: {hint}");
+        say!("  hint: {hint}");
     }
     if let Some((_, heard)) = &report.network {
         tell_refused(heard);
@@ -92,24 +94,24 @@ fn tell(arguments: &Run, report: &Report) {
     match &report.conclusion {
         Conclusion::Nothing => {}
         Conclusion::Kept(bundle) => {
-            eprintln!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
+            say!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
         }
         Conclusion::Applied { id, applied, left } => {
             let (changed, id) = (words::paths(applied.changed.len()), short(id));
             if *left {
                 let skipped = words::paths(applied.skipped.len());
-                eprintln!("stockade: {changed} applied, {skipped} left out: `stockade diff {id}`");
+                say!("stockade: {changed} applied, {skipped} left out: `stockade diff {id}`");
             } else {
-                eprintln!("stockade: {changed} applied");
+                say!("stockade: {changed} applied");
             }
         }
         Conclusion::NotApplied(bundle, problem) => {
-            Failure::from(problem.clone()).present(false);
-            eprintln!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
+            problem::tell(problem);
+            say!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
         }
         Conclusion::ViewKept(view, problem) => {
-            Failure::from(problem.clone()).present(false);
-            eprintln!(
+            problem::tell(problem);
+            say!(
                 "stockade: the changes are kept as they are in {}; `stockade bundles --max-bundle SIZE` makes a bundle of them",
                 view.display()
             );
@@ -120,7 +122,6 @@ fn tell(arguments: &Run, report: &Report) {
 /// How many refusals are told to people.
 const REFUSALS: usize = 16;
 
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell_refused(heard: &Heard) {
     for refused in heard.refused.iter().take(REFUSALS) {
         let times = match refused.times {
@@ -131,15 +132,15 @@ fn tell_refused(heard: &Heard) {
             Reason::Unresolved | Reason::Unreachable => "not reached",
             _ => "refused",
         };
-        eprintln!("stockade: {what}{times}: {} [{}]", refused.message, refused.reason);
+        say!("stockade: {what}{times}: {} [{}]", refused.message, refused.reason);
         if let Some(allow) = &refused.allow {
-            eprintln!("  hint: {allow}");
+            say!("  hint: {allow}");
         }
     }
     let others = heard.refused.len().saturating_sub(REFUSALS);
     if others > 0 || heard.lost > 0 {
         let lost = heard.lost.saturating_add(others as u64);
-        eprintln!("stockade: {lost} more are not told here; --json tells {}", heard.refused.len());
+        say!("stockade: {lost} more are not told here; --json tells {}", heard.refused.len());
     }
 }
 

@@ -144,32 +144,31 @@ pub(crate) fn paths(given: &[OsString]) -> Vec<Bytes> {
 }
 
 /// Ends applications that were killed, and tells on stderr what became of each.
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
     let journals = data.journals().map_err(|e| caused(Code::Io, &e))?;
     for recovered in apply::recover(&journals).map_err(|e| caused(Code::Io, &e))? {
         let project = recovered.project.display();
         match recovered.outcome {
             Outcome::NotBegun => {
-                eprintln!("stockade: an interrupted apply had not changed {project} yet");
+                say!("stockade: an interrupted apply had not changed {project} yet");
             }
             Outcome::Undone(left) => {
-                eprintln!("stockade: an interrupted apply to {project} was undone");
+                say!("stockade: an interrupted apply to {project} was undone");
                 for left in left {
-                    eprintln!("  {}", words::left(&left));
+                    say!("  {}", words::left(&left));
                 }
             }
             Outcome::Finished => {
-                eprintln!("stockade: an interrupted apply to {project} was complete");
+                say!("stockade: an interrupted apply to {project} was complete");
             }
-            Outcome::ProjectGone => eprintln!(
+            Outcome::ProjectGone => say!(
                 "stockade: an apply to {project} was interrupted, and the project is not there; \
                  move it back, or apply to where it is now, to end it"
             ),
             Outcome::Failed(error) => {
                 let problem = caused(Code::Io, &error);
                 let cause = problem.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-                eprintln!(
+                say!(
                     "stockade: an interrupted apply could not be ended: {}{cause}",
                     problem.message
                 );

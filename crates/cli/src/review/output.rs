@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
+use crate::problem::of_output;
+
 /// How a line of a diff is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -88,10 +90,7 @@ impl Output {
 /// What writing to standard output failed with; a reader that has seen enough is no failure.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Problem> {
     match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Problem::new(Code::Io, "cannot write to standard output")
-                .because(error.to_string()))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(of_output(&error)),
         _ => Ok(()),
     }
 }

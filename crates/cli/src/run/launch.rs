@@ -43,6 +43,8 @@ pub(super) struct Ended {
     pub(super) ending: Ending,
     pub(super) output: Captured,
     pub(super) error: Captured,
+    /// Why not all that the command wrote could be passed on.
+    pub(super) unwritten: Option<std::io::Error>,
     pub(super) memory_peak_bytes: Option<u64>,
     pub(super) out_of_memory_kills: u64,
     pub(super) teardown: Teardown,
@@ -270,6 +272,7 @@ pub(super) fn supervise(
             ending: outcome.ending,
             output: outcome.output,
             error: outcome.error,
+            unwritten: outcome.unwritten,
             memory_peak_bytes: outcome.memory_peak_bytes,
             out_of_memory_kills: outcome.out_of_memory_kills,
             teardown: outcome.teardown,

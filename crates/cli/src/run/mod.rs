@@ -86,6 +86,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         hint: hint(arguments, ended.ending),
         output: ended.output,
         error: ended.error,
+        unwritten: ended.unwritten,
         conclusion,
         notes,
         isolation: ended.isolation,

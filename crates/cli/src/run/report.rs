@@ -18,6 +18,8 @@ pub(crate) struct Report {
     pub(crate) hint: Option<String>,
     pub(crate) output: Captured,
     pub(crate) error: Captured,
+    /// Why not all that the command wrote could be passed on.
+    pub(crate) unwritten: Option<std::io::Error>,
     pub(crate) conclusion: Conclusion,
     /// What could not be taken into account when the changes were told.
     pub(crate) notes: Vec<String>,

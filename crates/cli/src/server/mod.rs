@@ -55,7 +55,7 @@ pub(crate) fn process(data: PathBuf) -> ExitCode {
     match run(data, Started::OnDemand) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.present(true);
+            let _ = failure.present(true);
             ExitCode::FAILURE
         }
     }
@@ -243,7 +243,6 @@ fn signals() -> std::io::Result<tokio::sync::mpsc::Receiver<()>> {
     Ok(receiver)
 }
 
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 fn tell(data: &std::path::Path) {
-    eprintln!("stockade: serving {} (Ctrl-C ends it)", data.display());
+    say!("stockade: serving {} (Ctrl-C ends it)", data.display());
 }

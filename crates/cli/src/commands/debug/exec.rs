@@ -51,7 +51,9 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
             Some(Event::Output { stream, bytes, .. }) if json => {
                 captured[usize::from(stream == Stream::Error)].extend(bytes);
             }
-            Some(Event::Output { stream, bytes, .. }) => write(stream, &bytes),
+            Some(Event::Output { stream, bytes, .. }) => {
+                write(stream, &bytes).map_err(|error| Failure::unwritten(&error))?;
+            }
             Some(Event::Lost { length, .. }) => lost_bytes += length,
             Some(Event::Ended(ending)) => break ending,
             None => break Ending::Unknown,
@@ -66,7 +68,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
         tell(&json!({
             "exec": exec, "ending": ending, "exitCode": code,
             "stdout": output, "stderr": error, "lostBytes": lost_bytes,
-        }));
+        }))?;
     } else if !matches!(ending, Ending::Exited(_)) || lost_bytes > 0 {
         complain(&ending, lost_bytes);
     }
@@ -85,22 +87,20 @@ async fn feed(input: Input) {
     let _ = input.close().await;
 }
 
-fn write(stream: Stream, bytes: &[u8]) {
-    // When nobody listens, the command goes on all the same.
-    let _ = match stream {
+fn write(stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
+    match stream {
         Stream::Output => {
             let mut output = std::io::stdout();
             output.write_all(bytes).and_then(|()| output.flush())
         }
         Stream::Error => std::io::stderr().write_all(bytes),
-    };
+    }
 }
 
-#[expect(clippy::print_stderr, reason = "the last line for people")]
 fn complain(ending: &Ending, lost_bytes: u64) {
-    eprintln!("stockade: the command ended: {ending:?}");
+    say!("stockade: the command ended: {ending:?}");
     if lost_bytes > 0 {
-        eprintln!("stockade: {lost_bytes} bytes of its output were not kept");
+        say!("stockade: {lost_bytes} bytes of its output were not kept");
     }
 }
 

@@ -1,20 +1,12 @@
 //! `stockade exec` and `stockade shell`: a command in a sandbox, with this program's streams.
 
-use std::io::Write as _;
+use stockade_api::{CommandLine, Ending, Execute, OutputEnd};
 
-use stockade_api::{
-    CommandLine, Ending, Execute, OpenSession, OutputEnd, Session, SessionEvent, SessionInput,
-    Terminal,
-};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
-
+use super::attach::attach;
 use super::{find, print, print_text, say};
 use crate::args::held::{Exec, Pair, Shell};
-use crate::problem::{Failure, caused};
-use crate::remote::{self, Remote};
-use crate::streams;
-use crate::terminal::{self, Raw};
+use crate::problem::Failure;
+use crate::remote;
 
 /// Runs a command; the exit code is the command's.
 pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
@@ -57,102 +49,6 @@ pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
         execute.uid = arguments.user;
         attach(&remote, execute, true).await
     })
-}
-
-/// Runs a command with this program's streams, in a terminal where one is asked for.
-async fn attach(remote: &Remote, execute: Execute, tty: bool) -> Result<u8, Failure> {
-    let mut execute = execute;
-    if tty && let Ok(kind) = std::env::var("TERM") {
-        execute.environment.entry("TERM".to_owned()).or_insert(kind);
-    }
-    let request = OpenSession { execute, terminal: tty.then(size), input: true };
-    let session = remote.sandboxes.open_session(&remote.once(), request).await?;
-    let Session { mut events, input, .. } = session;
-    let raw = if tty { Raw::enter().map_err(io)? } else { None };
-    tokio::spawn(feed(input.clone()));
-    let signals = pass_on_signals(&input, tty).map_err(io)?;
-    drop(input);
-    let end = loop {
-        match events.next().await {
-            Some(Ok(SessionEvent::Stdout { data })) => {
-                let mut to = std::io::stdout();
-                // When nobody listens, the command goes on all the same.
-                let _ = to.write_all(&data.0).and_then(|()| to.flush());
-            }
-            Some(Ok(SessionEvent::Stderr { data })) => {
-                let _ = std::io::stderr().write_all(&data.0);
-            }
-            Some(Ok(SessionEvent::Lost { bytes })) => {
-                say(&format!("{bytes} bytes of the output were not kept"));
-            }
-            Some(Ok(SessionEvent::Ended(end))) => break end,
-            Some(Err(problem)) => return Err(problem.into()),
-            None => return Err(lost().into()),
-        }
-    };
-    drop(raw);
-    for task in signals {
-        task.abort();
-    }
-    complain(&end);
-    Ok(exit_code(&end))
-}
-
-/// Gives what comes from standard input to the command.
-async fn feed(to: mpsc::Sender<SessionInput>) {
-    let mut pieces = streams::pieces();
-    while let Some(piece) = pieces.recv().await {
-        if to.send(SessionInput::Stdin { data: piece.into() }).await.is_err() {
-            return;
-        }
-    }
-    // It may have ended meanwhile.
-    let _ = to.send(SessionInput::End).await;
-}
-
-/// Passes on what this process is told: signals, and with a terminal its size.
-fn pass_on_signals(
-    to: &mpsc::Sender<SessionInput>,
-    tty: bool,
-) -> std::io::Result<Vec<tokio::task::JoinHandle<()>>> {
-    let mut tasks = Vec::new();
-    let mut pass = |kind: SignalKind| -> std::io::Result<()> {
-        let (mut signals, to) = (signal(kind)?, to.clone());
-        tasks.push(tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                let said = if kind == SignalKind::window_change() {
-                    SessionInput::Resize(size())
-                } else {
-                    SessionInput::Signal { signal: kind.as_raw_value() }
-                };
-                if to.send(said).await.is_err() {
-                    return;
-                }
-            }
-        }));
-        Ok(())
-    };
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        pass(kind)?;
-    }
-    if tty {
-        pass(SignalKind::window_change())?;
-    }
-    Ok(tasks)
-}
-
-fn size() -> Terminal {
-    let size = terminal::window_size();
-    Terminal { rows: size.rows, columns: size.columns }
-}
-
-fn io(error: std::io::Error) -> Failure {
-    caused(stockade_core::Code::Io, &error).into()
-}
-
-fn lost() -> stockade_core::Problem {
-    stockade_core::Problem::new(stockade_core::Code::Unreachable, "the session broke off")
-        .remedied_by("stockade ls")
 }
 
 /// The exit code of a command, as a shell would give it; 125 where nobody knows it.

@@ -1,6 +1,7 @@
 //! The commands that work on sandboxes that live on, through the local server: one file for each
 //! kind. What is data goes to stdout, what is said about it to stderr.
 
+mod attach;
 pub(super) mod collect;
 pub(super) mod copy;
 pub(super) mod create;
@@ -115,13 +116,12 @@ pub(super) fn print_text(text: &str) -> Result<(), Failure> {
 fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut to = std::io::stdout();
     let written = to.write_all(bytes).and_then(|()| to.flush());
-    written.map_err(|error| caused(Code::Io, &error).into())
+    written.map_err(|error| Failure::unwritten(&error))
 }
 
 /// Says something about what was done.
-#[expect(clippy::print_stderr, reason = "what is not data goes to stderr")]
 pub(super) fn say(text: &str) {
-    eprintln!("stockade: {text}");
+    say!("stockade: {text}");
 }
 
 /// Bytes that a person reads, with what would steer a terminal escaped.

@@ -6,15 +6,14 @@ mod junit;
 mod libraries;
 pub(crate) mod runner;
 
-use std::io::Write as _;
-
 use serde_json::{Value, json};
-use stockade_core::{Code, Problem};
+use stockade_core::Problem;
 use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
 use self::runner::{no_worker, runner_of, wait_for};
 use crate::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
-use crate::problem::{Failure, caused};
+use crate::problem::Failure;
+use crate::review::output;
 
 /// How many bytes of files are checked by one worker.
 const CHECKED_BYTES: usize = 1 << 20;
@@ -126,7 +125,5 @@ fn harmless(text: &str) -> String {
 }
 
 fn print(text: &str) -> Result<(), Problem> {
-    let mut output = std::io::stdout().lock();
-    let end = if text.is_empty() { "" } else { "\n" };
-    write!(output, "{text}{end}").and_then(|()| output.flush()).map_err(|e| caused(Code::Io, &e))
+    output::print(text)
 }

@@ -1,0 +1,72 @@
+//! Standard output that cannot be written: a full disk is told, a reader that has gone is not.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use crate::call::Outcome;
+use crate::harness::World;
+
+/// What answers with data, or with an error as data.
+const COMMANDS: [&[&str]; 12] = [
+    &["--help"],
+    &["doctor"],
+    &["doctor", "--json"],
+    &["run", "--json", "--discard", "--", "true"],
+    &["bundles", "--json"],
+    &["ls"],
+    &["ls", "--json"],
+    &["events", "--json"],
+    &["runs", "--json"],
+    &["show", "nothing", "--json"],
+    &["completions", "bash"],
+    &["man"],
+];
+
+fn full() -> Stdio {
+    File::options().write(true).open("/dev/full").unwrap().into()
+}
+
+/// A pipe that nobody reads.
+fn closed() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
+}
+
+fn into(world: &World, output: Stdio, words: &[&str]) -> Outcome {
+    world.stockade(words).output_to(output).finish()
+}
+
+fn what_is_lost_is_told(world: &World) {
+    world.stockade(&["create", "--id", "box"]).finish().succeeds();
+    let commands: [&[&str]; 3] = [
+        &["run", "--discard", "--", "echo", "lost"],
+        &["exec", "box", "--", "echo", "lost"],
+        &["exec", "box", "--", "yes"],
+    ];
+    for words in commands.iter().chain(&COMMANDS) {
+        let outcome = into(world, full(), words);
+        outcome.ends_with(125);
+        assert!(outcome.stderr.contains("cannot write the output [IO]"), "{outcome}");
+        assert!(outcome.stderr.contains("No space left on device"), "{outcome}");
+    }
+}
+
+fn a_reader_that_has_gone_is_not(world: &World) {
+    world.stockade(&["create", "--id", "box"]).finish().succeeds();
+    for words in [&["run", "--discard", "--", "yes"][..], &["exec", "box", "--", "yes"]] {
+        let outcome = into(world, closed(), words);
+        outcome.ends_with(141);
+        assert!(!outcome.stderr.contains("cannot write"), "{outcome}");
+    }
+    // Who writes no more ends as it likes.
+    into(world, closed(), &["exec", "box", "--", "sh", "-c", "echo once; exit 3"]).ends_with(3);
+    for words in COMMANDS {
+        let outcome = into(world, closed(), words);
+        assert!([0, 1, 141].contains(&outcome.code()), "{outcome}");
+        for told in ["panicked", "Broken pipe", "cannot write"] {
+            assert!(!outcome.stderr.contains(told), "{outcome}");
+        }
+    }
+}
+
+as_root_and_as_user![what_is_lost_is_told, a_reader_that_has_gone_is_not];
