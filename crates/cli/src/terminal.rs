@@ -40,6 +40,11 @@ impl Drop for Raw {
     }
 }
 
+/// Whether standard input is a terminal.
+pub(crate) fn is_on_input() -> bool {
+    isatty(std::io::stdin())
+}
+
 /// The size of the caller's terminal; the customary one where there is none.
 pub(crate) fn window_size() -> WindowSize {
     match tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stdin())) {

@@ -82,6 +82,32 @@ fn signals_reach_the_command(world: &World) {
     running.finish().ends_with(130);
 }
 
+fn who_does_not_end_when_asked_is_killed(world: &World) {
+    let id = create(world, &[]);
+    let script = "trap '' TERM; trap 'echo caught' INT; echo ready; while :; do sleep 0.05; done";
+    let mut running = world.stockade(&["exec", &id, "--", "sh", "-c", script]).start();
+    running.wait_for_output("ready");
+    running.signal(Signal::INT);
+    running.wait_for_output("caught");
+    running.signal(Signal::TERM);
+    let outcome = running.finish();
+    outcome.ends_with(143);
+    assert!(outcome.stderr.contains("was killed"), "{outcome}");
+    // One signal and time do the same.
+    let mut running = world.stockade(&["exec", &id, "--", "sh", "-c", script]).start();
+    running.wait_for_output("ready");
+    running.signal(Signal::TERM);
+    running.finish().ends_with(143);
+}
+
+fn a_shell_without_a_terminal_reads_its_input(world: &World) {
+    let id = create(world, &[]);
+    call(world, &["shell", &id]).succeeds();
+    let typed = world.stockade(&["shell", &id]).input("test -t 0 || echo none\nexit 7\n").finish();
+    typed.ends_with(7);
+    assert_eq!(typed.stdout, "none\n", "{typed}");
+}
+
 fn a_terminal_is_one_inside_too(world: &World) {
     let id = create(world, &[]);
     let terminal = Terminal::open(world);
@@ -178,6 +204,8 @@ as_root_and_as_user![
     options_reach_the_command,
     streams_are_kept_apart_and_whole,
     signals_reach_the_command,
+    who_does_not_end_when_asked_is_killed,
+    a_shell_without_a_terminal_reads_its_input,
     a_terminal_is_one_inside_too,
     a_detached_command_is_read_later_and_by_many,
     logs_go_on_with_the_next_server,

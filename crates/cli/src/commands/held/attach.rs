@@ -1,11 +1,13 @@
 //! A command in a sandbox with this program's streams and signals, until it has ended.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use stockade_api::{Execute, OpenSession, Session, SessionEvent, SessionInput, Terminal};
 use stockade_core::{Code, Problem};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{exec, say};
 use crate::problem::{Failure, caused};
@@ -13,6 +15,9 @@ use crate::remote::Remote;
 use crate::streams;
 use crate::terminal::{self, Raw};
 
+/// How long a command that was asked to end may take, and then one that is killed.
+const GRACE: Duration = Duration::from_secs(10);
+const KILL: i32 = 9;
 const PIPE: i32 = 13;
 
 /// Runs a command, in a terminal where one is asked for; the exit code.
@@ -28,10 +33,14 @@ pub(super) async fn attach(
     let session = remote.sandboxes.open_session(&remote.once(), request).await?;
     let Session { mut events, input, .. } = session;
     let raw = if tty { Raw::enter().map_err(failed)? } else { None };
-    let mut signals = signals(tty).map_err(failed)?;
+    let mut signals = signals().map_err(failed)?;
+    if tty {
+        follow_size(input.clone()).map_err(failed)?;
+    }
     tokio::spawn(feed(input.clone()));
     let said = said(input);
     let mut streams = Streams::default();
+    let mut stopping = Stopping::No;
     let end = loop {
         tokio::select! {
             event = events.next() => match event {
@@ -46,22 +55,34 @@ pub(super) async fn attach(
                 }
                 Some(Ok(SessionEvent::Ended(end))) => break end,
                 Some(Err(problem)) => return Err(problem.into()),
-                None => return Err(lost().into()),
+                None => return Err(lost("the session broke off").into()),
             },
             Some(kind) = signals.recv() => {
-                if kind == SignalKind::window_change() {
-                    let _ = said.send(SessionInput::Resize(size()));
-                } else {
-                    let _ = said.send(SessionInput::Signal { signal: kind.as_raw_value() });
-                }
+                stopping = stopping.asked(kind.as_raw_value(), &said);
             }
+            () = stopping.is_due() => match stopping {
+                Stopping::Killed { .. } => {
+                    return Err(lost("the command was killed, and nobody says that it ended").into());
+                }
+                Stopping::Asked { signal, .. } => stopping = Stopping::kill(signal, &said),
+                Stopping::No => {}
+            },
         }
     };
     drop(raw);
-    exec::complain(&end);
+    let code = match stopping {
+        Stopping::Killed { signal, .. } => {
+            say("the command did not end when asked to, and was killed");
+            u8::try_from(128 + signal).unwrap_or(u8::MAX)
+        }
+        Stopping::No | Stopping::Asked { .. } => {
+            exec::complain(&end);
+            exec::exit_code(&end)
+        }
+    };
     match streams.unwritten() {
         Some(error) => Err(Failure::unwritten(&error)),
-        None => Ok(exec::exit_code(&end)),
+        None => Ok(code),
     }
 }
 
@@ -99,6 +120,43 @@ impl Outlet {
     }
 }
 
+/// How far a command is that this program was asked to end.
+#[derive(Debug, Clone, Copy)]
+enum Stopping {
+    No,
+    Asked { signal: i32, until: Instant },
+    Killed { signal: i32, until: Instant },
+}
+
+impl Stopping {
+    /// The next step after a signal: the command gets the first, and is killed after the second.
+    fn asked(self, signal: i32, said: &Said) -> Self {
+        match self {
+            Self::No => {
+                let _ = said.send(SessionInput::Signal { signal });
+                Self::Asked { signal, until: Instant::now() + GRACE }
+            }
+            Self::Asked { .. } => Self::kill(signal, said),
+            killed @ Self::Killed { .. } => killed,
+        }
+    }
+
+    fn kill(signal: i32, said: &Said) -> Self {
+        let _ = said.send(SessionInput::Signal { signal: KILL });
+        Self::Killed { signal, until: Instant::now() + GRACE }
+    }
+
+    /// Returns when it has taken too long; never where nobody asked.
+    async fn is_due(self) {
+        match self {
+            Self::No => std::future::pending().await,
+            Self::Asked { until, .. } | Self::Killed { until, .. } => {
+                tokio::time::sleep_until(until).await;
+            }
+        }
+    }
+}
+
 /// What is said to the command, beside its input.
 type Said = mpsc::UnboundedSender<SessionInput>;
 
@@ -127,14 +185,10 @@ async fn feed(to: mpsc::Sender<SessionInput>) {
     let _ = to.send(SessionInput::End).await;
 }
 
-/// The signals that the command is told of, and with a terminal the changes of its size.
-fn signals(tty: bool) -> io::Result<mpsc::Receiver<SignalKind>> {
+/// The signals that ask for the end.
+fn signals() -> io::Result<mpsc::Receiver<SignalKind>> {
     let (to, heard) = mpsc::channel(1);
-    let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    if tty {
-        kinds.push(SignalKind::window_change());
-    }
-    for kind in kinds {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let (mut signals, to) = (signal(kind)?, to.clone());
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
@@ -147,6 +201,19 @@ fn signals(tty: bool) -> io::Result<mpsc::Receiver<SignalKind>> {
     Ok(heard)
 }
 
+/// Has the command's terminal follow the size of this program's, before what is typed next.
+fn follow_size(to: mpsc::Sender<SessionInput>) -> io::Result<()> {
+    let mut changes = signal(SignalKind::window_change())?;
+    tokio::spawn(async move {
+        while changes.recv().await.is_some() {
+            if to.send(SessionInput::Resize(size())).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
 fn size() -> Terminal {
     let size = terminal::window_size();
     Terminal { rows: size.rows, columns: size.columns }
@@ -156,6 +223,6 @@ fn failed(error: io::Error) -> Failure {
     caused(Code::Io, &error).into()
 }
 
-fn lost() -> Problem {
-    Problem::new(Code::Unreachable, "the session broke off").remedied_by("stockade ls")
+fn lost(message: &str) -> Problem {
+    Problem::new(Code::Unreachable, message).remedied_by("stockade ls")
 }

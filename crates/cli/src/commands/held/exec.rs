@@ -7,6 +7,7 @@ use super::{find, print, print_text, say};
 use crate::args::held::{Exec, Pair, Shell};
 use crate::problem::Failure;
 use crate::remote;
+use crate::terminal;
 
 /// Runs a command; the exit code is the command's.
 pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
@@ -40,14 +41,14 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
     })
 }
 
-/// Opens a shell: bash where there is one.
+/// Opens a shell: bash where there is one. It has a terminal where this program has one to read from.
 pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
         let line = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
         let id = find(&remote, &arguments.id).await?;
         let mut execute = Execute::new(id, CommandLine::Shell(line.to_owned()));
         execute.uid = arguments.user;
-        attach(&remote, execute, true).await
+        attach(&remote, execute, terminal::is_on_input()).await
     })
 }
 
