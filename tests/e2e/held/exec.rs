@@ -16,8 +16,6 @@ fn the_exit_code_is_the_commands(world: &World) {
     for (script, code) in [("true", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill $$", 143)] {
         sh(world, &id, script).ends_with(code);
     }
-    call(world, &["exec", &id, "--", "no-such-program"]).ends_with(127);
-    call(world, &["exec", &id, "--", "/etc/passwd"]).ends_with(126);
     let late = call(world, &["exec", "--timeout", "300ms", &id, "--", "sleep", "100"]);
     late.ends_with(124);
     assert!(late.stderr.contains("its time was up"), "{late}");
@@ -25,6 +23,24 @@ fn the_exit_code_is_the_commands(world: &World) {
     loud.ends_with(137);
     call(world, &["exec", "--unknown", &id, "--", "true"]).ends_with(125);
     refused(&sh(world, "nobody", "true"), 125, "NOT_FOUND");
+}
+
+fn what_cannot_be_run_is_named(world: &World) {
+    let id = create(world, &[]);
+    for (options, program, code, words) in [
+        (&[][..], "no-such-program", 127, "cannot run `no-such-program`: No such file"),
+        (&[], "/etc/passwd", 126, "cannot run `/etc/passwd`: Permission denied"),
+        (&["--cwd", "/nowhere"], "true", 126, "cannot enter `/nowhere`: No such file"),
+        (&["--cwd", "/etc/passwd"], "true", 126, "cannot enter `/etc/passwd`: Not a directory"),
+    ] {
+        let refused = call(world, &[&["exec"], options, &[&id, "--", program]].concat());
+        refused.ends_with(code);
+        assert!(refused.stderr.contains(words), "not {words:?}: {refused}");
+    }
+    let started = call(world, &["exec", "--detach", &id, "--", "no-such-program"]);
+    let told = call(world, &["logs", "-f", started.stdout.trim_end()]);
+    told.ends_with(127);
+    assert!(told.stderr.contains("cannot run the program: No such file"), "{told}");
 }
 
 fn options_reach_the_command(world: &World) {
@@ -201,6 +217,7 @@ fn access_rules_bind_commands_and_copies(world: &World) {
 
 as_root_and_as_user![
     the_exit_code_is_the_commands,
+    what_cannot_be_run_is_named,
     options_reach_the_command,
     streams_are_kept_apart_and_whole,
     signals_reach_the_command,

@@ -411,6 +411,9 @@ pub(crate) async fn is_known(
     }
 }
 
+/// What runtimes call the step before the program, in a directory that may not be there either.
+const ENTER_DIRECTORY: &str = "enter the working directory";
+
 /// An ending as it is told: what it was, the exit code as a shell has it, and what there is to say.
 fn told(ended: &Ended) -> (Ending, Option<i32>, Option<String>) {
     match ended {
@@ -421,9 +424,11 @@ fn told(ended: &Ended) -> (Ending, Option<i32>, Option<String>) {
         Ended::OutputExceeded => (Ending::OutputExceeded, Some(137), None),
         Ended::LimitExceeded(limit) => (Ending::LimitExceeded, Some(137), Some(limit.clone())),
         Ended::Killed => (Ending::Killed, Some(137), None),
-        // As shells have it: 127 for what is not there, 126 for what cannot be run.
+        // As shells have it: 127 for a program that is not there, 126 for what cannot be run.
         Ended::NotRun { errno, step } => {
-            (Ending::NotRun, Some(if *errno == 2 { 127 } else { 126 }), Some(step.clone()))
+            let is_missing = *errno == 2 && step != ENTER_DIRECTORY;
+            let reason = format!("{step}: {}", std::io::Error::from_raw_os_error(*errno));
+            (Ending::NotRun, Some(if is_missing { 127 } else { 126 }), Some(reason))
         }
         Ended::SandboxEnded => (Ending::SandboxEnded, None, None),
         Ended::Unknown => (Ending::Unknown, None, None),

@@ -29,6 +29,7 @@ pub(super) async fn attach(
     if tty && let Ok(kind) = std::env::var("TERM") {
         execute.environment.entry("TERM".to_owned()).or_insert(kind);
     }
+    let named = exec::Named::of(&execute);
     let request = OpenSession { execute, terminal: tty.then(size), input: true };
     let session = remote.sandboxes.open_session(&remote.once(), request).await?;
     let Session { mut events, input, .. } = session;
@@ -76,7 +77,7 @@ pub(super) async fn attach(
             u8::try_from(128 + signal).unwrap_or(u8::MAX)
         }
         Stopping::No | Stopping::Asked { .. } => {
-            exec::complain(&end);
+            exec::complain(&end, &named);
             exec::exit_code(&end)
         }
     };

@@ -3,7 +3,7 @@
 use stockade_api::{CommandLine, Ending, Execute, OutputEnd};
 
 use super::attach::attach;
-use super::{find, print, print_text, say};
+use super::{find, print, print_text, say, shown};
 use crate::args::held::{Exec, Pair, Shell};
 use crate::problem::Failure;
 use crate::remote;
@@ -61,16 +61,47 @@ pub(super) fn exit_code(end: &OutputEnd) -> u8 {
     }
 }
 
+/// What a person has named of a command, to be named again where it could not be run.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    program: Option<String>,
+    directory: Option<String>,
+}
+
+impl Named {
+    /// The names in a request.
+    pub(super) fn of(execute: &Execute) -> Self {
+        let program = match &execute.command {
+            CommandLine::Program(words) => words.first().cloned(),
+            CommandLine::Shell(_) => None,
+        };
+        Self { program, directory: execute.working_directory.clone() }
+    }
+
+    /// Why the command could not be run: what was tried, with its name, and what the kernel said.
+    fn not_run(&self, reason: &str) -> String {
+        let named = |reason: String, what: &str, name: &Option<String>| match name {
+            Some(name) => reason.replacen(what, &format!("`{}`", shown(name)), 1),
+            None => reason,
+        };
+        let reason = named(reason.to_owned(), "the program", &self.program);
+        named(reason, "the working directory", &self.directory)
+    }
+}
+
 /// Says how a command ended, unless it ended by itself.
-pub(super) fn complain(end: &OutputEnd) {
+pub(super) fn complain(end: &OutputEnd, named: &Named) {
     let how = match end.ending {
         Ending::Exited | Ending::Signaled => return,
+        Ending::NotRun => {
+            let reason = end.reason.as_deref().unwrap_or("run the program");
+            return say(&format!("cannot {}", named.not_run(reason)));
+        }
         Ending::TimedOut => "its time was up",
         Ending::OutOfMemory => "it ran out of memory",
         Ending::OutputExceeded => "it wrote more than it may",
         Ending::LimitExceeded => "the sandbox used more than one of its limits",
         Ending::Killed => "it was killed",
-        Ending::NotRun => "the program could not be run",
         Ending::SandboxEnded => "the sandbox ended",
         Ending::Unknown => "nobody knows how it ended",
     };

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
                 OutputChunk::Truncated { bytes } => {
                     say(&format!("{bytes} bytes of the output were not kept"));
                 }
-                OutputChunk::Exit(end) => exec::complain(&end),
+                OutputChunk::Exit(end) => exec::complain(&end, &exec::Named::default()),
             }
         }
         Ok(code)
