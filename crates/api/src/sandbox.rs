@@ -152,6 +152,9 @@ pub struct Sandbox {
     pub workflow_id: Option<String>,
     /// The workspace of files that it belongs to.
     pub workspace_id: Option<String>,
+    /// The directory of the host that it shows copy-on-write, where it was made with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Workspace>,
     /// What it can be found by.
     pub metadata: BTreeMap<String, String>,
     /// Its access rules.

@@ -218,6 +218,7 @@ impl SandboxRow {
             execution_id: self.execution_id.clone(),
             workflow_id: self.workflow_id.clone(),
             workspace_id: self.workspace_id.clone(),
+            workspace: request.workspace.clone(),
             metadata: request.metadata.clone(),
             access_rules: request.access_rules.clone(),
             default_uid: request.default_uid,

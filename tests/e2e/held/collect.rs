@@ -187,6 +187,25 @@ fn what_cannot_be_collected_is_said(world: &World) {
 }
 
 /// A directory may have a colon in its name, with and without another place inside.
+fn commands_start_where_the_caller_is(world: &World) {
+    let at = |id: &str| sh(world, id, "pwd").stdout;
+    let project = world.project.display().to_string();
+    let root = create(world, &["--workspace", "."]);
+    assert_eq!(at(&root), format!("{project}\n"));
+    let shown = call(world, &["show", &root]);
+    assert!(shown.stdout.contains(&format!("workspace  {project}\n")), "{shown}");
+    let from = |directory: &str, workspace: &str| {
+        let words = ["create", "--workspace", workspace];
+        let made = world.stockade(&words).current_dir(&world.project.join(directory)).finish();
+        made.succeeds();
+        made.stdout.trim_end().to_owned()
+    };
+    assert_eq!(at(&from("src/deep", "../..:/project")), "/project/src/deep\n");
+    assert_eq!(at(&from("src/deep", "er")), format!("{project}/src/deep/er\n"));
+    let told = create(world, &["--workspace", ".", "--cwd", "/usr"]);
+    assert_eq!(at(&told), "/usr\n");
+}
+
 fn a_workspace_may_have_any_name(world: &World) {
     for name in ["a:b", "a:/b"] {
         let file = world.write(&format!("{name}/file"), "f\n");
@@ -205,5 +224,6 @@ as_root_and_as_user![
     what_the_host_changed_meanwhile_is_a_conflict,
     nothing_that_is_hostile_leaves,
     what_cannot_be_collected_is_said,
+    commands_start_where_the_caller_is,
     a_workspace_may_have_any_name,
 ];

@@ -1,6 +1,6 @@
 //! `stockade create` and `stockade restore`: a sandbox that lives on, and its id.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stockade_api::{CreateSandbox, Expiry, IdleAction, Sandbox};
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Workspace};
@@ -52,15 +52,17 @@ fn tell(made: &Sandbox, json: bool) -> Result<u8, Failure> {
 fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let map = |pairs: Vec<Pair>| pairs.into_iter().map(|Pair(name, value)| (name, value)).collect();
+    let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
+    let working_directory = arguments.cwd.or_else(|| workspace.as_ref().map(start));
     Ok(CreateSandbox {
         id,
         image: arguments.image.map(|image| absolute_image(&image)).transpose()?,
-        workspace: arguments.workspace.map(|path| workspace(&path)).transpose()?,
+        workspace,
         mounts: arguments.mount.iter().map(|text| mount(text)).collect::<Result<_, _>>()?,
         environment: map(arguments.env),
         metadata: map(arguments.label),
         default_uid: arguments.user,
-        working_directory: arguments.cwd,
+        working_directory,
         limits: Limits {
             memory_bytes: arguments.memory,
             cpu_millis: arguments.cpus,
@@ -122,6 +124,17 @@ fn workspace(argument: &Path) -> Result<Workspace, Problem> {
             .because(error.to_string())
     })?;
     Ok(Workspace { inside: inside.unwrap_or_else(|| host.clone()), host })
+}
+
+/// Where commands start in a sandbox with a workspace: as with `run` at the place where the caller
+/// is, if that lies in the workspace, else in its root.
+fn start(workspace: &Workspace) -> PathBuf {
+    let below = std::env::current_dir().ok();
+    let below = below.as_ref().and_then(|here| here.strip_prefix(&workspace.host).ok());
+    match below {
+        Some(below) if !below.as_os_str().is_empty() => workspace.inside.join(below),
+        _ => workspace.inside.clone(),
+    }
 }
 
 fn mount(text: &str) -> Result<HostMount, Problem> {

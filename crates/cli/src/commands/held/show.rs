@@ -2,6 +2,7 @@
 
 use stockade_api::{GetSandbox, Sandbox};
 use stockade_core::Enforcement;
+use stockade_core::sandbox::Workspace;
 
 use super::{find, print, print_text, shown};
 use crate::args::held::One;
@@ -40,6 +41,12 @@ fn text(sandbox: &Sandbox) -> String {
         ("created", format!("{:.0}", sandbox.created_at)),
         ("expires", sandbox.expires_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"))),
     ];
+    lines.extend(sandbox.workspace.as_ref().map(|Workspace { host, inside }| {
+        let host = shown(&host.to_string_lossy());
+        let inside = shown(&inside.to_string_lossy());
+        let place = if host == inside { host } else { format!("{host} at {inside}") };
+        ("workspace", place)
+    }));
     lines.extend(sandbox.reason.as_ref().map(|reason| ("reason", shown(reason))));
     lines.extend(sandbox.terminated_at.map(|at| ("terminated", format!("{at:.0}"))));
     let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
