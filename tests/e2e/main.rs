@@ -40,4 +40,5 @@ mod tools;
 mod tty;
 mod waits;
 mod within;
+mod words;
 mod workflow;

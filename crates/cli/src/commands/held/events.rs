@@ -6,6 +6,7 @@ use stockade_core::Code;
 use super::{find, print_line, print_text};
 use crate::args::held::Events;
 use crate::commands::workflow::events::{Wanted, is_of, of_run};
+use crate::commands::workflow::unless_nothing;
 use crate::problem::Failure;
 use crate::remote;
 
@@ -22,12 +23,19 @@ pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
             }
         }
         let sandbox_id = match &arguments.id {
-            Some(name) => Some(find(&remote, name).await?),
+            Some(name) => {
+                let found = find(&remote, name).await;
+                Some(found.map_err(|failure| unless_nothing(failure, name))?)
+            }
             None => None,
         };
         let mut request =
             ReadEvents { sandbox_id, after: arguments.after, follow: arguments.follow };
-        let mut events = remote.sandboxes.read_events(remote.caller(), request.clone()).await?;
+        let events = remote.sandboxes.read_events(remote.caller(), request.clone()).await;
+        let mut events = events.map_err(|problem| match &arguments.id {
+            Some(name) => unless_nothing(problem.into(), name),
+            None => problem.into(),
+        })?;
         let mut asked_again_at = None;
         while let Some(event) = events.next().await {
             let event = match event {

@@ -68,6 +68,16 @@ async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
     }
 }
 
+/// The same failure, unless it is that no sandbox has the name: then nothing has it.
+pub(super) fn unless_nothing(failure: Failure, name: &str) -> Failure {
+    if failure.code() != Code::NotFound || name == LATEST {
+        return failure;
+    }
+    let message = format!("there is no run and no sandbox {name}");
+    let problem = Problem::new(Code::NotFound, message).remedied_by("stockade runs");
+    Failure::from(problem).of_workflow()
+}
+
 /// Variables that say how a run is done, not what: each run has those of the command that starts it.
 const OF_THE_ENGINE: [&str; 4] = [
     "SMITHERS_MAX_CONCURRENT_SANDBOXES",

@@ -2,7 +2,7 @@
 
 use stockade_api::{LATEST, ResumeRun, RunStatus};
 
-use super::{follow, known};
+use super::{follow, known, unless_nothing};
 use crate::args::workflow::Resume;
 use crate::commands::held::{life, print_text};
 use crate::problem::Failure;
@@ -25,7 +25,8 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             Some(_) => false,
         };
         let Some(run) = run.filter(|_| !means_sandbox) else {
-            return life::resume(&remote, name, arguments.json).await;
+            let resumed = life::resume(&remote, name, arguments.json).await;
+            return resumed.map_err(|failure| unless_nothing(failure, name));
         };
         let id = run.id;
         let from = follow::next_event(&remote, &id).await?;
