@@ -25,4 +25,29 @@ fn a_name_that_nothing_has(world: &World) {
     }
 }
 
-as_root_and_as_user![a_name_that_nothing_has];
+fn paths_that_cannot_be_meant(world: &World) {
+    let relative = world.stockade(&["ls"]).env("STOCKADE_DATA_DIR", "below").finish();
+    let whole = world.project.join("below");
+    let whole = format!("export STOCKADE_DATA_DIR={}", whole.display());
+    says(&relative, 2, &["STOCKADE_DATA_DIR is below, which is not an absolute path", &whole]);
+    says(&call(world, &["up", "src"]), 4, &["src is a directory"]);
+    says(&call(world, &["up", "nowhere.tsx"]), 4, &["there is no file nowhere.tsx"]);
+    let copy = call(world, &["cp", "a.txt", "box:file"]);
+    says(&copy, 2, &["a path in a sandbox is absolute, and that of box:file is not"]);
+    says(&call(world, &["cp", "a.txt", "b.txt"]), 2, &["one of the two is in a sandbox"]);
+}
+
+fn a_paused_sandbox_can_be_resumed(world: &World) {
+    call(world, &["create", "--id", "box"]).succeeds();
+    call(world, &["pause", "box"]).succeeds();
+    let refused = call(world, &["exec", "box", "--", "true"]);
+    says(&refused, 125, &["the sandbox is paused", "hint: stockade resume box"]);
+    call(world, &["resume", "box"]).succeeds();
+    call(world, &["exec", "box", "--", "true"]).succeeds();
+}
+
+as_root_and_as_user![
+    a_name_that_nothing_has,
+    paths_that_cannot_be_meant,
+    a_paused_sandbox_can_be_resumed,
+];

@@ -3,7 +3,7 @@
 use serde_json::json;
 use stockade_core::access;
 use stockade_core::lifecycle::Refused;
-use stockade_core::{Code, ExecId, Problem, SandboxId};
+use stockade_core::{Code, ExecId, Problem, SandboxId, State};
 use stockade_durable::Failure;
 use stockade_runtime::Error;
 
@@ -90,10 +90,11 @@ pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
                 .because(refused.to_string())
                 .remedied_by("stockade create")
         }
-        Refused::State { .. } => {
+        Refused::State { state, .. } => {
+            let remedy = if *state == State::Paused { "resume" } else { "show" };
             Problem::new(Code::InvalidState, format!("the sandbox {id} is not in a state for this"))
                 .because(refused.to_string())
-                .remedied_by(format!("stockade show {id}"))
+                .remedied_by(format!("stockade {remedy} {id}"))
         }
     }
 }

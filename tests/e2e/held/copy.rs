@@ -53,6 +53,16 @@ fn files_arrive_as_they_are_both_ways(world: &World) {
     }
 }
 
+fn a_file_goes_to_standard_output(world: &World) {
+    let id = create(world, &[]);
+    sh(world, &id, "printf 'a\\nb' > /tmp/file").succeeds();
+    let printed = cp(world, inside(&id, "/tmp/file"), "-");
+    printed.succeeds();
+    assert_eq!(printed.stdout, "a\nb", "{printed}");
+    assert!(!world.has("-"), "a file was made");
+    refused(&cp(world, inside(&id, "/tmp/nothing"), "-"), 1, "FILE_NOT_FOUND");
+}
+
 fn directories_go_with_all_that_is_in_them(world: &World) {
     let id = create(world, &[]);
     let source = world.path("source");
@@ -185,6 +195,7 @@ fn a_file_whose_server_dies_is_written_again(world: &World) {
 }
 
 as_root_and_as_user![
+    a_file_goes_to_standard_output,
     a_file_whose_server_dies_is_written_again,
     files_arrive_as_they_are_both_ways,
     directories_go_with_all_that_is_in_them,

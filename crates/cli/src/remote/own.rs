@@ -122,8 +122,7 @@ fn no_sandboxes() -> Problem {
 /// Where data is kept inside a confinement unless it is said: never in a workspace, whose changes
 /// are looked at when the sandbox has ended.
 fn place_within() -> Result<PathBuf, Problem> {
-    let named = std::env::var_os("STOCKADE_DATA_DIR").map(PathBuf::from);
-    if let Some(named) = named.filter(|path| path.is_absolute()) {
+    if let Some(named) = crate::run::named_data_path()? {
         return Ok(named);
     }
     let user = rustix::process::geteuid().as_raw();

@@ -132,15 +132,36 @@ fn open_data(project: &Project) -> Result<DataDir, Problem> {
 /// Where views and bundles are kept: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`, else
 /// `~/.local/share/stockade`.
 pub(crate) fn data_path() -> Result<PathBuf, Problem> {
+    if let Some(path) = named_data_path()? {
+        return Ok(path);
+    }
+    // What is not absolute is passed over (XDG Base Directory Specification).
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    named("STOCKADE_DATA_DIR")
-        .or_else(|| named("XDG_DATA_HOME").map(|base| base.join("stockade")))
+    named("XDG_DATA_HOME")
+        .map(|base| base.join("stockade"))
         .or_else(|| named("HOME").map(|home| home.join(".local/share/stockade")))
         .ok_or_else(|| {
             Problem::new(Code::InvalidInput, "there is no place for Stockade's data")
                 .because("neither STOCKADE_DATA_DIR, XDG_DATA_HOME nor HOME is an absolute path")
                 .remedied_by("export STOCKADE_DATA_DIR=/var/lib/stockade")
         })
+}
+
+/// What `$STOCKADE_DATA_DIR` says, where it is set.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for a path that is not absolute: it would be another place in each
+/// directory.
+pub(crate) fn named_data_path() -> Result<Option<PathBuf>, Problem> {
+    let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
+    let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
+    if path.is_absolute() {
+        return Ok(Some(path));
+    }
+    let message = format!("STOCKADE_DATA_DIR is {}, which is not an absolute path", path.display());
+    let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    Err(Problem::new(Code::InvalidInput, message)
+        .remedied_by(format!("export STOCKADE_DATA_DIR={}", whole.display())))
 }
 
 fn project_refused(error: stockade_bundle::project::Error) -> Problem {

@@ -13,9 +13,9 @@ use stockade_api::{
     StatFile, WriteFile, Written,
 };
 use stockade_core::{Code, SandboxId};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{find, print, say};
+use super::{find, print, print_bytes, say};
 use crate::args::held::Copy;
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
@@ -51,23 +51,28 @@ struct Copied {
 
 /// Copies.
 pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
+    let to_output = arguments.to == "-";
     let copied = remote::with(arguments.way, async |remote| {
         match (End::parse(&arguments.from), End::parse(&arguments.to)) {
             (End::Host(from), End::Inside(name, to)) => {
                 let id = find(&remote, &name).await?;
                 Way::new(&remote, id).into_sandbox(&from, to).await
             }
+            (End::Inside(name, from), End::Host(to)) if to == Path::new("-") => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).to_output(from).await
+            }
             (End::Inside(name, from), End::Host(to)) => {
                 let id = find(&remote, &name).await?;
                 Way::new(&remote, id).out_of_sandbox(from, to).await
             }
-            _ => Err(Problem::new(Code::InvalidInput, "one of the two is in a sandbox: ID:/PATH")
+            _ => Err(Problem::new(Code::InvalidInput, unclear(&arguments))
                 .remedied_by("stockade cp file.txt latest:/tmp/file.txt")
                 .into()),
         }
     })?;
     let Copied { files, bytes, left_out } = copied;
-    if arguments.json {
+    if arguments.json && !to_output {
         let answer = serde_json::json!({ "files": files, "bytes": bytes, "leftOut": left_out });
         print(&answer)?;
     } else {
@@ -79,6 +84,19 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// What is wrong with a copy that is not between the host and a sandbox.
+fn unclear(arguments: &Copy) -> String {
+    let relative = [&arguments.from, &arguments.to].into_iter().find_map(|end| {
+        let (id, path) = end.to_str()?.split_once(':')?;
+        let is_id = !id.is_empty() && !id.contains(['/', '.']);
+        (is_id && !path.starts_with('/')).then(|| format!("{id}:{path}"))
+    });
+    match relative {
+        Some(end) => format!("a path in a sandbox is absolute, and that of {end} is not: ID:/PATH"),
+        None => "one of the two is in a sandbox: ID:/PATH".to_owned(),
+    }
 }
 
 struct Way<'a> {
@@ -185,6 +203,26 @@ impl<'a> Way<'a> {
             }
         }
         self.progress.finish_and_clear();
+        Ok(self.copied)
+    }
+
+    /// Writes one file to standard output.
+    async fn to_output(mut self, from: Vec<u8>) -> Result<Copied, Failure> {
+        let request =
+            ReadFile { sandbox_id: self.id.clone(), path: from.into(), offset: 0, length: None };
+        let content = self.remote.sandboxes.read_file(self.remote.caller(), request).await?;
+        let mut content = content.0;
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            let read = content.read(&mut piece).await;
+            let length = read.map_err(|error| host(Path::new("-"), &error))?;
+            if length == 0 {
+                break;
+            }
+            print_bytes(&piece[..length])?;
+            self.copied.bytes += length as u64;
+        }
+        self.copied.files = 1;
         Ok(self.copied)
     }
 

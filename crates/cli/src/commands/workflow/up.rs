@@ -13,7 +13,11 @@ use crate::remote;
 pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     let file = std::path::absolute(&arguments.file).map_err(|error| caused(Code::Io, &error))?;
     if !file.is_file() {
-        let message = format!("there is no file {}", arguments.file.display());
+        let name = arguments.file.display();
+        let message = match file.is_dir() {
+            true => format!("{name} is a directory, and a workflow is a file"),
+            false => format!("there is no file {name}"),
+        };
         return Err(Problem::new(Code::InvalidInput, message).into());
     }
     let mut environment = environment(&arguments.env)?;
