@@ -36,6 +36,21 @@ fn answers_in_the_protocol_alone(world: &World) {
     assert_eq!(outcome.stderr, "");
 }
 
+fn each_line_that_is_no_message_is_answered(world: &World) {
+    let ping = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n";
+    for (before, after) in [(HELLO, ""), ("", HELLO)] {
+        let input = format!("{before}nonsense\n[]\n\n{{\"a\"\n{after}{ping}");
+        let outcome = world.stockade(&["mcp"]).input(input).finish();
+        outcome.succeeds();
+        let answers: Vec<Value> =
+            outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let faults: Vec<_> = answers.iter().filter(|answer| answer["id"].is_null()).collect();
+        let codes: Vec<_> = faults.iter().map(|fault| fault["error"]["code"].clone()).collect();
+        assert_eq!(codes, [json!(-32700), json!(-32600), json!(-32700)], "{outcome}");
+        assert!(answers.iter().any(|answer| answer["id"] == 7), "the session goes on: {outcome}");
+    }
+}
+
 fn ends_with_its_input(world: &World) {
     let outcome = world.stockade(&["mcp"]).input("").finish();
     outcome.succeeds();
@@ -64,6 +79,7 @@ fn serves_packages_of_a_directory(world: &World) {
 
 as_root_and_as_user![
     answers_in_the_protocol_alone,
+    each_line_that_is_no_message_is_answered,
     ends_with_its_input,
     serves_packages_of_a_directory,
 ];

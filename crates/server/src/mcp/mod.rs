@@ -1,6 +1,7 @@
 //! The Model Context Protocol: tools that agents call, over a pair of byte streams. Which tools there
 //! are is decided by whoever serves; each is a [`Tool`] in the list of [`Tools`].
 
+mod lines;
 mod lz;
 mod playground;
 mod run_in_sandbox;
@@ -18,7 +19,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, ServerInitializeError, serve_server};
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 
 pub use playground::PlaygroundLink;
 pub use run_in_sandbox::{RunInSandbox, Snippets};
@@ -98,8 +99,9 @@ pub enum Error {
     Speaking(#[source] tokio::task::JoinError),
 }
 
-/// Serves one client, until its input ends and what was asked before is answered. Nothing but the
-/// protocol is written to the output.
+/// Serves one client, until its input ends and what was asked before is answered. A line that is no
+/// message is answered with an error of JSON-RPC 2.0. Nothing but the protocol is written to the
+/// output.
 ///
 /// # Errors
 /// When the client speaks something else.
@@ -109,7 +111,14 @@ where
     O: AsyncWrite + Send + Unpin + 'static,
 {
     let server = Server { tools, version: version.to_owned() };
-    let running = match serve_server::<_, _, io::Error, _>(server, (input, output)).await {
+    let (messages, answers, carrying) = lines::carry(input, output);
+    let spoken = speak(server, messages, answers).await;
+    carrying.end().await;
+    spoken
+}
+
+async fn speak(server: Server, from: DuplexStream, to: DuplexStream) -> Result<(), Error> {
+    let running = match serve_server::<_, _, io::Error, _>(server, (from, to)).await {
         Ok(running) => running,
         // It has looked, and wants nothing.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),

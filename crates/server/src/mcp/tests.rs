@@ -5,9 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use stockade_core::Problem;
 use stockade_snippet::{Imports, Input, Transcript, execute, library};
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
-};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
 use super::*;

@@ -1,0 +1,151 @@
+//! The lines of the protocol, before anybody understands them. One that is no message is answered
+//! here, and goes no further: what speaks the protocol would pass over it, and whoever sent it would
+//! wait for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream,
+    duplex,
+};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+/// How much waits between two ends.
+const BUFFER_BYTES: usize = 64 << 10;
+/// How long the last answers may take to be written.
+const ENDING: Duration = Duration::from_secs(5);
+
+// JSON-RPC 2.0, section 5.1.
+const PARSE_ERROR: i32 = -32700;
+const INVALID_REQUEST: i32 = -32600;
+
+/// What carries lines between a client and whoever speaks the protocol with it.
+#[derive(Debug)]
+pub(super) struct Carrying {
+    sorting: JoinHandle<()>,
+    answering: JoinHandle<()>,
+}
+
+impl Carrying {
+    /// Waits until what was answered is written, and reads no more.
+    pub(super) async fn end(self) {
+        // Who does not read the answers gets none.
+        let _ = tokio::time::timeout(ENDING, self.answering).await;
+        self.sorting.abort();
+    }
+}
+
+/// Streams that hold messages alone, for those of a client.
+pub(super) fn carry<I, O>(input: I, output: O) -> (DuplexStream, DuplexStream, Carrying)
+where
+    I: AsyncRead + Send + Unpin + 'static,
+    O: AsyncWrite + Send + Unpin + 'static,
+{
+    let (to_server, messages) = duplex(BUFFER_BYTES);
+    let (answers, from_server) = duplex(BUFFER_BYTES);
+    let output = Arc::new(Mutex::new(output));
+    let sorting = tokio::spawn(sort(input, to_server, Arc::clone(&output)));
+    let answering = tokio::spawn(answer(from_server, output));
+    (messages, answers, Carrying { sorting, answering })
+}
+
+/// Passes on messages, and answers what is none.
+async fn sort<O>(input: impl AsyncRead + Unpin, mut to: DuplexStream, output: Arc<Mutex<O>>)
+where
+    O: AsyncWrite + Unpin,
+{
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    while let Ok(1..) = input.read_until(b'\n', &mut line).await {
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        let written = match fault(&line) {
+            None => to.write_all(&line).await,
+            Some(fault) => write(&output, format!("{fault}\n").as_bytes()).await,
+        };
+        if written.is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+/// Writes what is answered, one line after the other.
+async fn answer<O: AsyncWrite + Unpin>(from: DuplexStream, output: Arc<Mutex<O>>) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while let Ok(1..) = from.read_until(b'\n', &mut line).await {
+        if write(&output, &line).await.is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+async fn write<O: AsyncWrite + Unpin>(output: &Mutex<O>, line: &[u8]) -> std::io::Result<()> {
+    let mut output = output.lock().await;
+    output.write_all(line).await?;
+    output.flush().await
+}
+
+/// The answer to a line that is no message. An empty one asks for none.
+fn fault(line: &[u8]) -> Option<Value> {
+    if line.trim_ascii().is_empty() {
+        return None;
+    }
+    let (id, code, message) = match serde_json::from_slice::<Value>(line) {
+        Err(error) => (Value::Null, PARSE_ERROR, format!("Parse error: {error}")),
+        Ok(value) if is_message(&value) => return None,
+        Ok(value) => {
+            let id = Some(&value["id"]).filter(|id| id.is_string() || id.is_number()).cloned();
+            (id.unwrap_or_default(), INVALID_REQUEST, "Invalid Request".to_owned())
+        }
+    };
+    Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
+}
+
+/// Whether a value is a request, a notification or an answer of JSON-RPC 2.0.
+fn is_message(value: &Value) -> bool {
+    let is_answer = value.get("result").is_some() || value.get("error").is_some();
+    value["jsonrpc"] == "2.0" && (value["method"].is_string() || is_answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_no_message_is_answered() {
+        for (line, id, code) in [
+            ("nonsense", Value::Null, PARSE_ERROR),
+            ("{\"jsonrpc\":", Value::Null, PARSE_ERROR),
+            ("\u{fffd}", Value::Null, PARSE_ERROR),
+            ("[]", Value::Null, INVALID_REQUEST),
+            ("7", Value::Null, INVALID_REQUEST),
+            ("{}", Value::Null, INVALID_REQUEST),
+            ("{\"jsonrpc\":\"1.0\",\"id\":3,\"method\":\"ping\"}", json!(3), INVALID_REQUEST),
+            ("{\"jsonrpc\":\"2.0\",\"id\":\"a\"}", json!("a"), INVALID_REQUEST),
+        ] {
+            let fault = fault(line.as_bytes()).unwrap();
+            assert_eq!((&fault["id"], &fault["error"]["code"]), (&id, &json!(code)), "{line}");
+            assert!(fault.get("id").is_some(), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_left_to_the_protocol() {
+        for line in [
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}",
+            "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}",
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}",
+            "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":1,\"message\":\"\"}}",
+            "\r",
+        ] {
+            assert_eq!(fault(line.as_bytes()), None, "{line}");
+        }
+    }
+}
