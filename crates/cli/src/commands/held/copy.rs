@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
             }
             (End::Inside(name, from), End::Host(to)) if to == Path::new("-") => {
                 let id = find(&remote, &name).await?;
-                Way::new(&remote, id).to_output(from).await
+                Way::new(&remote, id).print(from).await
             }
             (End::Inside(name, from), End::Host(to)) => {
                 let id = find(&remote, &name).await?;
@@ -207,7 +207,7 @@ impl<'a> Way<'a> {
     }
 
     /// Writes one file to standard output.
-    async fn to_output(mut self, from: Vec<u8>) -> Result<Copied, Failure> {
+    async fn print(mut self, from: Vec<u8>) -> Result<Copied, Failure> {
         let request =
             ReadFile { sandbox_id: self.id.clone(), path: from.into(), offset: 0, length: None };
         let content = self.remote.sandboxes.read_file(self.remote.caller(), request).await?;
