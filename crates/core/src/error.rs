@@ -80,6 +80,8 @@ names! {
         OutcomeUnknown = "OUTCOME_UNKNOWN",
         /// The database is damaged, or was written by a newer version.
         DatabaseInvalid = "DATABASE_INVALID",
+        /// There is no room on the disk for what Stockade has to write.
+        StorageFull = "STORAGE_FULL",
         /// A file or system operation of Stockade's own failed.
         Io = "IO",
     }
@@ -122,6 +124,7 @@ impl Code {
             | Self::Unreachable
             | Self::OutcomeUnknown
             | Self::DatabaseInvalid
+            | Self::StorageFull
             | Self::Io => 125,
         }
     }
@@ -153,13 +156,22 @@ impl Code {
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
             Self::EgressUnreachable => 502,
             Self::Unreachable => 503,
-            Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded => 507,
+            Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded | Self::StorageFull => {
+                507
+            }
         }
     }
 
     /// Whether the same call may succeed later without any change.
     pub const fn retryable(self) -> bool {
-        matches!(self, Self::LaunchFailed | Self::EgressUnreachable | Self::Unreachable | Self::Io)
+        matches!(
+            self,
+            Self::LaunchFailed
+                | Self::EgressUnreachable
+                | Self::Unreachable
+                | Self::StorageFull
+                | Self::Io
+        )
     }
 }
 

@@ -82,6 +82,50 @@ async fn a_bundle_is_its_owners_and_nobody_elses() {
     assert_eq!((&shown["id"], &shown["entries"][0]["path"]), (&json!(id), &json!("new")));
 }
 
+/// Nothing is done where there is no room to record it; but what makes room is.
+#[tokio::test]
+async fn on_a_full_disk_nothing_is_done_but_to_reject() {
+    let scene = Scene::set().await;
+    let (first, second) = (scene.bundle(&["one"]), scene.bundle(&["two"]));
+    let sandbox = json!({"id": scene.harness.sandbox().await});
+    scene.harness.fill_disk(true).await;
+    // What room is left in the pages of the database goes first.
+    for length in [1000, 64, 1, 1, 1] {
+        let unknown = json!({"id": "0".repeat(length)});
+        loop {
+            let problem = scene.ask("u1", "", "apply_bundle", unknown.clone()).await.unwrap_err();
+            if problem.code == Code::StorageFull {
+                assert!(problem.retryable && problem.remediation.is_some(), "{problem:?}");
+                break;
+            }
+            assert_eq!(problem.code, Code::BundleNotFound);
+        }
+    }
+    for (operation, request) in [
+        ("apply_bundle", json!({"id": first})),
+        ("pause", sandbox.clone()),
+        ("kill", sandbox.clone()),
+    ] {
+        let problem = scene.ask("u1", "", operation, request).await.unwrap_err();
+        assert_eq!(problem.code, Code::StorageFull, "{operation}");
+    }
+    let rejected = scene.ask("u1", "", "reject_bundle", json!({"id": first})).await.unwrap();
+    assert_eq!(rejected, json!({"id": first, "rejected": true}));
+    let strange = scene.ask("u2", "", "reject_bundle", json!({"id": second})).await.unwrap_err();
+    assert_eq!(strange.code, Code::BundleNotFound);
+    assert_eq!((scene.waiting().await, scene.has("one")), (vec![second.clone()], false));
+    let recorded = "SELECT name FROM workflow_status WHERE name = 'bundle.reject'";
+    assert!(scene.harness.texts(recorded).await.is_empty());
+
+    scene.harness.fill_disk(false).await;
+    let found = scene.ask("u1", "", "get_status", sandbox.clone()).await.unwrap();
+    assert_eq!(found["state"], "running");
+    scene.ask("u1", "", "apply_bundle", json!({"id": second})).await.unwrap();
+    scene.ask("u1", "", "pause", sandbox.clone()).await.unwrap();
+    scene.ask("u1", "", "resume", sandbox.clone()).await.unwrap();
+    scene.ask("u1", "", "kill", sandbox).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_was_decided_is_told_again_under_its_name() {
     let scene = Scene::set().await;

@@ -8,7 +8,7 @@ use stockade_api::{
     Items, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, Result, ShowBundle,
 };
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_durable::{Builder, Context, Failure, Step};
+use stockade_durable::{Builder, Context, Failure, StartOptions, Step};
 use tokio::sync::mpsc;
 
 use super::{with, with_answer, with_next};
@@ -125,8 +125,21 @@ pub(crate) async fn reject(
     caller: &Caller,
     request: RejectBundle,
 ) -> Result<RejectedBundle> {
-    service.inner.home_of(&caller.owner, &request.id)?;
-    operation::run(&service.engine, REJECT, caller, &request).await
+    let home = service.inner.home_of(&caller.owner, &request.id)?;
+    let options = StartOptions { id: Some(operation::workflow_id(caller)?), ..Default::default() };
+    let started = operation::start(&service.engine, REJECT, caller, &request, options).await;
+    match started {
+        // It makes room, so it is done without a record where there is none for that.
+        Err(problem) if problem.code == Code::StorageFull => {
+            let rejected = on_files(home, move |bundles| {
+                let found = bundles.reject_what(&request.id)?;
+                bundles.reject(&found)?;
+                Ok(found)
+            });
+            Ok(RejectedBundle { id: rejected.await?.id().to_owned(), rejected: true })
+        }
+        started => started?.get_result().await.map_err(of_store),
+    }
 }
 
 /// The owner check inside a workflow: made again each time it runs.

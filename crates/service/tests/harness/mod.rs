@@ -236,6 +236,15 @@ impl Harness {
         self.store.execute(vec![Statement::new(sql, vec![])]).await.unwrap();
     }
 
+    /// Lets the database have no page more than it has, as if the disk were full; or as many as it
+    /// likes again.
+    pub(crate) async fn fill_disk(&self, is_full: bool) {
+        let pages = if is_full { "1" } else { "1000000000" };
+        let sql = format!("PRAGMA max_page_count = {pages}");
+        // It answers with a row, which nobody wants.
+        let _ = self.store.execute(vec![Statement::new(sql, vec![])]).await;
+    }
+
     /// What a query answers with, the first column as text.
     pub(crate) async fn texts(&self, sql: &'static str) -> Vec<String> {
         let rows = self.store.query(Statement::new(sql, vec![])).await.unwrap();
