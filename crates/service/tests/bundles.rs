@@ -6,10 +6,10 @@ mod harness;
 
 use std::path::{Path, PathBuf};
 
-use harness::{Harness, caller};
+use harness::{Harness, Side, caller};
 use serde_json::{Value, json};
-use stockade_api::{OperationId, Problem};
-use stockade_core::Code;
+use stockade_api::{OperationId, Problem, dispatch};
+use stockade_core::{Code, State};
 use stockade_service::bundles::Bundles;
 use stockade_service::{Home, Options};
 use tempfile::TempDir;
@@ -54,6 +54,23 @@ impl Scene {
         bundles.iter().map(|bundle| bundle["id"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// Leaves no room in the database, in its pages neither.
+    async fn fill_disk(&self) {
+        self.harness.fill_disk(true).await;
+        for length in [1000, 64, 1, 1, 1] {
+            let unknown = json!({"id": "0".repeat(length)});
+            loop {
+                let asked = self.ask("u1", "", "apply_bundle", unknown.clone()).await;
+                let problem = asked.unwrap_err();
+                if problem.code == Code::StorageFull {
+                    assert!(problem.retryable && problem.remediation.is_some(), "{problem:?}");
+                    break;
+                }
+                assert_eq!(problem.code, Code::BundleNotFound);
+            }
+        }
+    }
+
     fn has(&self, name: &str) -> bool {
         self.project.join(name).exists()
     }
@@ -88,19 +105,7 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     let scene = Scene::set().await;
     let (first, second) = (scene.bundle(&["one"]), scene.bundle(&["two"]));
     let sandbox = json!({"id": scene.harness.sandbox().await});
-    scene.harness.fill_disk(true).await;
-    // What room is left in the pages of the database goes first.
-    for length in [1000, 64, 1, 1, 1] {
-        let unknown = json!({"id": "0".repeat(length)});
-        loop {
-            let problem = scene.ask("u1", "", "apply_bundle", unknown.clone()).await.unwrap_err();
-            if problem.code == Code::StorageFull {
-                assert!(problem.retryable && problem.remediation.is_some(), "{problem:?}");
-                break;
-            }
-            assert_eq!(problem.code, Code::BundleNotFound);
-        }
-    }
+    scene.fill_disk().await;
     for (operation, request) in [
         ("apply_bundle", json!({"id": first})),
         ("pause", sandbox.clone()),
@@ -124,6 +129,31 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     scene.ask("u1", "", "pause", sandbox.clone()).await.unwrap();
     scene.ask("u1", "", "resume", sandbox.clone()).await.unwrap();
     scene.ask("u1", "", "kill", sandbox).await.unwrap();
+}
+
+/// What was begun before the disk was full is brought to its end by itself when there is room.
+#[tokio::test]
+async fn what_a_full_disk_cut_off_goes_on_by_itself() {
+    let goes_on = async |operation: &'static str, call: &'static str, state| {
+        let scene = Scene::set().await;
+        let id = scene.harness.sandbox().await;
+        scene.harness.gate.hold(call, Side::Behind);
+        let request = serde_json::to_vec(&json!({"id": id})).unwrap();
+        let asked = scene.harness.spawn(move |service| async move {
+            dispatch(&service, &caller("u1"), operation, &request).await.map(drop)
+        });
+        scene.harness.gate.holds(1).await;
+        scene.fill_disk().await;
+        scene.harness.gate.open();
+        assert_eq!(asked.await.unwrap().unwrap_err().code, Code::StorageFull, "{operation}");
+        assert_eq!(scene.harness.status(&id).await.state, State::Running, "{operation}");
+        scene.harness.fill_disk(false).await;
+        scene.harness.until(&id, state).await;
+    };
+    tokio::join!(
+        goes_on("pause", "pause", State::Paused),
+        goes_on("kill", "cleanup", State::Terminated)
+    );
 }
 
 #[tokio::test]
