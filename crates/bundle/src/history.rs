@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read as _, Write as _};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ const MAX_PATHS: usize = 100_000;
 
 /// The most nodes that are remembered as offered over the same one of the host, the latest.
 const MAX_OFFERS: usize = 8;
+
+/// Held while one is written.
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// A file larger than this is not one of ours.
 const MAX_BYTES: u64 = 256 << 20;
@@ -75,6 +79,8 @@ impl History {
         name: &RelativePath,
         since: Timestamp,
     ) -> Result<(), beneath::Error> {
+        // One after another, for those of all sandboxes are written under one name first.
+        let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let new = RelativePath::literal(".new");
         let failed =
             |source| beneath::Error::Io { operation: "write", path: name.quoted(), source };
@@ -135,5 +141,29 @@ impl History {
     /// Takes down when what is compared at a path was last changed on the host.
     pub(crate) fn compared(&mut self, path: &RelativePath, changed: Timestamp) {
         self.stamps.insert(path.clone(), changed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_are_written_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let since = Timestamp { seconds: 1, nanoseconds: 2 };
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let place = place.path();
+                scope.spawn(move || {
+                    let dir = Dir::open(place).unwrap();
+                    let name = RelativePath::new(format!("box-{number}")).unwrap();
+                    for _ in 0..50 {
+                        History::read(&dir, &name, since).write(&dir, &name, since).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 8);
     }
 }
