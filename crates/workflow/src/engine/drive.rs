@@ -92,6 +92,8 @@ pub(crate) struct Drive {
     is_stale: bool,
     /// Whether a wait began for which an answer may be there already.
     has_new_waits: bool,
+    /// Whether it has its workflow's name.
+    is_named: bool,
     /// The answers that were taken, until that is on disk.
     taken: HashSet<i64>,
     /// What was rendered last.
@@ -160,6 +162,7 @@ impl Drive {
             gathered: Vec::new(),
             is_stale: true,
             has_new_waits: false,
+            is_named: false,
             taken: HashSet::new(),
             rendered: Arc::default(),
             graph: Arc::default(),
@@ -224,6 +227,7 @@ impl Drive {
                 match self.author.render(&self.run).await {
                     Ok(View { graph, read }) => {
                         self.read = read;
+                        self.take_name(&graph.name);
                         self.take_graph(graph);
                     }
                     Err(error) => {
@@ -294,6 +298,14 @@ impl Drive {
                 // What else has ended meanwhile is kept with it.
                 outcome = under_way.next().now_or_never().flatten();
             }
+        }
+    }
+
+    /// Names a run below another one, which was begun before its workflow was rendered.
+    fn take_name(&mut self, name: &str) {
+        if self.siblings.is_some() && !self.is_named {
+            self.is_named = true;
+            self.gathered.push(tables::name_run(&self.run, name));
         }
     }
 

@@ -277,6 +277,12 @@ pub(crate) fn use_answer(seq: i64, by: &Key) -> Statement {
     Statement::new(sql, vec![seq.into(), by.to_string().into()]).expecting(1)
 }
 
+/// Gives a run the name of its workflow.
+pub(crate) fn name_run(run: &str, name: &str) -> Statement {
+    let sql = "UPDATE runs SET name = ?2 WHERE id = ?1 AND name <> ?2";
+    Statement::new(sql, vec![run.into(), name.into()]).touching(TOPIC)
+}
+
 /// Changes where a run is, unless it has ended.
 pub(crate) fn move_run(run: &str, status: RunStatus, at: i64) -> Statement {
     let sql = "UPDATE runs SET status = ?2, updated_at = ?3 \
