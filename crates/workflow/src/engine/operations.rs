@@ -196,7 +196,17 @@ impl stockade_api::Workflows for Workflows {
         let SendSignal { name, correlation, payload, .. } = request;
         let tasks = self.tasks(&run.id).await?;
         let open = self.waits(&run, tasks).await?;
-        let (run, name) = taker(&open, run.id, name, correlation.as_deref());
+        let taker = taker(&open, &run.id, &name, correlation.as_deref());
+        if let Some(schema) = taker.and_then(|open| open.schema.as_ref())
+            && let Err(told) = self.inner.schemas.check(schema, &payload)
+        {
+            let message = format!("the signal {name} is not what is waited for");
+            return Err(Problem::new(Code::InvalidInput, message).because(told));
+        }
+        let (run, name) = match taker {
+            Some(Open { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
+            None => (run.id, name),
+        };
         let (sent_as, about) = (caller.idempotency_key.as_deref(), (run.as_str(), name.as_str()));
         let keep = tables::keep_signal(about, correlation, &payload, sent_as, now_ms());
         self.kept(caller, &run, keep).await.map(|_| Done {})
@@ -383,10 +393,15 @@ fn is_at_or_below(path: &[u8], other: &[u8]) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Who takes a signal, and under which name: what waits for it by its address, else by its name, the
-/// run's own first; else the run, which keeps it for a task of its own that comes to wait for it. What
-/// a child in a sandbox comes to say that it waits for later, it does not get by a mere name.
-fn taker(open: &[Open], run: String, name: String, correlation: Option<&str>) -> (String, String) {
+/// What takes a signal: what waits for it by its address, else by its name, the run's own first. Where
+/// nothing does, the run keeps it for a task of its own that comes to wait for it. What a child in a
+/// sandbox comes to say that it waits for later, it does not get by a mere name.
+fn taker<'a>(
+    open: &'a [Open],
+    run: &str,
+    name: &str,
+    correlation: Option<&str>,
+) -> Option<&'a Open> {
     let find = |is_its: &dyn Fn(&Open, &str) -> bool| {
         open.iter().find(|open| match &open.wait {
             Wait::Signal { name: plain, correlation: wanted, .. } => {
@@ -395,14 +410,10 @@ fn taker(open: &[Open], run: String, name: String, correlation: Option<&str>) ->
             _ => false,
         })
     };
-    let by_address = |open: &Open, _: &str| open.wait.answer_name().as_ref() == Some(&name);
-    let own = |open: &Open, _: &str| open.run == run && open.name.as_ref() == Some(&name);
+    let by_address = |open: &Open, _: &str| open.wait.answer_name().as_deref() == Some(name);
+    let own = |open: &Open, _: &str| open.run == run && open.name.as_deref() == Some(name);
     let by_name = |_: &Open, plain: &str| plain == name;
-    let found = find(&by_address).or_else(|| find(&own)).or_else(|| find(&by_name));
-    match found {
-        Some(Open { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
-        None => (run, name),
-    }
+    find(&by_address).or_else(|| find(&own)).or_else(|| find(&by_name))
 }
 
 /// Why nobody can decide on what has this address.
@@ -437,13 +448,16 @@ mod tests {
         let (iteration, label, correlation, due_ms) = (0, None, None, None);
         let wait = Wait::Signal { node, iteration, label, name, correlation, due_ms };
         let name = Some(taken_as.to_owned());
-        Open { run: run.to_owned(), name, question: None, wait, is_now: true }
+        Open { run: run.to_owned(), name, question: None, schema: None, wait, is_now: true }
     }
 
     #[test]
     fn a_signal_goes_to_whom_it_is_meant_for() {
-        let taken = |open: &[Open], name: &str| taker(open, "r".into(), name.into(), None);
-        let to = |run: &str, name: &str| (run.to_owned(), name.to_owned());
+        let taken = |open: &[Open], name: &str| {
+            let open = taker(open, "r", name, None)?;
+            Some((open.run.clone(), open.name.clone().unwrap()))
+        };
+        let to = |run: &str, name: &str| Some((run.to_owned(), name.to_owned()));
         let child = open("r", "box/word", "go", "box/go");
         let below = open("r:child:sub:0", "sub/word", "go", "go");
         let own = open("r", "word", "go", "go");
@@ -454,6 +468,6 @@ mod tests {
         // Its name is enough for what waits, and for nothing that comes to wait in a sandbox later.
         assert_eq!(taken(&[child], "go"), to("r", "box/go"));
         assert_eq!(taken(&[below], "go"), to("r:child:sub:0", "go"));
-        assert_eq!(taken(&[], "go"), to("r", "go"));
+        assert_eq!(taken(&[], "go"), None);
     }
 }

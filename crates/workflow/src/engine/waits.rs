@@ -24,6 +24,8 @@ pub(crate) struct Open {
     pub(crate) name: Option<String>,
     /// Which question of that name it is, for a decision.
     pub(crate) question: Option<Question>,
+    /// What an answer has to be, for a signal.
+    pub(crate) schema: Option<Json>,
     /// It, as it is seen from the run that was asked about.
     pub(crate) wait: Wait,
     /// Whether it is waited for at this moment. What a child in a sandbox has waited for that goes on
@@ -81,7 +83,10 @@ pub(crate) fn open<'a>(
                     Some(_) => Question::OfChild(question_of_child(&key, task.attempts, &wait)),
                     None => Question::OfTask(question(&key, task.attempts)),
                 });
-                Open { run: run.to_owned(), name, question, wait, is_now }
+                let said = asked.get(&key).filter(|_| matches!(wait, Wait::Signal { .. }));
+                let schema = said.map(|said| said["schema"].clone()).filter(|it| !it.is_null());
+                let schema = schema.filter(|_| pause.is_none());
+                Open { run: run.to_owned(), name, question, schema, wait, is_now }
             };
             found.extend(waits.into_iter().map(open));
         }

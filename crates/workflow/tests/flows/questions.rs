@@ -110,3 +110,22 @@ async fn what_waits_can_be_cancelled_after_any_answer() {
         world.workflows.cancel_run(&world.caller, RunById { id: run.id.clone() }).await.unwrap();
     assert_eq!(cancelled.status, RunStatus::Cancelled);
 }
+
+/// Who sends something else is told so, and what waits goes on waiting.
+#[tokio::test]
+async fn a_signal_is_what_is_waited_for() {
+    let world = World::new().await;
+    let schema = "{ type: \"object\", properties: { n: { type: \"number\" } }, required: [\"n\"] }";
+    let source = flow("<Signal id=\"go\" output={outputs.output} />");
+    let source = source.replace("output: {}", &format!("output: {schema}"));
+    let run = world.run(&source, json!({})).await;
+    assert_eq!(run.status, RunStatus::Waiting, "{run:?}");
+    let wrong = SendSignal { payload: json!({ "n": "one" }), ..signal(&run.id, "go") };
+    let refused = world.workflows.signal(&world.caller, wrong).await.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidInput);
+    assert!(refused.cause.as_ref().unwrap().contains("/n"), "{refused:?}");
+    assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
+    world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
+    let run = world.ended(&run.id).await;
+    assert_eq!(run.output, Some(json!({ "n": 1 })), "{run:?}");
+}

@@ -90,6 +90,7 @@ impl Drive {
             Work::Event(awaited) => {
                 event["signal"] = json!(awaited.name);
                 event["correlationId"] = json!(awaited.correlation);
+                event["schema"] = json!(task.output.as_ref().and_then(|it| it.schema.as_ref()));
             }
             _ => {}
         }
