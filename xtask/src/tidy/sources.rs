@@ -10,6 +10,9 @@ const MAX_LINES: usize = 1000;
 /// The longest that the median file may be, in lines.
 const MAX_MEDIAN_LINES: usize = 200;
 
+/// Where sources are. One beside them belongs to no package, so that nothing compiles it.
+const PLACES: &[&str] = &["benches/", "crates/", "examples/", "fuzz/", "tests/", "xtask/"];
+
 /// Where `unsafe` may be written: the jail, and programs that attack it from inside.
 const UNSAFE_ROOMS: &[&str] = &["crates/jail/", "tests/probe/"];
 
@@ -44,6 +47,9 @@ fn median_lines(tree: &Tree) -> usize {
 fn source(file: &File) -> Vec<Finding> {
     let File { path, text } = file;
     let mut findings = Vec::new();
+    if !PLACES.iter().any(|place| path.starts_with(place)) {
+        findings.push(format!("{path}: no place of sources: {}", PLACES.join(", ")));
+    }
     if !text.starts_with("//!") {
         findings.push(format!("{path}:1: does not start with a `//!` line"));
     }
@@ -86,16 +92,25 @@ mod tests {
 
     #[test]
     fn a_source_starts_with_its_purpose() {
-        assert_eq!(check_one("a.rs", "//! Why.\nfn a() {}\n"), Vec::<String>::new());
-        assert_eq!(check_one("a.rs", "fn a() {}\n").len(), 1);
+        assert_eq!(check_one("xtask/a.rs", "//! Why.\nfn a() {}\n"), Vec::<String>::new());
+        assert_eq!(check_one("xtask/a.rs", "fn a() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn a_source_is_where_sources_are() {
+        let found = check_one("server/src/a.rs", "//! Why.\n");
+        assert!(matches!(found.as_slice(), [only] if only.contains("no place of sources")));
     }
 
     #[test]
     fn sources_stay_short() {
         let lines = |count: usize| format!("//! Why.\n{}", "\n".repeat(count - 1));
-        assert!(check_one("a.rs", &lines(200)).is_empty());
-        assert_eq!(check_one("a.rs", &lines(201)), ["the median source has 201 lines, over 200"]);
-        assert!(check_one("a.rs", &lines(1001))[0].contains("1001 lines, over 1000"));
+        assert!(check_one("xtask/a.rs", &lines(200)).is_empty());
+        assert_eq!(
+            check_one("xtask/a.rs", &lines(201)),
+            ["the median source has 201 lines, over 200"]
+        );
+        assert!(check_one("xtask/a.rs", &lines(1001))[0].contains("1001 lines, over 1000"));
     }
 
     #[test]
@@ -106,14 +121,16 @@ mod tests {
             check_one("crates/core/src/a.rs", text),
             ["crates/core/src/a.rs:2: `unsafe` outside its room"]
         );
-        assert_eq!(check_one("a.rs", "//! Why.\n#![expect(unsafe_code)]\n").len(), 1);
-        assert!(check_one("a.rs", "//! Not unsafe.\nconst A: &str = \"unsafe\";\n").is_empty());
+        assert_eq!(check_one("xtask/a.rs", "//! Why.\n#![expect(unsafe_code)]\n").len(), 1);
+        assert!(
+            check_one("xtask/a.rs", "//! Not unsafe.\nconst A: &str = \"unsafe\";\n").is_empty()
+        );
     }
 
     #[test]
     fn an_ignored_test_says_why() {
-        assert_eq!(check_one("a.rs", "//! Why.\n#[test]\n#[ignore]\nfn a() {}\n").len(), 1);
-        assert!(check_one("a.rs", "//! Why.\n#[ignore = \"slow\"]\nfn a() {}\n").is_empty());
+        assert_eq!(check_one("xtask/a.rs", "//! Why.\n#[test]\n#[ignore]\nfn a() {}\n").len(), 1);
+        assert!(check_one("xtask/a.rs", "//! Why.\n#[ignore = \"slow\"]\nfn a() {}\n").is_empty());
     }
 
     #[test]
