@@ -1,8 +1,6 @@
 //! A network by policy: nothing is reached but what the policy names, whatever a program tries.
 
 use std::net::{TcpListener, UdpSocket};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
 use crate::harness::World;
@@ -109,15 +107,7 @@ fn interfaces(world: &World) {
 }
 
 fn abstract_socket(world: &World) {
-    let (first, second) = host::token();
-    let name = format!("{first}{second}");
-    let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
-    let listener = UnixListener::bind_addr(&address).unwrap();
-    world.attack_bare(&["connect-abstract", &name]).escaped();
-    listener.accept().unwrap();
-    listener.set_nonblocking(true).unwrap();
-    world.attack_with(&BY_POLICY, &["connect-abstract", &name]).held();
-    assert!(listener.accept().is_err(), "somebody connected to @{name}");
+    super::network::abstract_sockets_are_hidden(world, &BY_POLICY);
 }
 
 /// What could speak past TCP and UDP, or change the network's rules.

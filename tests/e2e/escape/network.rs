@@ -76,6 +76,11 @@ fn interfaces(world: &World) {
 
 /// CVE-2020-15257: a name that belongs to the network namespace and no file hides.
 fn abstract_socket(world: &World) {
+    abstract_sockets_are_hidden(world, &[]);
+}
+
+/// From inside a sandbox that was started with these options.
+pub(super) fn abstract_sockets_are_hidden(world: &World, options: &[&str]) {
     let (first, second) = host::token();
     let name = format!("{first}{second}");
     let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
@@ -83,7 +88,7 @@ fn abstract_socket(world: &World) {
     world.attack_bare(&["connect-abstract", &name]).escaped();
     listener.accept().unwrap();
     listener.set_nonblocking(true).unwrap();
-    world.attack(&["connect-abstract", &name]).held();
+    world.attack_with(options, &["connect-abstract", &name]).held();
     assert!(listener.accept().is_err(), "somebody connected to @{name}");
 }
 

@@ -1,8 +1,6 @@
 //! What is asked again and again: each answer is for one question.
 
-use std::time::Duration;
-
-use serde_json::json;
+use serde_json::{Value, json};
 use stockade_api::{Decide, RunById, RunStatus, SendSignal, Workflows as _};
 use stockade_core::Code;
 
@@ -47,7 +45,7 @@ async fn a_decision_is_about_the_question_that_was_asked() {
                 Err(problem) => assert_eq!(problem.code, Code::InvalidState, "{problem:?}"),
             }
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        world.settled(&run.id).await;
     }
     let run = world.ended(&run.id).await;
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
@@ -69,10 +67,9 @@ async fn signals_in_a_loop_are_taken_one_by_one() {
     for taken in 1..=3 {
         assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
         world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
-        let count = async || world.told(&run).await.iter().filter(|it| it[2] == "finished").count();
-        while count().await < taken {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let are_taken =
+            |told: &[Value]| told.iter().filter(|it| it[2] == "finished").count() >= taken;
+        world.until(&run, are_taken).await;
     }
     assert_eq!(world.ended(&run.id).await.status, RunStatus::Finished);
 }
@@ -90,12 +87,8 @@ async fn a_signal_is_taken_once() {
         world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
     }
     world.workflows.decide(&world.caller, approval(&run.id)).await.unwrap();
-    let waits = || async {
-        world.told(&run).await.iter().any(|it| it[0] == "three" && it[2] == "waiting-event")
-    };
-    while !waits().await {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let waits = |told: &[Value]| told.iter().any(|it| it[0] == "three" && it[2] == "waiting-event");
+    world.until(&run, waits).await;
     assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
     world.workflows.signal(&world.caller, signal(&run.id, "go")).await.unwrap();
     assert_eq!(world.ended(&run.id).await.status, RunStatus::Finished);

@@ -102,6 +102,21 @@ impl World {
         tokio::time::timeout(PATIENCE, settled).await.unwrap()
     }
 
+    /// Waits until a run's tasks, as they are told, are as they should be.
+    pub(crate) async fn until(&self, run: &Run, is_so: impl Fn(&[Value]) -> bool) {
+        let mut changes = self.workflows.changes();
+        let waits = async {
+            loop {
+                changes.mark_unchanged();
+                if is_so(&self.told(run).await) {
+                    return;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, waits).await.unwrap();
+    }
+
     /// Waits until a run has ended.
     pub(crate) async fn ended(&self, id: &str) -> Run {
         loop {
