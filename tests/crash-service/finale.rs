@@ -168,6 +168,8 @@ fn is_a_life(life: &[Kind]) -> Result<(), &'static str> {
             Kind::SandboxCreated if place == 0 => {}
             // A command that ended with its sandbox may be told of after that.
             Kind::CommandCompleted => {}
+            // What is refused is recorded beside all that.
+            Kind::NetworkRefused => {}
             _ if ended => return Err("something happens after its end"),
             Kind::SandboxKilled => ended = true,
             // One that could not be made has no beginning, and does nothing.

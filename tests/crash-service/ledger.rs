@@ -8,6 +8,8 @@ pub(crate) struct Ledger {
     pub(crate) sandboxes: u64,
     pub(crate) operations: u64,
     pub(crate) commands: u64,
+    /// Those of them that reached who they may, and nobody else.
+    pub(crate) reached: u64,
     /// Operations that were asked for again, since nobody answered.
     pub(crate) again: u64,
     /// Operations that were cut short with their sandbox's init.

@@ -115,17 +115,19 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         println!("FAULT {line}");
     }
     println!(
-        "crash service: {} kills (servers {}, keepers {}, inits {}, helpers {}), {} sandboxes, {} operations, \
-         {} commands, {} asked again, {} cut short by an init's death, {} faults, {} left behind, \
+        "crash service: {} kills (servers {}, keepers {}, inits {}, helpers {}, ways out {}), {} sandboxes, {} operations, \
+         {} commands, {} reached, {} asked again, {} cut short by an init's death, {} faults, {} left behind, \
          seed {seed}",
         killed.iter().sum::<u64>(),
         killed[0],
         killed[1],
         killed[2],
         killed[3],
+        killed[4],
         ledger.sandboxes,
         ledger.operations,
         ledger.commands,
+        ledger.reached,
         ledger.again,
         ledger.cut_short,
         faults.len(),
@@ -149,15 +151,15 @@ fn servers(data: &Path) -> Vec<u32> {
     victims::called("__server", |argument| argument == data.to_string_lossy())
 }
 
-/// How many servers, keepers, inits and helpers were killed.
+/// How many servers, keepers, inits, helpers and ways out were killed.
 fn kill_at_random(
     world: &World,
     kills: u64,
     random: &mut Random,
     seen: &mut Seen,
-) -> Result<[u64; 4], Failure> {
+) -> Result<[u64; 5], Failure> {
     let data = &world.data;
-    let mut killed = [0_u64; 4];
+    let mut killed = [0_u64; 5];
     let mut last = Instant::now();
     while killed.iter().sum::<u64>() < kills {
         std::thread::sleep(Duration::from_millis(50 + random.below(700)));
@@ -168,6 +170,7 @@ fn kill_at_random(
             0 | 1 => (1, victims::kill_keeper(data)),
             2 => (2, kill_init(world, random)),
             3 => (3, victims::kill_helper(data)),
+            4 => (4, kill_egress(data)),
             _ => (0, servers(data).first().is_some_and(|it| victims::kill(*it))),
         };
         if done {
@@ -183,6 +186,16 @@ fn kill_at_random(
         }
     }
     Ok(killed)
+}
+
+/// Kills the way out of the sandboxes of the server; false when there is none.
+fn kill_egress(data: &Path) -> bool {
+    let is_ours = |process: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        servers(data).iter().any(|server| status.contains(&format!("PPid:\t{server}\n")))
+    };
+    let found = victims::called("__egress", |_| true).into_iter().find(is_ours);
+    found.is_some_and(victims::kill)
 }
 
 fn kill_init(world: &World, random: &mut Random) -> bool {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use stockade_api::{
-    ById, CommandLine, CreateSandbox, Ending, Execute, FileContent, GetSandbox, OutputChunk,
-    ReadFile, ReadOutput, Renew, Restore, Sandboxes as _, TakeSnapshot, WriteFile,
+    ById, CommandLine, CreateSandbox, Ending, Execute, FileContent, GetSandbox, Network,
+    OutputChunk, ReadFile, ReadOutput, Renew, Restore, Sandboxes as _, TakeSnapshot, WriteFile,
 };
 use stockade_core::{Code, SandboxId, SnapshotId, State};
 use tokio::io::AsyncReadExt as _;
@@ -26,6 +26,8 @@ pub(crate) struct Turn<'a> {
     /// The other sandboxes that were made of it.
     pub(crate) others: Vec<SandboxId>,
     pub(crate) tokens: Vec<Token>,
+    /// Whether it has a network.
+    reaches: bool,
 }
 
 impl std::fmt::Debug for World {
@@ -38,14 +40,16 @@ impl<'a> Turn<'a> {
     /// A turn that has made nothing yet.
     pub(crate) fn new(world: &'a World, client: &str) -> Result<Self, Failure> {
         let id = SandboxId::new(world.name(client))?;
-        Ok(Self { world, id, others: Vec::new(), tokens: Vec::new() })
+        Ok(Self { world, id, others: Vec::new(), tokens: Vec::new(), reaches: false })
     }
 
     /// Makes it and works with it.
     pub(crate) async fn work(&mut self, random: &mut Random) -> Result<(), Failure> {
+        self.reaches = random.below(2) == 0;
         self.create().await?;
         for _ in 0..2 + random.below(5) {
-            match random.below(12) {
+            match random.below(13) {
+                12 => self.reach().await?,
                 0 => self.pause().await?,
                 1 => self.stop_and_start().await?,
                 2 => self.renew().await?,
@@ -59,12 +63,24 @@ impl<'a> Turn<'a> {
         self.check().await
     }
 
-    async fn create(&self) -> Result<(), Failure> {
+    async fn create(&mut self) -> Result<(), Failure> {
         let labels = BTreeMap::from([("turn".to_owned(), self.id.to_string())]);
-        let request =
-            CreateSandbox { id: Some(self.id.clone()), metadata: labels, ..Default::default() };
+        let allow = vec![self.world.outside.to_string().parse()?];
+        let network = self.reaches.then(|| Network { allow, ..Network::default() });
+        let id = Some(self.id.clone());
+        let mut request = CreateSandbox { id, metadata: labels, network, ..Default::default() };
         let server = &self.world.server;
-        let made = self.world.ask(async |me| server.create(me, request.clone()).await).await?;
+        let make = async |request: &CreateSandbox| {
+            self.world.ask(async |me| server.create(me, request.clone()).await).await
+        };
+        let made = match make(&request).await {
+            Err(Refused(problem)) if problem.code == Code::Unsupported && self.reaches => {
+                println!("SKIPPED: a network by policy: {}", Refused(problem));
+                (self.reaches, request.network) = (false, None);
+                make(&request).await?
+            }
+            made => made?,
+        };
         self.world.note(|ledger| ledger.sandboxes += 1);
         if made.id != self.id || made.state != State::Running {
             return Err(format!("it was made otherwise: {made:?}").into());
@@ -95,6 +111,29 @@ impl<'a> Turn<'a> {
     fn ran(&mut self, text: String) {
         self.world.note(|ledger| ledger.commands += 1);
         self.tokens.push(Token { text, answered: true });
+    }
+
+    /// A command that reaches who is allowed, and nobody else, however often the way out is cut.
+    async fn reach(&mut self) -> Result<(), Failure> {
+        if !self.reaches {
+            return Ok(());
+        }
+        let script = format!(
+            "bash -c 'ask() {{ for n in $(seq 400); do \
+               heard=$(exec 3<>/dev/tcp/127.0.0.1/1023 && printf \"CONNECT $1 HTTP/1.1\\r\\n\\r\\n\" >&3 && head -c 12 <&3); \
+               [ -n \"$heard\" ] && break; sleep 0.05; done; echo $heard; }}; \
+             ask {}; ask nobody.example:443';",
+            self.world.outside
+        );
+        let (token, request) = self.command(&script);
+        let server = &self.world.server;
+        let done = self.world.ask(async |me| server.execute(me, request.clone()).await).await?;
+        if done.stdout.lossy() != format!("{token}\nHTTP/1.1 200\nHTTP/1.1 403\n") {
+            return Err(format!("{token} reached as {done:?}").into());
+        }
+        self.world.note(|ledger| ledger.reached += 1);
+        self.ran(token);
+        Ok(())
     }
 
     /// A command that reads what is not recorded: where the server ended before it was started, it

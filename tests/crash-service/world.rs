@@ -1,6 +1,7 @@
 //! What all clients share: the way to the server, which is started where there is none, and the
 //! ledger.
 
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -25,6 +26,8 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) stop: AtomicBool,
     owner: OwnerId,
+    /// Somebody on this machine's loopback who takes every connection.
+    pub(crate) outside: SocketAddr,
     starting: Mutex<()>,
     ledger: Mutex<Ledger>,
     names: AtomicU64,
@@ -32,7 +35,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(program: PathBuf, data: PathBuf) -> Result<Self, Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let outside = listener.local_addr()?;
+        std::thread::spawn(move || listener.incoming().for_each(drop));
         Ok(Self {
+            outside,
             server: stockade_api::Remote(Client::new(data.join("server/socket"))),
             program,
             data,

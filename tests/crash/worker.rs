@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::net::sockopt;
+use stockade_core::network::Policy;
 use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::native::Native;
 use stockade_runtime::{
-    Command, Ending, Error, Event, ReadRange, Runtime as _, SandboxPath, StandardInput, State,
+    Capability, Command, Ending, Error, Event, ReadRange, Runtime as _, SandboxPath, StandardInput,
+    State,
 };
 use tokio::io::AsyncReadExt as _;
 
@@ -38,7 +41,9 @@ pub(crate) fn run(program: &Path, data: &Path, name: &str, seed: u64) -> Result<
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let native = open(program, data)?;
-        let mut worker = Worker { native, data, name, random: Random::new(seed), seed, made: 0 };
+        let has_network = native.supports(Capability::Egress).await.is_ok();
+        let random = Random::new(seed);
+        let mut worker = Worker { native, data, name, random, seed, made: 0, has_network };
         while !stop.load(Ordering::Relaxed) {
             let turn = tokio::time::timeout(PATIENCE, worker.turn()).await;
             let fault = match turn {
@@ -59,6 +64,8 @@ struct Worker<'a> {
     random: Random,
     seed: u64,
     made: u64,
+    /// Whether this host can give sandboxes a network by policy.
+    has_network: bool,
 }
 
 /// How a piece of work ended that was not a fault.
@@ -80,7 +87,9 @@ impl Worker<'_> {
             SandboxId::new(format!("{}-{:x}-{}", self.name, self.seed & 0xff_ffff, self.made))?;
         // Some have what a helper of the keeper looks at.
         let memory_bytes = (self.random.below(4) == 0).then_some(1 << 30);
+        let network = (self.has_network && self.random.below(3) == 0).then(Policy::default);
         let spec = SandboxSpec {
+            network,
             limits: Limits { memory_bytes, ..Limits::default() },
             best_effort: [LimitName::Memory].into(),
             labels: [("worker".to_owned(), self.name.to_owned())].into(),
@@ -93,8 +102,13 @@ impl Worker<'_> {
         if status.id != id || status.labels != spec.labels {
             return Err(format!("{id} was made otherwise: {status:?}").into());
         }
+        let mut ways_out = None;
         for at in 0..1 + self.random.below(4) {
-            match self.work(&id, at).await {
+            let worked = match self.ask_for_ways_out(&id, &spec, &mut ways_out).await {
+                Ok(()) => self.work(&id, at).await,
+                Err(error) => Err(error),
+            };
+            match worked {
                 Ok(Worked::Done) => {}
                 Ok(Worked::SandboxLost) => {
                     ledger::write(self.data, self.name, &Line::CutShort)?;
@@ -115,6 +129,30 @@ impl Worker<'_> {
         match self.native.inspect(&id).await {
             Err(Error::NoSandbox(_)) => Ok(()),
             other => Err(format!("{id} is there after its end: {other:?}").into()),
+        }
+    }
+
+    /// The ways out of a network are those that they were, whoever was killed meanwhile.
+    async fn ask_for_ways_out(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        known: &mut Option<[u64; 4]>,
+    ) -> Result<(), Failure> {
+        match (self.native.listeners(id).await, &spec.network) {
+            (Err(Error::Invalid(_)), None) => Ok(()),
+            (Ok(listeners), Some(_)) => {
+                let mut found = [0; 4];
+                for (found, socket) in found.iter_mut().zip(listeners.each()) {
+                    *found = sockopt::socket_cookie(socket)?;
+                }
+                if *known.get_or_insert(found) == found {
+                    return Ok(());
+                }
+                Err(format!("the ways out were {known:?}, and are {found:?}").into())
+            }
+            (Ok(_), None) => Err("there are ways out of no network".into()),
+            (Err(error), _) => Err(error.into()),
         }
     }
 

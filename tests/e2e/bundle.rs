@@ -211,6 +211,9 @@ fn edit_during_the_run(world: &World) {
         ("a file that it deletes", "read x; rm a.txt", "a.txt"),
         ("a file that it makes", "read x; echo inside > fresh", "fresh"),
         ("a file that it renames", "mv a.txt b.txt; echo ready; read x", "a.txt"),
+        ("a file that it moved", "mv a.txt b.txt; echo n >> b.txt; echo ready; read x", "a.txt"),
+        ("where it moves one", "mv a.txt b.txt; echo n >> b.txt; echo ready; read x", "b.txt"),
+        ("where it links one", "echo n >> a.txt; ln a.txt b.txt; echo ready; read x", "b.txt"),
     ] {
         let world = World::new(world.identity);
         let script = format!("echo ready; {inside}");
@@ -224,6 +227,57 @@ fn edit_during_the_run(world: &World) {
         world.stockade(&["apply", "latest"]).finish().ends_with(1);
         before.assert_same(&Tree::of(&world.project), name);
         assert_eq!(world.read(host), "edited on the host\n", "{name}");
+    }
+}
+
+/// The host makes files of its own where the command renames and links some: no conflict.
+fn edit_beside_what_is_renamed(world: &World) {
+    for (inside, expected) in [
+        ("mv a.txt b.txt; echo n >> b.txt", &[("b.txt", "alpha\nn\n")][..]),
+        ("mv a.txt b.txt; echo n > b.txt", &[("b.txt", "n\n")]),
+        ("mv a.txt src/b.txt; echo n >> src/b.txt", &[("src/b.txt", "alpha\nn\n")]),
+        ("echo n >> a.txt; ln a.txt g", &[("a.txt", "alpha\nn\n"), ("g", "alpha\nn\n")]),
+    ] {
+        let world = World::new(world.identity);
+        let script = format!("{inside}; echo ready; read x");
+        let mut running = world.stockade(&["run", "--review", "--", "sh", "-c", &script]).start();
+        running.wait_for_output("ready");
+        for name in ["of-host", "src/of-host"] {
+            world.write(name, "h\n");
+        }
+        running.send(b"go\n");
+        running.finish().succeeds();
+        apply_latest(&world);
+        for (name, content) in expected {
+            assert_eq!(world.read(name), *content, "{inside}: {name}");
+        }
+        let was_renamed = inside.starts_with("mv");
+        assert_eq!(world.has("a.txt"), !was_renamed, "{inside}");
+        assert!(world.has("of-host") && world.has("src/of-host"), "{inside}");
+    }
+}
+
+/// The host removes what the command edits or renames: a conflict, whatever else the command did.
+fn removal_during_the_run(world: &World) {
+    for (inside, removed) in [
+        ("echo n >> a.txt; rm src/main.rs", "a.txt"),
+        ("mv a.txt b.txt; echo n >> b.txt", "a.txt"),
+        ("echo n >> src/main.rs; mv a.txt b.txt", "src"),
+    ] {
+        let world = World::new(world.identity);
+        let script = format!("{inside}; echo ready; read x");
+        let mut running = world.stockade(&["run", "--review", "--", "sh", "-c", &script]).start();
+        running.wait_for_output("ready");
+        let removed = world.project.join(removed);
+        if removed.is_dir() { fs::remove_dir_all(&removed) } else { fs::remove_file(&removed) }
+            .unwrap();
+        running.send(b"go\n");
+        running.finish().succeeds();
+        let before = Tree::of(&world.project);
+        let refused = world.stockade(&["apply", "latest"]).finish();
+        refused.ends_with(1);
+        assert!(refused.stderr.contains("BUNDLE_CONFLICT"), "{inside}: {refused}");
+        before.assert_same(&Tree::of(&world.project), inside);
     }
 }
 
@@ -244,6 +298,46 @@ fn ignored_files(world: &World) {
         assert!(world.has(name), "{name} was not applied");
     }
     assert_eq!(world.read("tracked.log"), "t\nmore\n", "a tracked file is not ignored");
+}
+
+/// In a submodule, and in a clone that git ignores, their own rules and indexes count.
+fn ignored_files_of_other_repositories(world: &World) {
+    let source = world.path("source");
+    let source = source.to_str().unwrap();
+    world.git(&["init", "--quiet", source]);
+    for (name, content) in [("keep.log", "k\n"), (".gitignore", "*.tmp\n")] {
+        world.plant(&Path::new(source).join(name), content);
+        world.git(&["-C", source, "add", name]);
+    }
+    world.git(&["-C", source, "commit", "--quiet", "--message=start"]);
+    let allowed = ["-c", "protocol.file.allow=always"];
+    world.git(&[&allowed[..], &["submodule", "--quiet", "add", source, "sub"]].concat());
+    world.git(&["clone", "--quiet", source, "build/clone"]);
+    world.review(
+        "for place in . sub build/clone; do
+            for name in keep.log q.log q.tmp; do echo x >> $place/$name; done
+        done",
+    );
+    apply_latest(world);
+    for place in ["sub", "build/clone"] {
+        assert_eq!(world.read(&format!("{place}/keep.log")), "k\nx\n");
+        let status = world.git(&["-C", place, "status", "--porcelain"]);
+        assert_eq!(status, " M keep.log\n?? q.log\n", "{place}");
+        assert!(!world.has(&format!("{place}/q.tmp")), "{place}/q.tmp is ignored and was applied");
+    }
+    assert!(!world.has("q.log") && world.has("q.tmp"));
+}
+
+/// Whether case counts is a setting of the project's.
+fn ignored_files_in_any_case(world: &World) {
+    for (setting, applied) in [("false", true), ("true", false)] {
+        let world = World::new(world.identity);
+        world.git(&["config", "core.ignorecase", setting]);
+        world.review("echo x > X.LOG; mkdir Build; echo x > Build/out; echo fine > fine");
+        apply_latest(&world);
+        assert_eq!([world.has("X.LOG"), world.has("Build/out")], [applied; 2], "{setting}");
+        assert!(world.has("fine"));
+    }
 }
 
 /// The command cannot hide its work by rules that it writes itself.
@@ -372,7 +466,11 @@ as_root_and_as_user![
     conflicts,
     other_edits_of_the_host_are_kept,
     edit_during_the_run,
+    edit_beside_what_is_renamed,
+    removal_during_the_run,
     ignored_files,
+    ignored_files_of_other_repositories,
+    ignored_files_in_any_case,
     rules_written_inside,
     too_large,
     fifty_thousand_files,

@@ -61,7 +61,7 @@ fn refusals_name_a_remedy(world: &World) {
     if outcome.code() == 125 {
         let systemd = std::path::Path::new("/run/systemd/system").exists();
         let remedy =
-            if systemd { "systemd-run --user --scope -p Delegate=yes" } else { "as root: " };
+            if systemd { "systemd-run --user --scope -p Delegate=yes" } else { "sudo sh -c " };
         assert!(outcome.stderr.contains(remedy), "{outcome}");
     }
 }

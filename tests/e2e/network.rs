@@ -49,27 +49,32 @@ impl Server {
     }
 }
 
-/// `stockade run OPTIONS -- COMMAND` on a host that knows these names and asks nobody for others.
-pub(crate) fn run_with_names(
-    world: &World,
-    names: &str,
-    options: &[&str],
-    command: &[&str],
-) -> Outcome {
+/// `stockade WORDS` on a host that knows these names and asks nobody for others.
+pub(crate) fn with_names(world: &World, names: &str, words: &[&str]) -> Outcome {
     let (hosts, resolver) = (world.path("hosts"), world.path("resolv.conf"));
     world.plant(&hosts, &format!("127.0.0.1 localhost\n{names}\n"));
     // Nobody listens there.
     world.plant(&resolver, "nameserver 127.0.0.53\n");
     let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
     let (hosts, resolver) = (text(&hosts), text(&resolver));
+    world.stockade_by(&["with-names", &hosts, &resolver], words).finish()
+}
+
+/// The same for `run OPTIONS -- COMMAND`.
+pub(crate) fn run_with_names(
+    world: &World,
+    names: &str,
+    options: &[&str],
+    command: &[&str],
+) -> Outcome {
     let mut run = vec!["run", "--discard"];
     run.extend(options);
     run.push("--");
     run.extend(command);
-    world.stockade_by(&["with-names", &hosts, &resolver], &run).finish()
+    with_names(world, names, &run)
 }
 
-const NAMES: &str = "127.0.0.1 service.test other.test";
+pub(crate) const NAMES: &str = "127.0.0.1 service.test other.test";
 
 fn an_allowed_name_is_reached_by_every_way(world: &World) {
     let server = Server::start("127.0.0.1:0", "greetings").unwrap();

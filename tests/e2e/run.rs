@@ -136,7 +136,11 @@ fn working_directory(world: &World) {
     let absolute = world.project.join("src").display().to_string();
     let outcome = world.run(&["--discard", "--cwd", &absolute], &["pwd"]);
     assert_eq!(outcome.stdout.trim_end(), absolute);
-    world.run(&["--discard", "--cwd", "no/such"], &["pwd"]).is_refused();
+    for missing in ["no/such", "/home/nobody", "a.txt"] {
+        let outcome = world.run(&["--discard", "--cwd", missing], &["pwd"]);
+        outcome.ends_with(126);
+        assert!(outcome.stderr.contains("cannot start in the directory"), "{outcome}");
+    }
 }
 
 fn timeouts(world: &World) {

@@ -20,6 +20,29 @@ pub(crate) fn keepers(data: &Path) -> Vec<Pid> {
     with_arguments("__keeper", data)
 }
 
+/// The processes that are the way out of sandboxes, of the servers of a data directory.
+pub(crate) fn egresses(data: &Path) -> Vec<Pid> {
+    let mut below = Vec::new();
+    for server in servers(data) {
+        descendants(server, &mut below);
+    }
+    let is_one = |process: &Pid| {
+        let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
+        let line = std::fs::read(path).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"__egress")
+    };
+    below.retain(is_one);
+    below
+}
+
+/// Kills them on the spot and waits until they are gone.
+pub(crate) fn kill_egress(data: &Path) {
+    let killed = egresses(data);
+    assert!(!killed.is_empty(), "there is no way out of {}", data.display());
+    kill_all(&killed);
+    wait_until("it is gone", || !egresses(data).iter().any(|one| killed.contains(one)));
+}
+
 /// Kills a server of a data directory on the spot and waits until it is gone.
 pub(crate) fn kill_server(data: &Path) {
     let killed = servers(data);

@@ -27,7 +27,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("nothing-is-left", nothing_is_left),
 ];
 
-const SCOPE: &str = "systemd-run --user --scope -p Delegate=yes stockade run …";
+const SCOPE: &str = "systemd-run --user --scope -p Delegate=yes";
 
 const BOTH: &[&str] = &["--memory", "48M", "--cpus", "0.5"];
 
@@ -67,7 +67,7 @@ fn doctor_refuses(groups: &Groups) -> String {
         let limit = told(&json["limits"], name);
         assert_eq!(
             (&limit["enforcement"], &limit["remediation"]),
-            (&"refused".into(), &SCOPE.into())
+            (&"refused".into(), &format!("{SCOPE} stockade doctor").into())
         );
     }
     SCOPE.to_owned()
@@ -121,25 +121,32 @@ fn refusal(outcome: &Outcome, limit: &str) -> Refusal {
     assert_eq!(error["code"], "LIMIT_UNAVAILABLE", "{json}");
     assert!(error["message"].as_str().unwrap().contains(limit), "{json}");
     let text = |name: &str| error[name].as_str().unwrap().to_owned();
-    let remedy = text("remediation");
-    let or = format!(", or go on without it: --best-effort {limit}");
-    Refusal { cause: text("cause"), remedy: remedy.strip_suffix(&or).unwrap().to_owned() }
+    Refusal { cause: text("cause"), remedy: text("remediation") }
 }
 
 fn refused_under_systemd(groups: &Groups) -> String {
     let _systemd = groups.systemd();
     let session = groups.session(USER);
     for (option, limit) in [(LIMITED, "memory"), (&["--cpus", "0.5"], "cpus")] {
-        assert_eq!(refusal(&session.run(option, HOG), limit).remedy, SCOPE);
+        let remedy = refusal(&session.run(option, HOG), limit).remedy;
+        assert!(remedy.starts_with(&format!("{SCOPE} stockade run ")), "{remedy}");
     }
     refusal(&session.run(LIMITED, HOG), "memory").cause
 }
 
-/// The commands of a remedy that root is to type, for a shell.
+/// What a remedy does before it asks again.
 #[track_caller]
-fn commands(remedy: &str) -> &str {
-    let commands = remedy.strip_prefix("as root: ").unwrap_or_else(|| panic!("{remedy}"));
-    commands.strip_suffix(", then: stockade run …").unwrap_or_else(|| panic!("{remedy}"))
+fn before(remedy: &str) -> &str {
+    remedy.split_once(" && stockade run ").unwrap_or_else(|| panic!("{remedy}")).0
+}
+
+/// The script that a remedy typed in the shell of a process has root run.
+#[track_caller]
+fn script_of_root(remedy: &str, shell: u32) -> String {
+    let script = before(remedy).strip_prefix("sudo sh -c \"");
+    let script = script.and_then(|script| script.strip_suffix('"'));
+    let script = script.unwrap_or_else(|| panic!("{remedy}"));
+    script.replace("\\$", "$").replace("$$", &shell.to_string())
 }
 
 fn remedy_without_systemd(groups: &Groups) -> String {
@@ -149,7 +156,7 @@ fn remedy_without_systemd(groups: &Groups) -> String {
     for (option, limit) in [(LIMITED, "memory"), (BOTH, "cpus")] {
         let caller = Caller { group: groups.of(&shell), ..session.clone() };
         let remedy = refusal(&caller.run(option, HOG), limit).remedy;
-        let script = commands(&remedy).replace("PID-OF-YOUR-SHELL", &shell.pid().to_string());
+        let script = script_of_root(&remedy, shell.pid());
         root.program("sh", &["-e", "-c", &script]).ends_with(0);
     }
     // Beside the shell, as its children are.
@@ -181,7 +188,7 @@ fn alone_in_a_container(_: &Groups) -> String {
 
 fn remedy_in_a_container(_: &Groups) -> String {
     let refused = refusal(&in_container("container-2", &format!("{RUN}; exit $?")), "memory");
-    let script = format!("set -e; {}; {RUN}", commands(&refused.remedy));
+    let script = format!("set -e; {}; {RUN}", before(&refused.remedy));
     assert_out_of_memory(&in_container("container-3", &script));
     refused.cause
 }

@@ -23,41 +23,20 @@ const ROUNDS: u32 = 2_000;
 /// What no command may ever write out.
 const SECRET: &str = "what-nobody-may-read";
 
-/// One test as root and one as an ordinary user for each scene.
-macro_rules! scenes {
-    ($($name:ident)+) => {
-        mod root {
-            //! As root.
-            $(#[test]
-            fn $name() {
-                crate::identity::do_as_root(|| super::play(super::$name));
-            })+
-        }
-
-        mod user {
-            //! As an ordinary user.
-            $(#[test]
-            fn $name() {
-                crate::identity::do_as_user(|| super::play(super::$name));
-            })+
-        }
-    };
-}
-
-scenes! {
-    what_is_closed_is_never_read
-    what_is_read_only_is_never_changed
-    what_may_not_be_executed_does_not_run
-    a_denied_path_that_is_missing_stays_denied
-    what_leads_to_a_denied_path_stays_where_it_is
-    a_file_can_have_a_rule_of_its_own
-    what_no_rule_allows_is_not_there
-    an_open_root_may_have_closed_places
-    two_commands_together_do_not_get_further
-    operations_from_outside_meet_the_same_walls
-    operations_from_outside_go_by_where_paths_lead
-    rules_that_cannot_be_held_are_refused
-    a_snapshot_that_lays_traps_is_held_to_the_rules
+crate::identity::scenes! {
+    what_is_closed_is_never_read,
+    what_is_read_only_is_never_changed,
+    what_may_not_be_executed_does_not_run,
+    a_denied_path_that_is_missing_stays_denied,
+    what_leads_to_a_denied_path_stays_where_it_is,
+    a_file_can_have_a_rule_of_its_own,
+    what_no_rule_allows_is_not_there,
+    an_open_root_may_have_closed_places,
+    two_commands_together_do_not_get_further,
+    operations_from_outside_meet_the_same_walls,
+    operations_from_outside_go_by_where_paths_lead,
+    rules_that_cannot_be_held_are_refused,
+    a_snapshot_that_lays_traps_is_held_to_the_rules,
 }
 
 /// A keeper, and a project that becomes `/w` of its sandboxes.

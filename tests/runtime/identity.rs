@@ -147,3 +147,26 @@ fn link(from: &Path, to: &Path) {
 fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+/// One test as root and one as an ordinary user for each scene, given to the `play` of its file.
+macro_rules! scenes {
+    ($($name:ident),+ $(,)?) => {
+        mod root {
+            //! As root.
+            $(#[test]
+            fn $name() {
+                crate::identity::do_as_root(|| super::play(super::$name));
+            })+
+        }
+
+        mod user {
+            //! As an ordinary user.
+            $(#[test]
+            fn $name() {
+                crate::identity::do_as_user(|| super::play(super::$name));
+            })+
+        }
+    };
+}
+
+pub(crate) use scenes;

@@ -7,6 +7,7 @@ mod attacks;
 mod faults;
 mod identity;
 mod native;
+mod network;
 mod service;
 #[path = "../cases/support.rs"]
 #[expect(

@@ -30,7 +30,7 @@ pub enum FileKind {
 pub struct FileEntry {
     /// Its path.
     pub path: Bytes,
-    /// What it is; a link at the end of the path is not followed.
+    /// What it is; a link at the end of the path is followed only where that was asked for.
     pub kind: FileKind,
     /// How long it is, in bytes.
     pub size_bytes: u64,
@@ -55,6 +55,10 @@ pub struct StatFile {
     pub sandbox_id: SandboxId,
     /// Which.
     pub path: Bytes,
+    /// Whether a link at the end of the path is followed, inside only. The answer is then about
+    /// where it leads, by that path.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
 }
 
 /// What is in a directory, by name. What may not be read is left out.

@@ -4,7 +4,7 @@
 //! `service` implements it by doing, `client` by asking a server. Nothing here decides or does
 //! anything of itself.
 //!
-//! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `command`,
+//! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`, `command`,
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
 //! travel. `scoped` is another form of the same operations: one sandbox as an object. `workflows`
 //! is the list of operations on runs, `wait` what these wait for, `measurement` what monitoring is
@@ -19,6 +19,7 @@ mod endpoint;
 mod event;
 mod files;
 pub mod measurement;
+mod network;
 mod operation;
 mod sandbox;
 mod sandboxes;
@@ -53,6 +54,7 @@ pub use files::{
     SetPermissions, StatFile, WriteFile, Written,
 };
 pub use measurement::{Measure, Measurements};
+pub use network::{Network, Reached};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use sandbox::{
     CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,

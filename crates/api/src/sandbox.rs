@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Workspace};
 use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
 
+use crate::network::{Network, Reached};
+
 /// A new sandbox. With no field set: one on the host's own programs, with no network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -40,6 +42,9 @@ pub struct CreateSandbox {
     /// Which paths may be used how; every path in every way when empty.
     /// Each is checked by itself, so that a bad one is told by its index.
     pub access_rules: Vec<serde_json::Value>,
+    /// What it reaches; nothing when absent, and then there is no way out at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// What it can be found by.
     pub metadata: BTreeMap<String, String>,
     /// When it ends by itself.
@@ -167,6 +172,9 @@ pub struct Sandbox {
     pub limits: Limits,
     /// Which ports a browser may reach.
     pub proxy: Option<Proxy>,
+    /// What it reaches; absent where there is no way out at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Reached>,
     /// When it was asked for.
     pub created_at: Timestamp,
     /// When it ends by itself; never when absent.

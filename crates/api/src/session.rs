@@ -48,7 +48,8 @@ pub enum SessionEvent {
         /// The bytes.
         data: Bytes,
     },
-    /// Bytes that came faster than they were taken, and are lost.
+    /// Bytes that are lost. A command waits for a caller that is slow; but what cannot be kept for want
+    /// of room, or went with the sandbox, is told here.
     Lost {
         /// How many.
         bytes: u64,

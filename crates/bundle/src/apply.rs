@@ -30,12 +30,29 @@ pub use swap::Left;
 use crate::beneath::Dir;
 use crate::manifest::Manifest;
 use crate::path::RelativePath;
+use crate::policy;
 use journal::Journal;
 use stage::Blobs;
+
+/// Where it is kept what of each bundle was applied.
+pub trait Ledger: std::fmt::Debug {
+    /// Records that these paths of a bundle were applied, beside those that were before. A bundle
+    /// that is there no more is no failure.
+    ///
+    /// # Errors
+    /// Why it cannot be recorded.
+    fn mark(
+        &self,
+        bundle: &str,
+        paths: &[RelativePath],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+}
 
 /// What is to be applied, and where.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
+    /// The bundle's id, by which the ledger knows it.
+    pub bundle: &'a str,
     /// The bundle.
     pub manifest: &'a Manifest,
     /// The directory that holds the bundle's file contents, each named by its hash.
@@ -45,6 +62,9 @@ pub struct Request<'a> {
     pub project: &'a Path,
     /// Where journals are kept; outlives this process.
     pub journals: &'a Dir,
+    /// Where it is recorded what was applied, which is never lost: not where it is all that a killed
+    /// process did not do, either.
+    pub ledger: &'a dyn Ledger,
     /// Which entries.
     pub selection: &'a Selection,
 }
@@ -66,8 +86,10 @@ pub enum Step {
     Swapped(usize),
     /// All steps are done and on disk.
     SwapsSynced,
-    /// The commit is on disk; from here on recovery only cleans up.
+    /// The commit is on disk; from here on recovery only records and cleans up.
     Committed,
+    /// It is recorded what was applied.
+    Recorded,
     /// So many displaced things were removed.
     Discarded(usize),
     /// The private directory is gone.
@@ -106,9 +128,10 @@ pub fn apply(request: &Request<'_>) -> Result<Applied, Error> {
 fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Result<Applied, Error> {
     let project = Dir::open_recorded(request.project)?;
     let lock = Lock::take(&project)?;
-    recover::recover_locked(request.journals, &lock, observe)?;
+    recover::recover_locked(request.journals, &lock, request.ledger, observe)?;
 
-    let chosen = plan::choose(request.manifest, request.selection)?;
+    let manifest = judged_again(request.manifest, &project)?;
+    let chosen = plan::choose(&manifest, request.selection)?;
     let verified = verify::verify(&project, &chosen.entries)?;
     let mut applied = Applied {
         changed: verified.changes.iter().map(|change| change.entry.path.clone()).collect(),
@@ -119,13 +142,18 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
     // What is refused will never be applied.
     let is_refused = |skipped: &Skipped| matches!(skipped.reason, Skip::Refused(_));
     let is_whole = applied.skipped.iter().all(is_refused)
-        && chosen.entries.len() + applied.skipped.len() == request.manifest.entries.len();
+        && chosen.entries.len() + applied.skipped.len() == manifest.entries.len();
     let blobs = Blobs { dir: request.blobs, may_take: is_whole };
+    let paths: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();
+    let bundle = (request.bundle, paths.as_slice());
     if verified.changes.is_empty() {
+        if !paths.is_empty() {
+            request.ledger.mark(request.bundle, &paths).map_err(Error::Record)?;
+        }
         return Ok(applied);
     }
 
-    let mut journal = Journal::begin(request.journals, request.project, &project)?;
+    let mut journal = Journal::begin(request.journals, (request.project, &project), bundle)?;
     observe(Step::Begun);
     let stage = match prepare(blobs, &project, &verified.changes, &mut journal, observe) {
         Ok(stage) => stage,
@@ -147,8 +175,19 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
     }
     journal.commit().map_err(|cause| Error::Stuck { cause: Box::new(cause) })?;
     observe(Step::Committed);
-    clean_up(&project, journal, observe);
+    // What cannot be recorded now is by the next command, which the journal waits for.
+    if recover::record(&journal, request.ledger, observe).is_ok() {
+        clean_up(&project, journal, observe);
+    }
     Ok(applied)
+}
+
+/// The manifest, with what the project as it is now makes of it: parts of a repository that are
+/// harmless each by itself may have come with another bundle.
+fn judged_again(manifest: &Manifest, project: &Dir) -> Result<Manifest, Error> {
+    let mut manifest = manifest.clone();
+    policy::refuse_bare_repositories(&mut manifest.entries, |path| project.holds(path))?;
+    Ok(manifest)
 }
 
 /// Removes the private directory and the journal. What fails here is done by the next command,

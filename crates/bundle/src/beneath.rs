@@ -200,6 +200,17 @@ impl Dir {
         }
     }
 
+    /// Whether anything is at a path. What only a link leads to is not, nor what has a name that no
+    /// file can have.
+    pub fn holds(&self, path: &RelativePath) -> Result<bool, Error> {
+        match self.stat(path) {
+            Ok(found) => Ok(found.is_some()),
+            Err(Error::ThroughLink { .. }) => Ok(false),
+            Err(error) if error.errno() == Some(Errno::NAMETOOLONG) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Has the directories that are made in this one kept apart on the disk, where the file system
     /// does that on request (`chattr(1)`, attribute T): they have nothing to do with each other. ext4
     /// without a journal takes no inode again for some minutes after it was given up, and looks at

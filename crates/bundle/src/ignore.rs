@@ -13,9 +13,19 @@ use rules::Rules;
 
 pub use rules::MAX_FILE_BYTES;
 
+/// Whether upper and lower case are the same (`core.ignoreCase` in git-config(1)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// They are not.
+    Distinct,
+    /// They are, for the letters of ASCII.
+    Ignored,
+}
+
 /// The ignore rules of one tree. Ignore files are read when they are first needed, once.
 pub struct Ignore<R> {
     exclude: Rules,
+    case: Case,
     read: R,
     /// The rules of each directory; `None` is the root.
     rules: HashMap<Option<RelativePath>, Rules>,
@@ -30,9 +40,10 @@ where
     /// The rules of a tree: `exclude` is the content of `.git/info/exclude` (empty where there
     /// is none), and `read` gives the content of a `.gitignore` in the tree, or `None` where
     /// there is no regular file of that name.
-    pub fn new(exclude: &[u8], read: R) -> Self {
+    pub fn new(exclude: &[u8], case: Case, read: R) -> Self {
         Self {
-            exclude: Rules::parse(bounded(exclude)),
+            exclude: Rules::parse(bounded(exclude), case),
+            case,
             read,
             rules: HashMap::new(),
             directories: HashMap::new(),
@@ -89,9 +100,9 @@ where
                 Ok(file) => (self.read)(&file)?.unwrap_or_default(),
                 Err(_) => Vec::new(),
             };
-            self.rules.insert(key.clone(), Rules::parse(bounded(&content)));
+            self.rules.insert(key.clone(), Rules::parse(bounded(&content), self.case));
         }
-        Ok(self.rules.entry(key).or_default())
+        Ok(self.rules.entry(key).or_insert_with(|| Rules::parse(b"", self.case)))
     }
 }
 

@@ -7,7 +7,7 @@
 //! The way of a run through this crate: [`project::Project::find`], [`data::DataDir::open`],
 //! [`view::View::create`]; the command runs elsewhere; [`scan::scan`], [`store::Store::create`],
 //! [`view::View::remove`]. Later: [`store::Store::find`], [`patch::render`], [`apply::apply`],
-//! [`store::Bundle::mark_applied`], [`store::Bundle::remove`].
+//! [`apply::Ledger::mark`], [`store::Bundle::remove`].
 
 pub mod apply;
 mod attributes;

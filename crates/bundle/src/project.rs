@@ -2,7 +2,9 @@
 //!
 //! Starts no git process and opens a handful of files: it is on the path of every run.
 
+mod config;
 mod git;
+mod repository;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use crate::beneath::{self, Dir, FileKind, Stat};
 use crate::path::RelativePath;
 
 pub use git::Git;
+pub(crate) use repository::Repository;
 
 /// A project's directory on the host.
 #[derive(Debug)]
@@ -118,12 +121,12 @@ impl Project {
     /// The content of a file in the git directory (such as `index`), where git keeps the project
     /// and the file is no longer than `limit` bytes.
     pub fn git_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
-        git::read(&self.git.directory(&self.dir)?, file, limit)
+        self.git.file(&self.dir, file, limit)
     }
 
     /// The same for a file that all worktrees of a repository share (such as `info/exclude`).
     pub fn git_common_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
-        git::read(&self.git.common_directory(&self.dir)?, file, limit)
+        self.git.common_file(&self.dir, file, limit)
     }
 }
 

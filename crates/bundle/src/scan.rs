@@ -5,8 +5,10 @@
 //! would keep its own owner from reading it). Everything in the view is taken as hostile: names,
 //! link targets, depth, sizes and types.
 
+mod ignored;
 mod marks;
 mod node;
+mod origins;
 mod rename;
 mod walk;
 

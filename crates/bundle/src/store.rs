@@ -16,6 +16,7 @@ use stockade_core::BundleLimits;
 pub use create::Draft;
 pub use state::{State, Status};
 
+use crate::apply::Ledger;
 use crate::beneath::{self, Dir};
 use crate::claim;
 use crate::data::{self, DataDir};
@@ -107,6 +108,19 @@ pub enum Cause {
 
 /// How the names of half made and half removed bundles begin.
 const UNFINISHED: &str = ".unfinished-";
+
+impl Ledger for DataDir {
+    fn mark(
+        &self,
+        bundle: &str,
+        paths: &[RelativePath],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        match self.bundles()?.open_dir(&RelativePath::new(bundle)?) {
+            Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
+            other => Ok(State::add(&other?, paths)?),
+        }
+    }
+}
 
 impl Store {
     /// Opens the store, and removes what killed processes left half made in it.
@@ -239,11 +253,6 @@ impl Bundle {
     /// What of it was applied.
     pub fn state(&self) -> Result<State, Error> {
         State::read(&self.dir, &self.manifest)
-    }
-
-    /// Records that these paths were applied, beside those that were before.
-    pub fn mark_applied(&self, paths: &[RelativePath]) -> Result<State, Error> {
-        State::add(&self.dir, &self.manifest, paths)
     }
 
     /// Removes it.

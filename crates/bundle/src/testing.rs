@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 /// A small deterministic generator (splitmix64), so that a failing seed can be run again.
 pub(crate) struct Random(u64);
@@ -41,4 +42,17 @@ pub(crate) fn skipped(reason: &str) {
 /// Sets permission bits.
 pub(crate) fn chmod(path: impl AsRef<Path>, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// What git says to these arguments in a directory, without the settings of whoever tests.
+pub(crate) fn git(root: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "core.excludesFile="])
+        .args(["-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"])
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }

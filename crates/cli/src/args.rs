@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use stockade_core::network::Rule;
+use stockade_core::network::Allowed;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
@@ -18,7 +18,6 @@ use self::held::{
     Snapshot, Snapshots, Tool, ToolCommand,
 };
 use crate::commands::Debug;
-use crate::run::parse_allowed;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
@@ -166,8 +165,8 @@ pub(crate) struct Run {
     pub(crate) net: Option<Network>,
     /// Let the command reach a host, at one port or at all: a name, `*.example.com` for what is
     /// below one, an address or a block of addresses. Can be repeated; all else is refused
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_allowed)]
-    pub(crate) allow: Vec<Rule>,
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<Allowed>,
     /// Show a file or directory of the host inside; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub(crate) mount: Vec<OsString>,
@@ -230,7 +229,7 @@ impl Run {
 pub(crate) enum Network {
     /// Nothing but the sandbox's own loopback
     Off,
-    /// What --allow names, and nothing else; what was refused is told at the end
+    /// What --allow names, and nothing else; what was refused is told
     Policy,
 }
 

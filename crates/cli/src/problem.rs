@@ -84,13 +84,28 @@ impl Failure {
 /// Tells people of a problem.
 pub(crate) fn tell(problem: &Problem) {
     let Problem { code, message, cause, remediation, .. } = problem;
-    say!("stockade: {message} [{code}]");
+    say!("stockade: {} [{code}]", harmless(message));
     if let Some(cause) = cause {
-        say!("  cause: {cause}");
+        say!("  cause: {}", harmless(cause));
     }
     if let Some(remediation) = remediation {
-        say!("  hint: {remediation}");
+        say!("  hint: {}", harmless(remediation));
     }
+}
+
+/// A text that may hold what somebody else chose, such as the name of a file, with what would steer
+/// a terminal escaped. Its lines after the first are indented, so that none passes for one of ours.
+fn harmless(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => harmless.push_str("\n    "),
+            '\t' => harmless.push('\t'),
+            c if c.is_control() => harmless.extend(c.escape_unicode()),
+            c => harmless.push(c),
+        }
+    }
+    harmless
 }
 
 impl From<Problem> for Failure {
@@ -115,4 +130,16 @@ pub(crate) fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
     }
     let problem = Problem::new(code, error.to_string());
     if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_steers_a_terminal_or_passes_for_another_line() {
+        let text = harmless("a\u{1b}[31mb\u{7}c\rd\u{9b}e\tf\nstockade: all is well");
+        assert_eq!(text, "a\\u{1b}[31mb\\u{7}c\\u{d}d\\u{9b}e\tf\n    stockade: all is well");
+        assert_eq!(harmless("plain – é"), "plain – é");
+    }
 }

@@ -1,11 +1,16 @@
 //! What a `<Sandbox>` says of its way to the network: the egress contract of seed 001, "Egress
-//! controls". Read here, made uniform, turned into an environment, and stripped of what nobody may
-//! store. What lets traffic through is not here.
+//! controls". Read here, made uniform, turned into an environment and a policy, and stripped of what
+//! nobody may store. What lets traffic through is not here.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use url::Url;
+
+use crate::access::Effect;
+use crate::address::{Class, classify};
+use crate::network::{Allowed, Host, shown};
 
 /// Where a certificate authority that is given as text lies, below the request bundle's root.
 pub const CA_FILE: &str = ".smithers/egress/ca.crt";
@@ -44,6 +49,9 @@ pub struct Contract {
     /// Which placeholder stands for which secret.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secret_bindings: BTreeMap<String, String>,
+    /// The only hosts that are reached, besides the proxies. Ours, and not in the seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_hosts: Option<Vec<Allowed>>,
 }
 
 /// Why a contract is refused: the code is `INVALID_INPUT`.
@@ -59,6 +67,14 @@ pub enum Error {
         field: String,
         /// What it should be.
         expected: &'static str,
+    },
+    /// A host that is none.
+    #[error("egress.allowHosts: {host:?}: {reason}")]
+    Host {
+        /// What stands there, shortened.
+        host: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Both forms of a certificate authority are given.
     #[error("egress.caCertPem and egress.caCertPath exclude each other")]
@@ -80,11 +96,27 @@ impl Contract {
             ca_cert_pem: text(raw, "caCertPem")?,
             ca_cert_path: text(raw, "caCertPath")?,
             secret_bindings: pairs(raw, "secretBindings", |name| !name.is_empty())?,
+            allow_hosts: allowed(raw)?,
         };
         if contract.ca_cert_pem.is_some() && contract.ca_cert_path.is_some() {
             return Err(Error::TwoAuthorities);
         }
         Ok(contract)
+    }
+
+    /// Whom a sandbox reaches by this contract that has a network, and what becomes of all other
+    /// names: the hosts that it names and no other or, where it says nothing of hosts, every name that
+    /// leads to public addresses alone and every public address. The proxies are among them in each
+    /// case, but for one that is on a loopback, which is the sandbox's own, and for addresses that no
+    /// proxy has.
+    pub fn reach(&self) -> (Effect, Vec<Allowed>) {
+        let (default, hosts) = match &self.allow_hosts {
+            Some(hosts) => (Effect::Deny, hosts.clone()),
+            None => (Effect::Allow, PUBLIC.iter().filter_map(|all| all.parse().ok()).collect()),
+        };
+        let proxies = [&self.http_proxy, &self.https_proxy].into_iter().flatten();
+        let proxies = proxies.filter_map(|proxy| host_of(proxy));
+        (default, hosts.into_iter().chain(proxies).collect())
     }
 
     /// The variables that a process inside gets after its own ones: `env`, the proxies under their
@@ -119,11 +151,51 @@ pub fn redacted(raw: &Value) -> Value {
                 .map(|number| (format!("binding_{number}"), Value::from(REDACTED)))
                 .collect(),
             ("caCertPath", path) => path.clone(),
+            ("allowHosts", hosts) if allowed(raw).is_ok() => hosts.clone(),
             _ => Value::from(REDACTED),
         };
         (name.clone(), value)
     };
     Value::Object(raw.iter().map(field).collect())
+}
+
+/// Every address; what is not public among them is granted by no rule about so many.
+const PUBLIC: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// The host of a proxy, as it is to be allowed.
+fn host_of(proxy: &str) -> Option<Allowed> {
+    let proxy = proxy.trim();
+    let parsed = if proxy.contains("://") {
+        Url::parse(proxy)
+    } else {
+        Url::parse(&format!("http://{proxy}"))
+    };
+    let parsed = parsed.ok()?;
+    let host = Host::parse(parsed.host_str()?).ok()?;
+    if let Host::Address(address) = host
+        && !matches!(classify(address), Class::Public | Class::Private)
+    {
+        return None;
+    }
+    // Those of SOCKS listen there (RFC 1928).
+    let usual = if parsed.scheme().starts_with("socks") { Some(1080) } else { None };
+    Some(Allowed::of(&host, parsed.port_or_known_default().or(usual)))
+}
+
+fn allowed(raw: &Map<String, Value>) -> Result<Option<Vec<Allowed>>, Error> {
+    let hosts = match raw.get("allowHosts") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(hosts)) => hosts,
+        Some(_) => {
+            let (field, expected) = ("allowHosts".to_owned(), "a list of hosts");
+            return Err(Error::Field { field, expected });
+        }
+    };
+    let host = |host: &Value| {
+        let text = host.as_str().unwrap_or_default();
+        text.parse().map_err(|reason| Error::Host { host: shown(text), reason })
+    };
+    hosts.iter().map(host).collect::<Result<_, _>>().map(Some)
 }
 
 /// Whether the environment can have a variable of this name (POSIX, "Environment Variables").

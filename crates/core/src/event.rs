@@ -1,11 +1,13 @@
-//! What is recorded of each sandbox for those who watch (seed 002, "Events"): the eight events,
-//! and what each tells. An event never holds the content of a file, output, or an environment.
+//! What is recorded of each sandbox for those who watch (seed 002, "Events"): the eight events and
+//! one of ours, and what each tells. An event never holds the content of a file, output, or an
+//! environment.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
+use crate::network::Refused;
 
 names! {
     /// What happened.
@@ -26,6 +28,8 @@ names! {
         SyncFromVfsCompleted = "SYNC_FROM_VFS_COMPLETED",
         /// Files were copied out of it.
         SyncToVfsCompleted = "SYNC_TO_VFS_COMPLETED",
+        /// Something was refused on its way out, for the first time.
+        NetworkRefused = "NETWORK_REFUSED",
     }
 }
 
@@ -94,6 +98,8 @@ pub enum Payload {
     SyncFromVfsCompleted(Sync),
     /// [`Kind::SyncToVfsCompleted`].
     SyncToVfsCompleted(Sync),
+    /// [`Kind::NetworkRefused`].
+    NetworkRefused(Refused),
 }
 
 impl Payload {
@@ -108,6 +114,7 @@ impl Payload {
             Self::CommandCompleted(_) => Kind::CommandCompleted,
             Self::SyncFromVfsCompleted(_) => Kind::SyncFromVfsCompleted,
             Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
+            Self::NetworkRefused(_) => Kind::NetworkRefused,
         }
     }
 }
@@ -199,6 +206,8 @@ pub struct Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
+    use crate::network::{self, Way};
 
     fn at() -> Timestamp {
         "2026-01-02T03:04:05Z".parse().unwrap()
@@ -220,6 +229,11 @@ mod tests {
             }),
             Payload::SyncFromVfsCompleted(Sync::default()),
             Payload::SyncToVfsCompleted(Sync { commit_id: Some("c1".into()), ..Sync::default() }),
+            Payload::NetworkRefused(Refused::new(
+                (Some("a.example".parse().unwrap()), Some(443)),
+                Way::Proxy,
+                (network::Reason::NotAllowed, Code::EgressDenied, "no".into()),
+            )),
         ]
     }
 
@@ -236,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_eight_events_are_those_of_the_seed() {
+    fn each_event_has_a_kind_of_its_own() {
         let kinds: Vec<_> = one_of_each().iter().map(Payload::kind).collect();
         assert_eq!(kinds, Kind::ALL);
         for payload in one_of_each() {
@@ -282,6 +296,6 @@ mod tests {
             .iter()
             .flat_map(|operation| Kind::ALL.iter().map(|kind| EventId::of(operation, *kind)))
             .collect();
-        assert_eq!(ids.len(), 24);
+        assert_eq!(ids.len(), 27);
     }
 }

@@ -13,10 +13,13 @@
 //!   where the name is allowed, unless a rule allows that very address, or a block that lies within
 //!   addresses of its class.
 
+mod allowed;
 pub mod binding;
 mod block;
+mod cover;
 mod name;
 mod refusal;
+mod refused;
 #[cfg(test)]
 mod tests;
 
@@ -26,10 +29,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+pub use allowed::Allowed;
 pub use block::{Block, InvalidBlock};
 use name::as_text;
+pub(crate) use name::shown;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
+pub use refused::{MAX_REFUSED, Refusals, Refused, Way};
 
 use crate::access::Effect;
 use crate::address::{Class, classify};

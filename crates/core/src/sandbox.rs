@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Rules;
 use crate::id::SnapshotId;
+use crate::network::Policy;
 
 /// Everything about a sandbox that is decided before it exists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct SandboxSpec {
     /// and executed as well, unless a rule names them.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub access: Rules,
+    /// Who may be reached from it; without a policy nobody is, and there is no way out at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Policy>,
     /// What it can be found by.
     pub labels: BTreeMap<String, String>,
     /// How long it lives unless the lease is renewed; without one, until it is destroyed.
@@ -146,6 +150,9 @@ mod tests {
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"label":{}}"#).is_err());
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"limits":{"memory":1}}"#).is_err());
         assert!(serde_json::from_str::<SandboxSpec>(r#"{"access":[{"path":"/"}]}"#).is_err());
+        assert!(serde_json::from_str::<SandboxSpec>(r#"{"network":{}}"#).is_err());
+        let text = serde_json::to_string(&SandboxSpec::default()).unwrap();
+        assert!(!text.contains("network"), "{text}");
     }
 
     #[test]
@@ -156,6 +163,7 @@ mod tests {
             limits: Limits { memory_bytes: Some(1 << 30), ..Limits::default() },
             best_effort: [LimitName::Memory].into(),
             access: Rules::stored(r#"[{"effect":"allow","level":"read","path":"/work"}]"#),
+            network: Some(Policy::default()),
             labels: [("owner".to_owned(), "me".to_owned())].into(),
             lease: Some(Duration::from_secs(60)),
             ..SandboxSpec::default()

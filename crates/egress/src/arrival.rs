@@ -1,6 +1,7 @@
 //! Connections to anybody: they arrive here, wherever they were to. Nothing inside has to know of
 //! that.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ where
     let mut served = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+            accepted = next(listener) => match accepted {
+                Ok(stream) => {
                     served.spawn(serve(stream));
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -54,6 +55,18 @@ where
             Some(_) = served.join_next() => {}
         }
     }
+}
+
+/// The next connection to a listener. The sandbox's side has the listener too, and with it the flag that
+/// says whether calls on it wait, which would keep every other sandbox waiting. So that is set before
+/// each call: `accept(2)` cannot be told by itself.
+async fn next(listener: &TcpListener) -> io::Result<TcpStream> {
+    poll_fn(|context| {
+        rustix::io::ioctl_fionbio(listener, true)?;
+        listener.poll_accept(context)
+    })
+    .await
+    .map(|(stream, _)| stream)
 }
 
 async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {

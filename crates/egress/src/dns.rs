@@ -4,11 +4,14 @@
 pub mod message;
 mod stub;
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto};
 use stockade_core::network::{Host, Name, Refusal};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -31,7 +34,7 @@ pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
     let mut bytes = [0; QUESTION_BYTES];
     loop {
         let (length, asker) = tokio::select! {
-            received = socket.recv_from(&mut bytes) => match received {
+            received = receive(&socket, &mut bytes) => match received {
                 Ok(received) => received,
                 // Most likely of an earlier answer, and if not, not to be asked for at once.
                 Err(_) => {
@@ -47,11 +50,28 @@ pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
         let (sandbox, socket) = (Arc::clone(sandbox), Arc::clone(&socket));
         answering.spawn(async move {
             if let Some(answer) = answer(&sandbox, &question).await {
-                let _ = socket.send_to(&answer, asker).await;
+                let _ = send(&socket, &answer, asker).await;
             }
             drop(permit);
         });
     }
+}
+
+/// The next datagram, and who has sent it. The sandbox's side shares the flag that says whether calls on
+/// the socket wait, so this call says itself that it does not.
+async fn receive(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    let receive = || {
+        let (length, _, from) = recvfrom(socket, &mut *bytes, RecvFlags::DONTWAIT)?;
+        let from = from.ok_or(io::ErrorKind::InvalidData)?;
+        Ok((length, SocketAddr::try_from(from)?))
+    };
+    socket.async_io(Interest::READABLE, receive).await
+}
+
+/// Sends a datagram, in the same way.
+async fn send(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+    let send = || Ok(sendto(socket, bytes, SendFlags::DONTWAIT, &to)?);
+    socket.async_io(Interest::WRITABLE, send).await
 }
 
 /// Serves questions that come over connections (RFC 7766).

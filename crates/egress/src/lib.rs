@@ -12,11 +12,11 @@
 //! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
 //! the first bytes say of the host), `relay`, `dns`; then `intercept`
 //! and `credentials`, which programs inside never see. `process` is all of it for many sandboxes, told
-//! what to do over a socket (`control`).
+//! what to do over a socket (`control`) by whoever started it (`owner`).
 //!
 //! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
-//! that the policy does not name. This room uses no other but `core`. It opens no file:
-//! who starts the process tells it what it has to know of this machine.
+//! that the policy does not name. This room uses no other but `core`. The process opens no file and
+//! starts nothing: its owner, who does, tells it what it has to know of this machine.
 
 mod arrival;
 mod authority;
@@ -30,6 +30,7 @@ mod limits;
 mod listeners;
 mod names;
 pub mod opening;
+pub mod owner;
 mod process;
 mod proxy;
 mod record;

@@ -6,21 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stockade_core::network::{Host, Reason, Refusal};
+pub use stockade_core::network::Way;
+use stockade_core::network::{Host, Reason, Refusal, Refused};
 use stockade_core::{Code, SandboxId};
 use tokio::sync::mpsc;
-
-/// The way by which somebody inside asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Way {
-    /// A connection to an address.
-    Direct,
-    /// A request to the proxy.
-    Proxy,
-    /// A question for a name.
-    Dns,
-}
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +60,15 @@ pub struct Event {
     /// How many events before this one were lost, because nobody took them.
     #[serde(default)]
     pub lost: u64,
+}
+
+impl Event {
+    /// What was refused, where something was.
+    pub fn refused(&self) -> Option<Refused> {
+        let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
+        let why = (*reason, *code, message.clone());
+        Some(Refused::new((self.host.clone(), self.port), self.way, why))
+    }
 }
 
 impl From<&Refusal> for Outcome {

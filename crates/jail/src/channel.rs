@@ -67,6 +67,11 @@ pub(crate) enum FromInit {
         /// Landlock's version; 0 where the kernel has none.
         landlock: i32,
     },
+    /// The command's directory could not be entered.
+    EnterFailed {
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// The program could not be run.
     ExecFailed {
         /// The kernel's error number.
@@ -227,6 +232,7 @@ impl FromInit {
                 bytes.extend(landlock.to_le_bytes());
                 bytes
             }
+            Self::EnterFailed { errno } => [&b"D"[..], &errno.to_le_bytes()].concat(),
             Self::ExecFailed { errno } => [&b"X"[..], &errno.to_le_bytes()].concat(),
             Self::Ended { status } => [&b"E"[..], &status.to_le_bytes()].concat(),
         }
@@ -264,6 +270,7 @@ impl FromInit {
                 proc_missing: *proc_missing == 1,
                 landlock: number(rest)?,
             }),
+            (b'D', rest) => Some(Self::EnterFailed { errno: number(rest)? }),
             (b'X', rest) => Some(Self::ExecFailed { errno: number(rest)? }),
             (b'E', rest) => Some(Self::Ended { status: number(rest)? }),
             _ => None,
@@ -288,6 +295,7 @@ mod tests {
                 proc_missing: true,
                 landlock: 7,
             },
+            FromInit::EnterFailed { errno: 13 },
             FromInit::ExecFailed { errno: 2 },
             FromInit::Ended { status: 256 },
         ] {

@@ -181,7 +181,7 @@ pub enum Report {
     /// The root directory, which this carries as an `O_PATH` descriptor.
     Root,
     /// The ways out of the network, which this carries in the order of their fields; none where the
-    /// jail has none.
+    /// jail has none, or init has too few descriptors for them now.
     Listeners,
     /// A command that init knows. Carries the outer ends of its streams that init still keeps:
     /// with pipes input (unless closed), output, error; with a terminal that.

@@ -288,8 +288,15 @@ fn new(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
+/// Makes a directory where there is none. A link in its place is refused: it could lead anywhere.
 fn make_directory(path: &CStr) -> rustix::io::Result<()> {
-    unless_there(rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)))
+    match rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)) {
+        Err(Errno::EXIST) => {
+            let kind = FileType::from_raw_mode(rustix::fs::lstat(path)?.st_mode);
+            if kind.is_dir() { Ok(()) } else { Err(Errno::NOTDIR) }
+        }
+        made => made,
+    }
 }
 
 /// Attaches a device over an empty file, which is made where it is missing.

@@ -41,12 +41,16 @@ struct Shared {
     makes_network: bool,
     /// What there is to be in it.
     content: Network,
-    /// What is to be attached, once `entered` says so.
+    /// What is to be attached, once `furnished` says so.
     fixtures: OnceLock<Fixtures>,
     /// Whether the inside ids are to be taken on first.
     take_ids: AtomicU8,
     /// The jail's root is that of both processes.
     entered: Word,
+    /// Nothing is left of the host's.
+    alone: Word,
+    /// What `/proc` needs is in its place.
+    furnished: Word,
     /// The network is there.
     networked: Word,
     /// There is nothing left to do, or something has failed.
@@ -69,6 +73,8 @@ impl Helper {
             fixtures: OnceLock::new(),
             take_ids: AtomicU8::new(0),
             entered: Word::default(),
+            alone: Word::default(),
+            furnished: Word::default(),
             networked: Word::default(),
             over: Word::default(),
             network: AtomicI32::new(NONE),
@@ -80,13 +86,25 @@ impl Helper {
         unsafe { Beside::start(shared, STACK_BYTES, run) }.map(Self)
     }
 
-    /// Has the helper let go of the host's root, which must have been left for the jail's, and attach
-    /// `/proc`. The ids must be mapped; with `take_ids` the helper takes on the inside ids, which are
-    /// not its own yet. Gives back the fixtures, to attach the rest of them meanwhile.
-    pub(crate) fn furnish(&self, fixtures: Fixtures, take_ids: bool) -> &Fixtures {
-        let fixtures = self.0.shared().fixtures.get_or_init(|| fixtures);
+    /// Has the helper let go of the host's root, which must have been left for the jail's. The ids
+    /// must be mapped; with `take_ids` the helper takes on the inside ids, which are not its own yet.
+    pub(crate) fn let_go(&self, take_ids: bool) {
         self.0.shared().take_ids.store(take_ids.into(), Ordering::Relaxed);
         self.0.shared().entered.say();
+    }
+
+    /// Waits until nothing is left of the host's root.
+    pub(crate) fn wait_until_alone(&self) -> Result<(), Failure> {
+        let shared = self.0.shared();
+        shared.alone.wait_at_most(DEADLINE).at(Wall::Root, || "wait for the helper".to_owned())?;
+        if shared.failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
+    }
+
+    /// Has the helper attach `/proc`, whose place is there. Gives back the fixtures, to attach the
+    /// rest of them meanwhile.
+    pub(crate) fn furnish(&self, fixtures: Fixtures) -> &Fixtures {
+        let fixtures = self.0.shared().fixtures.get_or_init(|| fixtures);
+        self.0.shared().furnished.say();
         fixtures
     }
 
@@ -140,6 +158,7 @@ fn run(shared: &Shared) {
     }
     shared.over.say();
     shared.networked.say();
+    shared.alone.say();
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
@@ -160,5 +179,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     // Both are the caller's, as they were when this process began.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
+    shared.alone.say();
+    shared.furnished.wait();
     shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
 }

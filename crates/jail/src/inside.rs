@@ -126,8 +126,12 @@ fn start(
     let upper = assembly.upper.take();
     assembly.leave_host_root()?;
     let failed = |(step, errno): (Step, Errno)| step.failed(errno);
+    helper.let_go(by_range);
+    if !spec.root_is_own {
+        helper.wait_until_alone()?;
+    }
     fixtures.attach_first().map_err(failed)?;
-    let fixtures = helper.furnish(fixtures, by_range);
+    let fixtures = helper.furnish(fixtures);
     let proc_missing = !fixtures.has_proc();
     fixtures.attach_devices().map_err(failed)?;
     assembly.attach(|target| !Fixtures::hold(target))?;
@@ -300,10 +304,7 @@ fn start_once(
     if let Some((step, errno)) = prepared.failure.get() {
         let told = match step.wall() {
             Some(wall) => FromInit::Failed { wall, errno, step: step.words().to_owned() },
-            None if step == command::Step::Directory => {
-                let directory = prepared.working_directory.to_string_lossy();
-                FromInit::Failed { wall: Wall::Root, errno, step: format!("enter {directory}") }
-            }
+            None if step == command::Step::Directory => FromInit::EnterFailed { errno },
             None => FromInit::ExecFailed { errno },
         };
         // Init sees the exit code when this cannot be sent.

@@ -3,12 +3,11 @@
 //! that root is gone, so that no path resolved there can lead out.
 
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -373,7 +372,7 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
             let owner = [("uid", scratch.user.to_string()), ("gid", scratch.group.to_string())];
             let mount = new_tmpfs(scratch.mode, scratch.size_bytes, &owner, flags)
                 .at(Wall::Root, step("make a file system in memory"))?;
-            attach_mount(&mount, target).at(Wall::Root, step("attach a file system in memory"))
+            attach_at(&mount, target).at(Wall::Root, step("attach a file system in memory"))
         }
         Piece::Held(mut held) => {
             let mount = held.mount()?;
@@ -383,13 +382,20 @@ fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
             } else {
                 touch(target).at(Wall::Root, step("make a mount point"))?;
             }
-            attach_mount(mount, target).at(Wall::Root, step("attach a tree"))
+            attach_at(mount, target).at(Wall::Root, step("attach a tree"))
         }
     }
 }
 
 pub(crate) fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
     move_mount(mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// Attaches a mount to a place below the root, by no link of `/proc` either. A link at that place is
+/// not followed.
+fn attach_at(mount: &OwnedFd, path: &Path) -> io::Result<()> {
+    let (parent, name) = place(path)?;
+    Ok(move_mount(mount, "", &parent, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
 pub(crate) fn new_tmpfs(
@@ -421,44 +427,9 @@ fn new_filesystem(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// Does `make`, after the parent directories where those are missing.
-fn with_parents<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    match make() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let parent = path.parent().ok_or(e)?;
-            fs::DirBuilder::new().mode(0o755).recursive(true).create(parent)?;
-            make()
-        }
-        other => other,
-    }
-}
-
-fn unless_there(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    }
-}
-
-pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    unless_there(with_parents(path, || fs::DirBuilder::new().mode(0o755).create(path)))
-}
-
-pub(crate) fn make_link(to: &Path, path: &Path) -> io::Result<()> {
-    unless_there(with_parents(path, || std::os::unix::fs::symlink(to, path)))
-}
-
-/// Makes an empty file unless something is there: what is there is left alone, as it may be in
-/// the view.
-pub(crate) fn touch(path: &Path) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let options = options.create_new(true).write(true).mode(0o444);
-    unless_there(with_parents(path, || options.open(path).map(drop)))
-}
-
-/// Writes a file in the place of whatever is there: an image may have a link or a pipe. No link of
+/// The directory that a path is in, made where it is missing, and the path's last name. No link of
 /// `/proc` is followed on the way, for this process still has descriptors of the host.
-fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
+fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -471,16 +442,52 @@ fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
         }
         opened => opened,
     }?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let make = || openat(&parent, name, flags, Mode::from_raw_mode(0o644));
-    let file = match make() {
+    Ok((parent, name))
+}
+
+fn unless_there(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(Errno::EXIST) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    if path.parent().is_none() {
+        return Ok(());
+    }
+    let (parent, name) = place(path)?;
+    unless_there(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)))
+}
+
+pub(crate) fn make_link(to: &Path, path: &Path) -> io::Result<()> {
+    let (parent, name) = place(path)?;
+    unless_there(rustix::fs::symlinkat(to, &parent, name))
+}
+
+/// Makes an empty file unless something is there: what is there is left alone, as it may be in
+/// the view.
+pub(crate) fn touch(path: &Path) -> io::Result<()> {
+    let (parent, name) = place(path)?;
+    unless_there(new_file(&parent, name, 0o444).map(drop))
+}
+
+/// Writes a file in the place of whatever is there: an image may have a link or a pipe.
+fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (parent, name) = place(path)?;
+    let file = match new_file(&parent, name, 0o644) {
         Err(Errno::EXIST) => {
             unlinkat(&parent, name, AtFlags::empty())?;
-            make()
+            new_file(&parent, name, 0o644)
         }
         made => made,
     }?;
     io::Write::write_all(&mut fs::File::from(file), content)
+}
+
+fn new_file(parent: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::from_raw_mode(mode))
 }
 
 /// The path as the kernel takes it; a NUL byte cannot be in a path that was ever resolved.

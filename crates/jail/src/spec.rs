@@ -19,6 +19,9 @@ pub struct JailSpec {
     pub root: Source,
     /// Whether the root directory may be written, where its source can be.
     pub root_writable: bool,
+    /// Whether nobody but the caller has put anything into the root. Where others have, a link may lead
+    /// to `/..`, which is the host's root until that is let go of: the jail waits for that.
+    pub root_is_own: bool,
     /// What is mounted below the root, in order; a later mount may lie in an earlier one.
     pub mounts: Vec<(PathBuf, Mount)>,
     /// The name that the machine has inside.

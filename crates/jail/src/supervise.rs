@@ -97,6 +97,8 @@ pub enum Ending {
     LimitExceeded(&'static str),
     /// It was killed after this signal, which it had not followed in time.
     Stopped(i32),
+    /// The directory that it was to start in could not be entered, for this error number.
+    NotEntered(i32),
     /// The program could not be run, for this error number.
     NotRun(i32),
 }
@@ -199,7 +201,7 @@ struct Session {
     output_limit_bytes: u64,
     grace: Duration,
     stopping: Option<i32>,
-    not_run: Option<i32>,
+    not_run: Option<Ending>,
     ending: Option<Ending>,
     killed: bool,
     end_typed: bool,
@@ -396,18 +398,22 @@ impl Session {
     fn hear(&mut self, jail: &Jail) -> Result<(), Error> {
         let Some((bytes, _)) = jail.channel.receive().map_err(Error::Pipe)? else {
             // Init is gone without a word: it was killed, and with it everything else.
-            self.end_by(self.not_run.map_or(Ending::Signaled(libc::SIGKILL), Ending::NotRun));
+            self.end_by(self.not_run.unwrap_or(Ending::Signaled(libc::SIGKILL)));
             return Ok(());
         };
         match FromInit::decode(&bytes) {
             Some(FromInit::Failed { wall, errno, step }) => Err(launch::failed(wall, step, errno)),
+            Some(FromInit::EnterFailed { errno }) => {
+                self.not_run = Some(Ending::NotEntered(errno));
+                Ok(())
+            }
             Some(FromInit::ExecFailed { errno }) => {
-                self.not_run = Some(errno);
+                self.not_run = Some(Ending::NotRun(errno));
                 Ok(())
             }
             Some(FromInit::Ended { status }) => {
                 self.ending = Some(match self.not_run {
-                    Some(errno) => Ending::NotRun(errno),
+                    Some(ending) => ending,
                     None if libc::WIFSIGNALED(status) => Ending::Signaled(libc::WTERMSIG(status)),
                     None => Ending::Exited(libc::WEXITSTATUS(status).try_into().unwrap_or(u8::MAX)),
                 });

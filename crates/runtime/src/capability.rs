@@ -17,6 +17,9 @@ pub enum Capability {
     Workspace,
     /// Files and directories of the host that are shown as they are.
     HostMounts,
+    /// A network by policy: ways out that somebody else serves
+    /// ([`Runtime::listeners`](crate::Runtime::listeners)).
+    Egress,
     /// A limit on memory that the kernel holds.
     MemoryLimit,
     /// A limit on processor time that the kernel holds.
@@ -29,7 +32,7 @@ pub enum Capability {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Terminal,
         Self::Users,
         Self::Ports,
@@ -37,6 +40,7 @@ impl Capability {
         Self::Snapshot,
         Self::Workspace,
         Self::HostMounts,
+        Self::Egress,
         Self::MemoryLimit,
         Self::CpuLimit,
         Self::ProcessLimit,
@@ -53,6 +57,7 @@ impl Capability {
             Self::Snapshot => "snapshot",
             Self::Workspace => "workspace",
             Self::HostMounts => "host-mounts",
+            Self::Egress => "egress",
             Self::MemoryLimit => "memory-limit",
             Self::CpuLimit => "cpu-limit",
             Self::ProcessLimit => "process-limit",

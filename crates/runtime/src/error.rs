@@ -62,6 +62,16 @@ pub enum Error {
         /// What would make it possible.
         remedy: String,
     },
+    /// The sandbox uses more than this limit of it, and no command is started in it.
+    #[error("the sandbox is over its limit `{limit}`: {reason}")]
+    Exceeded {
+        /// Which.
+        limit: LimitName,
+        /// Why.
+        reason: String,
+        /// What would help.
+        remedy: String,
+    },
     /// A wall cannot be raised here; nothing was started.
     #[error("the wall `{wall}` cannot be raised: {reason}")]
     Wall {

@@ -126,7 +126,9 @@ pub enum Event {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Bytes that it wrote and that are not kept any more: the reader came too late.
+    /// Bytes that it wrote and that are not kept any more: the reader came too late. From one who
+    /// listens since the start, however slowly, a runtime keeps nothing back and loses nothing: the
+    /// command waits. What is lost all the same, such as for want of room on the disk, is told here.
     Lost {
         /// Where to.
         stream: Stream,

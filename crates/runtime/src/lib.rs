@@ -27,4 +27,5 @@ pub use exec::{
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
 pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};
+pub use stockade_jail::network::Listeners;
 pub use usage::Usage;

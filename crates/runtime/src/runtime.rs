@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
+use stockade_jail::network::Listeners;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::capability::{Capability, Unsupported};
@@ -167,6 +168,25 @@ pub trait Runtime: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Connect`] with `ConnectionRefused` when nothing listens there.
     async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>>;
+
+    /// The only ways out of the network of a sandbox that was asked for with a policy
+    /// ([`SandboxSpec::network`]): sockets in that network, at which everything arrives that is sent
+    /// inside. Whoever is given them decides what is reached; as long as nobody takes what arrives,
+    /// nothing is. They are the same sockets each time, so they can be asked for again by whoever
+    /// comes after the one who had them.
+    ///
+    /// The sandbox's side has them too. They are of the right kinds, in the order of their fields and
+    /// in the sandbox's own network; what somebody inside does with them otherwise is not to be
+    /// relied on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it has no such network, [`Error::NoSandbox`], [`Error::WrongState`]
+    /// when it has ended, and [`Error::Unsupported`] where no sandbox can have one.
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+        self.inspect(id).await?;
+        let reason = format!("the runtime `{}` has no network by policy", self.name());
+        Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
+    }
 
     /// What a path leads to. A link at its end is not followed.
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo>;

@@ -12,6 +12,7 @@ pub(crate) fn jail(identity: Identity, task: Task, rlimits: ResourceLimits) -> J
         identity,
         root: Source::Empty,
         root_writable: false,
+        root_is_own: true,
         mounts: Vec::new(),
         hostname: "worker".to_owned(),
         network: Network::Off,

@@ -66,6 +66,7 @@ pub(crate) fn of_runtime(error: &Error) -> Problem {
         Error::WrongState { .. } => problem(Code::InvalidState),
         Error::Unsupported { remedy, .. } => remedied(problem(Code::Unsupported), remedy.as_ref()),
         Error::Limit { remedy, .. } => remedied(problem(Code::LimitUnavailable), Some(remedy)),
+        Error::Exceeded { remedy, .. } => remedied(problem(Code::DiskExceeded), Some(remedy)),
         Error::Wall { .. } => problem(Code::WallUnavailable)
             .remedied_by("run `stockade doctor` to see what this host can raise"),
         Error::Invalid(_) | Error::Host { .. } => problem(Code::InvalidInput),
@@ -96,7 +97,11 @@ pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
                 .remedied_by("stockade create")
         }
         Refused::State { state, .. } => {
-            let remedy = if *state == State::Paused { "resume" } else { "show" };
+            let remedy = match state {
+                State::Paused => "resume",
+                State::Stopped | State::New => "start",
+                _ => "show",
+            };
             Problem::new(Code::InvalidState, format!("the sandbox {id} is not in a state for this"))
                 .because(refused.to_string())
                 .remedied_by(format!("stockade {remedy} {id}"))

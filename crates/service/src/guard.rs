@@ -136,6 +136,7 @@ impl Inner {
         let Owned(mut row) = Owned::check(&*self.store, owner, id).await?;
         if row.state == State::Paused && row.idle_paused && !row.damaged {
             let runtime = self.runtime(&row.runtime)?;
+            self.ensure_out(&row).await?;
             let resumed = self.dooms.unless(id, self.within(runtime.resume(id))).await?;
             resumed.map_err(|error| of_runtime(&error))?;
             // Each time is an event of its own: the generation tells them apart.

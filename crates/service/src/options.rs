@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stockade_core::{Code, OwnerId, Problem};
+use stockade_egress::owner::Program;
 
 /// The variable of [`Options::queue_concurrency`] (seed 002, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
@@ -23,6 +24,8 @@ pub struct Options {
     pub quotas: Quotas,
     /// Where bundles of changes wait for a decision; without it there are none.
     pub home: Option<Home>,
+    /// The program that is the only way out of sandboxes; without it none has one.
+    pub egress: Option<Program>,
     /// How often a sandbox is looked at (seed 002: every 10 s).
     pub watch_interval: Duration,
     /// How long a runtime may take for one change to a sandbox, and a change may wait for those
@@ -43,6 +46,7 @@ impl Default for Options {
             default_ttl: Some(Duration::from_secs(60 * 60)),
             quotas: Quotas::default(),
             home: None,
+            egress: None,
             watch_interval: Duration::from_secs(10),
             deadline: Duration::from_secs(5 * 60),
             queue_concurrency: 30,

@@ -52,8 +52,10 @@ pub(crate) async fn sweep(service: &Service) {
             }
         }
     }
-    for id in live(inner).await.unwrap_or_default() {
-        let _ = watcher::ensure(engine, &id).await;
+    let Ok(live) = live(inner).await else { return };
+    inner.egress.keep(&live);
+    for id in &live {
+        let _ = watcher::ensure(engine, id).await;
     }
 }
 
@@ -73,6 +75,7 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
     if let Ok(found) = SandboxRow::find(&*inner.store, id).await
         && !found.as_ref().is_some_and(should_be)
     {
+        inner.egress.leave(id).await;
         let _ = inner.within(runtime.cleanup(id)).await;
     }
 }

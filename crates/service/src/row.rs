@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use stockade_api::{CreateSandbox, IdleAction, Sandbox};
+use stockade_api::{CreateSandbox, IdleAction, Reached, Sandbox};
 use stockade_core::access::Rules;
 use stockade_core::event::Reason;
 use stockade_core::{Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, SnapshotId, State};
@@ -225,6 +225,7 @@ impl SandboxRow {
             users: request.users.clone(),
             limits: request.limits,
             proxy: request.proxy.clone(),
+            network: request.network.as_ref().and_then(|it| it.policy().ok()).map(Reached::by),
             created_at: timestamp(self.created_at),
             expires_at: self.expires_at.map(timestamp),
             terminated_at: self.terminated_at.map(timestamp),

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
 use crate::dooms::Dooms;
+use crate::egress::Egress;
 use crate::failure::{of_runtime, of_store, to_failure};
 use crate::guard::{Owned, Used};
 use crate::locks::Locks;
@@ -59,6 +60,7 @@ pub(crate) struct Inner {
     pub(crate) pending: Pending,
     pub(crate) wakers: watcher::Wakers,
     pub(crate) tools: Tools,
+    pub(crate) egress: Egress,
     stop: watch::Sender<bool>,
 }
 
@@ -75,6 +77,7 @@ impl Service {
     ) -> Result<Self> {
         let default = runtimes.first().map(|runtime| runtime.name());
         let default = default.ok_or_else(|| Problem::new(Code::Unsupported, "no runtime"))?;
+        let stop = watch::Sender::new(false);
         let inner = Arc::new(Inner {
             store: store.clone(),
             runtimes: runtimes.into_iter().map(|runtime| (runtime.name(), runtime)).collect(),
@@ -86,7 +89,8 @@ impl Service {
             pending: Pending::default(),
             wakers: watcher::Wakers::default(),
             tools: Tools::built_in(),
-            stop: watch::Sender::new(false),
+            egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
+            stop,
             default_runtime: default,
             options,
         });
@@ -255,6 +259,7 @@ impl Inner {
         runtime: &dyn Runtime,
         id: &SandboxId,
     ) -> std::result::Result<(), Error> {
+        self.egress.leave(id).await;
         match self.within(runtime.inspect(id)).await {
             Ok(status) if status.labels.get(SERVICE_LABEL) != Some(&self.id) => {
                 Err(Error::Conflict(format!("the sandbox {id}")))

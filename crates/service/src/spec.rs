@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stockade_api::{CreateSandbox, Expiry, Result};
+use stockade_api::{CreateSandbox, Expiry, Network, Result};
 use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
@@ -40,6 +40,9 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
         && !proxy.exposed_ports.contains(&port)
     {
         return Err(invalid(format!("the default port {port} is not among the exposed ones")));
+    }
+    if let Some(network) = &request.network {
+        network.policy()?;
     }
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -107,6 +110,7 @@ pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
         limits: request.limits,
         best_effort: request.best_effort.clone(),
         access: row.rules.clone(),
+        network: request.network.as_ref().map(Network::policy).transpose()?,
         labels: row.labels(service),
         // That of its whole life, however much of that is over: it is the same each time.
         lease: match request.expiry {

@@ -168,6 +168,7 @@ async fn poll(
                 if is_gone(inner, context, &row).await {
                     return Ok(Verdict::Terminate(Reason::Gone));
                 }
+                inner.look_out(&row).await;
             } else if let Some(asked) = asked {
                 wait = wait.min(interval.saturating_sub(asked.elapsed()));
             }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use stockade_bundle::RelativePath;
-use stockade_bundle::ignore::Ignore;
+use stockade_bundle::ignore::{Case, Ignore};
 
 /// Words of the format.
 pub(super) const WORDS: &[&str] = &[
@@ -36,12 +36,15 @@ pub(super) fn run(bytes: &[u8]) -> bool {
     let mut halves = bytes.splitn(2, |byte| *byte == 0);
     let rules = halves.next().unwrap_or_default();
     let Ok(path) = RelativePath::new(halves.next().unwrap_or_default()) else { return false };
-    let mut ignore = Ignore::new(b"", |asked: &RelativePath| {
-        Ok::<_, Infallible>((asked.as_bytes() == b".gitignore").then(|| rules.to_vec()))
-    });
-    for is_directory in [false, true] {
-        let answers = [ignore.ignores(&path, is_directory), ignore.ignores(&path, is_directory)];
-        assert_eq!(answers[0], answers[1]);
+    for case in [Case::Distinct, Case::Ignored] {
+        let mut ignore = Ignore::new(b"", case, |asked: &RelativePath| {
+            Ok::<_, Infallible>((asked.as_bytes() == b".gitignore").then(|| rules.to_vec()))
+        });
+        for is_directory in [false, true] {
+            let answers =
+                [ignore.ignores(&path, is_directory), ignore.ignores(&path, is_directory)];
+            assert_eq!(answers[0], answers[1]);
+        }
     }
     true
 }

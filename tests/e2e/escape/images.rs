@@ -177,6 +177,28 @@ fn mount_points_are_links(world: &World) {
     }
 }
 
+/// While a jail is made, the host's root is above its own for a moment: nothing that an image has in
+/// the place of a directory leads there.
+fn links_past_the_root(world: &World) {
+    let outside = world.outside();
+    world.plant(&outside.join("resolv.conf"), "what was there before\n");
+    let before = Tree::of(&outside);
+    for name in ["dev", "proc", "sys", "tmp", "home", "etc"] {
+        let up = format!("{}{}", "../".repeat(12), outside.strip_prefix("/").unwrap().display());
+        for target in [format!("/..{}", outside.display()), up] {
+            let image = image(world);
+            let _ = fs::remove_dir_all(image.join(name));
+            symlink(&target, image.join(name)).unwrap();
+            world.own(&image.join(name));
+            let options = ["--discard", "--net", "policy", "--image", image.to_str().unwrap()];
+            // Whatever becomes of it.
+            world.run(&options, &["/bin/sh", "-c", "echo x > /tmp/made; echo x > /home/made"]);
+            before.assert_same(&Tree::of(&outside), &format!("what is outside, by /{name}"));
+            fs::remove_dir_all(&image).unwrap();
+        }
+    }
+}
+
 /// The one file that is written over an image's own, by a process that still has descriptors of the
 /// host: whatever the image has in its place, or in the place of the directory, leads nowhere else.
 fn a_resolver_that_leads_elsewhere(world: &World) {
@@ -330,6 +352,7 @@ as_root_and_as_user![
     links_where_the_sandbox_mounts,
     mount_points_are_links,
     a_resolver_that_leads_elsewhere,
+    links_past_the_root,
     archives_that_leave,
     archives_that_lie,
 ];

@@ -170,6 +170,37 @@ fn root_as_bare_repository(world: &World) {
     assert!(!std::path::Path::new("/tmp/owned").exists());
 }
 
+/// A bare repository in parts, each from a run that saw nothing of the others: harmless one by one
+/// when they were made, whatever the order in which they come.
+fn bare_repository_in_parts(world: &World) {
+    let config =
+        "[core]\\n\\tbare = false\\n\\tworktree = .\\n\\tfsmonitor = touch /tmp/owned; false\\n";
+    let head = format!(
+        "mkdir -p lib/x; echo 'ref: refs/heads/x' > lib/HEAD; printf '{config}' > lib/config; true"
+    );
+    let rest = "mkdir -p lib/objects lib/refs; touch lib/objects/.keep lib/refs/.keep";
+    for parts in [[head.as_str(), rest], [rest, head.as_str()]] {
+        let made = parts.map(|script| {
+            world.review(script).succeeds();
+            let newest = &world.bundles()[0];
+            newest["id"].as_str().unwrap().to_owned()
+        });
+        for id in &made {
+            world.stockade(&["apply", id]).finish();
+        }
+        let lib = world.project.join("lib");
+        let whole = ["HEAD", "objects", "refs"].iter().all(|name| lib.join(name).exists());
+        assert!(!whole, "lib is a repository of a sandbox's making");
+        let mut git = std::process::Command::new("git");
+        git.arg("status").current_dir(&lib).output().unwrap();
+        assert!(!std::path::Path::new("/tmp/owned").exists());
+        fs::remove_dir_all(lib).unwrap();
+        for bundle in world.bundles() {
+            world.stockade(&["reject", bundle["id"].as_str().unwrap()]).finish().succeeds();
+        }
+    }
+}
+
 /// A repository whose deletion was asked for inside is still there.
 fn deleting_the_repository(world: &World) {
     let git = Tree::of(&world.project.join(".git"));
@@ -270,6 +301,7 @@ as_root_and_as_user![
     hard_link_of_the_host,
     git_directory_is_never_applied,
     root_as_bare_repository,
+    bare_repository_in_parts,
     deleting_the_repository,
     overlay_attributes,
     whiteout_names,

@@ -119,6 +119,39 @@ fn what_the_host_changed_meanwhile_is_a_conflict(world: &World) {
     assert_eq!(world.read("b.txt"), "in\n");
 }
 
+fn what_the_sandbox_renamed_beside_files_of_the_host_is_no_conflict(world: &World) {
+    world.write("old.py", "o\n");
+    world.write("gone", "g\n");
+    let id = at_work(world);
+    let rename =
+        "cd /project && mv old.py new.py && echo n >> new.py && echo n >> a.txt && ln a.txt g";
+    sh(world, &id, rename).succeeds();
+    world.write("of-host", "h\n");
+    let first = collect(world, &[&id]);
+    let expected = ["modify a.txt", "add g", "add new.py", "delete old.py"];
+    assert_eq!(entries(world, &first), expected);
+    call(world, &["apply", &first]).succeeds();
+    let contents = ["a.txt", "g", "new.py"].map(|name| world.read(name));
+    assert_eq!(contents, ["alpha\nn\n", "alpha\nn\n", "o\nn\n"]);
+    assert!(!world.has("old.py") && world.has("of-host"));
+
+    // It goes on, also after it was stopped, and the host removes what it edits.
+    for command in ["stop", "start"] {
+        call(world, &[command, &id]).succeeds();
+    }
+    let again = "cd /project && mv new.py newer.py && echo m >> newer.py && echo m >> gone";
+    sh(world, &id, again).succeeds();
+    world.write("of-host-too", "h\n");
+    let second = collect(world, &[&id]);
+    assert_eq!(entries(world, &second), ["modify gone", "delete new.py", "add newer.py"]);
+    fs::remove_file(world.project.join("gone")).unwrap();
+    let third = collect(world, &[&id]);
+    refused(&call(world, &["apply", &third]), 1, "BUNDLE_CONFLICT");
+    call(world, &["apply", &second, "new.py", "newer.py"]).succeeds();
+    assert_eq!(world.read("newer.py"), "o\nn\nm\n");
+    assert!(!world.has("new.py") && !world.has("gone"));
+}
+
 fn nothing_that_is_hostile_leaves(world: &World) {
     world.plant(&world.outside().join("secret"), "TOKEN\n");
     let outside = world.outside();
@@ -222,6 +255,7 @@ as_root_and_as_user![
     changes_of_a_living_sandbox_are_shown_and_applied,
     it_does_not_matter_what_the_sandbox_does,
     what_the_host_changed_meanwhile_is_a_conflict,
+    what_the_sandbox_renamed_beside_files_of_the_host_is_no_conflict,
     nothing_that_is_hostile_leaves,
     what_cannot_be_collected_is_said,
     commands_start_where_the_caller_is,

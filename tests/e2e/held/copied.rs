@@ -59,6 +59,26 @@ fn sandboxes_work_on_copies(world: &World) {
     assert_eq!(world.read("untouched"), "host\nagain\n", "{outcome}");
 }
 
+fn what_is_renamed_in_a_copy_is_no_conflict(world: &World) {
+    world.write("old.py", "o\n");
+    let outcome = on_overlay(
+        world,
+        "rename='mv old.py new.py; echo n >> new.py; echo n >> a.txt; ln a.txt g'
+         stockade create --id box --workspace .:/project
+         stockade exec box -- sh -c \"cd /project; $rename\"
+         echo h > of-host
+         stockade apply $(stockade collect box)
+         stockade kill box
+         git checkout --quiet a.txt; rm g; mv new.py old.py
+         stockade run -- sh -c \"$rename; echo ready; sleep 1\" | { read ready; echo h > later; cat; }
+         stockade apply latest",
+    );
+    outcome.succeeds();
+    let contents = ["a.txt", "g", "new.py"].map(|name| world.read(name));
+    assert_eq!(contents, ["alpha\nn\n", "alpha\nn\n", "o\nn\nn\n"], "{outcome}");
+    assert!(!world.has("old.py") && world.has("of-host") && world.has("later"), "{outcome}");
+}
+
 fn doctor_tells_what_is_copied(world: &World) {
     let outcome = on_overlay(world, "stockade doctor");
     outcome.succeeds();
@@ -66,4 +86,8 @@ fn doctor_tells_what_is_copied(world: &World) {
     assert!(outcome.stdout.contains("`stockade create` copies files too"), "{outcome}");
 }
 
-as_root_and_as_user![sandboxes_work_on_copies, doctor_tells_what_is_copied];
+as_root_and_as_user![
+    sandboxes_work_on_copies,
+    what_is_renamed_in_a_copy_is_no_conflict,
+    doctor_tells_what_is_copied,
+];

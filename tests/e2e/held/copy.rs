@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{call, create, refused, sh};
 use crate::call::Outcome;
-use crate::harness::World;
+use crate::harness::{Identity, World};
 use crate::host::Tree;
 use crate::servants::kill_server;
 use crate::tty::Terminal;
@@ -127,9 +127,9 @@ fn a_hostile_tree_writes_nothing_but_files_below_the_target(world: &World) {
     assert_eq!(found, wanted);
     let mode = fs::metadata(target.join("t/sub/fine")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7000, 0, "a bit came out that gives somebody's rights away");
-    // A name by itself leads nowhere either.
+    // A link that is named leads nowhere outside either.
     let alone = cp(world, inside(&id, "/tmp/t/link"), target.join("alone"));
-    alone.succeeds();
+    refused(&alone, 1, "FILE_NOT_FOUND");
     assert!(!target.join("alone").exists(), "{alone}");
     assert_eq!(fs::read_to_string(secret).unwrap(), "untouched\n");
 }
@@ -149,6 +149,260 @@ fn links_of_the_target_are_not_followed(world: &World) {
     assert!(!world.outside().join("file").exists(), "{outcome}");
 }
 
+/// What writes below the target can exchange a directory there with a link at any moment. It leads
+/// nowhere.
+fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere(world: &World) {
+    let shared = world.path("shared");
+    fs::create_dir(&shared).unwrap();
+    world.own(&shared);
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+    let id = create(world, &["--mount", &format!("{}:/shared", shared.display())]);
+    let script = "mkdir -p /tmp/t/sub /shared/t/sub && cd /tmp/t/sub && \
+        for n in $(seq 200); do echo x > f$n; done";
+    sh(world, &id, script).succeeds();
+    let outside = world.outside();
+    let before = Tree::of(&outside);
+    cp(world, world.probe(), inside(&id, "/tmp/probe")).succeeds();
+    sh(world, &id, &format!("ln -s {} /shared/t/link", outside.display())).succeeds();
+    let words = ["exec", &id, "--", "/tmp/probe", "exchange", "/shared/t/sub", "/shared/t/link"];
+    let mut running = world.stockade(&[&words[..], &["3000"]].concat()).start();
+    let mut outcomes = Vec::new();
+    while running.is_running() {
+        outcomes.push(cp(world, inside(&id, "/tmp/t"), &shared));
+    }
+    let attack = running.finish();
+    assert!(!attack.held().stdout.contains(" 0 swaps"), "{attack}");
+    before.assert_same(&Tree::of(&outside), "what lies outside the target");
+    // Each was refused where the link was in the way, or else found none.
+    for outcome in outcomes.iter().filter(|outcome| outcome.code() != 0) {
+        assert!(outcome.stderr.contains("cannot copy"), "{outcome}");
+    }
+}
+
+/// Directories come out with their modes, no wider than files do, also where nobody may write to
+/// them. Those that exist keep theirs.
+fn directories_come_out_with_their_modes(world: &World) {
+    let id = create(world, &[]);
+    let script = "mkdir -p /tmp/t/open /tmp/t/own /tmp/t/fixed/below /tmp/t/there && cd /tmp/t && \
+        for directory in . open own fixed fixed/below there; do echo x > $directory/file; done && \
+        chmod 1777 open && chmod 700 own there && chmod 500 fixed fixed/below .";
+    sh(world, &id, script).succeeds();
+    let target = world.outside().join("target");
+    fs::create_dir_all(target.join("t/there")).unwrap();
+    for path in [&target, &target.join("t"), &target.join("t/there")] {
+        world.own(path);
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    cp(world, inside(&id, "/tmp/t"), target.join("new")).succeeds();
+    for (name, wanted) in
+        [("", 0o500), ("open", 0o755), ("own", 0o700), ("fixed", 0o500), ("fixed/below", 0o500)]
+    {
+        let path = target.join("new").join(name);
+        assert!(path.join("file").exists(), "{name}");
+        assert_eq!(mode(&path), wanted, "{name}");
+    }
+    assert_eq!(fs::read_dir(target.join("new")).unwrap().count(), 5, "something was left there");
+    let before = mode(&target.join("t/there"));
+    cp(world, inside(&id, "/tmp/t"), &target).succeeds();
+    assert!(target.join("t/there/file").exists());
+    assert_eq!(mode(&target.join("t/there")), before);
+    for path in ["new", "new/fixed", "new/fixed/below", "t/fixed", "t/fixed/below"] {
+        fs::set_permissions(target.join(path), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    sh(world, &id, "chmod -R u+w /tmp/t").succeeds();
+}
+
+/// A target that the sandbox sees itself is no part of what is copied to it.
+fn a_copy_does_not_go_into_itself(world: &World) {
+    let id = create(world, &["--workspace", world.project.to_str().unwrap()]);
+    let project = world.project.file_name().unwrap().to_str().unwrap();
+    let from = inside(&id, world.project.to_str().unwrap());
+    for (round, made) in [(0, "copy".to_owned()), (1, format!("copy/{project}"))] {
+        let said = cp(world, &from, "copy");
+        said.succeeds();
+        for name in ["a.txt", "src/deep/er/file.txt"] {
+            assert_eq!(world.read(&format!("{made}/{name}")), world.read(name), "{round}");
+        }
+        let left: Vec<_> = Tree::of(&world.project)
+            .entries
+            .into_keys()
+            .filter(|path| path.to_string_lossy().contains(".stockade-"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    assert!(!world.has("copy/copy"), "a copy of the copy");
+    assert!(!world.has(&format!("copy/{project}/copy/{project}")), "a copy of the copy");
+    assert!(world.has(&format!("copy/{project}/copy/a.txt")), "what was there is not copied");
+}
+
+/// The longest names that there are go both ways.
+fn long_names_are_copied(world: &World) {
+    let id = create(world, &[]);
+    let name = "n".repeat(255);
+    let source = world.path("source").join(&name);
+    world.plant(&source, "long\n");
+    cp(world, &source, inside(&id, &format!("/tmp/{name}"))).succeeds();
+    let out = world.outside().join(&name);
+    cp(world, inside(&id, &format!("/tmp/{name}")), &out).succeeds();
+    assert_eq!(fs::read_to_string(out).unwrap(), "long\n");
+}
+
+/// Who names a link in a sandbox means what it leads to there; what is special is refused by name.
+fn a_link_that_is_named_is_followed_inside(world: &World) {
+    let id = create(world, &[]);
+    let script = "mkdir -p /tmp/t/sub/er && cd /tmp/t && echo within > sub/file && \
+        chmod 640 sub/file && ln -s ../file sub/er/one && ln -s sub/er/one two && \
+        ln -s /tmp/t/sub directory && ln -s loop loop && mkfifo pipe && ln -s pipe special";
+    sh(world, &id, script).succeeds();
+    let target = world.outside().join("target");
+    fs::create_dir(&target).unwrap();
+    world.own(&target);
+    cp(world, inside(&id, "/tmp/t/two"), &target).succeeds();
+    assert_eq!(fs::read_to_string(target.join("two")).unwrap(), "within\n");
+    let mode = fs::metadata(target.join("two")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    cp(world, inside(&id, "/tmp/t/directory"), &target).succeeds();
+    assert_eq!(fs::read_to_string(target.join("directory/file")).unwrap(), "within\n");
+    for (path, exit, code) in [
+        ("/tmp/t/pipe", 2, "INVALID_INPUT"),
+        ("/tmp/t/special", 2, "INVALID_INPUT"),
+        ("/dev/null", 2, "INVALID_INPUT"),
+        ("/tmp/t/loop", 2, "PATH_INVALID"),
+    ] {
+        let said = cp(world, inside(&id, path), target.join("none"));
+        refused(&said, exit, code);
+        assert!(
+            said.stderr.contains(path.rsplit('/').next().unwrap()) || path.ends_with("special")
+        );
+        assert!(!target.join("none").exists(), "{said}");
+    }
+    refused(&cp(world, "/dev/null", inside(&id, "/tmp/none")), 2, "INVALID_INPUT");
+    // Into a link to a directory, too, something goes under its own name.
+    cp(world, target.join("two"), inside(&id, "/tmp/t/directory")).succeeds();
+    assert_eq!(sh(world, &id, "cat /tmp/t/sub/two").stdout, "within\n");
+}
+
+/// Standard input becomes a file as it comes, whatever it holds and however much it is.
+fn standard_input_goes_into_a_file(world: &World) {
+    let id = create(world, &[]);
+    let from_input = |content: Vec<u8>, to: &str| {
+        world.stockade(&["cp", "-", &inside(&id, to)]).input(content).finish()
+    };
+    for (name, content) in contents() {
+        from_input(content.clone(), "/tmp/made/here").succeeds();
+        let out = world.outside().join(name);
+        cp(world, inside(&id, "/tmp/made/here"), &out).succeeds();
+        assert!(fs::read(&out).unwrap() == content, "{name} came back different");
+    }
+    let large: Vec<u8> = (0..u32::try_from(9 << 20).unwrap()).flat_map(u32::to_le_bytes).collect();
+    let said = from_input(large.clone(), "/tmp/large");
+    said.succeeds();
+    assert!(said.stderr.contains(&format!("1 files, {} bytes", large.len())), "{said}");
+    let out = world.outside().join("large");
+    cp(world, inside(&id, "/tmp/large"), &out).succeeds();
+    assert!(fs::read(&out).unwrap() == large, "what is larger than any buffer came back different");
+    assert!(!world.has("-"), "a file was made");
+    refused(&from_input(b"x".to_vec(), "/tmp"), 2, "INVALID_INPUT");
+}
+
+/// Names that a sandbox chose steer no terminal, neither in a problem nor while they are copied.
+fn names_from_a_sandbox_do_not_steer_the_terminal(world: &World) {
+    let id = create(world, &[]);
+    let script = "mkdir -p /tmp/h && cd /tmp/h && \
+        name=$(printf 'a\\033[31mEVIL\\007\\r') && head -c 8000000 /dev/zero > \"$name\"";
+    sh(world, &id, script).succeeds();
+    let target = world.outside().join("target");
+    let terminal = Terminal::open(world);
+    let on = ["on-terminal", terminal.path()];
+    let words = ["cp", &inside(&id, "/tmp/h"), target.to_str().unwrap()];
+    world.stockade_by(&on, &words).env("TERM", "xterm").finish().succeeds();
+    terminal.wait_for("1 files");
+    assert!(terminal.text().contains("EVIL"), "{:?}", terminal.text());
+    assert!(!terminal.text().contains("[31mEVIL\u{7}"), "{:?}", terminal.text());
+    assert!(!terminal.text().contains("\u{1b}[31m"), "{:?}", terminal.text());
+    // A directory of that name is in the way of the file.
+    let name = "a\u{1b}[31mEVIL\u{7}\r";
+    fs::remove_file(target.join(name)).unwrap();
+    fs::create_dir(target.join(name)).unwrap();
+    let said = cp(world, inside(&id, "/tmp/h/."), &target);
+    assert_ne!(said.code(), 0, "{said}");
+    assert!(!said.stderr.contains(['\u{1b}', '\u{7}', '\r']), "{said}");
+    assert!(said.stderr.contains("a\\u{1b}[31mEVIL\\u{7}"), "{said}");
+    let from = inside(&id, "/tmp/h/.");
+    let json = call(world, &["cp", "--json", &from, target.to_str().unwrap()]);
+    let message = json.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(name), "{message:?}");
+    assert!(!json.stdout.contains('\u{1b}'), "{json}");
+}
+
+/// Who names a link means what it leads to. One below it, nobody has named: wherever it leads, also
+/// where it is the only thing on the way, nothing is copied from there.
+fn no_link_below_what_is_named_is_followed_into_a_sandbox(world: &World) {
+    let id = create(world, &[]);
+    let (tree, named) = (world.path("tree"), world.path("named"));
+    let secret = world.outside().join("deep/secret");
+    world.plant(&secret, "secret\n");
+    for (link, target) in [("a/b/x", "deep"), ("a/b/c/file", "deep/secret")] {
+        let link = tree.join(link);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(world.outside().join(target), &link).unwrap();
+        let said = cp(world, &tree, inside(&id, "/tmp/new"));
+        said.succeeds();
+        assert!(said.stderr.contains("0 files"), "{said}");
+        let found = sh(world, &id, "find /tmp/new ! -type d; rm -r /tmp/new");
+        assert_eq!(found.stdout, "", "{found}");
+        fs::remove_file(link).unwrap();
+    }
+    world.plant(&tree.join("a/plain"), "plain\n");
+    std::os::unix::fs::symlink("tree/a", &named).unwrap();
+    cp(world, &named, inside(&id, "/tmp/new")).succeeds();
+    assert_eq!(sh(world, &id, "cat /tmp/new/plain").stdout, "plain\n");
+}
+
+/// A directory that nobody may write to gets what is in it, and its mode.
+fn directories_that_are_not_writable_go_in_as_they_are(world: &World) {
+    let id = create(world, &[]);
+    let tree = world.path("tree");
+    world.plant(&tree.join("fixed/below/file"), "within\n");
+    let directories = [tree.join("fixed/below"), tree.join("fixed")];
+    for directory in &directories {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    let said = cp(world, &tree, inside(&id, "/tmp/new"));
+    for directory in directories.iter().rev() {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    said.succeeds();
+    let found = sh(world, &id, "cd /tmp/new/fixed && cat below/file && stat -c %a . below");
+    assert_eq!(found.stdout, "within\n555\n555\n", "{found}");
+    sh(world, &id, "chmod -R u+w /tmp/new").succeeds();
+}
+
+/// What may not be read is left out, and named; everything else is copied.
+fn files_that_may_not_be_read_are_left_out(world: &World) {
+    let id = create(world, &[]);
+    let tree = world.path("tree");
+    for name in ["a", "b", "c/d", "e/f"] {
+        world.plant(&tree.join(name), name);
+    }
+    for name in ["b", "e"] {
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let said = cp(world, &tree, inside(&id, "/tmp/new"));
+    said.succeeds();
+    let found = sh(world, &id, "cd /tmp/new && cat a c/d; chmod -f 700 e; find . -type f | wc -l");
+    let (copied, left_out) = match world.identity {
+        // Root may read all of them.
+        Identity::Root => ("ac/d4\n", None),
+        Identity::User => ("ac/d2\n", Some("2 links, special files and files that may not")),
+    };
+    assert_eq!(found.stdout, copied, "{found}");
+    assert!(left_out.is_none_or(|text| said.stderr.contains(text)), "{said}");
+    let is_named = ["tree/b", "tree/e"].iter().any(|name| said.stderr.contains(name));
+    assert_eq!(is_named, left_out.is_some(), "{said}");
+    fs::set_permissions(tree.join("e"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 fn what_is_not_there_is_said(world: &World) {
     let id = create(world, &[]);
     let missing = world.path("missing");
@@ -156,6 +410,8 @@ fn what_is_not_there_is_said(world: &World) {
     refused(&cp(world, inside(&id, "/tmp/none"), &missing), 1, "FILE_NOT_FOUND");
     refused(&cp(world, inside("nobody", "/tmp/x"), &missing), 1, "NOT_FOUND");
     refused(&cp(world, Path::new("/tmp"), Path::new("/tmp")), 2, "INVALID_INPUT");
+    // What cannot be listed leaves nothing.
+    assert_ne!(cp(world, inside(&id, "/proc"), &missing).code(), 0);
     assert!(!missing.exists());
 }
 
@@ -201,6 +457,16 @@ as_root_and_as_user![
     directories_go_with_all_that_is_in_them,
     a_hostile_tree_writes_nothing_but_files_below_the_target,
     links_of_the_target_are_not_followed,
+    no_link_below_what_is_named_is_followed_into_a_sandbox,
+    a_copy_does_not_go_into_itself,
+    a_link_that_is_named_is_followed_inside,
+    standard_input_goes_into_a_file,
+    names_from_a_sandbox_do_not_steer_the_terminal,
+    a_directory_that_becomes_a_link_meanwhile_leads_nowhere,
+    directories_come_out_with_their_modes,
+    long_names_are_copied,
+    directories_that_are_not_writable_go_in_as_they_are,
+    files_that_may_not_be_read_are_left_out,
     what_is_not_there_is_said,
     progress_is_for_terminals,
 ];

@@ -1,7 +1,10 @@
 //! `exec`, `shell` and `logs`: a command's exit code, streams, signals and terminal are those of
 //! the command that was typed.
 
+use std::fmt::Write as _;
 use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -77,6 +80,97 @@ fn streams_are_kept_apart_and_whole(world: &World) {
     assert!(answer.stderr.is_empty(), "{answer}");
 }
 
+/// An image may have no home: for its user one is made, where the image's own directories stay as they
+/// are, and who has none starts at the root.
+fn an_image_without_a_home_runs_commands(world: &World) {
+    let image = world.path("image");
+    for directory in ["usr", "home", "proc", "dev", "tmp"] {
+        std::fs::create_dir_all(image.join(directory)).unwrap();
+    }
+    let mode = |name: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(image.join(name), mode).unwrap();
+    };
+    mode("home", 0o711);
+    mode("", 0o755);
+    for name in ["bin", "lib", "lib64"] {
+        std::os::unix::fs::symlink(format!("usr/{name}"), image.join(name)).unwrap();
+    }
+    world.own(&image);
+    let mount = ["--image", image.to_str().unwrap(), "--mount", "/usr:/usr"];
+    let id = create(world, &mount);
+    let seen = sh(world, &id, "pwd; stat -c %a /home /home/user; touch made");
+    seen.succeeds();
+    assert_eq!(seen.stdout, "/home/user\n711\n755\n", "{seen}");
+    let root = call(world, &["exec", "--user", "0", &id, "--", "sh", "-c", "id -u; pwd"]);
+    if !root.stderr.contains("only root can give") {
+        assert_eq!(root.stdout, "0\n/\n", "{root}");
+    }
+}
+
+/// The command waits for who reads slowly, as it would in a shell.
+fn a_slow_reader_gets_all_of_it(world: &World) {
+    const LINES: u32 = 6_000_000;
+    let id = create(world, &[]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let script = format!("seq 1 {LINES}; echo over >&2; exit 3");
+    let running = world.stockade(&["exec", &id, "--", "sh", "-c", &script]);
+    let running = running.output_to(writer).deadline(120).start();
+    let mut read = vec![0; 4096];
+    reader.read_exact(&mut read).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    reader.read_to_end(&mut read).unwrap();
+    let outcome = running.finish();
+    outcome.ends_with(3);
+    assert_eq!(outcome.stderr, "over\n", "{outcome}");
+    let mut expected = String::new();
+    for line in 1..=LINES {
+        writeln!(expected, "{line}").unwrap();
+    }
+    assert!(read == expected.as_bytes(), "{} of {} bytes came", read.len(), expected.len());
+}
+
+/// Who asks for the end twice has it, whoever does not read.
+fn a_signal_ends_what_nobody_reads(world: &World) {
+    let id = create(world, &[]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let script = "trap '' INT; yes | tee /tmp/copy";
+    let running =
+        world.stockade(&["exec", &id, "--", "sh", "-c", script]).output_to(writer).start();
+    reader.read_exact(&mut [0; 4096]).unwrap();
+    let count = "stat -c %s /tmp/copy; sleep 0.1; stat -c %s /tmp/copy";
+    let mut before = String::new();
+    wait_until("it waits for who reads", || {
+        let now = sh(world, &id, count).stdout;
+        std::mem::replace(&mut before, now.clone()) == now && !now.is_empty()
+    });
+    running.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    running.signal(Signal::INT);
+    running.finish().ends_with(130);
+}
+
+/// Nothing waits for who does not read at all but the command; what it never gets, it is told of.
+fn who_does_not_read_stops_nothing_else(world: &World) {
+    let id = create(world, &[]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let script = "head -c 64000000 /dev/zero; echo >/tmp/over";
+    let running = world.stockade(&["exec", &id, "--", "sh", "-c", script]);
+    let running = running.output_to(writer).start();
+    let mut read = vec![0; 4096];
+    reader.read_exact(&mut read).unwrap();
+    sh(world, &id, "test ! -e /tmp/over && echo here").succeeds();
+    call(world, &["pause", &id]).succeeds();
+    call(world, &["resume", &id]).succeeds();
+    call(world, &["kill", &id]).succeeds();
+    reader.read_to_end(&mut read).unwrap();
+    assert!(read.len() < 64_000_000, "all of it came");
+    let outcome = running.finish();
+    outcome.ends_with(125);
+    let missing = 64_000_000 - read.len();
+    assert!(outcome.stderr.contains("bytes of the output are missing"), "{missing}: {outcome}");
+}
+
 fn signals_reach_the_command(world: &World) {
     let id = create(world, &[]);
     for (signal, name, code) in [(Signal::INT, "INT", 5), (Signal::TERM, "TERM", 6)] {
@@ -144,8 +238,9 @@ fn a_terminal_is_one_inside_too(world: &World) {
     terminal.type_in(b"echo $((6*7)); stty size\r");
     terminal.wait_for("42\r\n24 80");
     terminal.resize(33, 99);
-    terminal.type_in(b"stty size\r");
-    terminal.wait_for("33 99");
+    // What is typed and the size go by ways of their own: the shell waits for the size.
+    terminal.type_in(b"until stty size | grep '33 99'; do sleep 0.02; done\r");
+    terminal.wait_for("\n33 99");
     terminal.type_in(b"exit 7\r");
     running.finish().ends_with(7);
 }
@@ -220,6 +315,10 @@ as_root_and_as_user![
     what_cannot_be_run_is_named,
     options_reach_the_command,
     streams_are_kept_apart_and_whole,
+    an_image_without_a_home_runs_commands,
+    a_slow_reader_gets_all_of_it,
+    a_signal_ends_what_nobody_reads,
+    who_does_not_read_stops_nothing_else,
     signals_reach_the_command,
     who_does_not_end_when_asked_is_killed,
     a_shell_without_a_terminal_reads_its_input,

@@ -2,7 +2,7 @@
 //!
 //! `life` follows a sandbox from its beginning to its end, `exec` runs commands in it, `copy` moves
 //! files, `bundles` decides about changes and `collect` gathers them, `copied` is
-//! where there can be no overlay, `secrets` looks for what must not be kept, `server`
+//! where there can be no overlay, `network` reaches what may be reached, `secrets` looks for what must not be kept, `server`
 //! kills, crowds and deceives the server, `aside` is about `--in-process`, completions and manual
 //! pages.
 
@@ -13,6 +13,7 @@ mod copied;
 mod copy;
 mod exec;
 mod life;
+mod network;
 mod secrets;
 mod server;
 

@@ -123,6 +123,30 @@ fn a_server_that_holds_nothing_ends(world: &World) {
     assert!(odd.stderr.contains("STOCKADE_SERVER_IDLE_SECONDS"), "{odd}");
 }
 
+fn a_server_ends_with_its_directory(world: &World) {
+    let id = create(world, &[]);
+    let pid_inside = sh(world, &id, "sleep 1000 >/dev/null 2>&1 & readlink /proc/self/ns/pid");
+    let namespace = pid_inside.stdout.trim().to_owned();
+    let is_there = || processes_in(&namespace) > 0;
+    assert!(is_there(), "nothing runs in {namespace}");
+    // What is at work in it writes meanwhile.
+    wait_until("the directory is removed", || {
+        let remove = "chmod -R u+rwX \"$1\" 2>/dev/null; rm -rf \"$1\" 2>/dev/null";
+        Command::new("sh").args(["-c", remove, "sh"]).arg(world.data()).status().unwrap().success()
+    });
+    wait_until("the server ends", || servers(&world.data()).is_empty());
+    wait_until("what it held is ended", || !is_there());
+    assert!(!world.data().exists(), "something made the directory again");
+}
+
+/// How many processes are in a PID namespace, given by its link.
+fn processes_in(namespace: &str) -> usize {
+    let namespaces = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path().join("ns/pid")).ok());
+    namespaces.filter(|found| found.as_os_str() == namespace).count()
+}
+
 fn a_server_by_hand_serves_until_it_is_told_to_end(world: &World) {
     let mut serving = world.stockade(&["serve"]).env("STOCKADE_SERVER_IDLE_SECONDS", "1").start();
     wait_until("it listens", || world.data().join("server/socket").exists());
@@ -209,6 +233,7 @@ as_root_and_as_user![
     a_killed_server_is_followed_by_one_that_finds_everything,
     what_was_asked_of_a_killed_server_is_done_once,
     a_server_that_holds_nothing_ends,
+    a_server_ends_with_its_directory,
     a_server_by_hand_serves_until_it_is_told_to_end,
     nobody_else_is_told_anything,
     a_database_that_is_no_good_is_refused_untouched,

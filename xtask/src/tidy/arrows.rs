@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-api",
             "stockade-bundle",
             "stockade-durable",
+            "stockade-egress",
             "stockade-runtime",
         ],
     ),

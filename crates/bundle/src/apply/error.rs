@@ -53,6 +53,9 @@ pub enum Error {
         #[source]
         cause: Box<Self>,
     },
+    /// What was applied cannot be recorded.
+    #[error("cannot record what was applied")]
+    Record(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A journal cannot be understood.
     #[error("the journal {name} is damaged: {reason}")]
     JournalDamaged {

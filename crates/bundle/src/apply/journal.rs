@@ -76,6 +76,9 @@ pub(super) struct Record {
     pub(super) project: Vec<u8>,
     pub(super) project_inode: u64,
     pub(super) stage: RelativePath,
+    /// The id of the bundle, and the paths that are applied of it once this is committed.
+    pub(super) bundle: String,
+    pub(super) paths: Vec<RelativePath>,
     pub(super) steps: Vec<Action>,
 }
 
@@ -128,13 +131,19 @@ impl State {
 
 impl Journal {
     /// Writes the first record of a new application, before anything is made in the project.
-    pub(super) fn begin(journals: &Dir, path: &Path, project: &Dir) -> Result<Self, Error> {
+    pub(super) fn begin(
+        journals: &Dir,
+        (path, project): (&Path, &Dir),
+        (bundle, paths): (&str, &[RelativePath]),
+    ) -> Result<Self, Error> {
         let id = unique_id();
         let stage = name(&format!("{STAGE_PREFIX}{id}"))?;
         let record = Record {
             project: path.as_os_str().as_bytes().to_vec(),
             project_inode: project.stat_self()?.inode,
             stage,
+            bundle: bundle.to_owned(),
+            paths: paths.to_vec(),
             steps: Vec::new(),
         };
         let journal = Self { directory: journals.try_clone()?, id, state: State::Staging, record };

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::Step;
 use super::error::Error;
-use super::journal::{Journal, Lock, State};
+use super::journal::{Journal, Lock, Record, State};
 use super::swap::{self, Left};
+use super::{Ledger, Step};
 use crate::beneath::{self, Dir, FileKind};
 use crate::path::RelativePath;
 
@@ -42,13 +42,14 @@ pub enum Outcome {
 ///
 /// # Errors
 /// Only when the journals cannot be listed; what fails for one project is in its [`Outcome`].
-pub fn recover(journals: &Dir) -> Result<Vec<Recovered>, Error> {
-    recover_observed(journals, &mut |_| {})
+pub fn recover(journals: &Dir, ledger: &dyn Ledger) -> Result<Vec<Recovered>, Error> {
+    recover_observed(journals, ledger, &mut |_| {})
 }
 
 /// [`recover`], telling each step to `observe` once it is done.
 pub(super) fn recover_observed(
     journals: &Dir,
+    ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Vec<Recovered>, Error> {
     if journals.entries_up_to(0)?.is_some() {
@@ -61,7 +62,7 @@ pub(super) fn recover_observed(
             Ok(None) => continue,
             Ok(Some(journal)) => {
                 let path = project_path(&journal);
-                let outcome = match end_where_it_was(journals, &id, &path, observe) {
+                let outcome = match end_where_it_was((journals, &id), &path, ledger, observe) {
                     Ok(None) => continue,
                     Ok(Some(outcome)) => outcome,
                     Err(error) => Outcome::Failed(error),
@@ -79,6 +80,7 @@ pub(super) fn recover_observed(
 pub(super) fn recover_locked(
     journals: &Dir,
     lock: &Lock,
+    ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
 ) -> Result<(), Error> {
     let root = lock.project().stat_self()?;
@@ -88,7 +90,7 @@ pub(super) fn recover_locked(
             .and_then(|dir| dir.stat_self())
             .is_ok_and(|stat| (stat.device, stat.inode) == (root.device, root.inode));
         if is_its_path || lock.project().stat(journal.stage())?.is_some() {
-            end(lock.project(), journal, observe)?;
+            end(lock.project(), journal, ledger, observe)?;
         }
     }
     Ok(())
@@ -96,9 +98,9 @@ pub(super) fn recover_locked(
 
 /// `None` where the application is still running or has just ended.
 fn end_where_it_was(
-    journals: &Dir,
-    id: &str,
+    (journals, id): (&Dir, &str),
     path: &Path,
+    ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Option<Outcome>, Error> {
     let project = match Dir::open_recorded(path) {
@@ -120,17 +122,21 @@ fn end_where_it_was(
     if !is_here {
         return Ok(Some(Outcome::ProjectGone));
     }
-    end(lock.project(), journal, observe).map(Some)
+    end(lock.project(), journal, ledger, observe).map(Some)
 }
 
 fn end(
     project: &Dir,
     mut journal: Journal,
+    ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Outcome, Error> {
     let outcome = match journal.state() {
         State::Staging => Outcome::NotBegun,
-        State::Committed => Outcome::Finished,
+        State::Committed => {
+            record(&journal, ledger, observe)?;
+            Outcome::Finished
+        }
         State::Undone => Outcome::Undone(Vec::new()),
         State::Armed => {
             let left = match project.open_dir(journal.stage()) {
@@ -145,6 +151,18 @@ fn end(
     discard(project, &journal, observe)?;
     journal.end()?;
     Ok(outcome)
+}
+
+/// Records what a committed application has applied.
+pub(super) fn record(
+    journal: &Journal,
+    ledger: &dyn Ledger,
+    observe: &mut dyn FnMut(Step),
+) -> Result<(), Error> {
+    let Record { bundle, paths, .. } = journal.record();
+    ledger.mark(bundle, paths).map_err(Error::Record)?;
+    observe(Step::Recorded);
+    Ok(())
 }
 
 /// Removes the private directory and what lies in it. A displaced directory that somebody

@@ -3,9 +3,15 @@
 //! Works on bytes. A hostile pattern costs at most its length times the text's: all places where
 //! the pattern may stand are followed at once, nothing is tried again.
 
+use super::Case;
+
 /// A compiled glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Glob(Vec<Token>);
+pub(super) struct Glob {
+    tokens: Vec<Token>,
+    /// Where it is ignored, only lower case is compared.
+    case: Case,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
@@ -24,8 +30,10 @@ enum Token {
 
 impl Glob {
     /// Compiles `pattern`; `None` for one that git never matches (an unclosed or unknown class, a
-    /// backslash at the end).
-    pub(super) fn new(pattern: &[u8]) -> Option<Self> {
+    /// backslash at the end). Where case is ignored git compares the text's lower case, also with
+    /// what it takes literally of the pattern: a letter in upper case after a backslash, or alone in
+    /// a class, never matches.
+    pub(super) fn new(pattern: &[u8], case: Case) -> Option<Self> {
         let mut tokens = Vec::with_capacity(pattern.len());
         let mut at = 0;
         while let Some(byte) = pattern.get(at) {
@@ -54,33 +62,34 @@ impl Glob {
                     at = end;
                 }
                 b'[' => {
-                    let (set, end) = class(pattern, at + 1)?;
+                    let (set, end) = class(pattern, at + 1, case)?;
                     tokens.push(Token::Set(set));
                     at = end;
                 }
                 other => {
-                    tokens.push(Token::Byte(*other));
+                    tokens.push(Token::Byte(folded(*other, case)));
                     at += 1;
                 }
             }
         }
-        Some(Self(tokens))
+        Some(Self { tokens, case })
     }
 
     /// Whether the whole of `text` matches.
     pub(super) fn matches(&self, text: &[u8]) -> bool {
-        let mut here = vec![false; self.0.len() + 1];
+        let mut here = vec![false; self.tokens.len() + 1];
         let mut next = here.clone();
         self.enter(&mut here, 0);
         for byte in text {
+            let byte = folded(*byte, self.case);
             next.fill(false);
             let mut alive = false;
-            for (at, token) in self.0.iter().enumerate().filter(|(at, _)| here[*at]) {
+            for (at, token) in self.tokens.iter().enumerate().filter(|(at, _)| here[*at]) {
                 let (stays, passes) = match token {
-                    Token::Byte(wanted) => (false, wanted == byte),
-                    Token::Any => (false, *byte != b'/'),
-                    Token::Set(set) => (false, set[usize::from(*byte)]),
-                    Token::Run => (*byte != b'/', false),
+                    Token::Byte(wanted) => (false, *wanted == byte),
+                    Token::Any => (false, byte != b'/'),
+                    Token::Set(set) => (false, set[usize::from(byte)]),
+                    Token::Run => (byte != b'/', false),
                     Token::Deep => (true, false),
                     Token::Skip => (false, false),
                 };
@@ -96,14 +105,14 @@ impl Glob {
             }
             std::mem::swap(&mut here, &mut next);
         }
-        here[self.0.len()]
+        here[self.tokens.len()]
     }
 
     /// Marks the place `at` and those that are reached from it without a byte.
     fn enter(&self, places: &mut [bool], mut at: usize) {
         while !places[at] {
             places[at] = true;
-            match self.0.get(at) {
+            match self.tokens.get(at) {
                 Some(Token::Run | Token::Deep) => at += 1,
                 Some(Token::Skip) => {
                     self.enter(places, at + 3);
@@ -115,9 +124,16 @@ impl Glob {
     }
 }
 
+fn folded(byte: u8, case: Case) -> u8 {
+    match case {
+        Case::Distinct => byte,
+        Case::Ignored => byte.to_ascii_lowercase(),
+    }
+}
+
 /// Reads a class whose content starts at `at`; gives the bytes it takes and the place after its
 /// `]`.
-fn class(pattern: &[u8], mut at: usize) -> Option<(Box<[bool; 256]>, usize)> {
+fn class(pattern: &[u8], mut at: usize, case: Case) -> Option<(Box<[bool; 256]>, usize)> {
     let mut set = Box::new([false; 256]);
     let negated = matches!(pattern.get(at), Some(b'!' | b'^'));
     if negated {
@@ -143,6 +159,7 @@ fn class(pattern: &[u8], mut at: usize) -> Option<(Box<[bool; 256]>, usize)> {
                 let last = *pattern.get(at)?;
                 for within in previous.unwrap_or(last)..=last {
                     set[usize::from(within)] = true;
+                    set[usize::from(folded(within, case))] = true;
                 }
                 previous = None;
             }
@@ -152,7 +169,12 @@ fn class(pattern: &[u8], mut at: usize) -> Option<(Box<[bool; 256]>, usize)> {
                 match pattern[name..close].strip_suffix(b":") {
                     Some(known) => {
                         let test = posix(known)?;
-                        (0..=255_u8).filter(test).for_each(|b| set[usize::from(b)] = true);
+                        for taken in (0..=255_u8).filter(test) {
+                            set[usize::from(taken)] = true;
+                            // Of the classes git folds the one of upper case letters only, which
+                            // is the only one that has no lower case ones.
+                            set[usize::from(folded(taken, case))] = true;
+                        }
                         at = close;
                         previous = None;
                     }
@@ -225,19 +247,19 @@ mod tests {
             ("{a,b}", "{a,b}", true),
         ] {
             assert_eq!(
-                Glob::new(pattern.as_bytes()).unwrap().matches(text.as_bytes()),
+                Glob::new(pattern.as_bytes(), Case::Distinct).unwrap().matches(text.as_bytes()),
                 wanted,
                 "{pattern} {text}"
             );
         }
         for broken in ["[", "[a", "a\\", "[[:nope:]]", "[a-\\"] {
-            assert_eq!(Glob::new(broken.as_bytes()), None, "{broken}");
+            assert_eq!(Glob::new(broken.as_bytes(), Case::Distinct), None, "{broken}");
         }
     }
 
     #[test]
     fn a_hostile_pattern_ends_soon() {
-        let glob = Glob::new("*a".repeat(500).as_bytes()).unwrap();
+        let glob = Glob::new("*a".repeat(500).as_bytes(), Case::Distinct).unwrap();
         assert!(!glob.matches("a".repeat(4000).replace("aaaaaaaaaa", "aaaaaaaab/").as_bytes()));
     }
 }

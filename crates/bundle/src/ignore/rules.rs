@@ -1,13 +1,17 @@
 //! The rules of one ignore file, read as git's `dir.c` reads them (gitignore(5)).
 
+use super::Case;
 use super::glob::Glob;
 
 /// Ignore files larger than this have no rules for us: what they hide is shown.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The rules of one ignore file, in its order.
-#[derive(Debug, Default)]
-pub(super) struct Rules(Vec<Rule>);
+#[derive(Debug)]
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    case: Case,
+}
 
 #[derive(Debug)]
 struct Rule {
@@ -30,22 +34,24 @@ enum Matcher {
 
 impl Rules {
     /// Reads the content of an ignore file.
-    pub(super) fn parse(content: &[u8]) -> Self {
+    pub(super) fn parse(content: &[u8], case: Case) -> Self {
         let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
-        Self(content.split(|b| *b == b'\n').filter_map(Rule::parse).collect())
+        let lines = content.split(|b| *b == b'\n');
+        Self { rules: lines.filter_map(|line| Rule::parse(line, case)).collect(), case }
     }
 
     /// What the last rule that matches says of `path`, which is relative to the file's
     /// directory: `Some(true)` to ignore it, `Some(false)` to keep it, `None` when no rule
     /// matches.
     pub(super) fn verdict(&self, path: &[u8], is_directory: bool) -> Option<bool> {
-        let rule = self.0.iter().rev().find(|rule| rule.matches(path, is_directory))?;
+        let matches = |rule: &&Rule| rule.matches(path, is_directory, self.case);
+        let rule = self.rules.iter().rev().find(matches)?;
         Some(!rule.negative)
     }
 }
 
 impl Rule {
-    fn parse(line: &[u8]) -> Option<Self> {
+    fn parse(line: &[u8], case: Case) -> Option<Self> {
         if line.is_empty() || line[0] == b'#' {
             return None;
         }
@@ -79,24 +85,36 @@ impl Rule {
             // Git compares the part before the first special byte by itself and starts the glob
             // after it, so that a `**` there counts as the start of a component. By name it
             // does not, but there `**` and `*` are the same.
-            Some(split) => Matcher::Glob(pattern[..split].to_vec(), Glob::new(&pattern[split..])?),
+            Some(split) => {
+                Matcher::Glob(pattern[..split].to_vec(), Glob::new(&pattern[split..], case)?)
+            }
         };
         Some(Self { negative, directories_only, by_name, matcher })
     }
 
-    fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+    fn matches(&self, path: &[u8], is_directory: bool, case: Case) -> bool {
         if self.directories_only && !is_directory {
             return false;
         }
         let text =
             if self.by_name { path.rsplit(|b| *b == b'/').next().unwrap_or(path) } else { path };
         match &self.matcher {
-            Matcher::Exact(wanted) => text == wanted,
-            Matcher::Ending(end) => text.ends_with(end),
-            Matcher::Glob(start, glob) => {
-                text.strip_prefix(start.as_slice()).is_some_and(|rest| glob.matches(rest))
+            Matcher::Exact(wanted) => is_same(text, wanted, case),
+            Matcher::Ending(end) => {
+                let start = text.len().checked_sub(end.len());
+                start.is_some_and(|start| is_same(&text[start..], end, case))
             }
+            Matcher::Glob(start, glob) => text
+                .split_at_checked(start.len())
+                .is_some_and(|(text, rest)| is_same(text, start, case) && glob.matches(rest)),
         }
+    }
+}
+
+fn is_same(one: &[u8], other: &[u8], case: Case) -> bool {
+    match case {
+        Case::Distinct => one == other,
+        Case::Ignored => one.eq_ignore_ascii_case(other),
     }
 }
 

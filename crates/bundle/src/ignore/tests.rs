@@ -15,9 +15,10 @@ fn path(text: &str) -> RelativePath {
 /// The rules of a tree on disk.
 fn rules_of(
     root: &Path,
+    case: Case,
 ) -> Ignore<impl FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible>> {
     let exclude = std::fs::read(root.join(".git/info/exclude")).unwrap_or_default();
-    Ignore::new(&exclude, move |file: &RelativePath| {
+    Ignore::new(&exclude, case, move |file: &RelativePath| {
         Ok(std::fs::read(root.join(file.as_os_str())).ok())
     })
 }
@@ -34,7 +35,7 @@ fn the_oracle_cases_hold() {
     for (name, content) in case["files"].as_object().unwrap() {
         std::fs::write(root.path().join(name), content.as_str().unwrap()).unwrap();
     }
-    let mut ignore = rules_of(root.path());
+    let mut ignore = rules_of(root.path(), Case::Distinct);
     let expectations = case["expect"].as_object().unwrap();
     assert!(expectations.len() >= 20);
     for (name, wanted) in expectations {
@@ -44,10 +45,12 @@ fn the_oracle_cases_hold() {
     }
 }
 
-const NAMES: [&str; 12] =
-    ["a", "b", "ab", "foo", "foobar", "x.c", "y.log", "build", "a b", "é", "[x]", "a-b"];
+const NAMES: [&str; 17] = [
+    "a", "b", "ab", "foo", "foobar", "x.c", "y.log", "build", "a b", "é", "[x]", "a-b", "A", "aB",
+    "Foo", "Y.LOG", "É",
+];
 
-const PIECES: [&str; 30] = [
+const PIECES: [&str; 40] = [
     "*",
     "**",
     "/",
@@ -78,6 +81,16 @@ const PIECES: [&str; 30] = [
     "!",
     "#",
     "[\\]x]",
+    "A",
+    "FOO",
+    "\\A",
+    "[A]",
+    "[A-F]",
+    "[!A-F]",
+    "[[:upper:]]",
+    "[[:lower:]]",
+    "*.LOG",
+    "[Z-a]",
 ];
 
 fn pattern(random: &mut Random) -> String {
@@ -94,20 +107,31 @@ fn pattern(random: &mut Random) -> String {
     line
 }
 
-/// Compares with `git check-ignore` on many small random trees.
 #[test]
 fn random_trees_agree_with_git() {
+    compare_random_trees(Case::Distinct);
+}
+
+#[test]
+fn random_trees_agree_with_git_that_ignores_case() {
+    compare_random_trees(Case::Ignored);
+}
+
+/// Compares with `git check-ignore` on many small random trees.
+fn compare_random_trees(case: Case) {
     if Command::new("git").arg("--version").output().is_err() {
         crate::testing::skipped("git is not installed");
         return;
     }
     let mut compared = 0;
-    for seed in 0..60 {
+    for seed in 0..30 {
         let mut random = Random::new(seed);
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         let init = Command::new("git").args(["init", "-q"]).current_dir(root).status().unwrap();
         assert!(init.success());
+        let setting = ["config", "core.ignorecase", &(case == Case::Ignored).to_string()];
+        assert!(Command::new("git").args(setting).current_dir(root).status().unwrap().success());
         let mut paths = Vec::new();
         grow(root, "", 0, &mut random, &mut paths);
         let lines: Vec<String> = (0..6).map(|_| pattern(&mut random)).collect();
@@ -115,7 +139,7 @@ fn random_trees_agree_with_git() {
         std::fs::write(root.join(".git/info/exclude"), lines.join("\n")).unwrap();
 
         let ignored_by_git = check_ignore(root, &paths);
-        let mut ignore = rules_of(root);
+        let mut ignore = rules_of(root, case);
         for name in &paths {
             let is_directory = root.join(name).is_dir();
             let Ok(ours) = ignore.ignores(&path(name), is_directory);
@@ -139,12 +163,12 @@ fn grow(root: &Path, below: &str, depth: usize, random: &mut Random, paths: &mut
     }
     for name in NAMES {
         let path = format!("{below}{name}");
-        match random.below(4) {
+        match random.below(6) {
             0 if depth < 3 => {
                 std::fs::create_dir(root.join(&path)).unwrap();
                 grow(root, &format!("{path}/"), depth + 1, random, paths);
             }
-            1 | 2 => std::fs::write(root.join(&path), "").unwrap(),
+            1..=3 => std::fs::write(root.join(&path), "").unwrap(),
             _ => continue,
         }
         paths.push(path);

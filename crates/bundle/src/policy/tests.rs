@@ -81,6 +81,7 @@ fn files_that_host_tools_run_are_known() {
             ExecutedBy::Hooks,
             vec![".husky/pre-commit", ".husky", "web/.husky/_/x", ".githooks/pre-push"],
         ),
+        (ExecutedBy::Hooks, vec![".hg/hgrc", "lib/.HG/requires", ".jj/repo/config.toml", ".svn/x"]),
         (ExecutedBy::Hooks, vec![".pre-commit-config.yaml", "lefthook.yml", "lefthook.toml"]),
         (ExecutedBy::Hooks, vec![".gitmodules", ".gitattributes", "sub/.gitattributes"]),
         (ExecutedBy::Shell, vec![".envrc", "sub/.envrc", ".ENVRC", ".envrc.", ".mise.toml"]),

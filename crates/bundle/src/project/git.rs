@@ -71,6 +71,21 @@ impl Git {
         }
     }
 
+    /// The content of a file in the git directory, where it is no longer than `limit` bytes.
+    pub(super) fn file(&self, project: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
+        read(&self.directory(project)?, file, limit)
+    }
+
+    /// The same for a file that all worktrees share.
+    pub(super) fn common_file(
+        &self,
+        project: &Dir,
+        file: &RelativePath,
+        limit: u64,
+    ) -> Option<Vec<u8>> {
+        read(&self.common_directory(project)?, file, limit)
+    }
+
     /// The commit that HEAD names, in hexadecimal; `None` before the first commit, and where
     /// references are kept in a way that is not known here.
     pub(super) fn head_commit(&self, project: &Dir) -> Option<String> {
@@ -98,7 +113,7 @@ impl Git {
 }
 
 /// The content of a regular file beneath `dir`, unless it is longer than `limit`.
-pub(super) fn read(dir: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
+fn read(dir: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
     let file = dir.open_file(file).ok()?;
     let mut content = Vec::new();
     file.take(limit.saturating_add(1)).read_to_end(&mut content).ok()?;

@@ -3,25 +3,7 @@
 use std::process::Command;
 
 use super::*;
-
-fn git(root: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
-        .args([
-            "-c",
-            "user.name=x",
-            "-c",
-            "user.email=x@localhost",
-            "-c",
-            "init.defaultBranch=main",
-        ])
-        .args(["-c", "protocol.file.allow=always"])
-        .args(arguments)
-        .current_dir(root)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
+use crate::testing::git;
 
 fn scratch() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -72,7 +54,8 @@ fn the_commit_of_head_is_read_as_git_reads_it() {
     git(&top, &["init", "-q", "main"]);
     let main = top.join("main");
     git(&main, &["commit", "-q", "--allow-empty", "-m", "one"]);
-    let head = Some(git(&main, &["rev-parse", "HEAD"]));
+    let head_of = |root: &Path| Some(git(root, &["rev-parse", "HEAD"]).trim().to_owned());
+    let head = head_of(&main);
     let base = |root: &Path| Project::find(root, None).unwrap().base_ref;
     assert_eq!(base(&main), head);
     git(&main, &["pack-refs", "--all"]);
@@ -83,7 +66,7 @@ fn the_commit_of_head_is_read_as_git_reads_it() {
     git(&main, &["worktree", "add", "-q", "-b", "side", "../side"]);
     git(&top.join("side"), &["commit", "-q", "--allow-empty", "-m", "two"]);
     let side = Project::find(&top.join("side"), None).unwrap();
-    assert_eq!(side.base_ref, Some(git(&top.join("side"), &["rev-parse", "HEAD"])));
+    assert_eq!(side.base_ref, head_of(&top.join("side")));
     assert_eq!(
         side.git,
         Git::Worktree { git_dir: main.join(".git/worktrees/side"), common_dir: main.join(".git") }

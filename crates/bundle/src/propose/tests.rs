@@ -82,10 +82,12 @@ impl Fixture {
         };
         let bundle = store.create(draft, &BundleLimits::RUN).unwrap().unwrap();
         let request = apply::Request {
+            bundle: bundle.id(),
             manifest: &bundle.manifest,
             blobs: &bundle.blobs().unwrap(),
             project: &self.root,
             journals: &self.data.journals().unwrap(),
+            ledger: &self.data,
             selection: &apply::Selection::default(),
         };
         apply::apply(&request).unwrap();

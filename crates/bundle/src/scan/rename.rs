@@ -63,7 +63,5 @@ pub(super) fn pair(entries: &mut [Entry]) {
     }
     for (at, from) in pairs {
         entries[at].renamed_from = Some(from);
-        // An addition is in conflict only where nothing else explains where it came from.
-        entries[at].conflict = false;
     }
 }

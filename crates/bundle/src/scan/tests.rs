@@ -13,6 +13,9 @@ use crate::data::DataDir;
 use crate::manifest::{Change, ContentHash, ExecutedBy, Node, Refusal, ViewKind};
 use crate::testing::{chmod, skipped};
 
+mod origins;
+mod repositories;
+
 struct Fixture {
     _scratch: tempfile::TempDir,
     root: PathBuf,
@@ -54,6 +57,29 @@ impl Fixture {
         let path = self.layer.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
+    }
+
+    /// Has a shell do something in a real overlay, where this kernel lets us mount one.
+    fn in_overlay(&self, script: &str) -> bool {
+        let [work, merged] = ["work", "merged"].map(|name| self.layer.parent().unwrap().join(name));
+        std::fs::create_dir_all(&merged).unwrap();
+        let script = format!(
+            "mount -t overlay overlay -o lowerdir={},upperdir={},workdir={},userxattr {merged} \
+             || exit 77; cd {merged}; {script}",
+            self.root.display(),
+            self.layer.display(),
+            work.display(),
+            merged = merged.display(),
+        );
+        let status = Command::new("unshare").args(["-Urm", "sh", "-ec", &script]).status();
+        let is_done = status.as_ref().is_ok_and(std::process::ExitStatus::success);
+        if !is_done {
+            let is_refused =
+                status.is_err() || status.is_ok_and(|it| matches!(it.code(), Some(1 | 77)));
+            assert!(is_refused, "{script}");
+            skipped("no overlay can be mounted here");
+        }
+        is_done
     }
 
     fn whiteout(&self, name: &str) {
@@ -431,22 +457,9 @@ fn a_real_overlay_is_read_as_it_is_written() {
             write(root, name, name);
         }
     });
-    let work = fixture.layer.parent().unwrap().join("work");
-    let merged = fixture.layer.parent().unwrap().join("merged");
-    std::fs::create_dir(&merged).unwrap();
-    let script = format!(
-        "mount -t overlay overlay -o lowerdir={},upperdir={},workdir={},userxattr {merged} \
-         || exit 77; cd {merged} && echo more >> edited && echo more >> lost && rm deleted \
-         && rm -r tree && mkdir tree && echo new > tree/c && mv moved/x moved/y && touch later \
-         && rm later && chmod 700 moved",
-        fixture.root.display(),
-        fixture.layer.display(),
-        work.display(),
-        merged = merged.display(),
-    );
-    let status = Command::new("unshare").args(["-Urm", "sh", "-ec", &script]).status();
-    if !status.is_ok_and(|status| status.success()) {
-        skipped("no overlay can be mounted here");
+    let script = "echo more >> edited; echo more >> lost; rm deleted; rm -r tree; mkdir tree
+        echo new > tree/c; mv moved/x moved/y; touch later; rm later; chmod 700 moved";
+    if !fixture.in_overlay(script) {
         return;
     }
     std::fs::remove_file(fixture.root.join("lost")).unwrap();

@@ -5,13 +5,14 @@
 //! copy is compared with the project. What was gathered is an upper layer with a list of deletions.
 
 use std::collections::HashSet;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use stockade_core::BundleLimits;
 
 use super::Error;
 use super::node::{Found, Reader};
+use super::origins::Origins;
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::history::History;
 use crate::manifest::{Change, Entry, Node, Refusal};
@@ -46,6 +47,7 @@ pub(super) fn walk(
         limits,
         reader: Reader::new(),
         entries: Vec::new(),
+        origins: Origins::default(),
         bytes: 0,
         pending: vec![Level { path: None, over_directory: true }],
     };
@@ -53,7 +55,9 @@ pub(super) fn walk(
         walk.level(&level)?;
     }
     walk.removed(view.removed())?;
-    Ok(walk.entries)
+    let Walk { origins, mut entries, .. } = walk;
+    origins.judge(&mut entries);
+    Ok(entries)
 }
 
 struct Walk<'a> {
@@ -67,6 +71,7 @@ struct Walk<'a> {
     limits: &'a BundleLimits,
     reader: Reader,
     entries: Vec<Entry>,
+    origins: Origins,
     bytes: u64,
     /// Directories of the layer yet to be walked. They are opened by their whole path when their
     /// turn comes, so that no depth exhausts descriptors or the stack.
@@ -86,10 +91,10 @@ struct Name<'d> {
     name: RelativePath,
     layer: &'d Dir,
     stat: Stat,
-    /// The same directory of the project, and what the name is in it.
+    /// The same directory of the project.
+    directory: Option<&'d Dir>,
+    /// That directory, and what the name is in it.
     base: Option<(&'d Dir, Stat)>,
-    /// Whether the host changed which names that directory holds after the view was made.
-    host_was_here: bool,
 }
 
 impl Walk<'_> {
@@ -115,13 +120,6 @@ impl Walk<'_> {
             }
             _ => Vec::new(),
         };
-        let host_was_here = match &base {
-            None => false,
-            Some(base) => {
-                let stat = base.stat_self().map_err(|source| at("project", path, source))?;
-                stat.changed > self.started
-            }
-        };
         for (bytes, _) in &names {
             let (path, name) = child(path, bytes)?;
             if self.is_excluded(&path) {
@@ -136,7 +134,8 @@ impl Walk<'_> {
                     .map_err(|source| at("project", Some(&path), source))?
                     .map(|stat| (base, stat)),
             };
-            self.name(&Name { path, name, layer: &layer, stat, base: found, host_was_here })?;
+            let directory = base.as_ref();
+            self.name(&Name { path, name, layer: &layer, stat, directory, base: found })?;
         }
         if let Some(base) = &base {
             for (bytes, _) in hidden {
@@ -182,10 +181,13 @@ impl Walk<'_> {
             && name.stat.device_number == 0
             && !self.is_copy
         {
-            return match name.base {
-                Some((base, stat)) => self.deleted(name.path.clone(), &name.name, base, stat),
-                None => Ok(()),
-            };
+            let Some((base, stat)) = name.base else { return Ok(()) };
+            let place = self.entries.len();
+            self.deleted(name.path.clone(), &name.name, base, stat)?;
+            if stat.kind == FileKind::File && name.stat.links == 1 && self.entries.len() > place {
+                self.origins.renamed(place);
+            }
+            return Ok(());
         }
         if self.is_too_long(&name.path) {
             return self.too_long(name);
@@ -217,14 +219,11 @@ impl Walk<'_> {
             // Before the content is read: a sparse file may claim to be endless.
             self.count_bytes(name.stat.size)?;
         }
-        let mut copied_up = false;
+        let mut is_copied_up = false;
         let new = if name.stat.kind == FileKind::File {
             let file =
                 self.reader.open_ours(name.layer, &name.name, &name.stat).map_err(in_view)?;
-            copied_up = name.base.is_none()
-                && name.host_was_here
-                && has_origin(&file)
-                && !self.history.knows(&name.path, None);
+            is_copied_up = !self.is_copy && name.base.is_none() && has_origin(&file);
             let node = self.reader.file(file, &name.name, name.stat.mode & 0o777);
             Found::Node(node.map_err(in_view)?)
         } else {
@@ -232,11 +231,17 @@ impl Walk<'_> {
         };
         let Some((base, stat)) = name.base else {
             let refused = new.is_special().then_some(Refusal::SpecialFile);
-            // It was made from a file of the project, and most likely from the one of this name,
-            // which the host has taken away since: the other way to get here, a rename by the
-            // command, is told apart when renames are paired.
-            return self.push(&name.path, Change::Add { new: new.into_node() }, refused, copied_up);
+            self.push(&name.path, Change::Add { new: new.into_node() }, refused, false)?;
+            if is_copied_up {
+                let is_doubtful =
+                    self.host_was_here(name)? && !self.history.knows(&name.path, None);
+                self.origins.stray(name.stat.inode, self.entries.len() - 1, is_doubtful);
+            }
+            return Ok(());
         };
+        if (name.stat.kind, stat.kind) == (FileKind::File, FileKind::File) && name.stat.links > 1 {
+            self.origins.at_home(name.stat.inode);
+        }
         let old = self
             .reader
             .read(base, &name.name, &stat)
@@ -252,6 +257,17 @@ impl Walk<'_> {
         let refused = is_special.then_some(Refusal::SpecialFile);
         let change = Change::Modify { old: old.into_node(), new: new.into_node() };
         self.push(&name.path, change, refused, conflict)
+    }
+
+    /// Whether the host may have removed a name that the project lacks now, after the view was made.
+    fn host_was_here(&self, name: &Name<'_>) -> Result<bool, Error> {
+        let Some(directory) = name.directory else {
+            // No command can rename a directory that the overlay has made from one of the project's.
+            return Ok(has_origin(name.layer));
+        };
+        let stat = directory.stat_self();
+        let stat = stat.map_err(|source| at("project", name.path.parent().as_ref(), source))?;
+        Ok(stat.changed > self.started)
     }
 
     /// Something of the project is gone, with everything below it.
@@ -423,8 +439,8 @@ fn is_opaque(directory: &Dir) -> bool {
     )
 }
 
-/// Whether the overlay made a file of the upper layer from one below it.
-fn has_origin(file: &std::fs::File) -> bool {
+/// Whether the overlay made what is in the upper layer from what is below it.
+fn has_origin(file: impl AsFd) -> bool {
     let mut nothing: [u8; 0] = [];
     rustix::fs::fgetxattr(file, "user.overlay.origin", &mut nothing[..]).is_ok()
 }

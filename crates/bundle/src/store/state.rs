@@ -55,25 +55,12 @@ impl State {
     }
 
     pub(super) fn read(dir: &Dir, manifest: &Manifest) -> Result<Self, Error> {
-        let file = match dir.open_file(&name()) {
-            Err(error) if error.errno() == Some(Errno::NOENT) => {
-                return Ok(Self::of(BTreeSet::new(), manifest));
-            }
-            other => failing("read the state of", other)?,
-        };
-        let mut content = Vec::new();
-        failing("read the state of", file.take(MAX_BYTES).read_to_end(&mut content))?;
-        let on_disk: OnDisk =
-            serde_json::from_slice(&content).map_err(|error| Error::State(error.to_string()))?;
-        Ok(Self::of(on_disk.applied, manifest))
+        Ok(Self::of(applied(dir)?, manifest))
     }
 
-    pub(super) fn add(
-        dir: &Dir,
-        manifest: &Manifest,
-        paths: &[RelativePath],
-    ) -> Result<Self, Error> {
-        let mut applied = Self::read(dir, manifest)?.applied;
+    /// Records that these paths were applied, beside those that were before.
+    pub(super) fn add(dir: &Dir, paths: &[RelativePath]) -> Result<(), Error> {
+        let mut applied = applied(dir)?;
         applied.extend(paths.iter().cloned());
         let on_disk = OnDisk { applied };
         let content = serde_json::to_vec(&on_disk).map_err(|e| Error::State(e.to_string()))?;
@@ -85,9 +72,20 @@ impl State {
         failing(write, file.write_all(&content))?;
         failing(write, file.sync_all())?;
         failing(write, dir.rename(&new, dir, &name(), Rename::Replace))?;
-        failing(write, dir.sync())?;
-        Ok(Self::of(on_disk.applied, manifest))
+        failing(write, dir.sync())
     }
+}
+
+fn applied(dir: &Dir) -> Result<BTreeSet<RelativePath>, Error> {
+    let file = match dir.open_file(&name()) {
+        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(BTreeSet::new()),
+        other => failing("read the state of", other)?,
+    };
+    let mut content = Vec::new();
+    failing("read the state of", file.take(MAX_BYTES).read_to_end(&mut content))?;
+    let on_disk: OnDisk =
+        serde_json::from_slice(&content).map_err(|error| Error::State(error.to_string()))?;
+    Ok(on_disk.applied)
 }
 
 fn name() -> RelativePath {

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use stockade_core::network::Allowed;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
+
+use super::Network;
 
 /// A name and a value.
 #[derive(Debug, Clone)]
@@ -95,6 +98,13 @@ pub(crate) struct Create {
     /// Which paths may be used how, such as `allow:read:/src`; every path when none is given
     #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
     pub(crate) access: Vec<String>,
+    /// What its commands reach [default: off, or policy with --allow]
+    #[arg(long, value_enum)]
+    pub(crate) net: Option<Network>,
+    /// Let its commands reach a host, at one port or at all: a name, `*.example.com` for what is
+    /// below one, an address or a block of addresses. Can be repeated; all else is refused
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<Allowed>,
     /// How long it lives, such as 30m, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = until)]
     pub(crate) ttl: Option<Until>,
@@ -187,9 +197,9 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
-    /// A path of the host, or ID:PATH
+    /// A path of the host, or ID:PATH, or `-` for standard input
     pub(crate) from: OsString,
-    /// A path of the host, or ID:PATH
+    /// A path of the host, or ID:PATH, or `-` for standard output
     pub(crate) to: OsString,
     /// Print JSON
     #[arg(long)]

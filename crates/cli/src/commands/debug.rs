@@ -76,11 +76,11 @@ async fn operate(native: &Native, operation: Operation) -> Result<Value, Failure
     let done = Value::Null;
     Ok(match operation {
         Operation::Create { id: Id(id), spec } => {
-            let spec = spec.into_spec();
+            let spec = spec.into_spec()?;
             json!(native.create(&id, &spec).await.map_err(failed)?)
         }
         Operation::Restore { snapshot: Id(snapshot), id: Id(id), spec } => {
-            let spec = spec.into_spec();
+            let spec = spec.into_spec()?;
             json!(native.restore(&snapshot, &id, &spec).await.map_err(failed)?)
         }
         Operation::List { label } => {
@@ -163,6 +163,7 @@ fn tell(answer: &Value) -> Result<(), Problem> {
 fn problem(error: &Error) -> Problem {
     let code = match error {
         Error::Limit { .. } => Code::LimitUnavailable,
+        Error::Exceeded { .. } => Code::DiskExceeded,
         Error::Wall { .. } => Code::WallUnavailable,
         Error::Invalid(_)
         | Error::NoSandbox(_)
@@ -175,9 +176,9 @@ fn problem(error: &Error) -> Problem {
     };
     let problem = caused(code, error);
     match error {
-        Error::Limit { remedy, .. } | Error::Unsupported { remedy: Some(remedy), .. } => {
-            problem.remedied_by(remedy)
-        }
+        Error::Limit { remedy, .. }
+        | Error::Exceeded { remedy, .. }
+        | Error::Unsupported { remedy: Some(remedy), .. } => problem.remedied_by(remedy),
         _ => problem,
     }
 }

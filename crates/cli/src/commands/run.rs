@@ -1,13 +1,14 @@
 //! `stockade run`: the last lines for people, or one JSON object.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
 use stockade_core::Problem;
-use stockade_core::network::Reason;
+use stockade_core::network::{Reason, Refusals};
 use stockade_jail::Ending;
 
 use crate::args::Run;
-use crate::egress::Heard;
 use crate::problem::{self, Failure, short};
 use crate::review::{output, words};
 use crate::run::{self, Conclusion, Report};
@@ -50,7 +51,7 @@ fn print(report: &Report) -> Result<(), Problem> {
         Conclusion::ViewKept(view, problem) => (Value::Null, Some(view), Some(problem)),
     };
     let network = report.network.as_ref().map(
-        |(policy, heard)| json!({ "policy": policy, "refused": heard.refused, "lost": heard.lost }),
+        |(policy, heard)| json!({ "policy": policy, "refused": heard.refused(), "lost": heard.lost() }),
     );
     let answer = json!({
         "exitCode": report.exit_code,
@@ -122,8 +123,8 @@ fn tell(arguments: &Run, report: &Report) {
 /// How many refusals are told to people.
 const REFUSALS: usize = 16;
 
-fn tell_refused(heard: &Heard) {
-    for refused in heard.refused.iter().take(REFUSALS) {
+fn tell_refused(heard: &Refusals) {
+    for refused in heard.refused().iter().take(REFUSALS) {
         let times = match refused.times {
             1 => String::new(),
             times => format!(" ({times} times)"),
@@ -137,10 +138,10 @@ fn tell_refused(heard: &Heard) {
             say!("  hint: {allow}");
         }
     }
-    let others = heard.refused.len().saturating_sub(REFUSALS);
-    if others > 0 || heard.lost > 0 {
-        let lost = heard.lost.saturating_add(others as u64);
-        say!("stockade: {lost} more are not told here; --json tells {}", heard.refused.len());
+    let others = heard.refused().len().saturating_sub(REFUSALS);
+    if others > 0 || heard.lost() > 0 {
+        let lost = heard.lost().saturating_add(others as u64);
+        say!("stockade: {lost} more are not told here; --json tells {}", heard.refused().len());
     }
 }
 
@@ -148,6 +149,11 @@ fn ending(arguments: &Run, ending: Ending) -> Option<String> {
     let name = arguments.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     Some(match ending {
         Ending::Exited(_) | Ending::Signaled(_) => return None,
+        Ending::NotEntered(errno) => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let directory = arguments.cwd.as_deref().map(Path::to_string_lossy).unwrap_or_default();
+            format!("cannot start in the directory {directory}: {error}")
+        }
         Ending::NotRun(errno) => {
             let error = std::io::Error::from_raw_os_error(errno);
             format!("cannot run `{name}`: {error}")

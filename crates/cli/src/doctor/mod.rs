@@ -242,7 +242,7 @@ fn limits() -> Vec<LimitProof> {
         }
         Err(unavailable) => {
             let refusal = unavailable.refusals.into_iter().next();
-            let (by, remedy) = refusal.map(|r| (r.reason, r.remedy.of(run::COMMAND))).unzip();
+            let (by, remedy) = refusal.map(|r| (r.reason, r.remedy.of("stockade doctor"))).unzip();
             LimitProof {
                 name: limit.name(),
                 enforcement: Enforcement::Refused,

@@ -7,15 +7,18 @@
 //! confined by others may have a network and files that are not to be reached.
 
 use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use stockade_api::{Nowhere, Sandboxes};
 use stockade_core::{Code, Problem};
 use stockade_durable::Store;
 use stockade_durable::sqlite::Synchronous;
 use stockade_jail::confined;
+use stockade_jail::network::PROXY_PORT;
 use stockade_service::Service;
 use stockade_workflow::engine::{Inside, Workflows};
 
@@ -26,6 +29,8 @@ use crate::server::{self, ENDING, Place, Settings};
 
 /// The variable that processes in our sandboxes find in their environment.
 const OURS: &str = "STOCKADE";
+/// How long a connection to our own loopback may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The child of a `<Sandbox>`, which has no sandboxes.
 #[derive(Debug, Clone, Copy)]
@@ -55,12 +60,13 @@ impl Own {
         // Commands are executed beside this process only where the kernel says that it is confined.
         let is_confined = confined::is_within();
         let is_ours = is_confined && std::env::var_os(OURS).is_some();
-        let inside = is_ours.then(Inside::default);
+        let inside = is_ours.then(|| Inside::default().reaching(reaches()));
         let (data, has_sandboxes, inside) = match child {
             Some(Child { state, nested }) => {
                 // The child of a `<Sandbox>` has its file in the request, and its work where it is.
                 let here = std::env::current_dir().map_err(|error| caused(Code::Io, &error))?;
-                let inside = inside.map(|_| Inside::at(here, nested.map(Path::to_owned)));
+                let at = || Inside::at(here, nested.map(Path::to_owned)).reaching(reaches());
+                let inside = inside.map(|_| at());
                 (state.to_owned(), false, inside)
             }
             None if is_confined => (place_within()?, false, inside),
@@ -111,6 +117,13 @@ impl Own {
         // Whoever reads the file next finds it whole.
         let _ = self.store.close().await;
     }
+}
+
+/// Whether there is a way out of the network of the sandbox that is around this process: its proxy
+/// listens at a port that nobody inside can have.
+fn reaches() -> bool {
+    let proxy = SocketAddr::from(([127, 0, 0, 1], PROXY_PORT));
+    TcpStream::connect_timeout(&proxy, PATIENCE).is_ok()
 }
 
 fn no_sandboxes() -> Problem {

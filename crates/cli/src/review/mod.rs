@@ -146,7 +146,7 @@ pub(crate) fn paths(given: &[OsString]) -> Vec<Bytes> {
 /// Ends applications that were killed, and tells on stderr what became of each.
 pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
     let journals = data.journals().map_err(|e| caused(Code::Io, &e))?;
-    for recovered in apply::recover(&journals).map_err(|e| caused(Code::Io, &e))? {
+    for recovered in apply::recover(&journals, data).map_err(|e| caused(Code::Io, &e))? {
         let project = recovered.project.display();
         match recovered.outcome {
             Outcome::NotBegun => {

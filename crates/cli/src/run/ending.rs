@@ -39,7 +39,7 @@ pub(super) fn exit_code(ending: Ending) -> u8 {
         Ending::TimedOut => 124,
         Ending::OutOfMemory | Ending::OutputExceeded | Ending::LimitExceeded(_) => 137,
         Ending::NotRun(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => 127,
-        Ending::NotRun(_) => 126,
+        Ending::NotEntered(_) | Ending::NotRun(_) => 126,
     }
 }
 
@@ -92,16 +92,15 @@ fn apply_all(
     bundle: &Bundle,
 ) -> Result<apply::Applied, Problem> {
     let request = apply::Request {
+        bundle: bundle.id(),
         manifest: &bundle.manifest,
         blobs: &bundle.blobs().map_err(|e| of_store(&e))?,
         project: &project.root,
         journals: &data.journals().map_err(|e| caused(Code::Io, &e))?,
+        ledger: data,
         selection: &Selection::default(),
     };
-    let applied = apply::apply(&request).map_err(|e| of_apply(&e, bundle.id()))?;
-    let done: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();
-    bundle.mark_applied(&done).map_err(|e| of_store(&e))?;
-    Ok(applied)
+    apply::apply(&request).map_err(|e| of_apply(&e, bundle.id()))
 }
 
 #[cfg(test)]
@@ -117,6 +116,7 @@ mod tests {
             (Ending::Stopped(2), 130),
             (Ending::TimedOut, 124),
             (Ending::OutOfMemory, 137),
+            (Ending::NotEntered(2), 126),
             (Ending::NotRun(2), 127),
             (Ending::NotRun(13), 126),
         ] {

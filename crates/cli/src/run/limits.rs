@@ -17,8 +17,20 @@ const DISK_INTERVAL: Duration = Duration::from_millis(250);
 /// How much of the disk a run always leaves free.
 const RESERVED_BYTES: u64 = 512 << 20;
 
-/// The command that asks for limits, in remedies.
-pub(crate) const COMMAND: &str = "stockade run …";
+/// The command of this process, as it is typed in a shell.
+fn own_command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("stockade".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
 
 /// The limits of a run: the control groups that hold them, and how each is held.
 #[derive(Debug)]
@@ -111,13 +123,13 @@ fn refused(refusal: &Refusal) -> Problem {
     let name = refusal.limit.name();
     Problem::new(
         Code::LimitUnavailable,
-        format!("the limit `{name}` cannot be held on this host, so nothing was run"),
+        format!(
+            "the limit `{name}` cannot be held on this host, so nothing was run (--best-effort {name} \
+             runs without it)"
+        ),
     )
     .because(&refusal.reason)
-    .remedied_by(format!(
-        "{}, or go on without it: --best-effort {name}",
-        refusal.remedy.of(COMMAND)
-    ))
+    .remedied_by(refusal.remedy.of(&own_command()))
 }
 
 /// The problem of a memory limit that is held, and in which no command can be started.
@@ -199,5 +211,21 @@ pub(crate) fn wall_remedy(wall: Wall) -> Option<&'static str> {
             "boot with `landlock` in the kernel's lsm= list, or go on without it: --best-effort landlock",
         ),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
+        for plain in ["run", "--memory", "64M", "a=b", "/usr/bin/env", "HOST:80"] {
+            assert_eq!(quoted(plain), plain);
+        }
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("$HOME;`id`"), "'$HOME;`id`'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

@@ -23,8 +23,8 @@ use stockade_core::{Code, Problem};
 use stockade_jail::{self as jail, Captured, Identity, Signals};
 
 pub(crate) use ending::Conclusion;
-pub(crate) use limits::{COMMAND, wall_refused, wall_remedy};
-pub(crate) use network::parse_allowed;
+pub(crate) use limits::{wall_refused, wall_remedy};
+pub(crate) use network::allowed;
 pub(crate) use probe::{ProbeRefused, probe};
 pub(crate) use report::{Report, outcome};
 

@@ -12,10 +12,10 @@ use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
     Access, Command, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Payload,
-    Scratch, Source, Streams, Task,
+    Scratch, Source, Streams, Task, network,
 };
 
-use super::{environment, mounts, network};
+use super::{environment, mounts};
 use crate::args::{BestEffort, Run};
 use crate::terminal;
 
@@ -75,6 +75,7 @@ pub(super) fn spec(
         identity,
         root,
         root_writable: false,
+        root_is_own: around.image.is_none(),
         mounts: visible(arguments, around, shown)?,
         hostname: HOSTNAME.to_owned(),
         network: around.network,
@@ -111,7 +112,7 @@ fn command(
     };
     let variables = match around.network {
         Network::Off => Vec::new(),
-        Network::Egress => network::variables(),
+        Network::Egress => network::variables().collect(),
     };
     Ok(Command {
         payload: Payload::Program(program),

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use stockade_core::network::Policy;
+use stockade_core::network::{Policy, Refusals};
 use stockade_core::{Isolation, Level, LimitReport, WallReport};
 use stockade_jail::{Captured, Ending, Jail, Teardown, Wall};
 
 use super::ending::Conclusion;
-use crate::egress::Heard;
 
 /// Everything that is known when a run is over.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ pub(crate) struct Report {
     pub(crate) notes: Vec<String>,
     pub(crate) isolation: Isolation,
     /// The policy of the network and what was told of the traffic, where there was a way out.
-    pub(crate) network: Option<(Policy, Heard)>,
+    pub(crate) network: Option<(Policy, Refusals)>,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
     /// Waited for when everything has been told.
@@ -79,6 +78,6 @@ pub(crate) fn outcome(ending: Ending) -> &'static str {
         Ending::LimitExceeded("memory") => "memory-exceeded",
         Ending::LimitExceeded(_) => "disk-exceeded",
         Ending::Stopped(_) => "stopped",
-        Ending::NotRun(_) => "not-run",
+        Ending::NotEntered(_) | Ending::NotRun(_) => "not-run",
     }
 }

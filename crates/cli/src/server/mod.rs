@@ -32,6 +32,9 @@ pub(crate) const SERVER: &str = "__server";
 /// How long what runs has to end when the server is told to.
 pub(crate) const ENDING: Duration = Duration::from_secs(5);
 
+/// How long until it is looked again whether the server is still needed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Who does runs of workflows, among those that share the database.
 const WORKFLOW_EXECUTOR: &str = "local-workflows";
 
@@ -107,6 +110,7 @@ async fn serve(data: PathBuf, started: Started) -> Result<(), Failure> {
     }
     tokio::select! {
         () = nothing_to_hold(&service, &workflows, &connections, settings.idle), if started == Started::OnDemand => {}
+        () = removed(&place) => {}
         _ = interrupted.recv() => {}
     }
     stop.send_replace(true);
@@ -161,7 +165,11 @@ pub(crate) async fn launch(
     let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
     let variable = |name: &str| std::env::var(name).ok();
     let home = Some(Home { path: data.to_owned(), owner: owner()?.id });
-    let options = Options { quotas: settings.quotas, home, ..Options::from_environment(variable)? };
+    // What there is by now is nothing for the processes that a service starts.
+    stockade_jail::inherit_nothing().map_err(|error| caused(Code::Io, &error))?;
+    let egress = Some(crate::egress::program());
+    let quotas = settings.quotas;
+    let options = Options { quotas, home, egress, ..Options::from_environment(variable)? };
     Service::launch(store, vec![Arc::new(native)], options).await
 }
 
@@ -210,7 +218,7 @@ async fn nothing_to_hold(
 ) {
     let mut since = Instant::now();
     while since.elapsed() < idle {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(LOOK_AGAIN).await;
         // Sandboxes of children that wait are left to the keeper, which ends them in time. Each has
         // a workflow that watches it.
         let resting = workflows.resting().await.unwrap_or_default();
@@ -224,6 +232,14 @@ async fn nothing_to_hold(
         if holds {
             since = Instant::now();
         }
+    }
+}
+
+/// Waits until the server's directory is removed. The keeper sees the same of its own, and ends what
+/// it holds.
+async fn removed(place: &Place) {
+    while !place.is_removed() {
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

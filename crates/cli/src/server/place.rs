@@ -78,6 +78,11 @@ impl Place {
         let _ = fs::remove_file(self.path.join("socket"));
     }
 
+    /// Whether somebody has removed the directory, so that no client finds this server again.
+    pub(crate) fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.directory).is_ok_and(|found| found.st_nlink == 0)
+    }
+
     /// The socket, by a path that fits into an address however deep the data directory is. Good for
     /// as long as this value lives.
     pub(crate) fn socket(&self) -> PathBuf {

@@ -36,6 +36,51 @@ fn the_example_becomes_uniform_and_an_environment() {
 }
 
 #[test]
+fn what_is_named_is_reached_and_the_proxies() {
+    let reach = |contract: &Value| {
+        let (default, hosts) = Contract::read(contract).unwrap().reach();
+        (default, hosts.iter().map(Allowed::to_string).collect::<Vec<_>>())
+    };
+    let all = |more: &[&'static str]| [&["0.0.0.0/0", "::/0"], more].concat();
+    for (contract, default, rules) in [
+        (json!({}), Effect::Allow, all(&[])),
+        // A proxy on the loopback is one inside.
+        (example(), Effect::Allow, all(&[])),
+        (json!({"httpProxy": "http://10.1.2.3"}), Effect::Allow, all(&["10.1.2.3:80"])),
+        (json!({"httpProxy": "http://169.254.169.254"}), Effect::Allow, all(&[])),
+        (
+            json!({"httpsProxy": "http://u:p@proxy.example:3128/x"}),
+            Effect::Allow,
+            all(&["proxy.example:3128"]),
+        ),
+        (
+            json!({"httpsProxy": "socks5://proxy.example"}),
+            Effect::Allow,
+            all(&["proxy.example:1080"]),
+        ),
+        (json!({"httpsProxy": "proxy.example:3128"}), Effect::Allow, all(&["proxy.example:3128"])),
+        (json!({"httpsProxy": "http://"}), Effect::Allow, all(&[])),
+        (json!({"allowHosts": []}), Effect::Deny, vec![]),
+        (
+            json!({"allowHosts": ["*.example:443", "10.0.0.0/8"], "httpProxy": "http://p.example"}),
+            Effect::Deny,
+            vec!["*.example:443", "10.0.0.0/8", "p.example:80"],
+        ),
+    ] {
+        let rules = rules.into_iter().map(str::to_owned).collect();
+        assert_eq!(reach(&contract), (default, rules), "{contract}");
+    }
+    for hosts in [json!("a.example"), json!([1]), json!(["*"]), json!(["http://a.example"])] {
+        let refused = Contract::read(&json!({ "allowHosts": hosts })).unwrap_err();
+        assert!(refused.to_string().contains("allowHosts"), "{refused}");
+    }
+    let stored = redacted(&json!({ "allowHosts": ["a.example"] }));
+    assert_eq!(stored, json!({ "allowHosts": ["a.example"] }));
+    let stored = redacted(&json!({ "allowHosts": [{ "token": "hidden" }] }));
+    assert_eq!(stored, json!({ "allowHosts": REDACTED }));
+}
+
+#[test]
 fn an_authority_that_is_inside_is_named_by_its_path() {
     let contract = Contract::read(&json!({"caCertPath": "/etc/ca.pem"})).unwrap();
     assert_eq!(contract.environment()["NODE_EXTRA_CA_CERTS"], "/etc/ca.pem");

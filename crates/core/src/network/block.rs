@@ -50,6 +50,16 @@ impl Block {
         self.holds(address) || carried.is_some_and(|carried| self.holds(carried.into()))
     }
 
+    /// Whether the block holds one address only.
+    pub fn is_single(&self) -> bool {
+        self.is_exactly(self.first)
+    }
+
+    /// Whether all addresses of another block are in this one.
+    pub fn contains(&self, other: &Self) -> bool {
+        self.bits <= other.bits && self.holds(other.first)
+    }
+
     /// Whether the block is that one address and no other.
     pub fn is_exactly(&self, address: IpAddr) -> bool {
         self.bits == width(self.first) && self.first == address.to_canonical()

@@ -92,7 +92,7 @@ fn canonical(text: &str) -> Result<String, &'static str> {
 }
 
 /// A text from inside as it may be shown: short, and with nothing in it that moves a cursor.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut short: String = text.chars().take(SHOWN_CHARACTERS).map(shown).collect();
     if short.len() < text.len() && text.chars().nth(SHOWN_CHARACTERS).is_some() {

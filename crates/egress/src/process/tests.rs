@@ -194,3 +194,43 @@ async fn credentials_are_answered_with_whom_to_believe() {
     process.asked = 9;
     assert_eq!(process.ask(orphan, &[]).await, Some(Code::InvalidInput));
 }
+
+/// The sandbox's side has the sockets too, and lets calls on them wait: whoever accepts and receives for
+/// all sandboxes in one thread does not.
+#[test]
+fn no_sandbox_keeps_the_others_waiting() {
+    let (owner, other) = Owner::pair().unwrap();
+    let serving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(serve(other))
+    });
+    let (descriptors, proxy) = listeners();
+    let ask = |number, ask: Ask, descriptors: &[OwnedFd]| {
+        let descriptors: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
+        owner.ask(number, ask, &descriptors).unwrap();
+        loop {
+            match owner.hear().unwrap().unwrap() {
+                Said::Event(_) => {}
+                Said::Answer { number: answered, problem, .. } => {
+                    assert_eq!((answered, problem), (number, None));
+                    return;
+                }
+            }
+        }
+    };
+    let add = |sandbox: &str| Ask::Add { sandbox: id(sandbox), policy: Policy::default() };
+    ask(1, add("hostile"), &descriptors);
+    let resolver = std::net::UdpSocket::from(descriptors[2].try_clone().unwrap());
+    let resolver = resolver.local_addr().unwrap();
+    let asker = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..20 {
+        for descriptor in &descriptors {
+            rustix::io::ioctl_fionbio(descriptor, false).unwrap();
+        }
+        drop(std::net::TcpStream::connect(proxy).unwrap());
+        asker.send_to(b"no question", resolver).unwrap();
+        ask(2 + number, add(&format!("other-{number}")), &listeners().0);
+    }
+    drop(owner);
+    serving.join().unwrap().unwrap();
+}

@@ -217,7 +217,7 @@ fn an_ordinary_user_is_told_why_and_what_to_do() {
         for refusal in &unavailable.refusals {
             let remedy = refusal.remedy.of("CMD");
             let delegated = remedy == "systemd-run --user --scope -p Delegate=yes CMD";
-            assert!(delegated || remedy.starts_with("as root: "), "{remedy}");
+            assert!(delegated || remedy.starts_with("sudo "), "{remedy}");
             assert!(!refusal.reason.is_empty());
         }
         assert!(unavailable.to_string().starts_with("the memory limit: "), "{unavailable}");

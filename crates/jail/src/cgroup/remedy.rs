@@ -74,7 +74,7 @@ impl Remedy {
     pub fn of(&self, command: &str) -> String {
         match self {
             Self::Alone(text) => text.clone(),
-            Self::Before(commands) => format!("{commands}, then: {command}"),
+            Self::Before(commands) => format!("{commands} && {command}"),
             Self::Around(outer) => format!("{outer} {command}"),
         }
     }
@@ -150,8 +150,8 @@ fn missing(controller: &str, unified: bool) -> String {
         return elsewhere;
     }
     format!(
-        "as root: mkdir -p /sys/fs/cgroup/{controller} && mount -t cgroup -o {controller} none \
-         /sys/fs/cgroup/{controller} ({elsewhere})"
+        "sudo mkdir -p /sys/fs/cgroup/{controller} && sudo mount -t cgroup -o {controller} none \
+         /sys/fs/cgroup/{controller} # {elsewhere}"
     )
 }
 
@@ -169,27 +169,31 @@ fn give(top: Top<'_>, user: u32, controller: &str) -> Remedy {
             ),
         );
     }
-    if user != 0 {
-        let place = format!("{mount}/stockade-{user}");
-        commands.extend([
-            format!("mkdir -p {place}/shell"),
-            format!("echo +{controller} > {place}/cgroup.subtree_control"),
-            format!("chown -R {user} {place}"),
-            format!("echo PID-OF-YOUR-SHELL > {place}/shell/cgroup.procs"),
-        ]);
+    if user == 0 {
+        return Remedy::Before(commands.join(" && "));
     }
-    Remedy::Before(format!("as root: {}", commands.join(" && ")))
+    let place = format!("{mount}/stockade-{user}");
+    commands.extend([
+        format!("mkdir -p {place}/shell"),
+        format!("echo +{controller} > {place}/cgroup.subtree_control"),
+        format!("chown -R {user} {place}"),
+    ]);
+    as_root(&commands, &format!("{place}/shell"))
 }
 
 /// The commands with which root makes a group of version 1 for a user, with the user's shell in
 /// it.
 fn hand_over(group: &Path, user: u32) -> Remedy {
     let place = group.join(format!("stockade-{user}"));
-    let place = place.display();
-    Remedy::Before(format!(
-        "as root: mkdir -p {place} && chown -R {user} {place} && echo PID-OF-YOUR-SHELL > \
-         {place}/cgroup.procs"
-    ))
+    let place = place.display().to_string();
+    as_root(&[format!("mkdir -p {place}"), format!("chown -R {user} {place}")], &place)
+}
+
+/// Commands that root runs for a user, and then moves the user's shell into a group: all of it typed
+/// in that shell, which is what `$$` is.
+fn as_root(commands: &[String], group: &str) -> Remedy {
+    let commands = commands.join(" && ").replace('$', "\\$");
+    Remedy::Before(format!("sudo sh -c \"{commands} && echo $$ > {group}/cgroup.procs\""))
 }
 
 /// The mount point of a group of version 1, as far as the usual places tell.
@@ -231,9 +235,9 @@ mod tests {
         let user = Asker { user: 1000, systemd: false, unified: None };
         assert_eq!(
             denied(libc::EACCES).remedy(Limit::Memory, user).of("CMD"),
-            "as root: mkdir -p /sys/fs/cgroup/memory/a/stockade-1000 && chown -R 1000 \
-             /sys/fs/cgroup/memory/a/stockade-1000 && echo PID-OF-YOUR-SHELL > \
-             /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs, then: CMD"
+            "sudo sh -c \"mkdir -p /sys/fs/cgroup/memory/a/stockade-1000 && chown -R 1000 \
+             /sys/fs/cgroup/memory/a/stockade-1000 && echo $$ > \
+             /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs\" && CMD"
         );
         // Version 1 cannot be delegated by a user's systemd.
         let systemd = Asker { systemd: true, ..user };
@@ -241,7 +245,7 @@ mod tests {
             denied(libc::EACCES)
                 .remedy(Limit::Memory, systemd)
                 .of("CMD")
-                .starts_with("as root: mkdir")
+                .starts_with("sudo sh -c \"mkdir")
         );
     }
 
@@ -252,24 +256,26 @@ mod tests {
         let root = Asker { user: 0, systemd: false, unified: top(true) };
         assert_eq!(
             Cause::Busy { group: group.clone() }.remedy(Limit::Cpus, root).of("CMD"),
-            "as root: echo +cpu > /sys/fs/cgroup/cgroup.subtree_control, then: CMD"
+            "echo +cpu > /sys/fs/cgroup/cgroup.subtree_control && CMD"
         );
         let user = Asker { user: 1000, ..root };
         assert_eq!(
             Cause::NotGiven { group: group.clone() }.remedy(Limit::Memory, user).of("CMD"),
-            "as root: echo +memory > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p \
+            "sudo sh -c \"echo +memory > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p \
              /sys/fs/cgroup/stockade-1000/shell && echo +memory > \
              /sys/fs/cgroup/stockade-1000/cgroup.subtree_control && chown -R 1000 \
-             /sys/fs/cgroup/stockade-1000 && echo PID-OF-YOUR-SHELL > \
-             /sys/fs/cgroup/stockade-1000/shell/cgroup.procs, then: CMD"
+             /sys/fs/cgroup/stockade-1000 && echo $$ > \
+             /sys/fs/cgroup/stockade-1000/shell/cgroup.procs\" && CMD"
         );
         // In a container the top is a group like others, which gives only when nobody lives there.
         let container = Asker { unified: top(false), ..root };
-        let remedy = Cause::Busy { group }.remedy(Limit::Memory, container).of("CMD");
-        assert!(
-            remedy.starts_with("as root: mkdir -p /sys/fs/cgroup/rest && for p in"),
-            "{remedy}"
-        );
+        let remedy =
+            Cause::Busy { group: group.clone() }.remedy(Limit::Memory, container).of("CMD");
+        assert!(remedy.starts_with("mkdir -p /sys/fs/cgroup/rest && for p in $(cat"), "{remedy}");
+        // What root's shell is to work out, the user's does not.
+        let user = Asker { user: 1000, ..container };
+        let remedy = Cause::Busy { group }.remedy(Limit::Memory, user).of("CMD");
+        assert!(remedy.contains("for p in \\$(cat") && remedy.contains("echo $$ >"), "{remedy}");
     }
 
     #[test]

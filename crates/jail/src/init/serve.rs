@@ -400,12 +400,10 @@ impl Init {
                 self.reports.extend(root.map(|root| (Report::Root, vec![root])));
             }
             Request::Listeners => {
-                let each = self.listeners.iter().flat_map(Listeners::each);
-                let copies = each.map(|listener| listener.try_clone_to_owned());
-                // Where there are too many descriptors, whoever asks asks again.
-                if let Ok(copies) = copies.collect() {
-                    self.reports.push_back((Report::Listeners, copies));
-                }
+                // Where there are too many descriptors, whoever asks gets none, and asks again.
+                let copies = self.listeners.as_ref().and_then(|own| own.try_clone().ok());
+                let copies = copies.into_iter().flat_map(Listeners::into_descriptors);
+                self.reports.push_back((Report::Listeners, copies.collect()));
             }
             Request::List => {
                 // What subreapers have told others is to be told again.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 use super::*;
@@ -32,6 +32,7 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
         identity,
         root: Source::Empty,
         root_writable: false,
+        root_is_own: true,
         mounts: Vec::new(),
         hostname: "network".to_owned(),
         network,

@@ -2,18 +2,24 @@
 //! listeners in it, which somebody outside holds (`egress`).
 //!
 //! It is made by [`crate::helper`] or [`crate::prepared`], in memory that another process uses at the
-//! same time: nothing here allocates, and all calls are bare.
+//! same time: nothing that makes it allocates, and all calls are bare. `listeners` is for whoever
+//! holds them outside, and `proof` for whoever wants to know beforehand.
 
 pub(crate) mod egress;
+mod listeners;
 #[cfg(test)]
 mod live_tests;
 mod netlink;
+mod proof;
 mod rules;
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+pub use listeners::Listeners;
+pub use proof::{Unavailable, prove};
 
 use crate::raw;
 
@@ -23,6 +29,9 @@ const EVERYTHING_PORT: u16 = 1022;
 pub const PROXY_PORT: u16 = 1023;
 /// Where the resolver is, at every address.
 pub const RESOLVER_PORT: u16 = 53;
+
+/// What is reached without the proxy: the jail's own loopback.
+const OWN: &str = "localhost,127.0.0.1,::1";
 
 /// The steps of raising the wall that only [`crate::Network::Egress`] takes, in words.
 pub(crate) const ROUTE: &str = "route every address to the loopback";
@@ -34,45 +43,18 @@ pub(crate) const RULES: &str = "load the rules that lead connections to a listen
 pub fn remedy(step: &str) -> Option<&'static str> {
     match step {
         RULES => Some("sudo modprobe -a nf_tables nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6"),
-        ROUTE | LISTEN => None,
+        ROUTE | LISTEN | proof::ARRIVE => None,
         _ => Some("sudo sysctl -w user.max_net_namespaces=65536"),
     }
 }
 
-/// The only ways out of a jail's network ([`crate::Network::Egress`]): sockets in it, which block.
-/// Without anybody who accepts, nothing is reached.
-#[derive(Debug)]
-pub struct Listeners {
-    /// Where every TCP connection arrives that is not to a loopback address. The own address of one
-    /// that is accepted is where it was to go; an address of version 4 comes as `::ffff:a.b.c.d`. One
-    /// whose own address is a loopback's was made to the listener itself.
-    pub everything: OwnedFd,
-    /// At 127.0.0.1 and [`PROXY_PORT`], for those who ask a proxy.
-    pub proxy: OwnedFd,
-    /// A socket for datagrams at [`RESOLVER_PORT`] of every address.
-    pub resolver_datagrams: OwnedFd,
-    /// A listener at [`RESOLVER_PORT`] of every address.
-    pub resolver_streams: OwnedFd,
-}
-
-impl Listeners {
-    /// Each of them, in the order of the fields.
-    pub fn each(&self) -> [BorrowedFd<'_>; 4] {
-        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
-        [everything, proxy, resolver_datagrams, resolver_streams].map(|listener| listener.as_fd())
-    }
-
-    /// From what a jail hands out.
-    pub(crate) fn of(descriptors: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
-        let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next();
-        Some(Self {
-            everything: next()?,
-            proxy: next()?,
-            resolver_datagrams: next()?,
-            resolver_streams: next()?,
-        })
-    }
+/// The variables by which programs inside find the proxy, and reach themselves without it.
+pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
+    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    let proxies =
+        ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+    let proxies = proxies.into_iter().map(move |name| (name, proxy.clone()));
+    proxies.chain(["NO_PROXY", "no_proxy"].map(|name| (name, OWN.to_owned())))
 }
 
 /// A socket's network namespace (since Linux 4.10), and setting an interface's flags

@@ -34,6 +34,7 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
             identity: Identity::of_caller().unwrap(),
             root: Source::Empty,
             root_writable: false,
+            root_is_own: true,
             mounts: Vec::new(),
             hostname: "zygote".to_owned(),
             network: Network::Off,

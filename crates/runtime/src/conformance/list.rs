@@ -5,12 +5,12 @@ use super::Case;
 use super::Need::{Can, Holder, Server, Shell};
 use super::cases::{
     again, capabilities, commands, environment, files, holder, input, leases, lifecycle, limits,
-    links, many, names, pause, ports, recovery, snapshots, streams, survivors, terminal, transfer,
-    usage, users, workspaces,
+    links, many, names, network, pause, ports, recovery, snapshots, streams, survivors, terminal,
+    transfer, usage, users, workspaces,
 };
 use crate::capability::Capability::{
-    DiskLimit, HostMounts, MemoryLimit, Pause, Ports, ProcessLimit, Snapshot, Terminal, Users,
-    Workspace,
+    DiskLimit, Egress, HostMounts, MemoryLimit, Pause, Ports, ProcessLimit, Snapshot, Terminal,
+    Users, Workspace,
 };
 
 /// Gives the list to a macro, which is named by its path, after what that macro wants before it.
@@ -75,7 +75,8 @@ macro_rules! conformance_list {
                 any_byte_may_come [Shell];
                 output_is_heard_while_a_command_runs [Shell];
                 everybody_hears_everything [Shell];
-                a_slow_reader_is_told_what_it_missed [Shell];
+                a_slow_reader_misses_nothing [Shell];
+                who_stops_listening_is_not_waited_for [Shell];
                 who_does_not_read_holds_up_nobody_else [Shell];
                 closed_streams_are_not_the_end [Shell];
                 children_that_stay_are_no_reason_to_wait [Shell];
@@ -131,6 +132,7 @@ macro_rules! conformance_list {
                 it_echoes [Shell, Can(Terminal)];
                 children_that_stay_are_no_reason_to_wait [Shell, Can(Terminal)];
                 much_comes_through [Shell, Can(Terminal)];
+                a_slow_reader_misses_nothing [Shell, Can(Terminal)];
             }
             files {
                 contents_come_back [];
@@ -190,6 +192,7 @@ macro_rules! conformance_list {
                 other_ends_are_not_want_of_memory [Shell, Can(MemoryLimit)];
                 memory_is_the_sandboxes_own [Shell, Can(MemoryLimit)];
                 processes_run_out [Shell, Can(ProcessLimit)];
+                the_disk_does_not_run_out_bit_by_bit [Shell, Can(DiskLimit)];
                 the_disk_runs_out [Shell, Can(DiskLimit)];
             }
             workspaces {
@@ -213,6 +216,19 @@ macro_rules! conformance_list {
                 ports_are_the_sandboxes_own [Can(Ports), Server];
                 many_connections_are_held_at_once [Can(Ports), Server];
                 connections_end_with_their_sandbox [Can(Ports), Server];
+            }
+            network {
+                its_ways_out_are_handed_out [Can(Egress)];
+                they_are_the_same_each_time [Can(Egress)];
+                each_sandbox_has_its_own [Can(Egress)];
+                without_a_policy_there_are_none [Can(Egress)];
+                of_nothing_there_are_none [Can(Egress)];
+                another_policy_is_another_sandbox [Can(Egress)];
+                a_paused_one_has_them [Can(Egress), Can(Pause)];
+                a_restored_one_has_its_own [Can(Egress), Can(Snapshot)];
+                commands_find_their_way [Shell, Can(Egress)];
+                nothing_of_it_is_in_a_snapshot [Shell, Can(Egress), Can(Snapshot)];
+                its_ways_out_outlast_the_holder [Can(Egress), Holder];
             }
             pause {
                 it_is_told [Can(Pause)];
@@ -261,6 +277,7 @@ macro_rules! conformance_list {
                 a_command_goes_on [Shell, Holder];
                 an_end_meanwhile_is_told [Shell, Holder];
                 it_is_killed_while_much_is_written [Shell, Holder];
+                a_slow_reader_misses_nothing [Shell, Holder];
                 input_goes_on [Holder];
                 input_that_was_given_is_whole [Shell, Holder];
                 who_listens_is_not_left_waiting [Shell, Holder];

@@ -11,6 +11,7 @@ mod changes;
 #[cfg(test)]
 mod conformance;
 mod copies;
+mod network;
 mod process;
 mod runtime;
 mod sandbox;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_jail::network::Listeners;
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 use super::process::Command as Running;
 use super::sandbox::{Sandbox, now_ms, watch_lease};
 use super::tree::Tree;
-use super::{Fake, Kept, State, changes, copies, lock, start};
+use super::{Fake, Kept, State, changes, copies, lock, network, start};
 use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
@@ -257,6 +258,16 @@ impl Runtime for Fake {
         }
         tokio::spawn(relay(middle, other_middle, ending));
         Ok(Box::new(outer))
+    }
+
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+        let mut state = self.enter("listeners")?;
+        let sandbox = state.sandbox(id)?;
+        let none = || Error::Invalid(format!("the sandbox {id} has no network by policy"));
+        sandbox.spec.network.as_ref().ok_or_else(none)?;
+        let is_there = |state| state != runtime::State::Ended;
+        sandbox.allows(id, "hand out the ways out of its network", is_there)?;
+        sandbox.listeners.as_ref().ok_or_else(none)?.try_clone().map_err(network::exhausted)
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

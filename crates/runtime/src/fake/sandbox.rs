@@ -11,13 +11,14 @@ use stockade_core::sandbox::{LimitName, Limits, Root};
 use stockade_core::{
     Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
 };
+use stockade_jail::network::Listeners;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::process::Command;
 use super::tree::Tree;
-use super::{State, copies, lock};
+use super::{State, copies, lock, network};
 use crate::capability::Capability;
 use crate::error::{Error, Result};
 use crate::exec::{Ending, ExecStatus};
@@ -32,6 +33,8 @@ pub(super) struct Sandbox {
     pub(super) files: Arc<Mutex<Tree>>,
     pub(super) commands: BTreeMap<ExecId, Command>,
     pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
+    /// The ways out of its network, where it has one and has not ended.
+    pub(super) listeners: Option<Listeners>,
     pub(super) state: watch::Sender<runtime::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
     /// What its workspace was at the beginning.
@@ -61,7 +64,11 @@ impl Sandbox {
         if !spec.mounts.is_empty() {
             state.needs(Capability::HostMounts)?;
         }
+        if spec.network.is_some() {
+            state.needs(Capability::Egress)?;
+        }
         let isolation = isolation(state, spec)?;
+        let listeners = spec.network.as_ref().map(|_| network::open()).transpose()?;
         let mut tree = Tree::default();
         let mut began = None;
         match &spec.root {
@@ -87,6 +94,7 @@ impl Sandbox {
             files: Arc::new(Mutex::new(tree)),
             commands: BTreeMap::new(),
             ports: Vec::new(),
+            listeners,
             state: watch::Sender::new(runtime::State::Running),
             lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
             workspace: began,
@@ -159,6 +167,7 @@ impl Sandbox {
         self.reason.get_or_insert_with(|| reason.to_owned());
         self.state.send_replace(runtime::State::Ended);
         self.ports.clear();
+        self.listeners = None;
         for command in self.commands.values() {
             command.end(Ending::SandboxEnded);
         }

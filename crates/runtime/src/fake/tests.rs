@@ -1,7 +1,9 @@
 //! What the fake promises beyond the trait.
 
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use stockade_core::network::Policy;
 use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -162,4 +164,39 @@ async fn connections_reach_the_one_who_listens() {
     assert!(fake.connect(&id("a"), &Target::Tcp(81)).await.is_err());
     fake.cleanup(&id("a")).await.unwrap();
     assert!(listener.accept().await.is_none());
+}
+
+#[tokio::test]
+async fn a_network_has_the_same_ways_out_each_time() {
+    let network = Some(Policy::default());
+    let spec = SandboxSpec { network: network.clone(), ..SandboxSpec::default() };
+    let fake = with_sandbox(&spec).await;
+    let first = fake.listeners(&id("a")).await.unwrap();
+    let second = fake.listeners(&id("a")).await.unwrap();
+    let proxy = TcpListener::from(first.proxy);
+    let address = proxy.local_addr().unwrap();
+    assert_eq!(TcpListener::from(second.proxy).local_addr().unwrap(), address);
+    TcpStream::connect(address).unwrap();
+    proxy.accept().unwrap();
+
+    fake.create(&id("b"), &SandboxSpec::default()).await.unwrap();
+    assert!(matches!(fake.listeners(&id("b")).await, Err(Error::Invalid(_))));
+    assert!(matches!(fake.listeners(&id("c")).await, Err(Error::NoSandbox(_))));
+    fake.refuse(Capability::Egress, "no way out");
+    let spec = SandboxSpec { network, ..SandboxSpec::default() };
+    let refused = fake.create(&id("c"), &spec).await;
+    let capability = Capability::Egress;
+    assert!(matches!(refused, Err(Error::Unsupported { capability: of, .. }) if of == capability));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ways_out_end_with_their_sandbox() {
+    let (network, lease) = (Some(Policy::default()), Some(Duration::from_secs(9)));
+    let fake = with_sandbox(&SandboxSpec { network, lease, ..SandboxSpec::default() }).await;
+    let listeners = fake.listeners(&id("a")).await.unwrap();
+    let address = TcpListener::from(listeners.proxy).local_addr().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let ended = fake.listeners(&id("a")).await;
+    assert!(matches!(ended, Err(Error::WrongState { state: State::Ended, .. })), "{ended:?}");
+    assert!(TcpStream::connect(address).is_err());
 }

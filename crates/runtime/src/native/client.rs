@@ -33,6 +33,7 @@ use async_trait::async_trait;
 use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_jail::network::Listeners;
 use tokio::time::timeout;
 
 use self::call::{Answered, Client, misunderstood};
@@ -105,6 +106,13 @@ impl Native {
         }
     }
 
+    /// Why the keeper gives no sandbox a network, where it says that.
+    async fn why_no_network(&self) -> Option<Error> {
+        let capability = Capability::Egress.as_str().to_owned();
+        let answer = self.0.order(&Request::Supports { capability }).await;
+        answer.err().filter(|error| matches!(error, Error::Unsupported { .. }))
+    }
+
     async fn command(&self, id: &SandboxId, exec: &ExecId, action: Action) -> Result<()> {
         let (id, exec) = (id.clone(), exec.clone());
         self.0.order(&Request::Command { id, exec, action }).await
@@ -173,6 +181,10 @@ impl Runtime for Native {
             match answer {
                 // One that died had taken them, so that the next one was offered nothing.
                 Err(Error::Invalid(_)) if is_taken && attempts > 0 => {}
+                Err(error @ Error::Unreachable { .. }) if spec.network.is_some() => {
+                    // A keeper of an older program hangs up on what it does not know.
+                    return Err(self.why_no_network().await.unwrap_or(error));
+                }
                 answer => match answer?.head {
                     Answer::Failed(Failure::Wall {
                         without_overlay: Some(below), reason, ..
@@ -316,6 +328,14 @@ impl Runtime for Native {
         established
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             .map_err(|source| Error::Connect { target: target.to_string(), source })
+    }
+
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+        let message = self.0.ask(&Request::Listeners { id: id.clone() }, &[]).await?;
+        match (message.head, Listeners::from_descriptors(message.descriptors)) {
+            (Answer::Listeners, Ok(listeners)) => Ok(listeners),
+            _ => Err(misunderstood()),
+        }
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

@@ -45,6 +45,7 @@ impl Failure {
                 }
             }
             Self::Limit { limit, reason, remedy } => Error::Limit { limit, reason, remedy },
+            Self::Exceeded { limit, reason, remedy } => Error::Exceeded { limit, reason, remedy },
             Self::Wall { wall, reason, .. } => Error::Wall { wall, reason },
             Self::Invalid(what) => Error::Invalid(what),
             Self::Exhausted(what) => Error::Exhausted(what),
@@ -76,6 +77,7 @@ impl From<Error> for Failure {
                 Self::Unsupported { capability: capability.as_str().to_owned(), reason, remedy }
             }
             Error::Limit { limit, reason, remedy } => Self::Limit { limit, reason, remedy },
+            Error::Exceeded { limit, reason, remedy } => Self::Exceeded { limit, reason, remedy },
             Error::Wall { wall, reason } => Self::Wall { wall, reason, without_overlay: None },
             Error::Invalid(what) => Self::Invalid(what),
             Error::Exhausted(what) => Self::Exhausted(what),
@@ -124,6 +126,7 @@ mod tests {
                 remedy: Some(text()),
             },
             Error::Limit { limit: LimitName::Disk, reason: text(), remedy: text() },
+            Error::Exceeded { limit: LimitName::Disk, reason: text(), remedy: text() },
             Error::Wall { wall: text(), reason: text() },
             Error::Invalid(text()),
             Error::Exhausted(text()),

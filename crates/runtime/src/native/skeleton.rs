@@ -121,6 +121,8 @@ fn own(account: &Account) -> BTreeMap<PathBuf, Item> {
         items.insert(place.into(), Item::Directory(0o755));
     }
     items.insert("/root".into(), Item::Directory(0o700));
+    // Where there is a resolver, a file that names it is mounted there.
+    items.insert("/etc/resolv.conf".into(), Item::Place);
     items.insert("/tmp".into(), Item::Directory(0o1777));
     items.insert("/var/tmp".into(), Item::Link(b"/tmp".to_vec()));
     items.insert("/work".into(), Item::OfUser);

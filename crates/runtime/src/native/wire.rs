@@ -118,6 +118,12 @@ pub enum Request {
         /// To what. A socket's path is the body.
         target: TargetHead,
     },
+    /// The ways out of a sandbox's network; answered with [`Answer::Listeners`] and a descriptor for
+    /// each of them.
+    Listeners {
+        /// Of which.
+        id: SandboxId,
+    },
     /// The root directory of a sandbox; answered with [`Answer::Root`] and a descriptor.
     Root {
         /// Of which.
@@ -264,6 +270,9 @@ pub enum Answer {
     },
     /// The connection, as a descriptor.
     Connected,
+    /// The ways out of a network, as descriptors, in the order of the fields of
+    /// [`Listeners`](crate::Listeners).
+    Listeners,
     /// The root directory, as a descriptor.
     Root {
         /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
@@ -349,6 +358,15 @@ pub enum Failure {
         /// Which.
         limit: stockade_core::sandbox::LimitName,
         /// Why not.
+        reason: String,
+        /// What would help.
+        remedy: String,
+    },
+    /// See [`Error::Exceeded`](crate::Error::Exceeded).
+    Exceeded {
+        /// Which.
+        limit: stockade_core::sandbox::LimitName,
+        /// Why.
         reason: String,
         /// What would help.
         remedy: String,

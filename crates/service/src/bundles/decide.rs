@@ -94,7 +94,7 @@ impl Bundles {
     /// [`Code::Io`] when the journals cannot be read.
     pub fn recover(&self) -> Result<Vec<Recovered>> {
         let journals = self.data.journals().map_err(|error| caused(Code::Io, &error))?;
-        apply::recover(&journals).map_err(|error| caused(Code::Io, &error))
+        apply::recover(&journals, &self.data).map_err(|error| caused(Code::Io, &error))
     }
 
     /// The id of the bundle that a name stands for.
@@ -123,19 +123,17 @@ impl Bundles {
         };
         let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
         let asked = Request {
+            bundle: bundle.id(),
             manifest: &bundle.manifest,
             blobs: &bundle.blobs().map_err(|error| of_store(&error))?,
             project,
             journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
+            ledger: &self.data,
             selection: &selection,
         };
         let mut applied = in_turn(&asked).map_err(|error| {
             with_remedy(of_apply(&error, bundle.id()), &error, request, &bundle)
         })?;
-        let done: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();
-        if !done.is_empty() {
-            bundle.mark_applied(&done).map_err(|error| of_store(&error))?;
-        }
         if again && applied.changed.is_empty() {
             applied.changed = std::mem::take(&mut applied.already);
         }

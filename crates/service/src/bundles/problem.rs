@@ -89,6 +89,7 @@ pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
             .because(lines(std::iter::once(cause.to_string()).chain(left.iter().map(words::left)))),
         Error::Stuck { .. } => caused(Code::Io, error).remedied_by("stockade bundles"),
         Error::Busy
+        | Error::Record(_)
         | Error::JournalDamaged { .. }
         | Error::NotWritable(_)
         | Error::Beneath(_)

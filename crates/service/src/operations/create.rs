@@ -7,6 +7,7 @@ use stockade_core::access::Rules;
 use stockade_core::event::{Created, Payload};
 use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
+use stockade_runtime::Error;
 
 use super::{life, with_next};
 use crate::clock::{now_ms, timestamp};
@@ -28,12 +29,12 @@ pub(crate) async fn create(
     mut request: CreateSandbox,
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
-    if request.workspace.is_none()
-        && let Some(snapshot) = spec::snapshot(&request)
-    {
-        request.workspace = super::snapshot::workspace(service, caller, snapshot).await?;
-    }
+    super::snapshot::go_on_from(service, caller, &mut request).await?;
     let row = plan(service, caller, &workflow, request)?;
+    if row.request.network.is_some() && !operation::is_known(&service.engine, caller).await? {
+        let runtime = service.inner.runtime(&row.runtime)?;
+        service.inner.egress.admits(&**runtime).await?;
+    }
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::admit(service, caller, snapshot).await?;
     }
@@ -134,8 +135,12 @@ async fn refused(
     }
     match SandboxRow::find(&*service.inner.store, &row.id).await {
         Ok(Some(found)) if found.owner == row.owner => {
-            Problem::new(Code::Conflict, format!("the id {} is in use already", row.id))
-                .remedied_by("choose another id, or none")
+            let message = if found.state.is_terminal() {
+                format!("the id {} was a sandbox's that has ended", row.id)
+            } else {
+                format!("the id {} is in use already", row.id)
+            };
+            Problem::new(Code::Conflict, message).remedied_by("choose another id, or none")
         }
         // Why not is told to nobody else.
         Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} cannot be had", row.id))
@@ -173,8 +178,8 @@ pub(crate) async fn perform(
     let again = context.run_number() > 1;
     // Recorded with the end: it may be made again, and is then found.
     let made = context.step_with("create", with_next(), async |_| {
-        let made = inner.dooms.unless(id, make(&inner, &owned, again)).await.map_err(to_failure)?;
-        made.map_err(|error| to_failure(of_runtime(&error)))
+        let made = inner.dooms.unless(id, make(&inner, &owned, again)).await;
+        made.and_then(|made| made).map_err(to_failure)
     });
     let (watched, made) = tokio::join!(watched, made);
     watched?;
@@ -198,25 +203,23 @@ pub(crate) async fn perform(
     }
 }
 
-/// Has the runtime make it, or finds what an earlier run had made.
-async fn make(
-    inner: &Inner,
-    row: &SandboxRow,
-    again: bool,
-) -> std::result::Result<Isolation, stockade_runtime::Error> {
-    let invalid = |problem: Problem| stockade_runtime::Error::Invalid(problem.message);
-    let spec = spec::runtime(row, &inner.id).map_err(invalid)?;
-    let runtime = inner.runtime(&row.runtime).map_err(invalid)?;
-    let mut status = inner.within(runtime.create(&row.id, &spec)).await?;
+/// Has the runtime make it, or finds what an earlier run had made, and lets it out where it may.
+async fn make(inner: &Inner, row: &SandboxRow, again: bool) -> Result<Isolation> {
+    let spec = spec::runtime(row, &inner.id)?;
+    let runtime = inner.runtime(&row.runtime)?;
+    let failed = |error: Error| of_runtime(&error);
+    let mut status = inner.within(runtime.create(&row.id, &spec)).await.map_err(failed)?;
     if status.state == stockade_runtime::State::Ended {
         // Its lease was over before this process came to go on with it.
-        inner.within(runtime.cleanup(&row.id)).await?;
-        status = inner.within(runtime.create(&row.id, &spec)).await?;
+        inner.within(runtime.cleanup(&row.id)).await.map_err(failed)?;
+        status = inner.within(runtime.create(&row.id, &spec)).await.map_err(failed)?;
     }
     if again {
         // It has lived for a while since it was asked for.
-        inner.within(runtime.renew(&row.id, spec::lease(row.expires_at, now_ms()))).await?;
+        let lease = spec::lease(row.expires_at, now_ms());
+        inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)?;
     }
+    inner.let_out(row).await?;
     Ok(status.isolation)
 }
 

@@ -198,7 +198,10 @@ async fn act(
     let failed = |error: Error| to_failure(of_runtime(&error));
     match operation {
         Operation::Pause => inner.within(runtime.pause(&row.id)).await.map_err(failed),
-        Operation::Resume => inner.within(runtime.resume(&row.id)).await.map_err(failed),
+        Operation::Resume => {
+            inner.ensure_out(row).await.map_err(to_failure)?;
+            inner.within(runtime.resume(&row.id)).await.map_err(failed)
+        }
         Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
         Operation::Start => {
             // What a start that failed or was cut off has left goes first.
@@ -210,7 +213,8 @@ async fn act(
             };
             made.map_err(failed)?;
             let lease = spec::lease(row.expires_at, now_ms());
-            inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)
+            inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)?;
+            inner.let_out(row).await.map_err(to_failure)
         }
         Operation::Renew | Operation::Use | Operation::Collect | Operation::Kill => Ok(()),
     }
@@ -236,6 +240,7 @@ async fn stop(
             return Err(error);
         }
     }
+    inner.egress.leave(&row.id).await;
     let _ = inner.within(runtime.cleanup(&row.id)).await;
     Ok(())
 }

@@ -26,7 +26,14 @@ pub(crate) async fn get(
 ) -> Result<Sandbox> {
     let owned = Owned::check(&*service.inner.store, &caller.owner, &request.id).await?;
     let mut sandbox = owned.to_sandbox(None);
-    if matches!(owned.state, State::Running | State::Paused)
+    let is_there = matches!(owned.state, State::Running | State::Paused);
+    if let Some(network) = &owned.request.network {
+        let inner = &service.inner;
+        let mut reached = inner.egress.reached(&*inner.store, &owned.id, network).await?;
+        reached.closed.take_if(|_| !is_there);
+        sandbox.network = Some(reached);
+    }
+    if is_there
         && let Ok(runtime) = service.inner.runtime(&owned.runtime)
         && let Ok(status) = runtime.inspect(&owned.id).await
     {

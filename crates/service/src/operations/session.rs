@@ -23,7 +23,7 @@ use crate::service::{Inner, Service};
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.session";
 
-/// How many events may wait for a caller that is slow; a runtime keeps what comes after.
+/// How many events may wait for a caller that is slow; then the command waits.
 const AHEAD: usize = 16;
 
 /// Starts a command and hands out its streams.
@@ -97,6 +97,8 @@ pub(crate) async fn perform(
             let stdin = running.input();
             let said = listen(&inner, &owned, running.exec_id().clone(), stdin, live.input);
             let listener = AbortOnDrop(tokio::spawn(said));
+            // What was cut off from the caller when it had to stop.
+            let mut unheard = 0;
             let end = loop {
                 let event = match running.next().await? {
                     Heard::Bytes(Stream::Output, data) => {
@@ -106,14 +108,30 @@ pub(crate) async fn perform(
                     Heard::Lost(_, bytes) => SessionEvent::Lost { bytes },
                     Heard::End(end) => break end,
                 };
+                let length = length_bytes(&event);
                 // A caller that has gone hears nothing; the command goes on to its end.
                 tokio::select! {
+                    biased;
                     _ = live.events.send(Ok(event)) => {}
-                    () = step.token.cancelled() => running.stop().await?,
+                    () = step.token.cancelled() => {
+                        unheard += length;
+                        running.stop().await?;
+                    }
                 }
             };
             drop(listener);
-            let _ = live.events.send(Ok(SessionEvent::Ended(end.clone()))).await;
+            let last = async {
+                if unheard > 0 {
+                    let _ = live.events.send(Ok(SessionEvent::Lost { bytes: unheard })).await;
+                }
+                let _ = live.events.send(Ok(SessionEvent::Ended(end.clone()))).await;
+            };
+            // The end is recorded, also where a caller does not read when all has to stop.
+            tokio::select! {
+                biased;
+                () = last => {}
+                () = step.token.cancelled() => {}
+            }
             Ok((running.exec_id().clone(), end))
         })
         .await?;
@@ -154,6 +172,15 @@ async fn close(stdin: Option<&Stdin>) -> std::result::Result<(), Error> {
     match stdin {
         Some(stdin) => stdin.close().await,
         None => Ok(()),
+    }
+}
+
+/// How many bytes of output an event tells of.
+const fn length_bytes(event: &SessionEvent) -> u64 {
+    match event {
+        SessionEvent::Stdout { data } | SessionEvent::Stderr { data } => data.0.len() as u64,
+        SessionEvent::Lost { bytes } => *bytes,
+        SessionEvent::Ended(_) => 0,
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox, Snapshot, TakeSnapshot};
-use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SnapshotId};
 use stockade_durable::{Context, Failure, Row, StartOptions, Statement, Step, Store};
 
@@ -217,15 +216,24 @@ pub(crate) async fn restore(
     create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await
 }
 
-/// The workspace of the sandbox that a snapshot is of, for one that begins with it and names none:
-/// the changes that are kept in the snapshot are changes to that.
-pub(crate) async fn workspace(
+/// Has one that begins with a snapshot and names no workspace begin with that of the sandbox that it
+/// is of, to which the changes that are kept in it are changes, and where commands started there.
+pub(crate) async fn go_on_from(
     service: &Service,
     caller: &Caller,
-    id: &str,
-) -> Result<Option<Workspace>> {
+    request: &mut CreateSandbox,
+) -> Result<()> {
+    let Some(snapshot) = spec::snapshot(request).filter(|_| request.workspace.is_none()) else {
+        return Ok(());
+    };
     let store = &*service.inner.store;
-    let Ok(snapshot) = own(store, &caller.owner, id).await else { return Ok(None) };
-    let origin = Owned::check(store, &caller.owner, &snapshot.sandbox_id).await;
-    Ok(origin.ok().and_then(|origin| origin.request.workspace.clone()))
+    let Ok(snapshot) = own(store, &caller.owner, snapshot).await else { return Ok(()) };
+    let Ok(origin) = Owned::check(store, &caller.owner, &snapshot.sandbox_id).await else {
+        return Ok(());
+    };
+    request.workspace.clone_from(&origin.request.workspace);
+    if request.working_directory.is_none() {
+        request.working_directory.clone_from(&origin.request.working_directory);
+    }
+    Ok(())
 }

@@ -12,8 +12,9 @@ use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
-    Capability, Command, Connection, Content, Exec, FileInfo, Offsets, ReadRange, Result, Runtime,
-    SandboxPath, SnapshotInfo, Status, Target, Unsupported, Usage, WindowSize, WriteOptions,
+    Capability, Command, Connection, Content, Exec, FileInfo, Listeners, Offsets, ReadRange,
+    Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, Unsupported, Usage, WindowSize,
+    WriteOptions,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -210,6 +211,10 @@ impl Runtime for Gated {
 
     async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>> {
         self.through("connect", self.fake.connect(id, target)).await
+    }
+
+    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+        self.through("listeners", self.fake.listeners(id)).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

@@ -98,6 +98,11 @@ impl Options {
         }
     }
 
+    /// Whether commands may reach a network: in the sandbox that is around this process.
+    fn reaches(&self) -> bool {
+        self.sandboxes.is_none() && self.inside.as_ref().is_some_and(Inside::reaches)
+    }
+
     /// The directory that what a workflow file starts works on.
     fn project_of(&self, file: &Path) -> PathBuf {
         let inside = self.inside.as_ref().and_then(Inside::project);

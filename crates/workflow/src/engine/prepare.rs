@@ -116,7 +116,7 @@ pub(super) fn executable(graph: &Graph, options: &Options) -> Result<(), Problem
 pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     let what = match &task.work {
         Work::Command { agent, .. } => match commands::ready(agent, options.agents.as_deref()) {
-            Ok(ready) if ready.network => commands::without_network(&task.id),
+            Ok(ready) if ready.network && !options.reaches() => commands::without_network(&task.id),
             Ok(_) if options.sandboxes.is_none() && options.inside.is_none() => {
                 commands::nowhere().message
             }

@@ -288,7 +288,7 @@ async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
         let refused = world.up(&file, json!({})).await.unwrap_err();
         assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
         assert!(refused.message.contains("needs the network"), "{refused:?}");
-        assert!(refused.message.contains("egress"), "{refused:?}");
+        assert!(refused.message.contains("<Sandbox allowNetwork>"), "{refused:?}");
     }
     for (agent, told) in [
         ("\"clade\"", "did you mean \"claude\"?"),

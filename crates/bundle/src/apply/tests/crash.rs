@@ -1,11 +1,12 @@
 //! Applications that are killed, at each step and at random moments, and what recovery makes
 //! of them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
-use super::fixture::{Fixture, Item, Random, Tree, path, read, tree};
+use super::fixture::{BUNDLE, Fixture, Item, Notes, Random, Tree, path, read, tree};
 use crate::apply::recover::recover_observed;
 use crate::apply::{Error, Lock, Outcome, Request, Selection, Step, apply_observed, recover};
 use crate::beneath::Dir;
@@ -32,15 +33,17 @@ fn victim() {
     };
     let open = |name: &str| Dir::open(&directory.join(name)).unwrap();
     if action == "recover" {
-        recover_observed(&open("journals"), &mut observe).unwrap();
+        recover_observed(&open("journals"), &Notes(directory.join("notes")), &mut observe).unwrap();
         return;
     }
     let manifest = std::fs::read(directory.join("manifest.json")).unwrap();
     let request = Request {
+        bundle: BUNDLE,
         manifest: &serde_json::from_slice(&manifest).unwrap(),
         blobs: &open("blobs"),
         project: &directory.join("project"),
         journals: &open("journals"),
+        ledger: &Notes(directory.join("notes")),
         selection: &Selection::default(),
     };
     let result = apply_observed(&request, &mut observe);
@@ -152,7 +155,7 @@ fn a_kill_after_any_step_leaves_all_old_or_all_new() {
             assert!(steps > 40, "only {steps} steps were told");
             break;
         }
-        let recovered = recover(&fixture.journals).unwrap();
+        let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
         let outcome = match recovered.as_slice() {
             [one] => match &one.outcome {
                 Outcome::NotBegun => "not begun",
@@ -165,8 +168,12 @@ fn a_kill_after_any_step_leaves_all_old_or_all_new() {
         *outcomes.entry(outcome).or_insert(0) += 1;
         let expected = if outcome == "finished" { &new } else { &old };
         assert_eq!(fixture.tree(), *expected, "{steps}: {outcome}");
+        // What was applied is known, and nothing else.
+        let touched = fixture.manifest.entries.iter().map(|entry| entry.path.quoted());
+        let noted: BTreeSet<_> = touched.filter(|_| outcome == "finished").collect();
+        assert_eq!(fixture.noted(), noted, "{steps}: {outcome}");
         fixture.assert_clean();
-        assert!(recover(&fixture.journals).unwrap().is_empty());
+        assert!(recover(&fixture.journals, &fixture.ledger()).unwrap().is_empty());
         fixture.apply().unwrap();
         assert_eq!(fixture.tree(), new);
     }
@@ -185,7 +192,7 @@ fn a_recovery_may_be_killed_too() {
         for _ in 0..3 {
             killed(&fixture, "recover", 1 + random.below(20));
         }
-        recover(&fixture.journals).unwrap();
+        recover(&fixture.journals, &fixture.ledger()).unwrap();
         let tree = fixture.tree();
         assert!(tree == old || tree == new, "{steps}: {tree:#?}");
         fixture.assert_clean();
@@ -231,7 +238,7 @@ fn a_kill_at_any_moment_leaves_all_old_or_all_new() {
         );
         child.kill().unwrap();
         child.wait().unwrap();
-        recover(&fixture.journals).unwrap();
+        recover(&fixture.journals, &fixture.ledger()).unwrap();
         let tree = fixture.tree();
         assert!(tree == old || tree == new, "round {round}");
         fixture.assert_clean();
@@ -271,7 +278,7 @@ fn an_edit_between_crash_and_recovery_survives() {
     std::fs::write(at("temporary"), "2").unwrap();
     std::fs::rename(at("temporary"), at("replaced")).unwrap();
 
-    let recovered = recover(&fixture.journals).unwrap();
+    let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
     let [one] = recovered.as_slice() else { panic!("{recovered:?}") };
     let Outcome::Undone(left) = &one.outcome else { panic!("{one:?}") };
     let left: Vec<_> = left
@@ -322,7 +329,7 @@ fn a_recovery_leaves_a_running_apply_alone() {
     fixture
         .apply_with(&Selection::default(), &mut |_| {
             seen += 1;
-            assert!(recover(&fixture.journals).unwrap().is_empty());
+            assert!(recover(&fixture.journals, &fixture.ledger()).unwrap().is_empty());
         })
         .unwrap();
     assert!(seen > 40);
@@ -332,9 +339,9 @@ fn a_recovery_leaves_a_running_apply_alone() {
     let fixture = Fixture::new(&old, &new);
     assert!(killed(&fixture, "apply", 30));
     let lock = Lock::take(&fixture.project).unwrap();
-    assert!(recover(&fixture.journals).unwrap().is_empty());
+    assert!(recover(&fixture.journals, &fixture.ledger()).unwrap().is_empty());
     drop(lock);
-    assert_eq!(recover(&fixture.journals).unwrap().len(), 1);
+    assert_eq!(recover(&fixture.journals, &fixture.ledger()).unwrap().len(), 1);
     assert_eq!(fixture.tree(), old);
 }
 
@@ -345,19 +352,21 @@ fn a_project_that_moved_is_found_by_the_next_apply_to_it() {
     assert!(killed(&fixture, "apply", 30));
     std::fs::rename(fixture.at("project"), fixture.at("moved")).unwrap();
     for _ in 0..2 {
-        let recovered = recover(&fixture.journals).unwrap();
+        let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
         assert!(matches!(recovered[0].outcome, Outcome::ProjectGone), "{recovered:?}");
     }
     // Another directory in its place is not taken for it.
     std::fs::create_dir(fixture.at("project")).unwrap();
-    let recovered = recover(&fixture.journals).unwrap();
+    let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
     assert!(matches!(recovered[0].outcome, Outcome::ProjectGone), "{recovered:?}");
     let moved = fixture.at("moved");
     let request = Request {
+        bundle: BUNDLE,
         manifest: &fixture.manifest,
         blobs: &fixture.blobs,
         project: &moved,
         journals: &fixture.journals,
+        ledger: &fixture.ledger(),
         selection: &Selection::default(),
     };
     apply_observed(&request, &mut |_| {}).unwrap();
@@ -372,7 +381,7 @@ fn a_damaged_journal_is_told_and_stops_only_applying() {
     let fixture = Fixture::new(&tree(&[]), &tree(&[("a", "1")]));
     std::fs::write(fixture.at("journals/1-2-3.armed"), "{").unwrap();
     std::fs::write(fixture.at("journals/4-5-6.new"), "{").unwrap();
-    let recovered = recover(&fixture.journals).unwrap();
+    let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
     assert!(matches!(recovered[0].outcome, Outcome::Failed(_)), "{recovered:?}");
     assert!(fixture.apply().is_err());
     std::fs::remove_file(fixture.at("journals/1-2-3.armed")).unwrap();

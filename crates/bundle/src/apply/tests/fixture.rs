@@ -1,10 +1,10 @@
 //! Projects, bundles and journals to test with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::apply::{Applied, Error, Request, Selection, Step, apply_observed};
+use crate::apply::{Applied, Error, Ledger, Request, Selection, Step, apply_observed};
 use crate::beneath::{Dir, FileKind};
 use crate::manifest::{Change, ContentHash, Entry, Manifest, Node, VERSION, ViewKind};
 use crate::path::RelativePath;
@@ -26,6 +26,26 @@ pub(super) struct Fixture {
     pub(super) blobs: Dir,
     pub(super) journals: Dir,
     pub(super) manifest: Manifest,
+}
+
+/// A file that says in lines what was applied.
+#[derive(Debug)]
+pub(super) struct Notes(pub(super) PathBuf);
+
+/// The bundle's id.
+pub(super) const BUNDLE: &str = "bundle";
+
+impl Ledger for Notes {
+    fn mark(
+        &self,
+        bundle: &str,
+        paths: &[RelativePath],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        assert_eq!(bundle, BUNDLE);
+        let mut notes = std::fs::OpenOptions::new().create(true).append(true).open(&self.0)?;
+        let lines: String = paths.iter().map(|path| format!("{}\n", path.quoted())).collect();
+        Ok(notes.write_all(lines.as_bytes())?)
+    }
 }
 
 pub(super) fn path(text: &str) -> RelativePath {
@@ -101,13 +121,25 @@ impl Fixture {
         observe: &mut dyn FnMut(Step),
     ) -> Result<Applied, Error> {
         let request = Request {
+            bundle: BUNDLE,
             manifest: &self.manifest,
             blobs: &self.blobs,
             project: &self.at("project"),
             journals: &self.journals,
+            ledger: &self.ledger(),
             selection,
         };
         apply_observed(&request, observe)
+    }
+
+    pub(super) fn ledger(&self) -> Notes {
+        Notes(self.at("notes"))
+    }
+
+    /// What was noted as applied.
+    pub(super) fn noted(&self) -> BTreeSet<String> {
+        let notes = std::fs::read_to_string(self.at("notes")).unwrap_or_default();
+        notes.lines().map(str::to_owned).collect()
     }
 
     pub(super) fn tree(&self) -> Tree {

@@ -225,6 +225,7 @@ fn the_steps_are_told_in_order() {
             Step::Swapped(2),
             Step::SwapsSynced,
             Step::Committed,
+            Step::Recorded,
             Step::Discarded(1),
             Step::DirectoryRemoved,
         ]

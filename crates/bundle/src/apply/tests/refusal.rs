@@ -4,9 +4,9 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::fixture::{Fixture, Item, Tree, path, tree};
-use crate::apply::{BlobFault, Difference, Error, Lock, Selection, Step};
+use crate::apply::{BlobFault, Difference, Error, Lock, Selection, Skip, Skipped, Step};
 use crate::beneath::Rename;
-use crate::manifest::ContentHash;
+use crate::manifest::{ContentHash, Refusal};
 
 fn conflicts(result: Result<crate::apply::Applied, Error>) -> Vec<(String, Difference)> {
     match result {
@@ -14,6 +14,29 @@ fn conflicts(result: Result<crate::apply::Applied, Error>) -> Vec<(String, Diffe
             .into_iter()
             .map(|conflict| (conflict.path.quoted(), conflict.difference))
             .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn parts_of_a_repository_are_judged_by_what_the_project_holds_now() {
+    let mut new = tree(&[("fine", "1"), ("lib/", ""), ("lib/HEAD", "1"), ("lib/config", "1")]);
+    let fixture = Fixture::new(&tree(&[("lib/", "")]), &new);
+    for name in ["lib/objects", "lib/refs"] {
+        std::fs::create_dir(fixture.in_project(name)).unwrap();
+    }
+    let applied = fixture.apply().unwrap();
+    let refused = |name: &str| {
+        let reason = Skip::Refused(Refusal::BareRepository);
+        Skipped { path: path(name), reason }
+    };
+    assert_eq!(applied.skipped, [refused("lib/HEAD"), refused("lib/config")]);
+    new.retain(|at, _| !["lib/HEAD", "lib/config"].map(path).contains(at));
+    new.extend(tree(&[("lib/objects/", ""), ("lib/refs/", "")]));
+    assert_eq!(fixture.tree(), new);
+    assert_eq!(fixture.noted().len(), 1);
+    match fixture.select(&["lib/config"]) {
+        Err(Error::Refused(refused)) => assert_eq!(refused.len(), 1),
         other => panic!("{other:?}"),
     }
 }

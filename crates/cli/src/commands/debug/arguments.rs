@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use stockade_core::access::Effect;
+use stockade_core::network::{Allowed, Policy, Rule};
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Root, User, Workspace};
-use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_core::{ExecId, Problem, SandboxId, SandboxSpec, SnapshotId};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 #[derive(Debug, Args)]
@@ -203,6 +205,12 @@ pub(super) struct Spec {
     /// How long it lives
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     lease: Option<Duration>,
+    /// Give it a network in which a host may be reached, as far as somebody serves it
+    #[arg(long, value_name = "HOST[:PORT]")]
+    allow: Vec<Allowed>,
+    /// Give it a network, also where nobody may be reached
+    #[arg(long)]
+    network: bool,
     /// How much memory its processes may use together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
@@ -221,12 +229,16 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    pub(super) fn into_spec(self) -> SandboxSpec {
+    pub(super) fn into_spec(self) -> Result<SandboxSpec, Problem> {
+        let rules = || self.allow.iter().cloned().map(Rule::from).collect();
+        let policy = || Policy::new(Effect::Deny, rules());
+        let network = (self.network || !self.allow.is_empty()).then(policy).transpose()?;
         let mount = |writable| {
             move |(host, inside): (PathBuf, PathBuf)| HostMount { host, inside, writable }
         };
         let writable = self.writable_mount.into_iter().map(mount(true));
-        SandboxSpec {
+        Ok(SandboxSpec {
+            network,
             root: self.image.map_or(Root::Host, Root::Directory),
             workspace: self.workspace.map(|(host, inside)| Workspace { host, inside }),
             mounts: self.mount.into_iter().map(mount(false)).chain(writable).collect(),
@@ -242,7 +254,7 @@ impl Spec {
             labels: self.label.into_iter().collect(),
             lease: self.lease,
             ..SandboxSpec::default()
-        }
+        })
     }
 }
 

@@ -72,7 +72,8 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
     } else if !matches!(ending, Ending::Exited(_)) || lost_bytes > 0 {
         complain(&ending, lost_bytes);
     }
-    Ok(code)
+    // Whoever reads it would take a part of the output for all of it.
+    Ok(if lost_bytes > 0 && !json { 125 } else { code })
 }
 
 /// Gives what comes from standard input to a command.

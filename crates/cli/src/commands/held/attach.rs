@@ -1,6 +1,7 @@
 //! A command in a sandbox with this program's streams and signals, until it has ended.
 
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use stockade_api::{Execute, OpenSession, Session, SessionEvent, SessionInput, Terminal};
@@ -19,8 +20,11 @@ use crate::terminal::{self, Raw};
 const GRACE: Duration = Duration::from_secs(10);
 const KILL: i32 = 9;
 const PIPE: i32 = 13;
+/// The exit code where the command's output is not whole, whatever its own was.
+const INCOMPLETE: u8 = 125;
 
-/// Runs a command, in a terminal where one is asked for; the exit code.
+/// Runs a command, in a terminal where one is asked for; the exit code, which is [`INCOMPLETE`] where
+/// some of its output was lost on the way.
 pub(super) async fn attach(
     remote: &Remote,
     mut execute: Execute,
@@ -40,19 +44,19 @@ pub(super) async fn attach(
     }
     tokio::spawn(feed(input.clone()));
     let said = said(input);
-    let mut streams = Streams::default();
+    let mut streams = Streams::start();
     let mut stopping = Stopping::No;
+    let mut lost_bytes: u64 = 0;
     let end = loop {
         tokio::select! {
-            event = events.next() => match event {
-                Some(Ok(SessionEvent::Stdout { data })) => {
-                    streams.output.write(io::stdout(), &data.0, &said);
-                }
-                Some(Ok(SessionEvent::Stderr { data })) => {
-                    streams.error.write(io::stderr(), &data.0, &said);
-                }
+            // What is written meanwhile has to be taken first; signals are heard all the same.
+            () = streams.written(), if streams.is_writing => {}
+            event = events.next(), if !streams.is_writing || stopping.is_over() => match event {
+                Some(Ok(SessionEvent::Stdout { data })) => streams.write(Way::Output, data.0, &said),
+                Some(Ok(SessionEvent::Stderr { data })) => streams.write(Way::Error, data.0, &said),
                 Some(Ok(SessionEvent::Lost { bytes })) => {
-                    say(&format!("{bytes} bytes of the output were not kept"));
+                    lost_bytes += bytes;
+                    say(&format!("{bytes} bytes of the output are missing here: they were not kept"));
                 }
                 Some(Ok(SessionEvent::Ended(end))) => break end,
                 Some(Err(problem)) => return Err(problem.into()),
@@ -83,42 +87,86 @@ pub(super) async fn attach(
     };
     match streams.unwritten() {
         Some(error) => Err(Failure::unwritten(&error)),
+        // Whoever reads it would take a part of the output for all of it.
+        None if lost_bytes > 0 => Ok(INCOMPLETE),
         None => Ok(code),
     }
 }
 
-/// The ways of a command's output to this program's.
-#[derive(Debug, Default)]
+/// One of this program's streams.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Output,
+    Error,
+}
+
+/// The ways of a command's output to this program's streams: on a thread of its own, since whoever
+/// reads them may let it wait for ever.
+#[derive(Debug)]
 struct Streams {
-    output: Outlet,
-    error: Outlet,
+    pieces: std::sync::mpsc::Sender<(Way, Vec<u8>)>,
+    done: mpsc::UnboundedReceiver<(Way, io::Result<()>)>,
+    is_writing: bool,
+    /// Why one is not written to any more: output, then error.
+    failures: [Option<io::Error>; 2],
 }
 
 impl Streams {
+    fn start() -> Self {
+        let (pieces, taken) = std::sync::mpsc::channel::<(Way, Vec<u8>)>();
+        let (tell, done) = mpsc::unbounded_channel();
+        // It ends with this value, or with the process.
+        std::thread::spawn(move || {
+            for (way, bytes) in taken {
+                let written = match way {
+                    Way::Output => write(rustix::stdio::stdout(), &bytes),
+                    Way::Error => write(rustix::stdio::stderr(), &bytes),
+                };
+                if tell.send((way, written)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { pieces, done, is_writing: false, failures: [None, None] }
+    }
+
+    /// Begins to write what the command wrote. Who goes on writing where nothing can be written is told
+    /// so by the signal that a pipe would have sent.
+    fn write(&mut self, way: Way, bytes: Vec<u8>, said: &Said) {
+        if self.is_writing {
+            // The command is being killed, and nobody reads what it had to say.
+        } else if self.failures[way as usize].is_some() {
+            let _ = said.send(SessionInput::Signal { signal: PIPE });
+        } else {
+            self.is_writing = self.pieces.send((way, bytes)).is_ok();
+        }
+    }
+
+    /// Waits until what was begun is written, or cannot be.
+    async fn written(&mut self) {
+        if let Some((way, written)) = self.done.recv().await {
+            self.failures[way as usize] = written.err();
+        }
+        self.is_writing = false;
+    }
+
     /// Why something could not be written. A reader that has gone is no reason: the command learns of
     /// it as it would from a pipe.
     fn unwritten(self) -> Option<io::Error> {
-        let failures = [self.output.failure, self.error.failure];
-        failures.into_iter().flatten().find(|error| error.kind() != io::ErrorKind::BrokenPipe)
+        self.failures.into_iter().flatten().find(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 }
 
-/// The way of one stream.
-#[derive(Debug, Default)]
-struct Outlet {
-    failure: Option<io::Error>,
-}
-
-impl Outlet {
-    /// Writes what the command wrote. Who goes on writing where nothing can be written is told so by
-    /// the signal that a pipe would have sent.
-    fn write(&mut self, mut to: impl Write, bytes: &[u8], said: &Said) {
-        if self.failure.is_some() {
-            let _ = said.send(SessionInput::Signal { signal: PIPE });
-            return;
+/// Writes all of it, past the library's own locks, which the end of this process waits for.
+fn write(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
-        self.failure = to.write_all(bytes).and_then(|()| to.flush()).err();
     }
+    Ok(())
 }
 
 /// How far a command is that this program was asked to end.
@@ -140,6 +188,11 @@ impl Stopping {
             Self::Asked { .. } => Self::kill(signal, said),
             killed @ Self::Killed { .. } => killed,
         }
+    }
+
+    /// Whether nothing is waited for but the command's end.
+    const fn is_over(self) -> bool {
+        matches!(self, Self::Killed { .. })
     }
 
     fn kill(signal: i32, said: &Said) -> Self {

@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use stockade_api::{CreateSandbox, Expiry, IdleAction, Sandbox};
+use stockade_api::{CreateSandbox, Expiry, IdleAction, Network, Sandbox};
+use stockade_core::network::Allowed;
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
 use super::{print, print_text, say, show, shown};
+use crate::args;
 use crate::args::held::{Create, Limit, Pair, Restore};
 use crate::problem::{Failure, caused};
 use crate::remote;
+use crate::run::allowed;
 
 /// Makes one.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
@@ -79,6 +82,7 @@ fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
                 Limit::Disk => LimitName::Disk,
             })
             .collect(),
+        network: network(arguments.net, &arguments.allow)?,
         access_rules: arguments.access.iter().map(|text| rule(text)).collect::<Result<_, _>>()?,
         expiry: match arguments.ttl {
             None => Expiry::Default,
@@ -90,6 +94,11 @@ fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
         on_idle: IdleAction::Pause,
         ..CreateSandbox::default()
     })
+}
+
+fn network(net: Option<args::Network>, allow: &[Allowed]) -> Result<Option<Network>, Problem> {
+    let allowed = allowed(net, allow)?;
+    Ok(allowed.map(|allow| Network { allow: allow.to_vec(), ..Network::default() }))
 }
 
 fn invalid(error: &dyn std::error::Error) -> Problem {

@@ -1,12 +1,13 @@
 //! `stockade exec` and `stockade shell`: a command in a sandbox, with this program's streams.
 
-use stockade_api::{CommandLine, Ending, Execute, OutputEnd};
+use stockade_api::{CommandLine, Ending, Execute, GetSandbox, OutputEnd};
+use stockade_core::SandboxId;
 
 use super::attach::attach;
 use super::{find, print, print_text, say, shown};
 use crate::args::held::{Exec, Pair, Shell};
 use crate::problem::Failure;
-use crate::remote;
+use crate::remote::{self, Remote};
 use crate::terminal;
 
 /// Runs a command; the exit code is the command's.
@@ -37,8 +38,24 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
             print(&executed)?;
             return Ok(exit_code(&executed.end));
         }
-        attach(&remote, execute, arguments.tty).await
+        let id = execute.sandbox_id.clone();
+        let code = attach(&remote, execute, arguments.tty).await?;
+        if code != 0 {
+            point_to_refusals(&remote, id).await;
+        }
+        Ok(code)
     })
+}
+
+/// Says where to look for what a sandbox was refused, where it was refused something: a command may
+/// have failed by that.
+async fn point_to_refusals(remote: &Remote, id: SandboxId) {
+    let request = GetSandbox { id: id.clone(), metrics: false };
+    // How the command ended is told in any case.
+    let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await else { return };
+    if sandbox.network.is_some_and(|network| !network.refused.is_empty()) {
+        say(&format!("the sandbox was refused something on its way out: stockade show {id}"));
+    }
 }
 
 /// Opens a shell: bash where there is one. It has a terminal where this program has one to read from.

@@ -1,13 +1,18 @@
 //! `stockade show`: what is known of a sandbox.
 
-use stockade_api::{GetSandbox, Sandbox};
+use stockade_api::{GetSandbox, Reached, Sandbox};
 use stockade_core::Enforcement;
+use stockade_core::access::Effect;
+use stockade_core::network::Rule;
 use stockade_core::sandbox::Workspace;
 
 use super::{find, print, print_text, shown};
 use crate::args::held::One;
 use crate::problem::Failure;
 use crate::remote;
+
+/// How many refusals are told to people.
+const REFUSALS: usize = 16;
 
 /// Tells it.
 pub(crate) fn run(arguments: One) -> Result<u8, Failure> {
@@ -62,6 +67,9 @@ fn text(sandbox: &Sandbox) -> String {
             .collect(),
     };
     lines.extend(rules.into_iter().map(|rule| ("rules", rule)));
+    if let Some(network) = &sandbox.network {
+        lines.extend(reached(network));
+    }
     if let Some(metrics) = &sandbox.metrics {
         lines.push(("commands", metrics.commands.to_string()));
         lines.extend(metrics.processes.map(|count| ("processes", count.to_string())));
@@ -81,6 +89,44 @@ fn text(sandbox: &Sandbox) -> String {
         }
     }
     lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
+}
+
+/// What a sandbox reaches, and what it was refused with how to allow that.
+fn reached(network: &Reached) -> Vec<(&'static str, String)> {
+    let rules = network.policy.rules();
+    let allowed = |rule: &Rule| match rule.ports.as_slice() {
+        [] => format!("{} {}", rule.action, rule.target),
+        ports => {
+            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+            format!("{} {} port {}", rule.action, rule.target, ports.join(", "))
+        }
+    };
+    let mut lines: Vec<_> = rules.iter().map(|rule| ("network", allowed(rule))).collect();
+    lines.push(match network.policy.default_effect() {
+        Effect::Deny => ("network", "deny all else".to_owned()),
+        Effect::Allow => ("network", "allow every name with public addresses alone".to_owned()),
+    });
+    lines.extend(network.closed.as_ref().map(|reason| ("closed", shown(reason))));
+    if network.connections > 0 {
+        let (sent, received) = (mebibytes(network.sent_bytes), mebibytes(network.received_bytes));
+        let traffic = format!("{} connections, {sent} out, {received} in", network.connections);
+        lines.push(("traffic", traffic));
+    }
+    for refused in network.refused.iter().take(REFUSALS) {
+        let times = match refused.times {
+            1 => String::new(),
+            times => format!(" ({times} times)"),
+        };
+        let told = format!("{} [{}]{times}", shown(&refused.message), refused.reason);
+        lines.push(("refused", told));
+        lines.extend(refused.allow.as_ref().map(|allow| ("hint", shown(allow))));
+    }
+    let others = network.refused.len().saturating_sub(REFUSALS) as u64;
+    let others = network.lost.saturating_add(others);
+    if others > 0 {
+        lines.push(("refused", format!("{others} more, which --json may tell")));
+    }
+    lines
 }
 
 /// A size as it is read: in MiB, with one digit behind the point.

@@ -72,6 +72,7 @@ impl Served {
             identity,
             root: Source::Empty,
             root_writable: false,
+            root_is_own: true,
             mounts,
             hostname: "test".to_owned(),
             network,
@@ -97,6 +98,13 @@ impl Served {
         let open = std::fs::File::open(self.directory.path()).unwrap();
         self.control = Control::connect(open.as_fd(), "init").unwrap();
         self.heard.clear();
+    }
+
+    /// What init hands out, as whoever asks takes it.
+    fn listeners(&mut self) -> Listeners {
+        self.control.send(&Request::Listeners, &[]).unwrap();
+        let (_, descriptors) = self.hear(|report| *report == Report::Listeners);
+        Listeners::from_descriptors(descriptors).unwrap()
     }
 
     fn command(&mut self, script: &str) -> Execute {
@@ -527,21 +535,15 @@ fn a_command_whose_subreaper_is_killed_ends_whole() {
 /// Whoever comes after the one who was given them gets the ways out again.
 #[test]
 fn the_ways_out_are_kept_for_whoever_comes_next() {
-    let tried = in_child(|| {
-        let made = crate::network::make(libc::CLONE_NEWUSER).is_ok();
-        i32::from(!made || crate::network::egress::open().is_err())
-    });
-    if tried != Ended::Exited(0) {
-        skipped("there can be no network by policy here");
+    if !has_networks() {
         return;
     }
     let ended = in_child(|| {
         let mut jail = Served::raise_with(PATIENCE, Network::Egress);
-        drop(jail.held.listeners.take().unwrap());
+        let network = jail.held.listeners.take().unwrap().network().unwrap();
         jail.reconnect();
-        jail.control.send(&Request::Listeners, &[]).unwrap();
-        let (_, descriptors) = jail.hear(|report| *report == Report::Listeners);
-        let listeners = Listeners::of(descriptors).unwrap();
+        let listeners = jail.listeners();
+        assert_eq!(listeners.network().unwrap(), network);
         let (user, group) = (jail.user, jail.group);
         let target = Target::Tcp(crate::network::PROXY_PORT);
         let connect = Request::Connect { number: 1, target, user, group };
@@ -563,4 +565,44 @@ fn without_ways_out_none_are_handed_out() {
         let (_, descriptors) = jail.hear(|report| *report == Report::Listeners);
         assert!(descriptors.is_empty());
     });
+}
+
+/// Whether this host has networks by policy; where it has none, the test is told as skipped.
+fn has_networks() -> bool {
+    let proven = in_child(|| i32::from(crate::network::prove().is_err())) == Ended::Exited(0);
+    if !proven {
+        skipped("there can be no network by policy here");
+    }
+    proven
+}
+
+/// Descriptors are told from those that were opened before anything ran inside.
+#[test]
+fn what_is_handed_out_can_be_looked_at() {
+    if !has_networks() {
+        return;
+    }
+    let ended = in_child(|| {
+        let mut jails = [(); 2].map(|()| Served::raise_with(PATIENCE, Network::Egress));
+        let kind = |checked: std::io::Result<Listeners>| checked.unwrap_err().kind();
+        let [one, other] = &mut jails;
+        let taken = |jail: &mut Served| Vec::from(jail.listeners().into_descriptors());
+        for (first, second) in [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3)] {
+            let mut mixed = taken(one);
+            mixed.swap(first, second);
+            let kind = kind(Listeners::from_descriptors(mixed));
+            assert_eq!(kind, std::io::ErrorKind::InvalidData, "{first} and {second}");
+        }
+        let few = taken(one).into_iter().skip(1).collect();
+        assert_eq!(kind(Listeners::from_descriptors(few)), std::io::ErrorKind::InvalidData);
+        let many = taken(one).into_iter().chain(taken(one)).collect();
+        assert_eq!(kind(Listeners::from_descriptors(many)), std::io::ErrorKind::InvalidData);
+        // Each of the right kind at its own place, and not all in one network.
+        assert_ne!(one.listeners().network().unwrap(), other.listeners().network().unwrap());
+        let mixed = taken(one).into_iter().take(3).chain(taken(other).into_iter().skip(3));
+        let mixed = Listeners::from_descriptors(mixed.collect()).unwrap();
+        assert_eq!(mixed.network().unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        0
+    });
+    assert_eq!(ended, Ended::Exited(0));
 }

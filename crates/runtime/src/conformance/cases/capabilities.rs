@@ -1,6 +1,7 @@
 //! What a backend cannot do here it says, and refuses.
 
 use stockade_core::SandboxSpec;
+use stockade_core::network::Policy;
 use stockade_core::sandbox::{HostMount, User, Workspace};
 
 use super::super::harness::{Harness, within};
@@ -37,6 +38,9 @@ async fn attempt(harness: &Harness, capability: Capability) -> Option<Result<()>
         Capability::HostMounts => {
             let mount = HostMount { host, inside: "/shown".into(), writable: false };
             create(SandboxSpec { mounts: vec![mount], ..spec }).await
+        }
+        Capability::Egress => {
+            create(SandboxSpec { network: Some(Policy::default()), ..spec }).await
         }
         _ => return None,
     };

@@ -88,6 +88,30 @@ pub(crate) async fn it_is_killed_while_much_is_written(harness: &Harness) {
     assert_eq!(finished.offsets, Offsets { output: LENGTH, error: 5 });
 }
 
+/// A command waits for a reader that is on its way from one holder to the next.
+pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
+    const FLOOD_BYTES: u64 = 64 << 20;
+    let sandbox = harness.sandbox().await;
+    let flood = script(&format!("head -c {FLOOD_BYTES} /dev/zero; exit 5"));
+    let mut running = sandbox.start(&flood).await.count_only();
+    for _ in 0..2 {
+        within("some events", async {
+            for _ in 0..20 {
+                assert!(running.step().await, "64 MiB in 40 events");
+            }
+        })
+        .await;
+        replace(harness).await;
+        // The next holder is there, and has time to take all that it wants.
+        assert_eq!(sandbox.run(&["sleep", "1"]).await.ending, Ending::Exited(0));
+    }
+    let finished = running.finish().await;
+    assert_eq!(
+        (finished.ending, finished.offsets.output, finished.lost),
+        (Ending::Exited(5), FLOOD_BYTES, 0)
+    );
+}
+
 pub(crate) async fn input_goes_on(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let taking = Command { input: StandardInput::Streamed, ..command(&["cat"]) };

@@ -4,9 +4,11 @@ use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{Enforcement, Isolation, SandboxSpec};
 
 use super::super::harness::{Harness, within};
+use super::super::running::Running;
+use super::super::sandbox::script;
 use crate::capability::Capability;
 use crate::error::Error;
-use crate::exec::Ending;
+use crate::exec::{Ending, Offsets};
 
 const MIB: u64 = 1 << 20;
 
@@ -113,6 +115,29 @@ pub(crate) async fn processes_run_out(harness: &Harness) {
     let complaints = started.lines().filter(|line| line.parse::<u32>().is_err() && *line != "all");
     let failed = finished.ending != Ending::Exited(0) || complaints.count() > 0;
     assert!(failed, "100 processes were started: {:?}", finished.ending);
+}
+
+/// Growth has an end, however many commands there are, and a sandbox can be tidied up.
+pub(crate) async fn the_disk_does_not_run_out_bit_by_bit(harness: &Harness) {
+    let limits = Limits { disk_bytes: Some(16 * MIB), ..Limits::default() };
+    let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;
+    sandbox.sh("head -c 24000000 /dev/zero > /data/first; sleep 3").await;
+    assert_eq!(sandbox.sh("rm /data/first; echo gone").await.output(), "gone\n");
+    assert_eq!(sandbox.sh("sleep 1; echo here").await.output(), "here\n");
+    let mut refused = 0;
+    for number in 0..12 {
+        let text = format!("head -c 2000000000 /dev/zero > /data/{number}; sleep 3");
+        let exec = harness.exec_id();
+        match sandbox.try_start(&exec, &script(&text)).await {
+            Ok(started) => {
+                let running = Running::new(exec, started, Offsets::default());
+                assert_ne!(running.finish().await.ending, Ending::Exited(0));
+            }
+            Err(Error::Exceeded { limit: LimitName::Disk, .. }) => refused += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(refused >= 6, "{refused} of 12 commands were refused");
 }
 
 pub(crate) async fn the_disk_runs_out(harness: &Harness) {

@@ -14,6 +14,7 @@ pub(super) mod limits;
 pub(super) mod links;
 pub(super) mod many;
 pub(super) mod names;
+pub(super) mod network;
 pub(super) mod pause;
 pub(super) mod ports;
 pub(super) mod recovery;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::harness::{Harness, within};
+use super::super::harness::{Harness, eventually, within};
+use super::super::running::{Finished, Running};
 use super::super::sandbox::{Sandbox, script};
-use crate::exec::{Ending, Offsets};
+use crate::exec::{Command, Ending, Offsets};
 
 /// Runs until the file `/data/go` is there.
 const WAIT: &str = "while [ ! -e /data/go ]; do sleep 0.05; done";
@@ -66,12 +67,23 @@ pub(crate) async fn everybody_hears_everything(harness: &Harness) {
     }
 }
 
-/// A reader that comes late misses nothing without being told.
-pub(crate) async fn a_slow_reader_is_told_what_it_missed(harness: &Harness) {
-    const LENGTH: u64 = 64 << 20;
-    let sandbox = harness.sandbox().await;
-    let flood = script(&format!("head -c {LENGTH} /dev/zero; echo over >&2"));
-    let mut running = sandbox.start(&flood).await.count_only();
+/// More than any backend keeps of what nobody has heard.
+const FLOOD_BYTES: u64 = 64 << 20;
+
+/// A command that writes [`FLOOD_BYTES`], and then a word to the other stream.
+fn flood() -> Command {
+    script(&format!("head -c {FLOOD_BYTES} /dev/zero; echo over >&2"))
+}
+
+/// Every byte is heard, and nothing was lost.
+fn is_whole(finished: &Finished) {
+    assert_eq!(finished.ending, Ending::Exited(0));
+    let offsets = Offsets { output: FLOOD_BYTES, error: 5 };
+    assert_eq!((finished.offsets, finished.lost), (offsets, 0));
+}
+
+/// Hears a little, and takes its time over it.
+async fn dawdle(running: &mut Running) {
     within("the first events", async {
         for _ in 0..20 {
             assert!(running.step().await, "64 MiB in 20 events");
@@ -79,22 +91,83 @@ pub(crate) async fn a_slow_reader_is_told_what_it_missed(harness: &Harness) {
         }
     })
     .await;
-    let finished = running.finish().await;
-    assert_eq!(finished.ending, Ending::Exited(0));
-    assert_eq!(finished.offsets, Offsets { output: LENGTH, error: 5 });
-    let kept = LENGTH - finished.lost;
-    assert!(kept >= 1 << 20, "only {kept} bytes of {LENGTH} were kept");
 }
 
+/// The command waits for a reader that is slow, as it would for any other.
+pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let mut running = sandbox.start(&flood()).await.count_only();
+    dawdle(&mut running).await;
+    is_whole(&running.finish().await);
+    let to_error = script(&format!("head -c {FLOOD_BYTES} /dev/zero >&2"));
+    let mut running = sandbox.start(&to_error).await.count_only();
+    dawdle(&mut running).await;
+    let finished = running.finish().await;
+    assert_eq!((finished.offsets.error, finished.lost), (FLOOD_BYTES, 0));
+}
+
+/// It waits for the slowest of those who listen, and for nobody who has gone.
+pub(crate) async fn who_stops_listening_is_not_waited_for(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let slow = sandbox.start(&flood()).await;
+    let mut quick = sandbox.attach(&slow.exec, Offsets::default()).await.count_only();
+    dawdle(&mut quick).await;
+    let ending = async || {
+        let status = sandbox.inspect().await.unwrap();
+        let exec = status.execs.into_iter().find(|exec| exec.id == slow.exec).expect("the command");
+        assert!(exec.ending.is_some() || exec.written.output < FLOOD_BYTES, "{exec:?}");
+        exec.ending
+    };
+    assert_eq!(ending().await, None, "it has not waited for who does not read");
+    let exec = slow.exec.clone();
+    drop(slow);
+    is_whole(&quick.finish().await);
+    // Nobody listens, and nobody is waited for.
+    let alone = sandbox.start(&flood()).await.exec.clone();
+    eventually("the end of a command to which nobody listens", async || {
+        let status = sandbox.inspect().await.unwrap();
+        status.execs.iter().any(|exec| exec.id == alone && exec.ending.is_some())
+    })
+    .await;
+    for exec in [exec, alone] {
+        let late = sandbox.attach(&exec, Offsets::default()).await.count_only().finish().await;
+        assert_eq!(late.offsets.output, FLOOD_BYTES);
+        let kept = FLOOD_BYTES - late.lost;
+        assert!(kept >= 1 << 20, "only {kept} bytes of {FLOOD_BYTES} were kept");
+    }
+}
+
+/// Nor is anything else: what ends a command ends one that waits for its reader, at once.
 pub(crate) async fn who_does_not_read_holds_up_nobody_else(harness: &Harness) {
     let sandbox = harness.sandbox().await;
-    let flood = sandbox.start(&script("while :; do echo flood; done")).await;
+    let endless = script("while :; do head -c 1000000 /dev/zero; done");
+    let limit_bytes = FLOOD_BYTES / 2;
+    let limited = Command { output_limit_bytes: Some(limit_bytes), ..endless.clone() };
+    let limited = sandbox.start(&limited).await.count_only();
+    let timed = Command { timeout: Some(Duration::from_secs(1)), ..endless.clone() };
+    let timed = sandbox.start(&timed).await.count_only();
+    let killed = sandbox.start(&endless).await.count_only();
+    let ended = sandbox.start(&endless).await.count_only();
     let other = harness.sandbox().await;
     for sandbox in [&sandbox, &other] {
         assert_eq!(sandbox.run(&["echo", "here"]).await.output(), "here\n");
     }
-    sandbox.kill(&flood.exec).await;
-    assert_eq!(flood.count_only().finish().await.ending, Ending::Killed);
+    eventually("the end of a command whose time is up", async || {
+        let status = sandbox.inspect().await.unwrap();
+        status.execs.iter().any(|exec| exec.id == timed.exec && exec.ending.is_some())
+    })
+    .await;
+    sandbox.kill(&killed.exec).await;
+    for (running, ending) in [(timed, Ending::TimedOut), (killed, Ending::Killed)] {
+        let finished = running.finish().await;
+        assert_eq!((finished.ending, finished.lost), (ending, 0));
+    }
+    let finished = limited.finish().await;
+    let whole = Offsets { output: limit_bytes, error: 0 };
+    assert_eq!((&finished.ending, finished.lost), (&Ending::OutputExceeded, 0));
+    assert_eq!(finished.offsets, whole);
+    sandbox.cleanup().await;
+    assert_eq!(ended.finish().await.ending, Ending::SandboxEnded);
 }
 
 pub(crate) async fn closed_streams_are_not_the_end(harness: &Harness) {

@@ -1,5 +1,7 @@
 //! A command with a terminal.
 
+use std::time::Duration;
+
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{command, script};
 use crate::error::Error;
@@ -105,4 +107,24 @@ pub(crate) async fn much_comes_through(harness: &Harness) {
     let finished = sandbox.start(&on_terminal(script(text))).await.finish().await;
     let expected: String = (0..5000).map(|number| format!("line {number}\r\n")).collect();
     assert!(finished.output() == expected, "{} bytes came", finished.output.len());
+}
+
+/// What is written to a terminal waits for its reader too.
+pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
+    const FLOOD_BYTES: u64 = 24 << 20;
+    let sandbox = harness.sandbox().await;
+    let text = format!("head -c {FLOOD_BYTES} /dev/zero; exit 4");
+    let mut running = sandbox.start(&on_terminal(script(&text))).await.count_only();
+    within("the first events", async {
+        for _ in 0..20 {
+            assert!(running.step().await, "24 MiB in 20 events");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let finished = running.finish().await;
+    assert_eq!(
+        (finished.ending, finished.offsets.output, finished.lost),
+        (Ending::Exited(4), FLOOD_BYTES, 0)
+    );
 }

@@ -237,6 +237,7 @@ fn asked(request: &Request) -> Asked<'_> {
             (operation, Some(id), Some(exec))
         }
         Request::Connect { id, .. } => ("connect to something inside", Some(id), None),
+        Request::Listeners { id } => ("hand out the ways out of its network", Some(id), None),
         Request::Root { id } => ("reach its files", Some(id), None),
         Request::Supports { .. } => ("say what it can do", None, None),
         Request::Metrics => ("count", None, None),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use stockade_core::sandbox::{User, Workspace};
 use stockade_jail::Identity;
+use stockade_jail::network;
 use stockade_jail::system::Account;
 
 use super::record::Environment;
@@ -95,11 +96,13 @@ impl Users {
         }
     }
 
-    /// The environment of a user's commands, as `NAME=value`: what every sandbox has, then what
-    /// this one has, then what the command has; later ones win.
+    /// The environment of a user's commands, as `NAME=value`: what every sandbox has, where there is
+    /// a network the way to its proxy, then what this sandbox has, then what the command has; later
+    /// ones win.
     pub(super) fn environment(
         self,
         user: User,
+        has_network: bool,
         sandbox: Environment,
         command: Vec<Vec<u8>>,
     ) -> Vec<Vec<u8>> {
@@ -124,6 +127,8 @@ impl Users {
             wipe_all(variables.insert(name, line));
         };
         own.into_iter().for_each(|(name, value)| set(format!("{name}={value}").into_bytes()));
+        let proxy = has_network.then(network::variables).into_iter().flatten();
+        proxy.for_each(|(name, value)| set(format!("{name}={value}").into_bytes()));
         for (name, value) in sandbox {
             set([name.as_bytes(), b"=", value.as_bytes()].concat());
             wipe_all([value.into_bytes()]);
@@ -162,7 +167,7 @@ mod tests {
         let sandbox = [("A", "sandbox"), ("B", "sandbox"), ("HOME", "/x")];
         let sandbox = sandbox.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let command = vec![b"B=command".to_vec(), b"C=a=b".to_vec()];
-        let environment = Users::Many.environment(ORDINARY, sandbox, command);
+        let environment = Users::Many.environment(ORDINARY, false, sandbox, command);
         let expected = [
             "A=sandbox",
             "B=command",
@@ -177,5 +182,12 @@ mod tests {
             "USER=user",
         ];
         assert_eq!(environment, expected.map(|line| line.as_bytes().to_vec()));
+
+        let sandbox = [("HTTP_PROXY".to_owned(), "mine".to_owned())].into();
+        let environment = Users::Many.environment(ORDINARY, true, sandbox, Vec::new());
+        let proxies = environment.into_iter().map(|line| String::from_utf8(line).unwrap());
+        let proxies: Vec<_> =
+            proxies.filter(|line| line.to_lowercase().starts_with("http_proxy=")).collect();
+        assert_eq!(proxies, ["HTTP_PROXY=mine", "http_proxy=http://127.0.0.1:1023"]);
     }
 }

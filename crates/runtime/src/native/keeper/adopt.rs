@@ -22,6 +22,7 @@ use super::plan::LEASE;
 use super::reactor::{Interest, Source};
 use super::record::{self, Ended, Held, Record};
 use super::sandbox::{Life, Sandbox};
+use super::usage::Excess;
 use crate::exec::Ending;
 
 impl Sandbox {
@@ -142,6 +143,7 @@ impl Sandbox {
             return;
         };
         self.watched = Limits::of(&self.record.spec, &held.isolation.limits);
+        self.excess = self.watched.disk_bytes.map(|_| Excess::unknown());
         let (init, paused) = (held.init, held.paused);
         let mut jail = Jail::new(life, None, groups, held);
         if paused {

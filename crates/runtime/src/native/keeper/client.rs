@@ -6,7 +6,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::Key;
 use super::reactor::{Interest, Watched};
-use crate::exec::Offsets;
 use crate::native::socket::{Message, Packet, Socket};
 use crate::native::wire::{Answer, Request};
 
@@ -23,7 +22,7 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     /// It asked for something too early, which is left where it is.
     looked_away: bool,
-    waiting: VecDeque<(Packet, Option<OwnedFd>)>,
+    waiting: VecDeque<(Packet, Vec<OwnedFd>)>,
 }
 
 /// What a client does.
@@ -45,8 +44,6 @@ pub(super) struct Subscription {
     pub(super) sandbox: Key,
     /// The command.
     pub(super) number: u64,
-    /// How far it has heard.
-    pub(super) at: Offsets,
 }
 
 impl Client {
@@ -73,20 +70,20 @@ impl Client {
         &mut self,
         answer: &Answer,
         body: &[u8],
-        descriptor: Option<OwnedFd>,
+        descriptors: Vec<OwnedFd>,
     ) -> io::Result<()> {
         if self.waiting.len() >= WAITING {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        self.waiting.push_back((Packet::new(answer, body)?, descriptor));
+        self.waiting.push_back((Packet::new(answer, body)?, descriptors));
         self.send_what_waits()
     }
 
     /// Sends as much of what waits as the client takes.
     pub(super) fn send_what_waits(&mut self) -> io::Result<()> {
-        while let Some((packet, descriptor)) = self.waiting.front() {
-            let descriptors: Vec<_> = descriptor.iter().map(|open| open.as_fd()).collect();
-            match self.socket.send(packet, &descriptors) {
+        while let Some((packet, descriptors)) = self.waiting.front() {
+            let borrowed: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
+            match self.socket.send(packet, &borrowed) {
                 Ok(()) => {
                     self.waiting.pop_front();
                 }

@@ -1,7 +1,11 @@
 //! One command as the keeper knows it: its streams and what was spooled of them, who hears of it,
 //! and how it ended.
+//!
+//! Nothing is lost on one who listens, however slowly: what a command writes is not taken while
+//! somebody is far behind, and the command waits for room in its pipe as it would for any reader.
+//! Who stops listening is waited for no longer.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -11,15 +15,21 @@ use stockade_core::ExecId;
 use stockade_jail::control::Cause;
 
 use super::reactor::{Interest, Reactor, Source, Watched};
-use super::spool::{Bench, Read, Spool, Taken};
+use super::spool::{Bench, KEPT_BYTES, Read, Spool, Taken};
 use super::{ClientId, Key, record};
 use crate::exec::{Ending, ExecStatus, Offsets, Stream};
+use crate::native::wire::Answer;
 
 /// Where the spools of a sandbox are, in its directory.
 const PLACE: &str = "spool";
 /// How much a command that has ended may have left in its pipes: the most that a pipe holds
 /// (`fs.pipe-max-size`), and in a terminal's buffers.
 const LEFT_BYTES: u64 = 2 << 20;
+/// How far who listens may be behind in a stream until no more of it is taken. Twice that and what a
+/// command may leave is less than is kept, so that nothing is lost either on one who comes back to
+/// the next keeper.
+const AHEAD_BYTES: u64 = 4 << 20;
+const _: () = assert!(2 * AHEAD_BYTES + 2 * LEFT_BYTES < KEPT_BYTES);
 /// The device number of what opens a terminal's outer end (`Documentation/admin-guide/devices.txt`
 /// of the kernel).
 const PTMX: (u32, u32) = (5, 2);
@@ -41,8 +51,10 @@ pub(super) struct Command {
     pub(super) given_bytes: u64,
     /// The outer end of its terminal.
     pub(super) terminal: Option<OwnedFd>,
-    /// Who hears of it.
-    pub(super) subscribers: BTreeSet<ClientId>,
+    /// Who hears of it, and how far each has.
+    subscribers: BTreeMap<ClientId, Offsets>,
+    /// From where on those who heard of it from another keeper are waited for, while they are.
+    awaited: Option<Offsets>,
     /// Who wants to know when all of it is gone.
     pub(super) killers: Vec<ClientId>,
     /// How many processes of the sandbox had been killed for want of memory before it started.
@@ -75,6 +87,8 @@ struct Flow {
     spool: Spool,
     /// Up to where bytes are told; none while it runs.
     until: Option<u64>,
+    /// No more is taken, for somebody is far behind.
+    waits: bool,
 }
 
 #[derive(Debug)]
@@ -117,11 +131,14 @@ impl Command {
         let spool = |stream| Spool::found(directory, spool_name(&id, stream));
         let (output, error) = (spool(Stream::Output), spool(Stream::Error));
         let note = record::read(directory, &note_name(&id)).unwrap_or_default();
-        Self { stage: Stage::Running, ..Self::with(id, number, note, output, error) }
+        let mut found = Self::with(id, number, note, output, error);
+        found.stage = Stage::Running;
+        found.awaited = Some(found.written());
+        found
     }
 
     fn with(id: ExecId, number: u64, note: Note, output: Spool, error: Spool) -> Self {
-        let flow = |spool| Flow { source: From::Nothing, spool, until: None };
+        let flow = |spool| Flow { source: From::Nothing, spool, until: None, waits: false };
         Self {
             id,
             number,
@@ -131,7 +148,8 @@ impl Command {
             input: None,
             given_bytes: 0,
             terminal: None,
-            subscribers: BTreeSet::new(),
+            subscribers: BTreeMap::new(),
+            awaited: None,
             killers: Vec::new(),
             kills_before: 0,
             limit_bytes: note.limit_bytes,
@@ -220,13 +238,85 @@ impl Command {
         }
     }
 
-    /// Takes what waits in a stream, a bounded part at once.
+    /// Notes that a client hears of it from now on.
+    pub(super) fn subscribe(&mut self, client: ClientId, from: Offsets) {
+        self.subscribers.insert(client, from);
+        if from.output < u64::MAX {
+            self.awaited = None;
+        }
+        self.regulate();
+    }
+
+    /// Notes that a client does not hear of it any more.
+    pub(super) fn unsubscribe(&mut self, client: ClientId) {
+        self.subscribers.remove(&client);
+        self.regulate();
+    }
+
+    /// Waits no longer for those who heard of it from another keeper.
+    pub(super) fn await_nobody(&mut self) {
+        self.awaited = None;
+        self.regulate();
+    }
+
+    /// Lets go of all who hear of it: each with what it has not heard, and will not.
+    pub(super) fn leave_subscribers(&mut self) -> Vec<(ClientId, Vec<Answer>)> {
+        let lost = |stream, flow: &Flow, offset: u64| {
+            let until = flow.until.unwrap_or(u64::MAX).min(flow.spool.end());
+            let length = until.checked_sub(offset).filter(|length| *length > 0)?;
+            Some(Answer::Lost { stream, offset, length })
+        };
+        let unheard = |at: Offsets| {
+            let output = lost(Stream::Output, &self.output, at.output);
+            output.into_iter().chain(lost(Stream::Error, &self.error, at.error)).collect()
+        };
+        let subscribers = std::mem::take(&mut self.subscribers);
+        subscribers.into_iter().map(|(client, at)| (client, unheard(at))).collect()
+    }
+
+    /// Who hears of it.
+    pub(super) fn subscribers(&self) -> impl Iterator<Item = &ClientId> {
+        self.subscribers.keys()
+    }
+
+    /// How far a client that hears of it has.
+    pub(super) fn heard(&self, client: ClientId) -> Option<Offsets> {
+        self.subscribers.get(&client).copied()
+    }
+
+    /// Notes how far a client has heard.
+    pub(super) fn told(&mut self, client: ClientId, at: Offsets) {
+        if let Some(heard) = self.subscribers.get_mut(&client) {
+            *heard = at;
+            self.regulate();
+        }
+    }
+
+    /// Stops taking what it writes where somebody is far behind, and goes on where nobody is.
+    fn regulate(&mut self) {
+        let heard = || self.subscribers.values().chain(&self.awaited);
+        let output = heard().map(|at| at.output).min();
+        let error = heard().map(|at| at.error).min();
+        self.output.regulate(output);
+        self.error.regulate(error);
+    }
+
+    /// Takes what waits in a stream, a bounded part at once, unless somebody is far behind.
     pub(super) fn take(
         &mut self,
         directory: BorrowedFd<'_>,
         stream: Stream,
         bench: &mut Bench,
     ) -> News {
+        if self.flow(stream).waits {
+            return News::Nothing;
+        }
+        let news = self.take_now(directory, stream, bench);
+        self.regulate();
+        news
+    }
+
+    fn take_now(&mut self, directory: BorrowedFd<'_>, stream: Stream, bench: &mut Bench) -> News {
         let room = match self.limit_bytes {
             Some(limit) if matches!(self.stage, Stage::Running | Stage::Starting(_)) => {
                 limit.saturating_sub(self.output.spool.end() + self.error.spool.end())
@@ -280,7 +370,7 @@ impl Command {
         for stream in [Stream::Output, Stream::Error] {
             let most = self.flow(stream).spool.end() + LEFT_BYTES;
             while self.flow(stream).spool.end() < most {
-                match self.take(directory, stream, bench) {
+                match self.take_now(directory, stream, bench) {
                     News::More => {}
                     News::Nothing | News::Blocked => break,
                     News::TooMuch => {
@@ -294,6 +384,7 @@ impl Command {
         }
         self.stage = Stage::Ended(self.doom.take().unwrap_or(ending));
         self.input = None;
+        self.regulate();
     }
 
     /// Forgets the streams: nobody writes to them any more.
@@ -363,6 +454,25 @@ impl Command {
         let Flow { source, spool, .. } = self.error;
         drop(source);
         spool.remove(directory);
+    }
+}
+
+impl Flow {
+    /// Takes no more while who has heard least is far behind.
+    fn regulate(&mut self, heard: Option<u64>) {
+        let behind = heard.map_or(0, |heard| self.spool.end().saturating_sub(heard));
+        // Not for every message anew.
+        let most = if self.waits { AHEAD_BYTES / 2 } else { AHEAD_BYTES };
+        let waits = behind >= most;
+        if std::mem::replace(&mut self.waits, waits) == waits {
+            return;
+        }
+        // The end of a pipe is told whatever is wanted; like this it is told once.
+        let interest = if waits { Interest::ET } else { Interest::IN };
+        if let From::Pipe(source) | From::Terminal(source) = &mut self.source {
+            // Where it fails, what is told of too often is looked at too often.
+            let _ = source.want(interest);
+        }
     }
 }
 

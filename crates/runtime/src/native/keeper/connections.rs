@@ -1,7 +1,7 @@
 //! The keeper's side of its clients: taking them, answering them, telling them of commands.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::client::{Client, Phase, Subscription};
 use super::command::Stage;
@@ -10,7 +10,7 @@ use super::reactor::{Interest, Source};
 use super::spool::Read;
 use super::timers::Timer;
 use super::{ClientId, Keeper};
-use crate::exec::{Ending, Stream};
+use crate::exec::{Ending, Offsets, Stream};
 use crate::native::socket::Packet;
 use crate::native::wire::{Answer, Failure};
 
@@ -98,7 +98,7 @@ impl Keeper {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
                 let text = "the keeper has no room for the request's descriptors".to_owned();
-                self.answer(id, &Answer::Failed(Failure::Exhausted(text)), None);
+                self.answer(id, &Answer::Failed(Failure::Exhausted(text)), Vec::new());
             }
             Ok(None) | Err(_) => self.lose(id),
         }
@@ -114,7 +114,7 @@ impl Keeper {
             Phase::Hearing(Subscription { sandbox, number, .. }) => {
                 self.with(sandbox, |sandbox, _| {
                     if let Some(command) = sandbox.commands.get_mut(&number) {
-                        command.subscribers.remove(&id);
+                        command.unsubscribe(id);
                     }
                 });
             }
@@ -123,15 +123,10 @@ impl Keeper {
     }
 
     /// Sends an answer; the client may ask for the next thing then.
-    pub(super) fn answer(
-        &mut self,
-        id: ClientId,
-        answer: &Answer,
-        descriptor: Option<std::os::fd::OwnedFd>,
-    ) {
+    pub(super) fn answer(&mut self, id: ClientId, answer: &Answer, descriptors: Vec<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.phase = Phase::Idle;
-        if client.send(answer, &[], descriptor).is_err() {
+        if client.send(answer, &[], descriptors).is_err() {
             self.lose(id);
         }
     }
@@ -156,19 +151,23 @@ impl Keeper {
         };
         let waits = matches!(client.phase, Phase::Waiting(_));
         match reply {
-            Reply::Answer(answer, descriptor) if waits => self.answer(id, &answer, descriptor),
+            Reply::Answer(answer, descriptors) if waits => self.answer(id, &answer, descriptors),
             Reply::Attached { sandbox, number, from, input } if waits => {
                 let answer = Answer::Attached { input: input.is_some() };
-                self.answer(id, &answer, input);
-                self.subscribe(id, Subscription { sandbox, number, at: from });
+                self.answer(id, &answer, input.into_iter().collect());
+                self.subscribe(id, Subscription { sandbox, number }, from);
             }
             Reply::Held { sandbox, answer } if waits => {
-                self.answer(id, &answer, None);
+                self.answer(id, &answer, Vec::new());
                 self.become_phase(id, Phase::Holding(sandbox));
             }
-            Reply::Gone(ending) => {
+            Reply::Gone(unheard, ending) => {
                 if matches!(client.phase, Phase::Hearing(_)) {
-                    self.answer(id, &Answer::Ended(ending), None);
+                    if unheard.iter().any(|lost| client.send(lost, &[], Vec::new()).is_err()) {
+                        self.lose(id);
+                        return;
+                    }
+                    self.answer(id, &Answer::Ended(ending), Vec::new());
                 }
             }
             // It did not wait for that.
@@ -184,16 +183,16 @@ impl Keeper {
         }
     }
 
-    fn subscribe(&mut self, id: ClientId, subscription: Subscription) {
-        let Subscription { sandbox: key, number, .. } = subscription;
+    fn subscribe(&mut self, id: ClientId, subscription: Subscription, from: Offsets) {
+        let Subscription { sandbox: key, number } = subscription;
         self.become_phase(id, Phase::Hearing(subscription));
         let known = self.sandboxes.get_mut(&key).and_then(|box_| box_.commands.get_mut(&number));
         match known {
             Some(command) => {
-                command.subscribers.insert(id);
+                command.subscribe(id, from);
                 self.desk.stirred.insert(id);
             }
-            None => self.reply(id, Reply::Gone(Ending::SandboxEnded)),
+            None => self.reply(id, Reply::Gone(Vec::new(), Ending::SandboxEnded)),
         }
     }
 
@@ -219,7 +218,7 @@ impl Keeper {
 
     fn tell_one(&mut self, id: ClientId) -> io::Result<Told> {
         let Some(client) = self.clients.get_mut(&id) else { return Ok(Told::All) };
-        let Phase::Hearing(Subscription { sandbox: key, number, mut at }) = client.phase else {
+        let Phase::Hearing(Subscription { sandbox: key, number }) = client.phase else {
             return Ok(Told::All);
         };
         if !client.keeps_up() {
@@ -227,6 +226,7 @@ impl Keeper {
         }
         let Some(sandbox) = self.sandboxes.get_mut(&key) else { return Ok(Told::All) };
         let Some(command) = sandbox.commands.get_mut(&number) else { return Ok(Told::All) };
+        let Some(mut at) = command.heard(id) else { return Ok(Told::All) };
         for stream in [Stream::Output, Stream::Error] {
             let place = match stream {
                 Stream::Output => &mut at.output,
@@ -243,14 +243,14 @@ impl Keeper {
                 }
             };
             *place += length as u64;
-            client.phase = Phase::Hearing(Subscription { sandbox: key, number, at });
-            client.send(&answer, &self.buffer[..length], None)?;
+            command.told(id, at);
+            client.send(&answer, &self.buffer[..length], Vec::new())?;
             return Ok(Told::More);
         }
         let Stage::Ended(ending) = &command.stage else { return Ok(Told::All) };
-        client.send(&Answer::Ended(ending.clone()), &[], None)?;
-        command.subscribers.remove(&id);
-        if command.subscribers.is_empty() && command.gone {
+        client.send(&Answer::Ended(ending.clone()), &[], Vec::new())?;
+        command.unsubscribe(id);
+        if command.subscribers().next().is_none() && command.gone {
             command.close_files();
         }
         Ok(Told::End)

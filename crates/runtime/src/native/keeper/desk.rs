@@ -66,6 +66,8 @@ pub(super) struct Desk {
     pub(super) log: File,
     /// Sandboxes whose init has begun to serve.
     pub(super) joined: Vec<Key>,
+    /// There can be networks by policy here.
+    pub(super) has_network: bool,
     /// There is something in the trash.
     pub(super) has_trash: bool,
 }
@@ -73,15 +75,16 @@ pub(super) struct Desk {
 /// Something that is said to a client.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// The answer to its request, with a descriptor.
-    Answer(Box<Answer>, Option<OwnedFd>),
+    /// The answer to its request, with its descriptors.
+    Answer(Box<Answer>, Vec<OwnedFd>),
     /// It hears of a command from now on, from these offsets; the descriptor is that of the
     /// command's input.
     Attached { sandbox: Key, number: u64, from: Offsets, input: Option<OwnedFd> },
     /// The sandbox is held for it.
     Held { sandbox: Key, answer: Box<Answer> },
-    /// The command that it hears of ended like this, and nothing is kept of it any more.
-    Gone(Ending),
+    /// The command that it hears of ended like this, and nothing is kept of it any more: neither what
+    /// it has not heard.
+    Gone(Vec<Answer>, Ending),
 }
 
 impl Desk {
@@ -112,13 +115,14 @@ impl Desk {
             users,
             descriptors,
             joined: Vec::new(),
+            has_network: false,
             // Another keeper may have left something there.
             has_trash: true,
         })
     }
 
     pub(super) fn answer(&mut self, client: ClientId, answer: Answer) {
-        self.replies.push_back((client, Reply::Answer(Box::new(answer), None)));
+        self.replies.push_back((client, Reply::Answer(Box::new(answer), Vec::new())));
     }
 
     pub(super) fn refuse(&mut self, client: ClientId, failure: Failure) {

@@ -95,12 +95,13 @@ impl Sandbox {
             command.gone = true;
             command.close_streams();
             desk.answer_all(std::mem::take(&mut command.killers), &Answer::Done);
-            desk.stirred.extend(&command.subscribers);
+            desk.stirred.extend(command.subscribers());
         }
         for (_, (client, target)) in std::mem::take(&mut self.connections) {
             let errno = rustix::io::Errno::CONNREFUSED.raw_os_error();
             desk.refuse(client, Failure::Connect { target, errno });
         }
+        self.refuse_listeners(desk, &Failure::WrongState(State::Ended));
         for deferred in std::mem::take(&mut self.deferred) {
             desk.refuse(deferred.client, Failure::WrongState(State::Ended));
         }
@@ -135,8 +136,8 @@ impl Sandbox {
                 Stage::Ended(ending) => ending.clone(),
                 Stage::Starting(_) | Stage::Running => Ending::SandboxEnded,
             };
-            for client in std::mem::take(&mut command.subscribers) {
-                desk.replies.push_back((client, Reply::Gone(ending.clone())));
+            for (client, unheard) in command.leave_subscribers() {
+                desk.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
             }
         }
         if !self.discarded {

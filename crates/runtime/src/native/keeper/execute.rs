@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use stockade_core::ExecId;
@@ -49,8 +49,9 @@ impl Sandbox {
             desk.replies.push_back((client, Reply::Attached { sandbox: key, number, from, input }));
             return;
         }
+        let is_measured = self.excess.is_none() || self.admits;
         match self.usable() {
-            Ok(jail) if !jail.pause.is_going() => self.deferred.push_back(wanted),
+            Ok(jail) if !jail.pause.is_going() || !is_measured => self.deferred.push_back(wanted),
             Ok(_) => {
                 if let Err(failure) = self.start(desk, wanted) {
                     desk.refuse(client, failure);
@@ -95,7 +96,12 @@ impl Sandbox {
             number,
             key: exec.as_str().as_bytes().to_vec(),
             arguments: words.arguments,
-            environment: desk.users.environment(user, environment, words.environment),
+            environment: desk.users.environment(
+                user,
+                self.record.spec.network.is_some(),
+                environment,
+                words.environment,
+            ),
             working_directory: self.directory_inside(desk, user, head.working_directory),
             user: user.user,
             group: user.group,
@@ -143,18 +149,28 @@ impl Sandbox {
     }
 
     /// Where a command starts: where it was asked to, else where the sandbox's commands do, else in
-    /// its user's home, unless that is closed by rules.
+    /// its user's home, unless that is closed by rules or there is none.
     fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
         let spec = &self.record.spec;
         let own = || spec.working_directory.clone();
         let home = || {
             let home = desk.users.home(user).as_bytes();
-            let home = if spec.access.allows(Level::Read, home).is_ok() { home } else { b"/" };
-            home.to_vec()
+            let is_open = spec.access.allows(Level::Read, home).is_ok();
+            if is_open && !self.lacks(home) { home.to_vec() } else { b"/".to_vec() }
         };
         asked
             .or_else(|| own().map(|path| path.into_os_string().into_encoded_bytes()))
             .unwrap_or_else(home)
+    }
+
+    /// Whether there is no such directory inside, as far as can be told.
+    fn lacks(&self, directory: &[u8]) -> bool {
+        let Life::Held(jail) = &self.life else { return false };
+        let Some(root) = &jail.root else { return false };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let opened = rustix::fs::openat2(root, directory, flags, Mode::empty(), within);
+        matches!(opened, Err(Errno::NOENT | Errno::NOTDIR))
     }
 
     /// Gives a command its pipes; gives what init needs of them: the command's own ends, then the
@@ -255,10 +271,9 @@ impl Sandbox {
                 let Stage::Ended(ending) = command.stage.clone() else {
                     return Err(Failure::Invalid(format!("the command {exec} still runs")));
                 };
-                if let Some(command) = self.commands.remove(&number) {
-                    for subscriber in &command.subscribers {
-                        let reply = Reply::Gone(ending.clone());
-                        desk.replies.push_back((*subscriber, reply));
+                if let Some(mut command) = self.commands.remove(&number) {
+                    for (client, unheard) in command.leave_subscribers() {
+                        desk.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
                     }
                     command.remove(self.place.as_fd());
                 }
@@ -305,7 +320,7 @@ impl Sandbox {
         let root = root.try_clone().map_err(|error| full(&error))?;
         desk.afford_command(&root)?;
         let answer = Answer::Root { host_start: jail.held.host_start, user, access };
-        desk.replies.push_back((client, Reply::Answer(Box::new(answer), Some(root))));
+        desk.replies.push_back((client, Reply::Answer(Box::new(answer), vec![root])));
         Ok(())
     }
 }

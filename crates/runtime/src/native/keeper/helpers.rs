@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -16,6 +16,7 @@ use super::reactor::{Interest, Reactor, Source, Watched};
 
 pub(in crate::native) mod disk;
 mod memory;
+mod prove;
 mod sweep;
 
 /// The first argument of a helper's program.
@@ -23,10 +24,13 @@ pub const ARGUMENT: &str = "__keeper-helper";
 const SWEEP: &str = "sweep";
 const MEASURE: &str = "measure";
 const WATCH: &str = "watch";
+const PROVE: &str = "prove";
 /// What a helper exits with when there is more than there may be.
 const TOO_MUCH: u8 = 3;
 /// By how much a helper that nobody waits for lets others go first (`nice(2)`).
 const NOT_URGENT: i32 = 10;
+/// How much is read of what a helper says.
+const SAID_BYTES: u64 = 4096;
 /// How many add up at once.
 const AT_ONCE: usize = 2;
 
@@ -39,6 +43,8 @@ pub(super) enum Job {
     Measure(Key),
     /// Looks whether a sandbox uses more memory than it may, until it does.
     Watch(Key),
+    /// Tries whether there can be a network by policy, and says why not.
+    Prove,
 }
 
 /// The helpers that run.
@@ -100,13 +106,21 @@ impl Helpers {
         self.start(reactor, Job::Watch(key), &[WATCH.as_ref(), init.as_ref(), limit.as_ref()])
     }
 
+    /// Starts to try whether there can be a network by policy.
+    pub(super) fn prove(&mut self, reactor: &Reactor) -> io::Result<()> {
+        self.start(reactor, Job::Prove, &[PROVE.as_ref()])
+    }
+
     fn start(&mut self, reactor: &Reactor, job: Job, arguments: &[&OsStr]) -> io::Result<()> {
         let mut child = Command::new(&self.program)
             .arg(ARGUMENT)
             .args(arguments)
             .env_clear()
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(match job {
+                Job::Prove | Job::Measure(_) => Stdio::piped(),
+                Job::Sweep | Job::Watch(_) => Stdio::null(),
+            })
             .spawn()?;
         let number = self.next;
         self.next += 1;
@@ -129,8 +143,9 @@ impl Helpers {
         }
     }
 
-    /// Takes leave of a helper that has ended: what it did, and whether it found too much.
-    pub(super) fn ended(&mut self, number: u64) -> Option<(Job, Outcome)> {
+    /// Takes leave of a helper that has ended: what it did, whether it found too much, and what it
+    /// said.
+    pub(super) fn ended(&mut self, number: u64) -> Option<(Job, Outcome, String)> {
         let mut running = self.running.remove(&number)?;
         let outcome = match running.child.wait() {
             Ok(status) if status.success() => Outcome::Done,
@@ -138,7 +153,12 @@ impl Helpers {
             Ok(status) if status.code().is_none() => Outcome::Killed,
             Ok(_) | Err(_) => Outcome::Failed,
         };
-        Some((running.job, outcome))
+        let mut said = String::new();
+        if let Some(output) = running.child.stdout.take() {
+            // What is no text says nothing.
+            let _ = output.take(SAID_BYTES).read_to_string(&mut said);
+        }
+        Some((running.job, outcome, said))
     }
 
     /// Ends all of them, when the keeper ends.
@@ -178,11 +198,13 @@ pub fn run(arguments: &[std::ffi::OsString]) -> ExitCode {
             sweep::sweep(Path::new(trash)).map(|()| false)
         }
         [job, place, limit] if is(job, MEASURE) => {
-            number(limit).and_then(|limit| disk::takes_more_than(Path::new(place), limit))
+            let place = Path::new(place);
+            number(limit).and_then(|limit| disk::takes_more_than(place, limit, io::stdout()))
         }
         [job, init, limit] if is(job, WATCH) => number(init)
             .and_then(|init| Ok((i32::try_from(init).map_err(io::Error::other)?, number(limit)?)))
             .and_then(|(init, limit)| memory::uses_more_than(init, limit)),
+        [job] if is(job, PROVE) => prove::prove().map(|()| false),
         _ => Err(io::ErrorKind::InvalidInput.into()),
     };
     match too_much {

@@ -13,6 +13,7 @@ use stockade_bundle::view;
 use stockade_core::sandbox::{LimitName, Root, Workspace};
 use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec, WallReport};
 use stockade_jail::control::{self, Request};
+use stockade_jail::network::Listeners;
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 
 use super::Key;
@@ -20,6 +21,7 @@ use super::desk::Desk;
 use super::jail::{Jail, PATIENCE, SOCKET};
 use super::limits::{self, Granted, Watched as Limits};
 use super::moment::{self, Moment};
+use super::network::{self, by_policy};
 use super::plan::{self, Checked, Parts};
 use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
@@ -226,6 +228,9 @@ impl Sandbox {
                 if !self.record.spec.access.is_empty() {
                     isolation.walls.push(WallReport::access(None));
                 }
+                if held.listeners.is_some() {
+                    by_policy(&mut isolation);
+                }
                 if let Some(why) = &self.record.whole {
                     let reason = format!("the files were copied, for no overlay can be had: {why}");
                     isolation.reasons.push(reason);
@@ -242,7 +247,7 @@ impl Sandbox {
     }
 
     fn join(&mut self, desk: &mut Desk, held: jail::Held, isolation: Isolation) -> io::Result<()> {
-        let jail::Held { init, init_process, root, cgroup, host_start, .. } = held;
+        let jail::Held { init, init_process, root, cgroup, host_start, listeners, .. } = held;
         let group = cgroup.unwrap_or_default();
         let watched = desk.reactor.watch_or_return(init, Source::Life(self.key), Interest::IN);
         let life = watched.map_err(|(error, init)| {
@@ -257,11 +262,15 @@ impl Sandbox {
             isolation,
             paused: false,
             skeleton: self.skeleton.take(),
+            network: None,
         };
         // From here on its init is killed when something fails.
         let mut jail = Jail::new(life?, Some(root), group, held);
         let connected = watch::started(init_process)
             .map(|started| jail.held.init_started = started)
+            // Init keeps them, and is asked for them when somebody wants them.
+            .and_then(|()| listeners.as_ref().map(Listeners::network).transpose())
+            .map(|network| jail.held.network = network)
             .and_then(|()| jail.connect(&desk.reactor, self.key, self.place.as_fd()))
             .and_then(|()| jail.say(Request::List, Vec::new()));
         self.life = Life::Joining(Box::new(jail));
@@ -329,8 +338,14 @@ impl Sandbox {
     /// Why its jail cannot be launched. Where that is for want of an overlay that a client could do
     /// without, it says so.
     fn launch_refused(&self, error: &jail::Error) -> Failure {
-        let mut failure = launch_refused(error);
         let spec = &self.record.spec;
+        if spec.network.is_some()
+            && let jail::Error::Wall { wall: Wall::Network, step, source } = error
+            && !has_run_out(source)
+        {
+            return network::unsupported(step, source);
+        }
+        let mut failure = launch_refused(error);
         let has_layers = self.record.whole.is_some() || matches!(spec.root, Root::Snapshot(_));
         let of_mount = |path: &Path| {
             let is_it = |real: PathBuf| real == path;

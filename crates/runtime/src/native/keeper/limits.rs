@@ -13,10 +13,12 @@ use crate::native::wire::Failure;
 pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the disk is looked at, at most.
 pub(super) const DISK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often it is while it holds too much.
+pub(super) const EXCESS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who asks for limits, in remedies: the keeper lives in the control group that it was started in.
-pub(super) const STARTER: &str =
-    "WHAT-STARTS-THE-KEEPER (one that lives ends a minute after its last sandbox)";
+/// Who asks for limits, in remedies: the keeper lives in the control group that it was started in. One
+/// that lives already ends a minute after its last sandbox.
+pub(super) const STARTER: &str = "stockade serve";
 
 /// The limits of a sandbox, as far as they can be held.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ mod jail;
 mod launch;
 mod limits;
 mod moment;
+mod network;
 mod pause;
 mod pipes;
 mod plan;
@@ -48,6 +49,7 @@ use stockade_core::sandbox::LimitName;
 use stockade_jail::{Identity, cgroup};
 
 use self::client::Client;
+use self::command::Command;
 use self::desk::Desk;
 use self::helpers::{Helpers, Job, Outcome};
 use self::moment::Moment;
@@ -141,6 +143,8 @@ struct Keeper {
     by_id: BTreeMap<SandboxId, Key>,
     pool: Pool,
     helpers: Helpers,
+    /// Who waits to hear whether there can be a network, which a helper tries.
+    provers: Vec<ClientId>,
     /// Output on its way to a client.
     buffer: Vec<u8>,
     /// It takes no new sandboxes.
@@ -177,6 +181,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         by_id: BTreeMap::new(),
         pool: Pool::new(options.pool),
         helpers: Helpers::new(options.program.clone()),
+        provers: Vec::new(),
         buffer: vec![0; connections::OUTPUT_BYTES],
         draining: false,
         ending: false,
@@ -417,7 +422,7 @@ impl Keeper {
             let Some(command) = sandbox.commands.get_mut(&number) else { return };
             match command.take(sandbox.place.as_fd(), stream, &mut desk.bench) {
                 command::News::Nothing => {}
-                command::News::More => desk.stirred.extend(&command.subscribers),
+                command::News::More => desk.stirred.extend(command.subscribers()),
                 command::News::Blocked => {
                     sandbox.distrust(desk, "a terminal makes its reader wait");
                 }
@@ -462,6 +467,14 @@ impl Keeper {
             }
             Timer::Stop(key) => {
                 self.with(key, Sandbox::step_pause);
+            }
+            Timer::Listeners(key) => {
+                self.with(key, Sandbox::look_at_listeners);
+            }
+            Timer::Return(key) => {
+                self.with(key, |sandbox, _| {
+                    sandbox.commands.values_mut().for_each(Command::await_nobody);
+                });
             }
             Timer::Memory(key) => self.watch_memory(key),
             Timer::Disk(key) => self.measure(key),
@@ -535,7 +548,7 @@ impl Keeper {
         if !matches!(sandbox.life, Life::Held(_)) || sandbox.measuring {
             return;
         }
-        if sandbox.is_active() {
+        if sandbox.is_active() || sandbox.is_waited_for() {
             let place = self.desk.directory.path().join("sandboxes").join(&sandbox.name);
             let begun = self.helpers.measure(&self.desk.reactor, key, &place, limit);
             sandbox.measuring = matches!(begun, Ok(true));
@@ -546,8 +559,9 @@ impl Keeper {
     }
 
     fn helper_ended(&mut self, number: u64) {
-        let Some((job, outcome)) = self.helpers.ended(number) else { return };
+        let Some((job, outcome, said)) = self.helpers.ended(number) else { return };
         match job {
+            Job::Prove => self.network_proved(outcome, &said),
             Job::Sweep if outcome == Outcome::Killed => self.desk.has_trash = true,
             Job::Sweep => {
                 if outcome == Outcome::Failed {
@@ -566,13 +580,8 @@ impl Keeper {
                 });
             }
             Job::Measure(key) => {
-                self.with(key, |sandbox, desk| {
-                    sandbox.measuring = false;
-                    if outcome == Outcome::TooMuch && sandbox.is_active() {
-                        sandbox.used_too_much(desk, LimitName::Disk);
-                    }
-                    desk.timers.after(limits::DISK_INTERVAL, Timer::Disk(key));
-                });
+                let taken = said.trim().parse().ok();
+                self.with(key, |sandbox, desk| sandbox.measured(desk, outcome, taken));
             }
         }
     }

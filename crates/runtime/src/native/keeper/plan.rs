@@ -57,6 +57,7 @@ pub(super) struct Checked {
     workspace: Option<(PathBuf, PathBuf)>,
     mounts: Vec<(PathBuf, Mount)>,
     areas: Option<Areas>,
+    network: Network,
 }
 
 #[derive(Debug)]
@@ -98,7 +99,8 @@ pub(super) fn check(spec: &SandboxSpec, parts: &Parts<'_>) -> Result<Checked, Fa
         .collect::<Result<_, _>>()?;
     check_words(spec, &spec.environment)?;
     let areas = areas::of(&spec.access, parts.user)?;
-    Ok(Checked { lower, workspace, mounts, areas })
+    let network = if spec.network.is_some() { Network::Egress } else { Network::Off };
+    Ok(Checked { lower, workspace, mounts, areas, network })
 }
 
 /// Refuses a directory or variables that no command can have.
@@ -124,7 +126,7 @@ pub(super) fn spec(
     listener: OwnedFd,
 ) -> Result<JailSpec, Failure> {
     let users = Users::of(&identity);
-    let Checked { lower, workspace, mounts: asked, areas } = checked;
+    let Checked { lower, workspace, mounts: asked, areas, network } = checked;
     let (lower, mut mounts, is_image) = match lower {
         Lower::Directory(lower) => (lower, Vec::new(), true),
         Lower::Host => {
@@ -133,9 +135,13 @@ pub(super) fn spec(
             (skeleton, mounts, false)
         }
     };
+    let is_root_own = !is_image && !parts.restored && !parts.whole;
     let layers = layers(&parts.place.join("layers"), &lower, &identity, parts)?;
     if is_image && !parts.restored {
         home(&layers.join("upper"), &lower, users, &identity).map_err(|e| host(&layers, &e))?;
+    }
+    if network == Network::Egress {
+        mounts.extend(names(parts.place, is_image)?);
     }
     if let Some((inside, project)) = workspace {
         let place = parts.place.join("workspace");
@@ -150,10 +156,11 @@ pub(super) fn spec(
     Ok(JailSpec {
         root: view(&lower, &layers, parts.whole)?,
         root_writable: true,
+        root_is_own: is_root_own,
         identity,
         mounts,
         hostname: HOSTNAME.to_owned(),
-        network: Network::Off,
+        network,
         task: Task::Serve { listener, lease: LEASE },
         rlimits: ResourceLimits {
             processes: Some(limits.processes.unwrap_or(PROCESSES)),
@@ -165,6 +172,29 @@ pub(super) fn spec(
         areas,
         landlock_optional: false,
     })
+}
+
+/// What says how names are found where there is a resolver: files of the sandbox's own directory,
+/// which are mounted, so that nothing of them is in any layer.
+fn names(place: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>, Failure> {
+    // An image says itself how names are looked up.
+    let files = [(!is_image).then(system::name_services), Some(system::resolver())];
+    let shown = |(inside, mount): (PathBuf, Mount)| {
+        let (Mount::File(content), Some(name)) = (&mount, inside.file_name()) else {
+            return Ok((inside, mount));
+        };
+        let path = place.join(name);
+        let write = || -> io::Result<()> {
+            std::fs::write(&path, content)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
+        };
+        write().map_err(|e| host(&path, &e))?;
+        // Everybody inside may read it, and nobody owns it there.
+        let source =
+            Source::Host { tree: open(&path)?, access: Access::Read, owners: Owners::Range };
+        Ok((inside, Mount::Tree(source)))
+    };
+    files.into_iter().flatten().map(shown).collect()
 }
 
 /// How many descriptors a command may have: fewer than the keeper, by more than one message carries.
@@ -293,7 +323,8 @@ const fn inside_id(id: u32, count: u32) -> u32 {
     if id < count { id } else { 0 }
 }
 
-/// Makes the ordinary user's home where an image has none and nothing that is in the way.
+/// Makes the ordinary user's home where an image has none and nothing that is in the way. What of the
+/// way the image has stays as it is there.
 fn home(upper: &Path, lower: &Path, users: Users, identity: &Identity) -> io::Result<()> {
     let system::Account { user, group, home, .. } = users.account();
     let mut path = PathBuf::new();
@@ -310,17 +341,28 @@ fn home(upper: &Path, lower: &Path, users: Users, identity: &Identity) -> io::Re
     let start = identity.range().map(|range| range.start);
     let mut made = upper.to_owned();
     let last = path.components().count() - 1;
+    let mut below = lower.to_owned();
     for (index, component) in path.components().enumerate() {
         made.push(component);
-        match std::fs::DirBuilder::new().mode(0o755).create(&made) {
+        below.push(component);
+        match directory(&made) {
             // A whole tree has what the lower layer has.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
         }
-        if let Some(start) = start {
-            let (user, group) = if index == last { (user, group) } else { (0, 0) };
+        let below = std::fs::symlink_metadata(&below).ok();
+        if let Some((range, start)) = identity.range().zip(start) {
+            let inside = |id: u32| inside_id(id, range.count);
+            let (user, group) = match &below {
+                Some(below) => (inside(below.uid()), inside(below.gid())),
+                None if index == last => (user, group),
+                None => (0, 0),
+            };
             chown(&made, Some(start + user), Some(start + group))?;
         }
+        // Whatever the keeper's own files are, everybody inside passes what is new.
+        let mode = below.map_or(0o755, |below| below.mode() & 0o1777);
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }

@@ -89,6 +89,10 @@ pub(super) struct Held {
     /// The skeleton that its root lies over, by its name.
     #[serde(default)]
     pub(super) skeleton: Option<String>,
+    /// The network that its ways out are in, where it has one with any:
+    /// [`Listeners::network`](crate::Listeners::network), as it was before anything ran inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) network: Option<u64>,
 }
 
 /// What is left of a sandbox that has ended.

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::FileType;
 use stockade_core::ExecId;
@@ -12,15 +13,18 @@ use super::command::{self, Command, Stage, check_pipe};
 use super::desk::{Desk, Reply};
 use super::jail::NOBODY;
 use super::sandbox::{Life, Sandbox};
+use super::timers::Timer;
 use crate::exec::{Ending, Offsets};
 use crate::native::wire::{Answer, Failure};
 
 /// How many reports of one init are heard in one turn.
 const REPORTS: usize = 64;
+/// How long those who heard of a command from another keeper are waited for.
+const RETURN: Duration = Duration::from_secs(10);
 
 /// A report that no init may make here.
 #[derive(Debug)]
-struct Broken(&'static str);
+pub(super) struct Broken(pub(super) &'static str);
 
 impl Sandbox {
     /// Hears what init has to say.
@@ -65,6 +69,7 @@ impl Sandbox {
         let starting = |command: &&Command| matches!(command.stage, Stage::Starting(_));
         self.unsure = self.commands.values().filter(starting).map(|c| c.number).collect();
         self.say(desk, control::Request::List, Vec::new());
+        self.ask_for_listeners_again(desk);
         for (_, (client, target)) in std::mem::take(&mut self.connections) {
             let errno = rustix::io::Errno::CONNRESET.raw_os_error();
             desk.refuse(client, Failure::Connect { target, errno });
@@ -111,7 +116,7 @@ impl Sandbox {
                 let connection = descriptors.next().ok_or(Broken("a connection was missing"))?;
                 check_socket(&connection)?;
                 let answer = Box::new(Answer::Connected);
-                desk.replies.push_back((client, Reply::Answer(answer, Some(connection))));
+                desk.replies.push_back((client, Reply::Answer(answer, vec![connection])));
                 Ok(())
             }
             Report::Refused { number, errno } => {
@@ -132,8 +137,7 @@ impl Sandbox {
                 }
                 Ok(())
             }
-            // Nobody has asked.
-            Report::Listeners => Err(Broken("the ways out of a network that has none")),
+            Report::Listeners => self.take_listeners(desk, descriptors.collect()),
             Report::Listed => {
                 self.listed(desk);
                 Ok(())
@@ -188,7 +192,7 @@ impl Sandbox {
             command.doom(self.place.as_fd(), Ending::OutOfMemory);
         }
         command.end(self.place.as_fd(), ending, &mut desk.bench);
-        desk.stirred.extend(&command.subscribers);
+        desk.stirred.extend(command.subscribers());
     }
 
     /// Tells a command that was killed for want of memory from others.
@@ -242,6 +246,7 @@ impl Sandbox {
             let taken = take_over(desk, self, &mut command, (terminal, input), descriptors);
             taken.map_err(|_| Broken("the streams of a command are none"))?;
             self.commands.insert(number, command);
+            desk.timers.after(RETURN, Timer::Return(self.key));
         }
         match progress {
             Progress::Running => {

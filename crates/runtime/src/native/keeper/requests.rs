@@ -100,7 +100,13 @@ impl Keeper {
             Request::Connect { id: name, target } => {
                 self.on(&name, |sandbox, desk| sandbox.connect(desk, id, target, body))
             }
+            Request::Listeners { id: name } => {
+                self.on(&name, |sandbox, desk| sandbox.hand_out_listeners(desk, id))
+            }
             Request::Root { id: name } => self.on(&name, |sandbox, desk| sandbox.root(desk, id)),
+            Request::Supports { capability } if capability == Capability::Egress.as_str() => {
+                self.prove_network(id)
+            }
             Request::Supports { capability } => {
                 let answer = self.supports(&capability);
                 answer.and_then(|()| self.done(id, Answer::Done))
@@ -269,13 +275,14 @@ impl Keeper {
 
 /// Whether a jail that was made for nobody can be the one that is asked for.
 fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>) -> bool {
-    let SandboxSpec { root, workspace, mounts, limits, access, .. } = spec;
+    let SandboxSpec { root, workspace, mounts, limits, access, network, .. } = spec;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
         && layers.is_none()
         && workspace.is_none()
         && mounts.is_empty()
         && access.is_empty()
+        && network.is_none()
         && unlimited.or(limits.disk_bytes).is_none()
 }
 
@@ -295,6 +302,7 @@ fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use stockade_core::access::Rules;
+    use stockade_core::network::Policy;
     use stockade_core::sandbox::{LimitName, Limits, Workspace};
 
     use super::*;
@@ -318,6 +326,7 @@ mod tests {
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::stored(rules)));
+        assert!(!with(&|spec| spec.network = Some(Policy::default())));
         for limits in [
             Limits { memory_bytes: Some(1), ..Limits::default() },
             Limits { cpu_millis: Some(1), ..Limits::default() },

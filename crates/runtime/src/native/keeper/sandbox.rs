@@ -24,11 +24,13 @@ use super::jail::Jail;
 use super::launch::Reports;
 use super::limits::Watched as Limits;
 use super::moment::Moment;
+use super::network::Awaited;
 use super::pause::Step;
 use super::plan::LEASE;
 use super::reactor::Watched;
 use super::record::{self, Record};
 use super::timers::Timer;
+use super::usage::Excess;
 use super::{ClientId, Key};
 use crate::native::wire::{Answer, Failure};
 use crate::runtime::{State, Status};
@@ -62,9 +64,12 @@ pub(super) struct Sandbox {
     pub(super) reason: Option<String>,
     /// Who waits for a connection, and to what.
     pub(super) connections: BTreeMap<u64, (ClientId, String)>,
+    /// Who waits for the ways out of its network, where its init was asked for them.
+    pub(super) listeners: Option<Awaited>,
     /// Commands of which it is not known whether init has heard.
     pub(super) unsure: BTreeSet<u64>,
-    /// Commands that are to be started when its processes go on.
+    /// Commands that are to be started when its processes go on, or when it is known what it takes on
+    /// disk.
     pub(super) deferred: VecDeque<Deferred>,
     /// How its limits are held, until that is told.
     pub(super) reports: Reports,
@@ -72,6 +77,10 @@ pub(super) struct Sandbox {
     pub(super) watched: Limits,
     /// Whether a helper looks at its disk.
     pub(super) measuring: bool,
+    /// That it takes too much on disk, where it does.
+    pub(super) excess: Option<Excess>,
+    /// It was looked at its disk just now, so that commands may be started.
+    pub(super) admits: bool,
     /// The skeleton that its root lies over while it is launched, by its name.
     pub(super) skeleton: Option<String>,
 }
@@ -110,11 +119,14 @@ impl Sandbox {
             is_early: false,
             reason: None,
             connections: BTreeMap::new(),
+            listeners: None,
             unsure: BTreeSet::new(),
             deferred: VecDeque::new(),
             reports: Reports::new(),
             watched: Limits::default(),
             measuring: false,
+            excess: None,
+            admits: false,
             skeleton: None,
         }
     }

@@ -9,6 +9,7 @@ use rustix::net::{
     recv, sendmsg,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use stockade_core::network::Policy;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_jail::cgroup::Group;
@@ -19,6 +20,8 @@ use super::command::Stage;
 use super::desk::{Desk, Reply};
 use super::execute::Deferred;
 use super::jail::{Jail, SOCKET};
+use super::moment::Moment;
+use super::network::Awaited;
 use super::reactor::{Interest, Source};
 use super::record::{self, Record};
 use super::sandbox::{Life, Sandbox};
@@ -44,6 +47,19 @@ struct Faked {
 }
 
 impl Faked {
+    /// One whose command 7, `old`, another keeper has started; with what that writes to: its output,
+    /// then its error.
+    fn with_command() -> (Self, OwnedFd, OwnedFd) {
+        let mut faked = Self::new();
+        faked.join();
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let ((output, to_output), (error, to_error)) = (pipe(), pipe());
+        rustix::io::ioctl_fionbio(&output, true).unwrap();
+        let record: [&[u8]; 4] = [&7_u64.to_le_bytes(), &[3, 0, 0, 0], b"old", &[0, 0, 0]];
+        faked.say(b'd', &record, &[output.as_fd(), error.as_fd()]);
+        (faked, to_output, to_error)
+    }
+
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let data = place.path().join("data");
@@ -65,6 +81,7 @@ impl Faked {
             isolation: isolation(7, false, Vec::new()),
             paused: false,
             skeleton: None,
+            network: None,
         };
         let record = Record {
             id: Some(SandboxId::new("box").unwrap()),
@@ -167,6 +184,38 @@ impl Faked {
 
     fn is_distrusted(&self) -> bool {
         self.desk.metrics.distrusted == 1 && matches!(self.sandbox.life, Life::Dying(_))
+    }
+
+    /// A sandbox with a network, whose ways out `clients` ask for.
+    fn asked_for_listeners(clients: &[ClientId]) -> Self {
+        let mut faked = Self::new();
+        faked.sandbox.record.spec.network = Some(Policy::default());
+        faked.sandbox.jail().unwrap().held.network = Some(1);
+        for client in clients {
+            faked.sandbox.hand_out_listeners(&mut faked.desk, *client).unwrap();
+        }
+        assert_eq!(faked.heard(), [b'N']);
+        assert!(faked.answers().is_empty());
+        faked
+    }
+
+    /// Lets go of the connection as init, and takes the next.
+    fn reconnect(&mut self) {
+        let own = self.sandbox.place.try_clone().unwrap();
+        let _ = rustix::fs::unlinkat(&own, SOCKET, rustix::fs::AtFlags::empty());
+        let listener = control::listen(own.as_fd(), SOCKET).unwrap();
+        let (unused, _) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        drop(std::mem::replace(&mut self.init, unused));
+        self.sandbox.hear(&mut self.desk);
+        if let Ok(next) = accept_with(&listener, SocketFlags::CLOEXEC) {
+            self.init = next;
+        }
     }
 
     /// Lets the sandbox's end be seen.
@@ -294,7 +343,6 @@ fn an_init_makes_up_no_commands() {
     assert_eq!(faked.desk.metrics.distrusted, 0);
 }
 
-/// Others are kept waiting by one that talks all the time, or lets go of every connection.
 /// What a command has left behind may hold what it was given as long as it lives.
 #[test]
 fn what_runs_holds_no_more_input_than_a_sandbox_may() {
@@ -318,6 +366,7 @@ fn what_runs_holds_no_more_input_than_a_sandbox_may() {
     assert!(faked.sandbox.commands.values().all(|command| command.input_for_client().is_none()));
 }
 
+/// Others are kept waiting by one that talks all the time, or lets go of every connection.
 #[test]
 fn an_init_that_takes_all_the_time_is_ended() {
     let mut faked = Faked::new();
@@ -329,24 +378,10 @@ fn an_init_that_takes_all_the_time_is_ended() {
         told += 1;
     }
     let mut faked = Faked::new();
-    let own = faked.sandbox.place.try_clone().unwrap();
     let mut lost = 0;
     while !faked.is_distrusted() {
         assert!(lost < 1000, "it may go for ever");
-        let _ = rustix::fs::unlinkat(&own, SOCKET, rustix::fs::AtFlags::empty());
-        let listener = control::listen(own.as_fd(), SOCKET).unwrap();
-        let (unused, _) = rustix::net::socketpair(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        drop(std::mem::replace(&mut faked.init, unused));
-        faked.sandbox.hear(&mut faked.desk);
-        if let Ok(next) = accept_with(&listener, SocketFlags::CLOEXEC) {
-            faked.init = next;
-        }
+        faked.reconnect();
         lost += 1;
     }
     assert!(lost > 1);
@@ -420,19 +455,7 @@ fn a_connection_that_is_lost_is_made_again_and_nothing_is_forgotten() {
     let kept = faked.execute("kept", |_| {});
     faked.sandbox.connect(&mut faked.desk, OTHER, TargetHead::Tcp(80), Vec::new()).unwrap();
     // Init has let go, and listens again. It has heard of one of the commands only.
-    let own = faked.sandbox.place.try_clone().unwrap();
-    rustix::fs::unlinkat(&own, SOCKET, rustix::fs::AtFlags::empty()).unwrap();
-    let listener = control::listen(own.as_fd(), SOCKET).unwrap();
-    let (before, _) = rustix::net::socketpair(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap();
-    drop(std::mem::replace(&mut faked.init, before));
-    faked.sandbox.hear(&mut faked.desk);
-    faked.init = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+    faked.reconnect();
     assert_eq!(faked.heard(), [b'L']);
     assert!(matches!(faked.refusals()[..], [Failure::Connect { .. }]));
     let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
@@ -459,7 +482,7 @@ fn the_end_of_its_init_is_the_end_of_everything_in_it() {
     faked.wait_for_death();
     assert_eq!(*faked.stage(number), Stage::Ended(Ending::SandboxEnded));
     // Who waited for it to be killed is told that it is gone.
-    assert!(matches!(&faked.answers()[..], [(CLIENT, Reply::Answer(answer, None))]
+    assert!(matches!(&faked.answers()[..], [(CLIENT, Reply::Answer(answer, _))]
         if **answer == Answer::Done));
     // It is found again by the next keeper, with its end.
     let Sandbox { name, key, .. } = &faked.sandbox;
@@ -472,4 +495,174 @@ fn the_end_of_its_init_is_the_end_of_everything_in_it() {
     assert!(
         rustix::fs::statat(&faked.desk.sandboxes, "box", rustix::fs::AtFlags::empty()).is_err()
     );
+}
+
+/// A compromised init hands out what it likes. Nobody is given that, and only its own jail ends.
+#[test]
+fn ways_out_that_are_none_are_handed_to_nobody() {
+    let file = || -> OwnedFd { tempfile::tempfile().unwrap().into() };
+    let listener = || -> OwnedFd { std::net::TcpListener::bind("127.0.0.1:0").unwrap().into() };
+    let datagrams = || -> OwnedFd { std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into() };
+    let of_host = || vec![listener(), listener(), datagrams(), listener()];
+    let local = || -> OwnedFd {
+        let place = tempfile::tempdir().unwrap();
+        std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap().into()
+    };
+    for descriptors in [
+        vec![file()],
+        vec![file(), file(), file(), file()],
+        vec![local(), local(), local(), local()],
+        vec![datagrams(), datagrams(), datagrams(), datagrams()],
+        // Of the right kinds, at other places than those that nobody inside can take.
+        of_host(),
+        of_host().into_iter().chain([file()]).collect(),
+    ] {
+        let mut faked = Faked::asked_for_listeners(&[CLIENT]);
+        let descriptors: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
+        faked.say(b'w', &[], &descriptors);
+        assert!(faked.is_distrusted(), "{descriptors:?}");
+        faked.wait_for_death();
+        assert_eq!(faked.refusals(), [Failure::WrongState(State::Ended)]);
+    }
+    // What nobody has asked for, also by one that has a network.
+    for network in [None, Some(Policy::default())] {
+        for descriptors in [&[][..], &[file().as_fd()]] {
+            let mut faked = Faked::new();
+            faked.sandbox.record.spec.network.clone_from(&network);
+            faked.say(b'w', &[], descriptors);
+            assert!(faked.is_distrusted());
+        }
+    }
+}
+
+#[test]
+fn ways_out_are_asked_for_once_for_all_who_wait_and_again_when_there_were_none() {
+    let mut faked = Faked::asked_for_listeners(&[CLIENT, OTHER]);
+    // It has let go before it answered.
+    faked.reconnect();
+    assert_eq!(faked.heard(), [b'L', b'N']);
+    // It has too few descriptors.
+    faked.say(b'w', &[], &[]);
+    assert_eq!(faked.desk.metrics.distrusted, 0);
+    assert!(matches!(faked.refusals()[..], [Failure::Exhausted(_), Failure::Exhausted(_)]));
+    faked.sandbox.hand_out_listeners(&mut faked.desk, OTHER).unwrap();
+    assert_eq!(faked.heard(), [b'N']);
+    // One that never answers is ended.
+    faked.sandbox.look_at_listeners(&mut faked.desk);
+    assert_eq!(faked.desk.metrics.distrusted, 0);
+    let since = Moment::of_host(std::time::Duration::ZERO);
+    faked.sandbox.listeners = Some(Awaited { since, clients: vec![OTHER] });
+    faked.sandbox.look_at_listeners(&mut faked.desk);
+    assert!(faked.is_distrusted());
+    faked.wait_for_death();
+    assert_eq!(faked.refusals(), [Failure::WrongState(State::Ended)]);
+    let refused = faked.sandbox.hand_out_listeners(&mut faked.desk, OTHER);
+    assert_eq!(refused, Err(Failure::WrongState(State::Ended)));
+}
+
+#[test]
+fn what_has_no_network_has_no_way_out() {
+    let mut faked = Faked::new();
+    let refused = faked.sandbox.hand_out_listeners(&mut faked.desk, CLIENT);
+    assert!(matches!(refused, Err(Failure::Invalid(_))), "{refused:?}");
+    assert!(faked.heard().is_empty());
+}
+
+/// Nobody who listens loses a byte, also when what is left of the command goes under them.
+#[test]
+fn a_command_waits_for_who_listens_and_who_loses_is_told() {
+    let (mut faked, to_output, _to_error) = Faked::with_command();
+    rustix::io::ioctl_fionbio(&to_output, true).unwrap();
+    // Takes as much as the keeper wants, and gives how much that is.
+    let flood = |faked: &mut Faked| {
+        let command = faked.sandbox.commands.get_mut(&7).unwrap();
+        let (place, bench) = (faked.sandbox.place.as_fd(), &mut faked.desk.bench);
+        let before = command.written().output;
+        while command.written().output - before < 64 << 20 {
+            let _ = rustix::io::write(&to_output, &[1; 65_536]);
+            if command.take(place, Stream::Output, bench) != super::command::News::More {
+                break;
+            }
+        }
+        command.written().output - before
+    };
+    let command = |faked: &mut Faked, change: &dyn Fn(&mut super::command::Command)| {
+        change(faked.sandbox.commands.get_mut(&7).unwrap());
+    };
+    // Who heard of it from another keeper may be on the way.
+    let first = flood(&mut faked);
+    assert!((1..8 << 20).contains(&first), "{first}");
+    assert_eq!(flood(&mut faked), 0);
+    // Who only wants its input waits for no output, and brings nobody back.
+    let end = Offsets { output: u64::MAX, error: u64::MAX };
+    command(&mut faked, &|command| command.subscribe(OTHER, end));
+    assert_eq!(flood(&mut faked), 0);
+    command(&mut faked, &|command| command.subscribe(CLIENT, Offsets::default()));
+    assert_eq!(flood(&mut faked), 0);
+    let heard = Offsets { output: first, error: 0 };
+    command(&mut faked, &|command| command.told(CLIENT, heard));
+    let second = flood(&mut faked);
+    assert!((1..8 << 20).contains(&second), "{second}");
+    // It ends, and is forgotten before all of it was heard.
+    faked.say(b'x', &[&7_u64.to_le_bytes(), &0_i32.to_le_bytes(), &[0]], &[]);
+    let exec = ExecId::new("old").unwrap();
+    let written = faked.sandbox.commands[&7].written().output;
+    faked.answers();
+    faked.sandbox.act(&mut faked.desk, OTHER, &exec, Action::Acknowledge).unwrap();
+    let told = faked.answers().into_iter().find_map(|reply| match reply {
+        (CLIENT, Reply::Gone(unheard, ending)) => Some((unheard, ending)),
+        _ => None,
+    });
+    let length = written - first;
+    let lost = Answer::Lost { stream: Stream::Output, offset: first, length };
+    assert_eq!(told, Some((vec![lost], Ending::Exited(0))));
+}
+
+#[test]
+fn who_goes_is_not_waited_for() {
+    let (mut faked, to_output, _to_error) = Faked::with_command();
+    let Faked { sandbox, desk, .. } = &mut faked;
+    let command = sandbox.commands.get_mut(&7).unwrap();
+    command.subscribe(CLIENT, Offsets::default());
+    let mut take = |command: &mut super::command::Command| {
+        rustix::io::write(&to_output, &[1; 4096]).unwrap();
+        command.take(sandbox.place.as_fd(), Stream::Output, &mut desk.bench)
+    };
+    while take(command) == super::command::News::More {
+        assert!(command.written().output < 64 << 20, "nobody is waited for");
+    }
+    let written = command.written().output;
+    command.unsubscribe(CLIENT);
+    assert_eq!(
+        command.take(sandbox.place.as_fd(), Stream::Output, &mut desk.bench),
+        super::command::News::More
+    );
+    assert!(command.written().output > written);
+}
+
+/// The end of a pipe of which no more is taken is told once, not all the time.
+#[test]
+fn an_end_that_waits_keeps_nobody_busy() {
+    let (mut faked, to_output, _to_error) = Faked::with_command();
+    let Faked { sandbox, desk, .. } = &mut faked;
+    let command = sandbox.commands.get_mut(&7).unwrap();
+    command.subscribe(CLIENT, Offsets::default());
+    loop {
+        rustix::io::write(&to_output, &[1; 4096]).unwrap();
+        let news = command.take(sandbox.place.as_fd(), Stream::Output, &mut desk.bench);
+        if news != super::command::News::More {
+            break;
+        }
+    }
+    drop(to_output);
+    let stream = Source::Stream(sandbox.key, 7, Stream::Output);
+    let mut told = 0;
+    for _ in 0..5 {
+        let events = desk.reactor.wait(std::time::Duration::ZERO).unwrap();
+        told += events.iter().filter(|(source, _)| *source == stream).count();
+    }
+    assert!(told <= 1, "it was told {told} times");
+    command.unsubscribe(CLIENT);
+    let events = desk.reactor.wait(std::time::Duration::ZERO).unwrap();
+    assert!(events.iter().any(|(source, _)| *source == stream));
 }

@@ -19,6 +19,10 @@ pub(super) enum Timer {
     Launch(Key),
     /// Look whether the processes of a jail have stopped.
     Stop(Key),
+    /// The init of a jail may not have handed out the ways out of its network.
+    Listeners(Key),
+    /// Wait no longer for those who heard of a jail's commands from another keeper.
+    Return(Key),
     /// Look how much memory a jail uses, where no control group holds it.
     Memory(Key),
     /// Look what a sandbox takes on disk.

@@ -9,7 +9,7 @@ use stockade_core::access::Level;
 use stockade_core::{Code, Problem};
 use stockade_runtime::{FileKind, ReadRange, Runtime, SandboxPath};
 
-use super::{allowed, as_bytes, as_path, entry, join, used};
+use super::{allowed, as_bytes, as_path, entry, join, reached, used};
 use crate::failure::{invalid, of_runtime};
 use crate::guard::Owned;
 use crate::service::Service;
@@ -28,9 +28,16 @@ pub(crate) async fn stat(
 ) -> Result<FileEntry> {
     let owned = used(service, caller, &request.sandbox_id).await?;
     let runtime = &**service.inner.runtime(&owned.runtime)?;
-    let path = allowed(runtime, &owned, Level::Read, &request.path, false).await?;
+    let path = allowed(runtime, &owned, Level::Read, &request.path, request.follow).await?;
+    let (path, told) = if request.follow {
+        let path = reached(runtime, &owned, &path, true).await?;
+        let told = as_bytes(&path).to_vec();
+        (path, told)
+    } else {
+        (path, request.path.0)
+    };
     let info = runtime.stat(&owned.id, &path).await;
-    Ok(entry(&request.path.0, &info.map_err(|error| of_runtime(&error))?))
+    Ok(entry(&told, &info.map_err(|error| of_runtime(&error))?))
 }
 
 /// The content of a file.

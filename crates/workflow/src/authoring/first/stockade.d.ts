@@ -160,6 +160,8 @@ declare module "smithers-orchestrator" {
       caCertPem?: string;
       caCertPath?: string;
       secretBindings?: Record<string, string>;
+      /** The only hosts that are reached, as `HOST` or `HOST:PORT`; every public one when absent. */
+      allowHosts?: string[];
     };
     ports?: { host: number; container: number }[];
     volumes?: SandboxVolumeMount[];
@@ -247,6 +249,8 @@ declare module "smithers-orchestrator/sandbox" {
     caCertPem?: string;
     caCertPath?: string;
     secretBindings?: Record<string, string>;
+    /** The only hosts that are reached, as `HOST` or `HOST:PORT`; every public one when absent. */
+    allowHosts?: string[];
   }
   export type SandboxWorkflow = SmithersWorkflow;
   export type SandboxChildWorkflowDefinition = SmithersWorkflow;

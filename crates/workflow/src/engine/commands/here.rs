@@ -21,8 +21,23 @@ use super::{Finished, Job, Place};
 
 /// How long a helper may take to end what is left of its command.
 const ENDING: Duration = Duration::from_secs(10);
-/// What a command finds of the environment of this process.
-const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// What a command finds of the environment of this process: nothing that is the author's but the way
+/// to the network.
+const PASSED: [&str; 13] = [
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+];
 
 /// The word of whoever starts an engine that this process is confined already, and that commands
 /// are to be executed beside it. It is given only where the kernel says so.
@@ -30,6 +45,7 @@ const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 pub struct Inside {
     project: Option<PathBuf>,
     nested: Option<PathBuf>,
+    reaches: bool,
 }
 
 impl Inside {
@@ -38,7 +54,20 @@ impl Inside {
     /// result, if it may ask the host for sandboxes from there.
     #[must_use]
     pub const fn at(project: PathBuf, nested: Option<PathBuf>) -> Self {
-        Self { project: Some(project), nested }
+        Self { project: Some(project), nested, reaches: false }
+    }
+
+    /// The same where the sandbox has a way out of its network, which commands are told of: only who
+    /// has found it there says so.
+    #[must_use]
+    pub const fn reaching(mut self, reaches: bool) -> Self {
+        self.reaches = reaches;
+        self
+    }
+
+    /// Whether commands may reach a network.
+    pub(crate) const fn reaches(&self) -> bool {
+        self.reaches
     }
 
     /// Where the host is asked for sandboxes; nowhere unless that is allowed.

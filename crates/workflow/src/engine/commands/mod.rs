@@ -92,8 +92,8 @@ pub(crate) fn nowhere() -> Problem {
 /// Why a command cannot be executed that needs a network.
 pub(crate) fn without_network(task: &str) -> String {
     format!(
-        "the agent of task \"{task}\" needs the network, and sandboxes have none until egress, the \
-         part that lets them out by policy, is there"
+        "the agent of task \"{task}\" needs the network, which it has in a <Sandbox allowNetwork> \
+         only: have one around the task, and name the hosts in egress={{{{ allowHosts: [\"HOST\"] }}}}"
     )
 }
 

@@ -290,6 +290,7 @@ impl Try {
             workspace: Some(workspace),
             mounts,
             limits: local.limits,
+            network: local.network.clone(),
             runtime: Some(local.runtime.to_owned()),
             working_directory: Some(PathBuf::from(request::WORKSPACE)),
             metadata: self.labels(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
+use stockade_api::Network;
 use stockade_core::egress::{self, Contract};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::{parse_bytes, parse_cpus};
@@ -37,6 +38,8 @@ pub(super) struct Local {
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
     pub(super) limits: Limits,
+    /// Whom it may reach; nobody when absent.
+    pub(super) network: Option<Network>,
 }
 
 /// How much a command may write that is its result; no more than is recorded.
@@ -107,13 +110,6 @@ pub(super) fn local(
     if !LOCAL.contains(&runtime) {
         return Err(not_there(runtime, run_environment));
     }
-    if sandbox.allow_network {
-        let message = format!(
-            "<Sandbox allowNetwork> cannot be had with the runtime `{runtime}` yet: the way out by \
-             policy is not built, and none is opened without it; leave allowNetwork out"
-        );
-        return Err(Trouble::new("SANDBOX_EXECUTION_FAILED", message));
-    }
     let unsupported = [
         ("image", sandbox.image.is_some()),
         ("ports", !sandbox.ports.is_empty()),
@@ -122,8 +118,18 @@ pub(super) fn local(
     if let Some((name, _)) = unsupported.iter().find(|(_, is_asked)| *is_asked) {
         return Err(invalid(format!("the runtime `{runtime}` does not support `{name}`")));
     }
+    let network = network(sandbox, contract)?;
     let mut environment = sandbox.env.clone();
     environment.extend(contract.map(Contract::environment).unwrap_or_default());
+    if let (Some(_), Some(contract)) = (&network, contract) {
+        // Else the sandbox's own way out would be found there, which many programs look at first.
+        for (name, value) in contract.environment() {
+            let is_proxy = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"].contains(&name.as_str());
+            if is_proxy {
+                environment.entry(name.to_lowercase()).or_insert(value);
+            }
+        }
+    }
     if let Some(name) =
         environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
     {
@@ -140,7 +146,30 @@ pub(super) fn local(
         cpu_millis: cpus.transpose()?,
         ..Limits::default()
     };
-    Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits })
+    Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits, network })
+}
+
+/// Whom a sandbox may reach: nobody without `allowNetwork`, and with it whom its contract names.
+///
+/// # Errors
+/// `INVALID_INPUT` for hosts that are named without it.
+pub(super) fn network(
+    sandbox: &Sandbox,
+    contract: Option<&Contract>,
+) -> Result<Option<Network>, Trouble> {
+    let names_hosts = contract.is_some_and(|contract| contract.allow_hosts.is_some());
+    if !sandbox.allow_network {
+        return match names_hosts {
+            true => Err(invalid(
+                "egress.allowHosts names hosts of a <Sandbox> that has no network: write \
+                 allowNetwork as well, or leave allowHosts out",
+            )),
+            false => Ok(None),
+        };
+    }
+    let usual = Contract::default();
+    let (default, allow) = contract.unwrap_or(&usual).reach();
+    Ok(Some(Network { allow, default }))
 }
 
 /// Why a runtime is refused.

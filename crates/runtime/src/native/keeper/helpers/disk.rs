@@ -13,15 +13,23 @@ const DEPTH: usize = 1000;
 /// The unit of `st_blocks` (`stat(3type)`).
 const BLOCK_BYTES: u64 = 512;
 
-/// Whether the upper layers in a sandbox's directory take more than so many bytes. What cannot be
-/// looked into may hold anything, and so counts as too much.
-pub(super) fn takes_more_than(place: &Path, limit_bytes: u64) -> io::Result<bool> {
+/// Whether the upper layers in a sandbox's directory take more than so many bytes; says how many they
+/// take. What cannot be looked into may hold anything, and so counts as too much, and is not said.
+pub(super) fn takes_more_than(
+    place: &Path,
+    limit_bytes: u64,
+    mut to: impl io::Write,
+) -> io::Result<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match rustix::fs::open(place, flags, Mode::empty()) {
-        Ok(place) => Ok(left_of(limit_bytes, place)?.is_none()),
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(errno.into()),
+    let taken = match rustix::fs::open(place, flags, Mode::empty()) {
+        Ok(place) => taken(place)?,
+        Err(Errno::NOENT) => Some(0),
+        Err(errno) => return Err(errno.into()),
+    };
+    if let Some(taken) = taken {
+        to.write_all(taken.to_string().as_bytes())?;
     }
+    Ok(taken.is_none_or(|taken| taken > limit_bytes))
 }
 
 /// How many bytes the upper layers in a sandbox's directory take; `None` when there is something
@@ -98,20 +106,20 @@ mod tests {
     #[test]
     fn what_is_on_disk_counts_and_what_hides_counts_as_too_much() {
         let place = tempfile::tempdir().unwrap();
-        assert!(!takes_more_than(place.path(), 0).unwrap());
+        assert!(!takes_more_than(place.path(), 0, io::sink()).unwrap());
         let upper = place.path().join("layers/upper/deep");
         std::fs::create_dir_all(&upper).unwrap();
         std::fs::write(upper.join("file"), vec![1; 1 << 20]).unwrap();
         std::fs::File::create(upper.join("sparse")).unwrap().set_len(1 << 40).unwrap();
-        assert!(!takes_more_than(place.path(), 2 << 20).unwrap());
-        assert!(takes_more_than(place.path(), 1 << 19).unwrap());
+        assert!(!takes_more_than(place.path(), 2 << 20, io::sink()).unwrap());
+        assert!(takes_more_than(place.path(), 1 << 19, io::sink()).unwrap());
         let opened = std::fs::File::open(place.path()).unwrap();
         assert!((1 << 20..2 << 20).contains(&taken(&opened).unwrap().unwrap()));
         std::fs::hard_link(upper.join("file"), upper.join("again")).unwrap();
-        assert!(!takes_more_than(place.path(), 2 << 20).unwrap());
+        assert!(!takes_more_than(place.path(), 2 << 20, io::sink()).unwrap());
         if !rustix::process::geteuid().is_root() {
             std::fs::set_permissions(&upper, std::fs::Permissions::from_mode(0o000)).unwrap();
-            assert!(takes_more_than(place.path(), 2 << 20).unwrap());
+            assert!(takes_more_than(place.path(), 2 << 20, io::sink()).unwrap());
             std::fs::set_permissions(&upper, std::fs::Permissions::from_mode(0o700)).unwrap();
         }
     }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use stockade_api::Network;
 use stockade_core::egress::Contract;
+use stockade_core::network::Policy;
 use stockade_core::{parse_bytes, parse_cpus};
 
 use super::super::request::{self, contract};
@@ -20,7 +22,6 @@ pub(crate) const MAX_DEPTH: u32 = 3;
 /// What a sandbox has, for those within it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grant {
-    allow_network: bool,
     /// Its runtime, or its provider.
     runtime: String,
     provider: Option<String>,
@@ -32,6 +33,8 @@ pub(crate) struct Grant {
     timeout: Option<Duration>,
     tools: ToolLimits,
     contract: Contract,
+    /// Whom it may reach.
+    network: Option<Policy>,
     /// How many sandboxes are around it.
     depth: u32,
 }
@@ -65,8 +68,9 @@ impl Grant {
         tools: ToolLimits,
         depth: u32,
     ) -> Result<Self, Trouble> {
+        let contract = contract(sandbox)?;
         Ok(Self {
-            allow_network: sandbox.allow_network,
+            network: reached(sandbox, contract.as_ref())?,
             runtime: runtime(request::runtime(sandbox)).to_owned(),
             provider: sandbox.provider.clone(),
             image: sandbox.image.clone(),
@@ -76,7 +80,7 @@ impl Grant {
             cpu_limit: sandbox.cpu_limit.clone(),
             timeout,
             tools,
-            contract: contract(sandbox)?.unwrap_or_default(),
+            contract: contract.unwrap_or_default(),
             depth,
         })
     }
@@ -104,9 +108,7 @@ impl Grant {
                 "there are {around} around it, and at most {MAX_DEPTH} may"
             )));
         }
-        if asked.allow_network && !self.allow_network {
-            return Err(more("allowNetwork, which the sandbox around it does not have"));
-        }
+        self.narrow_network(&mut asked)?;
         self.narrow_runtime(&mut asked)?;
         for volume in &asked.volumes {
             // What can be written from inside may have links in it by now.
@@ -170,6 +172,30 @@ impl Grant {
         Ok(())
     }
 
+    /// Whom it reaches: who does not say whom gets those who are reached from around it.
+    fn narrow_network(&self, asked: &mut Sandbox) -> Result<(), Trouble> {
+        if !asked.allow_network {
+            return Ok(());
+        }
+        let Some(own) = &self.network else {
+            return Err(more("allowNetwork, which the sandbox around it does not have"));
+        };
+        let names_hosts = contract(asked)?.is_some_and(|asked| asked.allow_hosts.is_some());
+        if let (false, Some(hosts)) = (names_hosts, &self.contract.allow_hosts) {
+            let mut egress = asked.egress.take().unwrap_or_else(|| json!({}));
+            egress["allowHosts"] = json!(hosts);
+            asked.config.insert("egress".to_owned(), egress.clone());
+            asked.egress = Some(egress);
+        }
+        let wanted = reached(asked, contract(asked)?.as_ref())?;
+        match wanted.and_then(|wanted| own.beyond(&wanted)) {
+            None => Ok(()),
+            Some(host) => {
+                Err(more(&format!("the host {host}, which the sandbox around it does not reach")))
+            }
+        }
+    }
+
     /// The way to the network and the secrets on it: those that there are.
     fn narrow_contract(&self, asked: &Sandbox) -> Result<(), Trouble> {
         let Some(asked) = contract(asked)? else { return Ok(()) };
@@ -189,6 +215,13 @@ impl Grant {
         }
         Ok(())
     }
+}
+
+/// Whom a sandbox reaches by its configuration.
+fn reached(sandbox: &Sandbox, contract: Option<&Contract>) -> Result<Option<Policy>, Trouble> {
+    let network = request::network(sandbox, contract)?;
+    let policy = network.as_ref().map(Network::policy).transpose();
+    policy.map_err(|problem| refused(problem.message))
 }
 
 /// The lesser of two limits, which are written as texts; nobody's is no limit.
@@ -248,6 +281,8 @@ mod tests {
             "egress": { "httpsProxy": "http://p:1", "secretBindings": { "sk": "anthropic" } },
         }));
         let volume = |host: &str, readonly: bool| json!({ "volumes": [{ "host": host, "container": "/v", "readonly": readonly }] });
+        let reaches =
+            |host: &str| json!({ "allowNetwork": true, "egress": { "allowHosts": [host] } });
         let bound =
             |name: &str, secret: &str| json!({ "egress": { "secretBindings": { name: secret } } });
         // What is asked for, and what is told where it is refused: by the bare one, by the rich one.
@@ -296,6 +331,8 @@ mod tests {
             (bound("sk", "github"), None, Some("secret"), Some("secret")),
             (bound("other", "anthropic"), None, Some("secret"), Some("secret")),
             (json!({ "egress": { "env": { "A": "b" } } }), None, None, None),
+            (reaches("a.example"), None, Some("allowNetwork"), None),
+            (reaches("10.1.2.3"), None, Some("allowNetwork"), Some("the host 10.1.2.3")),
         ];
         for (config, timeout, by_bare, by_rich) in cases {
             for (grant, expected) in [(&bare, by_bare), (&rich, by_rich)] {
@@ -307,6 +344,32 @@ mod tests {
                 assert!(is_so, "{config}: {found:?}, not {expected:?}");
             }
         }
+    }
+
+    #[test]
+    fn who_does_not_say_whom_reaches_whom_the_outer_one_does() {
+        let hosts = json!({ "allowHosts": ["a.example", "*.b.example:443"] });
+        let grant = outer(json!({ "allowNested": true, "allowNetwork": true, "egress": hosts }));
+        let asked = json!({ "allowNested": true, "allowNetwork": true });
+        let (given, _) = grant.narrowed(sandbox(asked.clone()), None).unwrap();
+        assert_eq!(given.egress.as_ref(), Some(&hosts));
+        assert_eq!(given.config["egress"], hosts);
+        let mut with_more = asked;
+        with_more["egress"] = json!({ "env": { "A": "b" } });
+        let (given, _) = grant.narrowed(sandbox(with_more), None).unwrap();
+        let merged = json!({ "env": { "A": "b" }, "allowHosts": hosts["allowHosts"] });
+        assert_eq!(given.egress, Some(merged));
+        for (host, is_good) in [
+            ("a.example:80", true),
+            ("x.b.example:443", true),
+            ("c.example", false),
+            ("x.b.example", false),
+        ] {
+            let config = json!({ "allowNetwork": true, "egress": { "allowHosts": [host] } });
+            assert_eq!(refusal(&grant, config, None).is_none(), is_good, "{host}");
+        }
+        let without = json!({ "egress": { "allowHosts": ["a.example"] } });
+        assert_eq!(refusal(&grant, without, None), None);
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! The repositories in a project: its own, and those of submodules and clones within it.
+
+use super::{Project, config, git};
+use crate::beneath::{Dir, FileKind};
+use crate::path::RelativePath;
+
+/// A configuration that is longer than this says nothing to us.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+/// One of them. Holds no descriptor, for there may be many.
+#[derive(Debug)]
+pub(crate) struct Repository {
+    /// Its root below the project's; `None` is that one itself.
+    root: Option<RelativePath>,
+    git: git::Git,
+}
+
+impl Project {
+    /// The repository that has its root at a directory; `None` where git takes the directory for an
+    /// ordinary one. The project's own root is one in any case.
+    pub(crate) fn repository(&self, root: Option<&RelativePath>) -> Option<Repository> {
+        let Some(root) = root else {
+            return Some(Repository { root: None, git: self.git.clone() });
+        };
+        let dir = self.dir.open_dir(root).ok()?;
+        let found = dir.stat(&git::marker()).ok()??;
+        if found.kind == FileKind::Directory && !is_git_directory(&dir) {
+            return None;
+        }
+        let git = git::Git::of(&self.root.join(root.as_os_str()), &dir, Some(found.kind));
+        Some(Repository { root: Some(root.clone()), git })
+    }
+}
+
+impl Repository {
+    /// Its root below the project's; `None` is that one itself.
+    pub(crate) fn root(&self) -> Option<&RelativePath> {
+        self.root.as_ref()
+    }
+
+    /// The content of a file in its git directory (such as `index`), where it is no longer than
+    /// `limit` bytes.
+    pub(crate) fn file(
+        &self,
+        project: &Project,
+        file: &RelativePath,
+        limit: u64,
+    ) -> Option<Vec<u8>> {
+        self.within(project, |dir| self.git.file(dir, file, limit))
+    }
+
+    /// The same for a file that all its worktrees share (such as `info/exclude`).
+    pub(crate) fn common_file(
+        &self,
+        project: &Project,
+        file: &RelativePath,
+        limit: u64,
+    ) -> Option<Vec<u8>> {
+        self.within(project, |dir| self.git.common_file(dir, file, limit))
+    }
+
+    /// Whether upper and lower case are the same to it (`core.ignoreCase` in git-config(1)), as its
+    /// own configuration says.
+    pub(crate) fn ignores_case(&self, project: &Project) -> bool {
+        let file = RelativePath::literal("config");
+        let content = self.common_file(project, &file, MAX_CONFIG_BYTES).unwrap_or_default();
+        config::is_set(&content, b"core", b"ignorecase")
+    }
+
+    fn within<T>(&self, project: &Project, read: impl FnOnce(&Dir) -> Option<T>) -> Option<T> {
+        match &self.root {
+            None => read(&project.dir),
+            Some(root) => read(&project.dir.open_dir(root).ok()?),
+        }
+    }
+}
+
+/// Whether the `.git` of a directory is a repository to git (`is_git_directory` in its `setup.c`).
+fn is_git_directory(dir: &Dir) -> bool {
+    ["HEAD", "objects", "refs"].iter().all(|part| {
+        let path = git::marker().join(part.as_bytes());
+        path.is_ok_and(|path| matches!(dir.stat(&path), Ok(Some(_))))
+    })
+}

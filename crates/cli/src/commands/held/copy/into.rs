@@ -1,0 +1,226 @@
+//! From the host into a sandbox. Who names a link means what it leads to; of what is found below
+//! that, no link is followed: everything is opened beneath one descriptor of the named directory,
+//! whatever is renamed meanwhile.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use stockade_api::{FileContent, MakeDirectory, Problem, SetPermissions, WriteFile, Written};
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir, FileKind};
+use stockade_core::Code;
+use tokio::io::AsyncRead;
+
+use super::{Copied, Way, host, is_directory, join, joined, special};
+use crate::problem::Failure;
+
+/// What a path of the host names.
+enum Source {
+    File(File),
+    Directory(Dir),
+}
+
+/// What is to be done.
+enum Next {
+    /// Copy a directory below the named one; that one itself has no path.
+    Copy { below: Option<RelativePath>, to: Vec<u8> },
+    /// Take rights away from a directory that is full.
+    Narrow { to: Vec<u8>, mode: u32 },
+}
+
+/// The rights without which its owner can put nothing into a directory.
+const FILLED: u32 = 0o300;
+
+impl Way<'_> {
+    /// Copies a file or directory of the host to a path inside. Into a directory that exists it is
+    /// copied under its own name.
+    pub(super) async fn into_sandbox(
+        mut self,
+        from: &Path,
+        to: Vec<u8>,
+    ) -> Result<Copied, Failure> {
+        let source = Source::open(from)?;
+        let to = match (is_directory(self.stat(&to).await?.as_ref()), from.file_name()) {
+            (true, Some(name)) => join(&to, name.as_bytes()),
+            _ => to,
+        };
+        match source {
+            Source::File(file) => self.send(from, file, to).await?,
+            Source::Directory(root) => self.send_tree(from, &root, to).await?,
+        }
+        self.progress.finish_and_clear();
+        Ok(self.copied)
+    }
+
+    /// Copies standard input to a file inside, as it comes.
+    pub(super) async fn of_input(mut self, to: Vec<u8>) -> Result<Copied, Failure> {
+        let request = WriteFile {
+            sandbox_id: self.id.clone(),
+            path: to.into(),
+            mode: None,
+            uid: None,
+            gid: None,
+        };
+        // What was read cannot be read again: it is written once, or not at all.
+        let written = self.write(tokio::io::stdin(), request).await?;
+        self.progress.finish_and_clear();
+        self.copied = Copied { files: 1, bytes: written.size_bytes, ..Copied::default() };
+        Ok(self.copied)
+    }
+
+    /// Copies what is in a directory, and what is below that.
+    async fn send_tree(&mut self, from: &Path, root: &Dir, to: Vec<u8>) -> Result<(), Failure> {
+        let mut waiting = vec![Next::Copy { below: None, to }];
+        while let Some(next) = waiting.pop() {
+            let (below, to) = match next {
+                Next::Copy { below, to } => (below, to),
+                Next::Narrow { to, mode } => {
+                    self.narrow(to, mode).await?;
+                    continue;
+                }
+            };
+            let dir = match &below {
+                None => root.try_clone().map_err(|error| unread(from, error))?,
+                Some(path) => match root.open_dir(path) {
+                    Ok(dir) => dir,
+                    Err(error) => {
+                        self.leave_out_host(&at(from, path), error)?;
+                        continue;
+                    }
+                },
+            };
+            let shown = below.as_ref().map_or_else(|| from.to_owned(), |path| at(from, path));
+            let stat = dir.stat_self().map_err(|error| unread(&shown, error))?;
+            let mode = stat.mode & 0o777;
+            if self.make_directory(&to, mode).await? {
+                waiting.push(Next::Narrow { to: to.clone(), mode });
+            }
+            for (name, kind) in dir.entries().map_err(|error| unread(&shown, error))? {
+                let path = joined(below.as_ref(), &name)
+                    .map_err(|error| host(&shown, &io::Error::other(error)))?;
+                let to = join(&to, &name);
+                match kind {
+                    FileKind::Directory => waiting.push(Next::Copy { below: Some(path), to }),
+                    FileKind::File => match root.open_file(&path) {
+                        Ok(file) => self.send(&at(from, &path), file, to).await?,
+                        Err(error) => self.leave_out_host(&at(from, &path), error)?,
+                    },
+                    FileKind::Symlink | FileKind::CharacterDevice | FileKind::Other => {
+                        self.copied.left_out += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a directory that can be filled, unless there is one. Whether it has to be narrowed to
+    /// the mode when it is full.
+    async fn make_directory(&self, to: &[u8], mode: u32) -> Result<bool, Failure> {
+        let is_wider = mode & FILLED != FILLED && self.stat(to).await?.is_none();
+        let request = MakeDirectory {
+            sandbox_id: self.id.clone(),
+            path: to.to_vec().into(),
+            mode: Some(mode | FILLED),
+        };
+        self.remote.sandboxes.make_directory(&self.remote.once(), request).await?;
+        Ok(is_wider)
+    }
+
+    async fn narrow(&self, to: Vec<u8>, mode: u32) -> Result<(), Failure> {
+        let request = SetPermissions {
+            sandbox_id: self.id.clone(),
+            path: to.into(),
+            mode: Some(mode),
+            uid: None,
+            gid: None,
+        };
+        self.remote.sandboxes.set_permissions(&self.remote.once(), request).await?;
+        Ok(())
+    }
+
+    /// Copies one file.
+    async fn send(&mut self, from: &Path, file: File, to: Vec<u8>) -> Result<(), Failure> {
+        let failed = |error: io::Error| host(from, &error);
+        self.show(from);
+        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+        let request = WriteFile {
+            sandbox_id: self.id.clone(),
+            path: to.into(),
+            mode: Some(mode),
+            uid: None,
+            gid: None,
+        };
+        // With a position of its own: what was begun may still be read from the other.
+        let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(failed)?;
+        let written = match self.write(tokio::fs::File::from_std(file), request.clone()).await {
+            // Its server died on it. Written again, it is what it would have been.
+            Err(problem) if problem.code == Code::Unreachable => {
+                self.write(tokio::fs::File::from_std(again), request).await?
+            }
+            written => written?,
+        };
+        self.copied.files += 1;
+        self.copied.bytes += written.size_bytes;
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        content: impl AsyncRead + Send + Unpin + 'static,
+        request: WriteFile,
+    ) -> Result<Written, Problem> {
+        let content = FileContent(Box::pin(self.progress.wrap_async_read(content)));
+        self.remote.sandboxes.write_file(&self.remote.once(), request, content).await
+    }
+
+    /// Goes on without what may not be read, or is no longer what it was found to be.
+    fn leave_out_host(&mut self, path: &Path, error: beneath::Error) -> Result<(), Failure> {
+        match error.kind() {
+            Some(io::ErrorKind::PermissionDenied) => {
+                self.copied.leave_out_unread(&path.to_string_lossy());
+            }
+            Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) | None => {
+                self.copied.left_out += 1;
+            }
+            Some(_) => return Err(unread(path, error)),
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    /// Opens what a path of the host leads to, links in it followed. A pipe does not block.
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let failed = |error: io::Error| host(path, &error);
+        let found = fs::metadata(path).map_err(failed)?;
+        if found.is_dir() {
+            return Ok(Self::Directory(Dir::open(path).map_err(|error| unread(path, error))?));
+        }
+        if !found.is_file() {
+            return Err(special(path.display()));
+        }
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = opened.map_err(failed)?;
+        // It may have become another meanwhile.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(special(path.display()));
+        }
+        Ok(Self::File(file))
+    }
+}
+
+/// A path below a directory, for people.
+fn at(directory: &Path, below: &RelativePath) -> PathBuf {
+    directory.join(below.as_os_str())
+}
+
+fn unread(path: &Path, error: beneath::Error) -> Failure {
+    host(path, &error.into())
+}

@@ -1,0 +1,227 @@
+//! `stockade cp`: files and directories into a sandbox, or out of it.
+
+mod into;
+mod out;
+mod target;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use stockade_api::{Bytes, FileEntry, FileKind, Problem, StatFile};
+use stockade_bundle::path::{self, RelativePath};
+use stockade_core::{Code, SandboxId};
+
+use super::{find, print, say, shown};
+use crate::args::held::Copy;
+use crate::problem::Failure;
+use crate::remote::{self, Remote};
+
+/// One end of a copy.
+enum End {
+    Host(PathBuf),
+    Inside(String, Vec<u8>),
+}
+
+impl End {
+    /// `ID:/PATH`, else a path of the host. A path of the host that holds `:/` is written with
+    /// `./` before it.
+    fn parse(text: &OsStr) -> Self {
+        let bytes = text.as_bytes();
+        let at = bytes.windows(2).position(|pair| pair == b":/");
+        match at.and_then(|at| Some((std::str::from_utf8(&bytes[..at]).ok()?, at))) {
+            Some((id, at)) if !id.is_empty() && !id.contains(['/', '.']) => {
+                Self::Inside(id.to_owned(), bytes[at + 1..].to_vec())
+            }
+            _ => Self::Host(PathBuf::from(text)),
+        }
+    }
+}
+
+/// What was copied.
+#[derive(Default)]
+struct Copied {
+    files: u64,
+    bytes: u64,
+    left_out: u64,
+    /// The first of those that may not be read.
+    unread: Option<String>,
+}
+
+impl Copied {
+    fn leave_out_unread(&mut self, path: &str) {
+        self.left_out += 1;
+        self.unread.get_or_insert_with(|| path.to_owned());
+    }
+}
+
+/// Copies.
+pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
+    let to_output = arguments.to == "-";
+    let copied = remote::with(arguments.way, async |remote| {
+        match (End::parse(&arguments.from), End::parse(&arguments.to)) {
+            (End::Host(from), End::Inside(name, to)) if from == Path::new("-") => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).of_input(to).await
+            }
+            (End::Host(from), End::Inside(name, to)) => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).into_sandbox(&from, to).await
+            }
+            (End::Inside(name, from), End::Host(to)) if to == Path::new("-") => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).print(from).await
+            }
+            (End::Inside(name, from), End::Host(to)) => {
+                let id = find(&remote, &name).await?;
+                Way::new(&remote, id).out_of_sandbox(from, &to).await
+            }
+            _ => Err(Problem::new(Code::InvalidInput, unclear(&arguments))
+                .remedied_by("stockade cp file.txt latest:/tmp/file.txt")
+                .into()),
+        }
+    })?;
+    let Copied { files, bytes, left_out, unread } = copied;
+    if arguments.json && !to_output {
+        let answer = serde_json::json!({ "files": files, "bytes": bytes, "leftOut": left_out });
+        print(&answer)?;
+    } else {
+        say(&format!("{files} files, {bytes} bytes copied"));
+        if left_out > 0 {
+            let unread = unread.map(|path| format!("; not readable: {}", shown(&path)));
+            say(&format!(
+                "{left_out} links, special files and files that may not be read were left out{}",
+                unread.unwrap_or_default()
+            ));
+        }
+    }
+    Ok(0)
+}
+
+/// What is wrong with a copy that is not between the host and a sandbox.
+fn unclear(arguments: &Copy) -> String {
+    let relative = [&arguments.from, &arguments.to].into_iter().find_map(|end| {
+        let (id, path) = end.to_str()?.split_once(':')?;
+        let is_id = !id.is_empty() && !id.contains(['/', '.']);
+        (is_id && !path.starts_with('/')).then(|| format!("{id}:{path}"))
+    });
+    match relative {
+        Some(end) => format!("a path in a sandbox is absolute, and that of {end} is not: ID:/PATH"),
+        None => "one of the two is in a sandbox: ID:/PATH".to_owned(),
+    }
+}
+
+struct Way<'a> {
+    remote: &'a Remote,
+    id: SandboxId,
+    progress: ProgressBar,
+    copied: Copied,
+}
+
+impl<'a> Way<'a> {
+    fn new(remote: &'a Remote, id: SandboxId) -> Self {
+        let progress = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {wide_msg}");
+        if let Ok(style) = style {
+            progress.set_style(style);
+        }
+        Self { remote, id, progress, copied: Copied::default() }
+    }
+
+    /// Shows what is being copied.
+    fn show(&self, path: &Path) {
+        self.progress.set_message(shown(&path.display().to_string()));
+    }
+
+    /// What a path inside leads to; none where nothing is.
+    async fn stat(&self, path: &[u8]) -> Result<Option<FileEntry>, Failure> {
+        let (sandbox_id, path) = (self.id.clone(), path.to_vec().into());
+        let request = StatFile { sandbox_id, path, follow: true };
+        match self.remote.sandboxes.stat_file(self.remote.caller(), request).await {
+            Ok(entry) => Ok(Some(entry)),
+            Err(problem) if problem.code == Code::FileNotFound => Ok(None),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+}
+
+fn is_directory(entry: Option<&FileEntry>) -> bool {
+    entry.is_some_and(|entry| entry.kind == FileKind::Directory)
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = directory.strip_suffix(b"/").unwrap_or(directory).to_vec();
+    path.push(b'/');
+    path.extend_from_slice(name);
+    path
+}
+
+/// A path below a directory; none is the top.
+fn joined(directory: Option<&RelativePath>, name: &[u8]) -> Result<RelativePath, path::Error> {
+    match directory {
+        None => RelativePath::new(name),
+        Some(directory) => directory.join(name),
+    }
+}
+
+/// The last name of a path; none that would lead elsewhere.
+fn last_name(path: &[u8]) -> Option<OsString> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next()?;
+    let plain = !name.is_empty() && name != b"." && name != b"..";
+    plain.then(|| OsString::from_vec(name.to_vec()))
+}
+
+fn missing(path: &[u8]) -> Failure {
+    let message = format!("there is no {} in the sandbox", String::from_utf8_lossy(path));
+    Problem::new(Code::FileNotFound, message).into()
+}
+
+fn special(path: impl std::fmt::Display) -> Failure {
+    let message = format!("{path} is neither a file nor a directory");
+    Problem::new(Code::InvalidInput, message).into()
+}
+
+fn odd(path: &Bytes) -> Failure {
+    let message = format!("the sandbox names a file {:?}", path.lossy());
+    Problem::new(Code::PathInvalid, message).into()
+}
+
+fn host(path: &Path, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::FileNotFound,
+        _ => Code::Io,
+    };
+    Problem::new(code, format!("cannot copy {}", path.display())).because(error.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_by_its_colon() {
+        for (text, inside) in [
+            ("latest:/tmp/a", true),
+            ("0a1b:/", true),
+            ("/tmp/a", false),
+            ("./a:/b", false),
+            ("a:b", false),
+            (":/a", false),
+        ] {
+            assert_eq!(matches!(End::parse(OsStr::new(text)), End::Inside(..)), inside, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_name_leads_elsewhere() {
+        for (path, name) in [(&b"/a/b"[..], Some("b")), (b"/a/b/", Some("b")), (b"/", None)] {
+            assert_eq!(last_name(path), name.map(OsString::from));
+        }
+        for path in [&b"/a/.."[..], b"..", b"/."] {
+            assert_eq!(last_name(path), None);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What was refused to one sandbox so far: each thing once, with how often, and what would allow it.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Allowed, Host, Reason};
+use crate::error::Code;
+use crate::names::names;
+
+/// How many things are told apart. What is more is counted.
+pub const MAX_REFUSED: usize = 256;
+
+names! {
+    /// The way by which somebody inside asked.
+    pub enum Way: "way out" {
+        /// A connection to an address.
+        Direct = "direct",
+        /// A request to the proxy.
+        Proxy = "proxy",
+        /// A question for a name.
+        Dns = "dns",
+    }
+}
+
+/// One thing that was refused, and how often.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// Who was asked for, where that could be understood.
+    pub host: Option<Host>,
+    /// At which port; none for a name that was looked up.
+    pub port: Option<u16>,
+    /// By which way it was asked first.
+    pub way: Way,
+    /// The name of the reason.
+    pub reason: Reason,
+    /// The code of the problem.
+    pub code: Code,
+    /// The refusal in words.
+    pub message: String,
+    /// How often.
+    pub times: u64,
+    /// The argument of `stockade run` and `stockade create` that lets it through, where there is one.
+    pub allow: Option<String>,
+}
+
+/// What makes two refusals the same thing.
+type Key = (Option<Host>, Option<u16>, Reason);
+
+impl Refused {
+    /// What was refused once.
+    pub fn new(
+        (host, port): (Option<Host>, Option<u16>),
+        way: Way,
+        (reason, code, message): (Reason, Code, String),
+    ) -> Self {
+        let allow = host.as_ref().and_then(|host| allowing(host, port, reason));
+        Self { host, port, way, reason, code, message, times: 1, allow }
+    }
+
+    fn key(&self) -> Key {
+        (self.host.clone(), self.port, self.reason)
+    }
+}
+
+fn allowing(host: &Host, port: Option<u16>, reason: Reason) -> Option<String> {
+    let is_to_be_named =
+        matches!(reason, Reason::NotAllowed | Reason::PortNotAllowed | Reason::AddressNotAllowed);
+    is_to_be_named.then(|| format!("--allow {}", Allowed::of(host, port)))
+}
+
+/// All that was refused to one sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct Refusals {
+    refused: Vec<Refused>,
+    lost: u64,
+    places: HashMap<Key, usize>,
+}
+
+impl Refusals {
+    /// Counts one more. Whether it was the first of its kind, and is told apart.
+    pub fn add(&mut self, refused: Refused) -> bool {
+        let key = refused.key();
+        let known = self.places.get(&key).copied();
+        if let Some(known) = known.and_then(|place| self.refused.get_mut(place)) {
+            known.times = known.times.saturating_add(refused.times);
+            return false;
+        }
+        if self.refused.len() >= MAX_REFUSED {
+            self.lose(refused.times);
+            return false;
+        }
+        self.places.insert(key, self.refused.len());
+        self.refused.push(refused);
+        true
+    }
+
+    /// Counts what was too much to be told.
+    pub const fn lose(&mut self, times: u64) {
+        self.lost = self.lost.saturating_add(times);
+    }
+
+    /// What was refused, in the order in which it came first.
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// How much was too much to be told.
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_once_with_how_to_allow_them() {
+        let refused = |host: &str, port, reason| {
+            let host = Some(host.parse().unwrap());
+            Refused::new((host, port), Way::Direct, (reason, Code::EgressDenied, "no".into()))
+        };
+        let mut all = Refusals::default();
+        for is_first in [true, false, false] {
+            assert_eq!(all.add(refused("a.example", None, Reason::NotAllowed)), is_first);
+        }
+        all.add(refused("a.example", Some(443), Reason::NotAllowed));
+        all.add(refused("2001:db8::1", Some(80), Reason::AddressNotAllowed));
+        all.add(refused("b.example", Some(80), Reason::InternalAddress));
+        let told: Vec<_> =
+            all.refused().iter().map(|refused| (refused.times, refused.allow.as_deref())).collect();
+        let expected = [
+            (3, Some("--allow a.example")),
+            (1, Some("--allow a.example:443")),
+            (1, Some("--allow [2001:db8::1]:80")),
+            (1, None),
+        ];
+        assert_eq!(told, expected);
+        all.lose(6);
+        for number in 0..1000 {
+            all.add(refused(&format!("n{number}.example"), None, Reason::NotAllowed));
+        }
+        assert_eq!((all.refused().len(), all.lost()), (MAX_REFUSED, 6 + 1000 - 252));
+        let json = serde_json::to_string(&all.refused()[0]).unwrap();
+        assert_eq!(serde_json::from_str::<Refused>(&json).unwrap(), all.refused()[0]);
+    }
+}

@@ -1,0 +1,148 @@
+//! The sockets in a jail's network at which everything arrives, as whoever holds them has them. A
+//! jail that is held hands them out again, and may have been taken over by what runs inside: so what
+//! they are is asked of the kernel.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+
+use rustix::net::{AddressFamily, Protocol, SocketType, getsockname, ipproto, sockopt};
+
+use super::egress::LISTENERS;
+use super::{EVERYTHING_PORT, PROXY_PORT, RESOLVER_PORT, SIOCGSKNS, call};
+use crate::raw;
+
+/// The only ways out of a jail's network ([`crate::Network::Egress`]): sockets in it, which block.
+/// Without anybody who accepts, nothing is reached.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Where every TCP connection arrives that is not to a loopback address. The own address of one
+    /// that is accepted is where it was to go; an address of version 4 comes as `::ffff:a.b.c.d`. One
+    /// whose own address is a loopback's was made to the listener itself.
+    pub everything: OwnedFd,
+    /// At 127.0.0.1 and [`PROXY_PORT`], for those who ask a proxy.
+    pub proxy: OwnedFd,
+    /// A socket for datagrams at [`RESOLVER_PORT`] of every address.
+    pub resolver_datagrams: OwnedFd,
+    /// A listener at [`RESOLVER_PORT`] of every address.
+    pub resolver_streams: OwnedFd,
+}
+
+impl Listeners {
+    /// Those that descriptors are which a jail's init has handed out, in the order of the fields:
+    /// sockets of their kinds, which listen at their places. Their ports are privileged, and nobody
+    /// inside has that privilege, so sockets at them are those that were opened before anything ran
+    /// there, if they are in the jail's own network ([`Listeners::network`]).
+    ///
+    /// # Errors
+    /// `InvalidData` for descriptors that are anything else.
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+        if descriptors.len() != LISTENERS {
+            return Err(wrong());
+        }
+        let listeners = Self::of(descriptors).ok_or_else(wrong)?;
+        let Self { everything, proxy, resolver_datagrams, resolver_streams } = &listeners;
+        let are_right = is_stream(everything)?
+            && is_anywhere(everything, EVERYTHING_PORT)?
+            && is_stream(proxy)?
+            && is_at(proxy, (Ipv4Addr::LOCALHOST, PROXY_PORT).into())?
+            && is_datagrams(resolver_datagrams)?
+            && is_anywhere(resolver_datagrams, RESOLVER_PORT)?
+            && is_stream(resolver_streams)?
+            && is_anywhere(resolver_streams, RESOLVER_PORT)?;
+        if are_right { Ok(listeners) } else { Err(wrong()) }
+    }
+
+    /// The network that all of them are in, by the number of its namespace's inode
+    /// (`namespaces(7)`), which no other has as long as they are open.
+    ///
+    /// # Errors
+    /// `InvalidData` when they are in several; else why the kernel does not tell, as of a network of
+    /// somebody else's.
+    pub fn network(&self) -> io::Result<u64> {
+        let [first, others @ ..] = self.each();
+        let network = network_of(first)?;
+        for other in others {
+            if network_of(other)? != network {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        Ok(network)
+    }
+
+    /// Each of them, in the order of the fields.
+    pub fn each(&self) -> [BorrowedFd<'_>; LISTENERS] {
+        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        [everything, proxy, resolver_datagrams, resolver_streams].map(|listener| listener.as_fd())
+    }
+
+    /// The same sockets once more.
+    ///
+    /// # Errors
+    /// There are too many descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        Ok(Self {
+            everything: everything.try_clone()?,
+            proxy: proxy.try_clone()?,
+            resolver_datagrams: resolver_datagrams.try_clone()?,
+            resolver_streams: resolver_streams.try_clone()?,
+        })
+    }
+
+    /// The descriptors, in the order of the fields.
+    pub fn into_descriptors(self) -> [OwnedFd; LISTENERS] {
+        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        [everything, proxy, resolver_datagrams, resolver_streams]
+    }
+
+    /// From what a jail hands out before anything runs in it.
+    pub(crate) fn of(descriptors: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next();
+        Some(Self {
+            everything: next()?,
+            proxy: next()?,
+            resolver_datagrams: next()?,
+            resolver_streams: next()?,
+        })
+    }
+}
+
+/// Whether a descriptor is a socket of this kind; anything that is no socket is not.
+fn is(descriptor: &OwnedFd, kind: SocketType, protocol: Protocol) -> io::Result<bool> {
+    let family = match sockopt::socket_domain(descriptor) {
+        Err(rustix::io::Errno::NOTSOCK | rustix::io::Errno::BADF) => return Ok(false),
+        family => family?,
+    };
+    Ok(matches!(family, AddressFamily::INET | AddressFamily::INET6)
+        && sockopt::socket_type(descriptor)? == kind
+        && sockopt::socket_protocol(descriptor)? == Some(protocol))
+}
+
+fn is_stream(descriptor: &OwnedFd) -> io::Result<bool> {
+    Ok(is(descriptor, SocketType::STREAM, ipproto::TCP)? && sockopt::socket_acceptconn(descriptor)?)
+}
+
+fn is_datagrams(descriptor: &OwnedFd) -> io::Result<bool> {
+    is(descriptor, SocketType::DGRAM, ipproto::UDP)
+}
+
+fn is_anywhere(socket: &OwnedFd, port: u16) -> io::Result<bool> {
+    let address = SocketAddr::try_from(getsockname(socket)?)?;
+    Ok(address.ip().is_unspecified() && address.port() == port)
+}
+
+fn is_at(socket: &OwnedFd, place: SocketAddr) -> io::Result<bool> {
+    Ok(SocketAddr::try_from(getsockname(socket)?)? == place)
+}
+
+/// The network that a socket is in: who made the network's namespace of users may ask that of it.
+fn network_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let namespace = call(libc::SYS_ioctl, [raw::signed(socket.as_raw_fd()), SIOCGSKNS, 0])?;
+    let namespace = RawFd::try_from(namespace).map_err(io::Error::other)?;
+    // SAFETY: the kernel has opened this descriptor for this process, which nobody else owns.
+    let namespace = unsafe { OwnedFd::from_raw_fd(namespace) };
+    Ok(rustix::fs::fstat(&namespace)?.st_ino)
+}

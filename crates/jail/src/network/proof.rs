@@ -1,0 +1,59 @@
+//! The proof that this host can have networks with ways out.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::{egress, make};
+use crate::fixtures::Step;
+
+/// Nobody has this address: TEST-NET-1 (RFC 5737), the port "discard".
+const NOBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
+/// How long a connection within one machine may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The step that is taken here alone, in words.
+pub(super) const ARRIVE: &str = "lead a connection to anywhere to a listener";
+
+/// Why there can be no such networks.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step}")]
+pub struct Unavailable {
+    /// What could not be done, in words; [`remedy`](super::remedy) knows some of them.
+    pub step: &'static str,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Makes such a network and connects to somebody who is not there, which must arrive at its
+/// listener. The calling process must have a single thread, and stays in that network.
+///
+/// # Errors
+/// The step that failed, and why.
+pub fn prove() -> Result<(), Unavailable> {
+    let failed =
+        |(step, errno): (Step, Errno)| Unavailable { step: step.words(), source: errno.into() };
+    let network = make(libc::CLONE_NEWUSER).map_err(|errno| failed((Step::Network, errno)))?;
+    // SAFETY: it was just opened for this process, which nobody else owns.
+    let _network = unsafe { OwnedFd::from_raw_fd(network) };
+    let [everything, ..] = egress::open().map_err(failed)?;
+    arrives(everything).map_err(|source| Unavailable { step: ARRIVE, source })
+}
+
+fn arrives(everything: OwnedFd) -> io::Result<()> {
+    let nobody = SocketAddr::from(NOBODY);
+    let _sent = TcpStream::connect_timeout(&nobody, DEADLINE)?;
+    let listener = TcpListener::from(everything);
+    // What is established waits there already.
+    listener.set_nonblocking(true)?;
+    let (arrived, _) = listener.accept()?;
+    let wanted = arrived.local_addr()?;
+    if (wanted.ip().to_canonical(), wanted.port()) == (nobody.ip(), nobody.port()) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("what was to go to {nobody} arrives as one to {wanted}")))
+}

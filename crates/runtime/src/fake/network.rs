@@ -1,0 +1,31 @@
+//! The ways out of a fake sandbox: sockets on the loopback of this machine, at ports of their own.
+//! Nothing inside sends anything to them; a test does.
+
+use std::io;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use stockade_jail::network::Listeners;
+
+use crate::error::{Error, Result};
+
+/// Where each of them is: a port of its own.
+const PLACE: &str = "127.0.0.1:0";
+
+/// Those of one sandbox.
+pub(super) fn open() -> Result<Listeners> {
+    let listener = || TcpListener::bind(PLACE).map(OwnedFd::from);
+    let open = || -> io::Result<_> {
+        Ok(Listeners {
+            everything: listener()?,
+            proxy: listener()?,
+            resolver_datagrams: UdpSocket::bind(PLACE)?.into(),
+            resolver_streams: listener()?,
+        })
+    };
+    open().map_err(exhausted)
+}
+
+pub(super) fn exhausted(error: io::Error) -> Error {
+    Error::Exhausted(format!("the ways out of a network cannot be had: {error}"))
+}

@@ -1,0 +1,201 @@
+//! The only way out of the sandboxes that have one: one process for all of them
+//! ([`stockade_egress`]), started for the first, started again whenever it ends, and told each time of
+//! every sandbox that lives.
+//!
+//! `supervisor` is the task that has the process, `ledger` what is known of each sandbox, `record`
+//! what is kept of it. As long as a sandbox is not served nothing is let through: what it sends waits,
+//! in its own network.
+
+mod ledger;
+mod record;
+mod supervisor;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stockade_api::{Network, Reached, Result};
+use stockade_core::{Code, Problem, SandboxId, State};
+use stockade_durable::Store;
+use stockade_egress::owner::Program;
+use stockade_runtime::{Capability, Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::ledger::{Ledger, Member};
+use self::supervisor::{Command, Supervisor};
+use crate::failure::of_runtime;
+use crate::row::SandboxRow;
+use crate::service::Inner;
+
+/// How long the process may take to answer, on a machine under heavy load.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often somebody is to be served while it ends again and again.
+const TRIES: u32 = 3;
+/// How many commands wait for the task.
+const COMMANDS: usize = 64;
+
+/// The way out of the sandboxes of a service.
+#[derive(Debug)]
+pub(crate) struct Egress {
+    commands: Option<mpsc::Sender<Command>>,
+    ledger: Arc<Ledger>,
+}
+
+impl Egress {
+    /// One whose process is started like that, once it is needed; without a program no sandbox has a
+    /// way out. It ends when `stopped` becomes true.
+    pub(crate) fn new(
+        program: Option<Program>,
+        store: &Arc<dyn Store>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        let ledger = Arc::new(Ledger::default());
+        let commands = program.map(|program| {
+            let (sender, commands) = mpsc::channel(COMMANDS);
+            let first = record::spawn(Arc::clone(store));
+            let again = sender.downgrade();
+            let supervisor = Supervisor::new(program, Arc::clone(&ledger), first, again);
+            tokio::spawn(supervisor.run(commands, stopped));
+            sender
+        });
+        Self { commands, ledger }
+    }
+
+    /// Whether a runtime's sandbox could have one.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`], with the reason.
+    pub(crate) async fn admits(&self, runtime: &dyn Runtime) -> Result<()> {
+        if self.commands.is_none() {
+            let message = "this service has no way out for sandboxes";
+            return Err(Problem::new(Code::Unsupported, message)
+                .remedied_by("ask for no network: nothing is reached then"));
+        }
+        runtime
+            .supports(Capability::Egress)
+            .await
+            .map_err(|reason| of_runtime(&(Capability::Egress, reason).into()))
+    }
+
+    /// Has a sandbox served, from the beginning: whoever was served under its id is no more.
+    ///
+    /// # Errors
+    /// Why it is not; nothing is let through then.
+    async fn serve(&self, member: Member, inner: &Inner) -> Result<()> {
+        self.ledger.enter(&member);
+        let mut tries = 1;
+        let problem = loop {
+            match self.ask(&member, inner).await {
+                Ok(()) => return Ok(()),
+                // The process ended meanwhile, and is started again.
+                Err(problem) if problem.code == Code::Unreachable && tries < TRIES => tries += 1,
+                Err(problem) if problem.code == Code::WallUnavailable => break problem,
+                Err(problem) => break closed(told(&problem)),
+            }
+        };
+        self.ledger.close(&member.id, &told(&problem));
+        Err(problem)
+    }
+
+    async fn ask(&self, member: &Member, inner: &Inner) -> Result<()> {
+        let none = || closed("this service has none");
+        let commands = self.commands.as_ref().ok_or_else(none)?;
+        let listeners = inner.within(member.runtime.listeners(&member.id)).await;
+        let listeners = listeners.map_err(|error| of_runtime(&error))?;
+        let (answer, answered) = oneshot::channel();
+        let command = Command::Serve { member: member.clone(), listeners, answer: Some(answer) };
+        let asked = async {
+            commands.send(command).await.ok()?;
+            answered.await.ok()
+        };
+        let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
+        answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
+    }
+
+    /// Serves a sandbox no more.
+    pub(crate) async fn leave(&self, id: &SandboxId) {
+        if !self.ledger.leave(id) {
+            return;
+        }
+        if let Some(commands) = &self.commands {
+            let leave = commands.send(Command::Leave { id: id.clone() });
+            // What is not told now goes with the process, or with the sandbox's own network.
+            let _ = tokio::time::timeout(PATIENCE, leave).await;
+        }
+    }
+
+    /// Forgets what was told of all but these.
+    pub(crate) fn keep(&self, live: &[SandboxId]) {
+        self.ledger.keep(live);
+    }
+
+    /// What is known of what a sandbox reaches.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub(crate) async fn reached(
+        &self,
+        store: &dyn Store,
+        id: &SandboxId,
+        network: &Network,
+    ) -> Result<Reached> {
+        let before = record::read(store, id).await?;
+        Ok(self.ledger.reached(id, network.policy()?, before))
+    }
+}
+
+impl Inner {
+    /// Has a sandbox that was made now served, where it has a network.
+    ///
+    /// # Errors
+    /// Why it is not; nothing is let through then.
+    pub(crate) async fn let_out(&self, row: &SandboxRow) -> Result<()> {
+        let Some(network) = &row.request.network else { return Ok(()) };
+        let member = Member {
+            id: row.id.clone(),
+            owner: row.owner.clone(),
+            execution: row.execution_id.clone(),
+            policy: network.policy()?,
+            runtime: Arc::clone(self.runtime(&row.runtime)?),
+        };
+        self.egress.serve(member, self).await
+    }
+
+    /// The same for one that may be served already.
+    ///
+    /// # Errors
+    /// Why it is not; nothing is let through then.
+    pub(crate) async fn ensure_out(&self, row: &SandboxRow) -> Result<()> {
+        if row.request.network.is_none() || self.egress.ledger.is_served(&row.id) {
+            return Ok(());
+        }
+        self.let_out(row).await
+    }
+
+    /// Looks after a sandbox that should be served, for as long as its watcher may take.
+    pub(crate) async fn look_out(&self, row: &SandboxRow) {
+        if matches!(row.state, State::Running | State::Paused) {
+            // Why it is not let out is told by whoever looks at it.
+            let _ = tokio::time::timeout(PATIENCE, self.ensure_out(row)).await;
+        }
+    }
+}
+
+/// The refusal of a sandbox that is not served.
+fn closed(cause: impl Into<String>) -> Problem {
+    Problem::new(Code::WallUnavailable, "the sandbox's way out cannot be served")
+        .because(cause)
+        .remedied_by("stockade doctor")
+}
+
+/// The same where the process has ended, and is started again.
+fn gone(cause: impl Into<String>) -> Problem {
+    Problem::new(Code::Unreachable, "the sandbox's way out has ended").because(cause)
+}
+
+/// A problem in one line.
+fn told(problem: &Problem) -> String {
+    match &problem.cause {
+        Some(cause) => format!("{}: {cause}", problem.message),
+        None => problem.message.clone(),
+    }
+}

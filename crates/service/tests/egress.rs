@@ -1,0 +1,301 @@
+//! The way out of sandboxes, from their owner's side: who is reached, what is told of the rest, and
+//! what becomes of it when its process or its service is killed. The sandboxes are in memory, their
+//! listeners and the process are not.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod harness;
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+use std::time::Duration;
+
+use harness::{Harness, caller};
+use stockade_api::{
+    ById, CreateSandbox, GetSandbox, Network, Reached, ReadEvents, Restore, Sandbox,
+    Sandboxes as _, TakeSnapshot,
+};
+use stockade_core::access::Effect;
+use stockade_core::event::{Kind, Payload};
+use stockade_core::network::Reason;
+use stockade_core::{Code, SandboxId, State};
+use stockade_egress::owner::Program;
+use stockade_runtime::{Capability, Error, Runtime as _};
+use stockade_service::Options;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// The argument by which this very program is that process.
+const MARK: &str = "STOCKADE_TEST_EGRESS";
+
+/// Is the process, where this program was started as such.
+#[test]
+fn the_process() {
+    if !std::env::args().any(|argument| argument == MARK) {
+        return;
+    }
+    let owner = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(stockade_egress::serve(owner)).unwrap();
+}
+
+/// One mark for each test, so that none ends another's process.
+fn options(test: &str) -> Options {
+    let arguments = ["the_process", "--exact", "--nocapture", MARK, test];
+    let program = Program {
+        path: std::env::current_exe().unwrap(),
+        arguments: arguments.map(Into::into).into(),
+    };
+    let watch_interval = Duration::from_millis(50);
+    Options { egress: Some(program), watch_interval, ..Options::default() }
+}
+
+/// The processes that were started for a test.
+fn processes(test: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_one = |id: &u32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|byte| *byte == 0).collect();
+        words.contains(&MARK.as_bytes()) && words.contains(&test.as_bytes())
+    };
+    ids.filter(is_one).collect()
+}
+
+fn kill(processes: &[u32]) {
+    assert!(!processes.is_empty());
+    let ids = processes.iter().map(u32::to_string);
+    assert!(Command::new("kill").arg("-9").args(ids).status().unwrap().success());
+}
+
+/// Somebody outside.
+fn server() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+fn reaching(hosts: &[&str]) -> CreateSandbox {
+    let allow = hosts.iter().map(|host| host.parse().unwrap()).collect();
+    let network = Network { allow, default: Effect::Deny };
+    CreateSandbox { network: Some(network), ..CreateSandbox::default() }
+}
+
+/// Where the proxy of a sandbox listens.
+async fn proxy(harness: &Harness, id: &SandboxId) -> SocketAddr {
+    let listeners = harness.fake.listeners(id).await.unwrap();
+    TcpListener::from(listeners.proxy).local_addr().unwrap()
+}
+
+/// What the proxy of a sandbox answers somebody inside who wants to reach a host.
+async fn answer(harness: &Harness, id: &SandboxId, host: &str) -> String {
+    answer_at(proxy(harness, id).await, host).await
+}
+
+/// The same for what listens at an address.
+async fn answer_at(proxy: SocketAddr, host: &str) -> String {
+    let asked = async {
+        let mut stream = TcpStream::connect(proxy).await.ok()?;
+        stream.write_all(format!("CONNECT {host} HTTP/1.1\r\n\r\n").as_bytes()).await.ok()?;
+        let mut bytes = [0; 12];
+        stream.read_exact(&mut bytes).await.ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    tokio::time::timeout(harness::PATIENCE, asked).await.unwrap().unwrap_or_default()
+}
+
+fn reached(sandbox: Sandbox) -> Reached {
+    sandbox.network.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_allowed_is_reached_and_the_rest_is_told_to_the_owner_alone() {
+    let harness = Harness::with(options("owner")).await;
+    let (_server, here) = server();
+    let sandbox = harness.create(reaching(&[&here, "*.b.example:443"])).await.unwrap();
+    let id = &sandbox.id;
+    let rules = reached(sandbox.clone()).policy.rules().len();
+    assert_eq!(rules, 2);
+    assert_eq!(answer(&harness, id, &here).await, "HTTP/1.1 200");
+    for _ in 0..3 {
+        assert_eq!(answer(&harness, id, "a.example:443").await, "HTTP/1.1 403");
+    }
+    let told = harness
+        .eventually(async || {
+            let told = reached(harness.status(id).await);
+            let is_whole = told.refused.first().is_some_and(|it| it.times == 3);
+            (is_whole && told.connections == 1).then_some(told)
+        })
+        .await;
+    let [refused] = told.refused.as_slice() else { panic!("{told:?}") };
+    assert_eq!(refused.reason, Reason::NotAllowed);
+    assert_eq!(refused.allow.as_deref(), Some("--allow a.example:443"));
+    assert_eq!((told.lost, told.closed), (0, None));
+    let recorded = harness
+        .eventually(async || {
+            let events = harness.events().await;
+            let is_told = |kind| kind == Kind::NetworkRefused;
+            events.into_iter().find(|event| is_told(event.payload.kind()))
+        })
+        .await;
+    let Payload::NetworkRefused(recorded) = recorded.payload else { panic!("{recorded:?}") };
+    assert_eq!(recorded.host, refused.host);
+
+    let other = caller("u2");
+    let request = GetSandbox { id: id.clone(), metrics: false };
+    let hidden = harness.service.get_status(&other, request).await.unwrap_err();
+    assert_eq!(hidden.code, Code::NotFound);
+    let mut events = harness.service.read_events(&other, ReadEvents::default()).await.unwrap();
+    assert!(events.next().await.is_none());
+
+    // What was told outlives the sandbox, which lets nobody out any more.
+    let proxy = proxy(&harness, id).await;
+    harness.service.kill(&caller("u1"), ById { id: id.clone() }).await.unwrap();
+    let left = reached(harness.status(id).await);
+    assert_eq!((left.refused.len(), left.closed), (1, None));
+    let is_closed = async || {
+        // Somebody else's may be there by now, who is silent.
+        let heard = tokio::time::timeout(Duration::from_secs(1), answer_at(proxy, &here)).await;
+        (heard.as_deref() != Ok("HTTP/1.1 200")).then_some(())
+    };
+    harness.eventually(is_closed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_network_there_is_no_process() {
+    let harness = Harness::with(options("without")).await;
+    let sandbox = harness.create(CreateSandbox::default()).await.unwrap();
+    assert_eq!(sandbox.network, None);
+    assert!(processes("without").is_empty());
+    assert_eq!(harness.fake.calls("listeners"), 0);
+    harness.create(reaching(&[])).await.unwrap();
+    harness.create(reaching(&[])).await.unwrap();
+    assert_eq!(processes("without").len(), 1, "one for all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_killed_is_started_again_for_everybody() {
+    let harness = Harness::with(options("killed")).await;
+    let (_server, here) = server();
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(harness.create(reaching(&[&here])).await.unwrap().id);
+    }
+    for _ in 0..3 {
+        let before = processes("killed");
+        kill(&before);
+        for id in &ids {
+            // Whoever asks meanwhile waits.
+            let reached = async || {
+                let answer = answer(&harness, id, &here).await;
+                (answer == "HTTP/1.1 200").then_some(())
+            };
+            harness.eventually(reached).await;
+        }
+        let after = processes("killed");
+        assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
+    }
+    // One that is made meanwhile is served too.
+    kill(&processes("killed"));
+    let id = harness.create(reaching(&[&here])).await.unwrap().id;
+    assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_service_serves_what_the_last_one_left() {
+    let mut harness = Harness::with(options("next")).await;
+    let (_server, here) = server();
+    let id = harness.create(reaching(&[&here])).await.unwrap().id;
+    assert_eq!(answer(&harness, &id, "a.example:1").await, "HTTP/1.1 403");
+    let recorded = async || harness.kinds().await.contains(&Kind::NetworkRefused).then_some(());
+    harness.eventually(recorded).await;
+    harness.kill().await;
+    let reached_again = async || {
+        let answer = answer(&harness, &id, &here).await;
+        (answer == "HTTP/1.1 200").then_some(())
+    };
+    harness.eventually(reached_again).await;
+    assert_eq!(answer(&harness, &id, "a.example:1").await, "HTTP/1.1 403");
+    let told = harness
+        .eventually(async || {
+            let told = reached(harness.status(&id).await);
+            (told.closed.is_none() && told.connections > 0).then_some(told)
+        })
+        .await;
+    assert_eq!(told.refused.len(), 1, "{told:?}");
+    let refusals = harness.kinds().await;
+    let refusals = refusals.iter().filter(|kind| **kind == Kind::NetworkRefused).count();
+    assert_eq!(refusals, 1, "it is recorded once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
+    let harness = Harness::with(options("again")).await;
+    let (me, (_server, here)) = (caller("u1"), server());
+    let id = harness.create(reaching(&[&here])).await.unwrap().id;
+    let by_id = || ById { id: id.clone() };
+    harness.service.pause(&me, by_id()).await.unwrap();
+    harness.service.resume(&me, by_id()).await.unwrap();
+    assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
+    let take = TakeSnapshot { sandbox_id: id.clone(), id: None };
+    let snapshot = harness.service.snapshot(&me, take).await.unwrap();
+    harness.service.stop(&me, by_id()).await.unwrap();
+    assert_eq!(reached(harness.status(&id).await).closed, None);
+    harness
+        .run({
+            let (me, by_id) = (me.clone(), by_id());
+            |service| async move { service.start(&me, by_id).await }
+        })
+        .await
+        .unwrap();
+    assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
+    // A restored one has the network that it asks for itself.
+    for (network, expected) in
+        [(None, None), (reaching(&["a.example"]).network, Some("HTTP/1.1 403"))]
+    {
+        let sandbox = CreateSandbox { network, ..CreateSandbox::default() };
+        let request = Restore { snapshot_id: snapshot.id.clone(), sandbox };
+        let me = me.clone();
+        let restored = harness.run(|service| async move { service.restore(&me, request).await });
+        let restored = restored.await.unwrap();
+        assert_eq!(restored.network.is_some(), expected.is_some());
+        if let Some(expected) = expected {
+            assert_eq!(answer(&harness, &restored.id, &here).await, expected);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_let_out_is_refused_with_the_reason() {
+    let harness = Harness::new().await;
+    let refused = harness.create(reaching(&[])).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unsupported);
+    assert!(refused.remediation.is_some(), "{refused:?}");
+    assert_eq!(harness.service.live().await.unwrap(), []);
+
+    let harness = Harness::with(options("refused")).await;
+    harness.fake.refuse(Capability::Egress, "no rules");
+    let refused = harness.create(reaching(&[])).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unsupported);
+    assert!(format!("{refused:?}").contains("no rules"), "{refused:?}");
+    let many = vec!["a.example"; 513];
+    let refused = harness.create(reaching(&many)).await.unwrap_err();
+    assert_eq!(refused.code, Code::RuleInvalid);
+
+    let harness = Harness::with(options("closed")).await;
+    harness.fake.fail_next("listeners", Error::Invalid("they are lost".to_owned()));
+    let id = SandboxId::new("closed").unwrap();
+    let request = CreateSandbox { id: Some(id.clone()), ..reaching(&[]) };
+    let refused = harness.create(request).await.unwrap_err();
+    assert_eq!(refused.code, Code::WallUnavailable);
+    assert!(refused.cause.as_ref().unwrap().contains("they are lost"), "{refused:?}");
+    let left = harness.until(&id, State::Error).await;
+    assert_eq!(reached(left).closed, None);
+    assert_eq!(harness.held().await, 0);
+
+    // A program that is none.
+    let program = Program { path: "/bin/false".into(), arguments: Vec::new() };
+    let harness = Harness::with(Options { egress: Some(program), ..Options::default() }).await;
+    let refused = harness.create(reaching(&[])).await.unwrap_err();
+    assert_eq!(refused.code, Code::WallUnavailable, "{refused:?}");
+    assert_eq!(harness.held().await, 0);
+}

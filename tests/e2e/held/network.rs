@@ -1,0 +1,289 @@
+//! What sandboxes that live on reach, and those of workflows: what is named, and no more, whoever is
+//! killed in between.
+
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{call, refused, show};
+use crate::call::Outcome;
+use crate::harness::World;
+use crate::network::{NAMES, Server, with_names};
+use crate::servants::{egresses, keepers, kill_egress, kill_server, wait_until};
+
+/// `stockade WORDS` where the host knows the names: the server may have to be started.
+fn named(world: &World, words: &[&str]) -> Outcome {
+    with_names(world, NAMES, words)
+}
+
+/// A sandbox on the project that may reach these hosts; its id.
+fn create(world: &World, hosts: &[&str]) -> String {
+    let project = world.project.to_str().unwrap();
+    let mut words = vec!["create", "--workspace", project];
+    words.extend(hosts.iter().flat_map(|host| ["--allow", *host]));
+    let made = named(world, &words);
+    made.succeeds();
+    made.stdout.trim_end().to_owned()
+}
+
+/// What somebody in a sandbox hears who asks for a host.
+fn fetch(world: &World, id: &str, way: &str, host: &str) -> String {
+    let probe = world.project.join("probe");
+    let outcome = named(world, &["exec", id, "--", probe.to_str().unwrap(), "fetch", way, host]);
+    outcome.held();
+    outcome.stdout
+}
+
+/// A server on the host's loopback, its name and port, and what allows both the name and where that
+/// leads.
+struct Outside {
+    server: Server,
+    name: String,
+    here: String,
+}
+
+impl Outside {
+    fn new() -> Self {
+        let server = Server::start("127.0.0.1:0", "greetings").unwrap();
+        let port = server.address.port();
+        Self { server, name: format!("service.test:{port}"), here: format!("127.0.0.1:{port}") }
+    }
+
+    fn hosts(&self) -> [&str; 2] {
+        [&self.name, &self.here]
+    }
+}
+
+fn what_is_allowed_is_reached_and_the_rest_is_told(world: &World) {
+    let outside = Outside::new();
+    let id = create(world, &outside.hosts());
+    for way in ["direct", "proxy"] {
+        let heard = fetch(world, &id, way, &outside.name);
+        assert!(heard.contains("greetings"), "{way}: {heard}");
+    }
+    let came = outside.server.connections();
+    let other = outside.name.replace("service", "other");
+    for way in ["direct", "proxy"] {
+        let heard = fetch(world, &id, way, &other);
+        assert!(!heard.contains("greetings"), "{way}: {heard}");
+    }
+    assert_eq!(outside.server.connections(), came, "somebody was reached");
+    let network = || show(world, &id)["network"].clone();
+    wait_until("it is told", || network()["refused"].as_array().unwrap().len() == 2);
+    let network = network();
+    assert_eq!(network["policy"]["rules"].as_array().unwrap().len(), 2, "{network}");
+    assert_eq!((&network["lost"], &network["closed"]), (&json!(0), &Value::Null), "{network}");
+    let hint = format!("--allow {other}");
+    let is_told = |refused: &Value| refused["allow"] == hint.as_str();
+    assert!(network["refused"].as_array().unwrap().iter().any(is_told), "{network}");
+    let shown = call(world, &["show", &id]);
+    assert!(shown.stdout.contains(&hint) && shown.stdout.contains("not-allowed"), "{shown}");
+    let script = format!("{} fetch proxy {other}; exit 3", world.project.join("probe").display());
+    let failed = named(world, &["exec", &id, "--", "sh", "-c", &script]);
+    failed.ends_with(3);
+    assert!(failed.stderr.contains(&format!("stockade show {id}")), "{failed}");
+    let recorded = || call(world, &["events", &id, "--type", "NETWORK_REFUSED", "--json"]);
+    wait_until("it is recorded", || recorded().stdout.lines().count() == 2);
+    assert!(recorded().stdout.contains("other.test"));
+
+    let outcome = call(world, &["exec", &id, "--", "sh", "-c", "env; cat /etc/resolv.conf"]);
+    for expected in ["http_proxy=http://127.0.0.1:", "nameserver 127.0.0.1"] {
+        assert!(outcome.stdout.contains(expected), "{outcome}");
+    }
+    let wall = |sandbox: &Value| {
+        let walls = sandbox["isolation"]["walls"].as_array().unwrap().clone();
+        walls.into_iter().find(|wall| wall["name"] == "network").unwrap()
+    };
+    let wall = wall(&show(world, &id));
+    assert_eq!(wall["raised"], true, "{wall}");
+    call(world, &["kill", &id]).succeeds();
+    assert_eq!(show(world, &id)["network"]["refused"].as_array().unwrap().len(), 2);
+}
+
+fn who_has_no_network_has_no_way_out(world: &World) {
+    let id = create(world, &[]);
+    assert_eq!(show(world, &id)["network"], Value::Null);
+    assert!(egresses(&world.data()).is_empty());
+    let env = call(world, &["exec", &id, "--", "env"]);
+    assert!(!env.stdout.to_lowercase().contains("proxy"), "{env}");
+    refused(
+        &call(world, &["create", "--net", "off", "--allow", "host.example"]),
+        2,
+        "INVALID_INPUT",
+    );
+    for host in ["*", "https://host.example", "host.example:0"] {
+        call(world, &["create", "--allow", host]).ends_with(2);
+    }
+    let alone = call(world, &["create", "--net", "policy", "--json"]);
+    alone.succeeds();
+    assert_eq!(alone.json()["network"]["policy"], json!({ "default": "deny", "rules": [] }));
+    assert_eq!(egresses(&world.data()).len(), 1);
+}
+
+fn whoever_is_killed_the_way_out_comes_back(world: &World) {
+    let outside = Outside::new();
+    let (one, two) = (create(world, &outside.hosts()), create(world, &outside.hosts()));
+    let other = outside.name.replace("service", "other");
+    let all_is_well = |who: &str| {
+        for id in [&one, &two] {
+            let heard = fetch(world, id, "direct", &outside.name);
+            assert!(heard.contains("greetings"), "after {who}: {heard}");
+            let heard = fetch(world, id, "proxy", &other);
+            assert!(!heard.contains("greetings"), "after {who}: {heard}");
+        }
+    };
+    all_is_well("nobody");
+    for _ in 0..3 {
+        kill_egress(&world.data());
+        all_is_well("the way out");
+    }
+    // Before a server is killed: each one that `named` starts as an ordinary user is in namespaces of
+    // its own, and its keeper would be.
+    for keeper in keepers(&world.data()) {
+        let _ = kill_process(keeper, Signal::KILL);
+    }
+    all_is_well("the keeper");
+    kill_egress(&world.data());
+    all_is_well("the way out after the keeper");
+    kill_server(&world.data());
+    all_is_well("the server");
+    kill_egress(&world.data());
+    kill_server(&world.data());
+    all_is_well("both");
+}
+
+fn the_way_out_is_there_after_a_pause_and_a_stop(world: &World) {
+    let outside = Outside::new();
+    let id = create(world, &outside.hosts());
+    for (down, up) in [("pause", "resume"), ("stop", "start")] {
+        call(world, &[down, &id]).succeeds();
+        assert_eq!(show(world, &id)["network"]["closed"], Value::Null, "{down}");
+        call(world, &[up, &id]).succeeds();
+        let heard = fetch(world, &id, "direct", &outside.name);
+        assert!(heard.contains("greetings"), "{up}: {heard}");
+    }
+    call(world, &["snapshot", &id, "--as", "kept"]).succeeds();
+    // Who is restored asks for a network of its own.
+    let restored = named(world, &["restore", "kept"]);
+    let without = restored.stdout.trim_end();
+    assert_eq!(show(world, without)["network"], Value::Null);
+    let heard = fetch(world, without, "direct", &outside.here);
+    assert!(!heard.contains("greetings"), "{heard}");
+    let [name, here] = outside.hosts();
+    let restored = named(world, &["restore", "kept", "--allow", name, "--allow", here]);
+    let heard = fetch(world, restored.stdout.trim_end(), "direct", name);
+    assert!(heard.contains("greetings"), "{heard}");
+}
+
+/// Every address of a server on the host's loopback, also where all that is public is allowed.
+fn the_host_itself_is_not_reached(world: &World) {
+    let outside = Outside::new();
+    let id = create(world, &["0.0.0.0/0", "::/0", &outside.name]);
+    let port = outside.server.address.port();
+    let names = ["127.0.0.1", "127.1.2.3", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "localhost"];
+    let mut words = vec!["exec", &id, "--", "./probe", "reach", "greetings"];
+    let addresses: Vec<_> = names.iter().map(|name| format!("{name}:{port}")).collect();
+    words.extend(addresses.iter().map(String::as_str));
+    words.extend([outside.name.as_str(), "169.254.169.254:80", "10.0.0.1:80"]);
+    named(world, &words).held();
+    assert_eq!(outside.server.connections(), 0, "somebody was reached");
+}
+
+/// A workflow whose only task is a sandbox with these attributes, and what is between its tags.
+fn flow(world: &World, name: &str, attributes: &str, children: &str) -> String {
+    let source = format!(
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import {{ createSmithers }} from \"smithers-orchestrator\";\n\
+         const {{ Workflow, Task, Sandbox, smithers, outputs }} = createSmithers({{ output: {{}} }});\n\
+         export default smithers((ctx) => (\n  <Workflow name=\"{name}\">\n    \
+           <Sandbox id=\"box\" output={{outputs.output}} retries={{0}} reviewDiffs={{false}} {attributes}>\
+             {children}</Sandbox>\n  </Workflow>\n));\n"
+    );
+    world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
+}
+
+/// What a shell asks for a host by, and answers with as the output of a task.
+fn asking(host: &str) -> String {
+    format!(
+        "for way in direct proxy; do ./probe fetch $way {host}; done > /tmp/heard; \
+         printf '{{\"heard\": %s}}' $(grep -c greetings /tmp/heard)"
+    )
+}
+
+fn a_sandbox_of_a_workflow_reaches_whom_its_contract_names(world: &World) {
+    let outside = Outside::new();
+    let other = outside.name.replace("service", "other");
+    let hosts = json!({ "allowHosts": outside.hosts() });
+    let command = |host: &str| format!("command={{{}}}", json!(asking(host)));
+    let network = format!("allowNetwork egress={{{hosts}}}");
+    for (name, attributes, heard) in [
+        ("named", format!("{network} {}", command(&outside.name)), 2),
+        ("other", format!("{network} {}", command(&other)), 0),
+        // All that is public is not what is on this machine.
+        ("public", format!("allowNetwork {}", command(&outside.name)), 0),
+        ("off", command(&outside.name), 0),
+    ] {
+        let file = flow(world, name, &attributes, "");
+        let done = named(world, &["up", &file, "--run-id", name]);
+        done.ends_with(0);
+        assert_eq!(done.json(), json!({ "heard": heard }), "{name}: {done}");
+    }
+}
+
+/// The command of an agent within: told of the network where there is one, and refused where not.
+fn an_agent_in_such_a_sandbox_has_its_network(world: &World) {
+    let outside = Outside::new();
+    let command = json!(asking(&outside.name));
+    let task = format!(
+        "<Task id=\"ask\" output={{outputs.output}} noRetry agent={{{{ command: {command}, network: true }}}}>Ask</Task>"
+    );
+    let hosts = json!({ "allowHosts": outside.hosts() });
+    let file = flow(world, "agent", &format!("allowNetwork egress={{{hosts}}}"), &task);
+    let done = named(world, &["up", &file, "--run-id", "agent"]);
+    done.ends_with(0);
+    assert_eq!(done.json(), json!({ "heard": 2 }), "{done}");
+    let file = flow(world, "without", "", &task);
+    let failed = named(world, &["up", &file, "--run-id", "without"]);
+    failed.ends_with(1);
+    assert!(failed.stderr.contains("<Sandbox allowNetwork>"), "{failed}");
+}
+
+/// A sandbox in another one reaches no more than that.
+fn a_nested_sandbox_narrows(world: &World) {
+    let outside = Outside::new();
+    let command = json!(asking(&outside.name));
+    let inner = |attributes: &str| {
+        format!(
+            "<Sandbox id=\"inner\" output={{outputs.output}} retries={{0}} allowNested allowNetwork {attributes} command={{{command}}} />"
+        )
+    };
+    let hosts = json!({ "allowHosts": outside.hosts() });
+    let more = json!({ "allowHosts": ["127.0.0.2"] });
+    for (name, attributes, told) in
+        [("same", String::new(), None), ("more", format!("egress={{{more}}}"), Some("127.0.0.2"))]
+    {
+        let outer = format!("allowNested allowNetwork egress={{{hosts}}}");
+        let file = flow(world, name, &outer, &inner(&attributes));
+        let done = named(world, &["up", &file, "--run-id", name]);
+        match told {
+            None => {
+                done.ends_with(0);
+                assert_eq!(done.json(), json!({ "heard": 2 }), "{name}: {done}");
+            }
+            Some(told) => {
+                done.ends_with(1);
+                assert!(done.stderr.contains(told), "{name}: {done}");
+            }
+        }
+    }
+}
+
+as_root_and_as_user![
+    what_is_allowed_is_reached_and_the_rest_is_told,
+    who_has_no_network_has_no_way_out,
+    whoever_is_killed_the_way_out_comes_back,
+    the_way_out_is_there_after_a_pause_and_a_stop,
+    the_host_itself_is_not_reached,
+    a_sandbox_of_a_workflow_reaches_whom_its_contract_names,
+    an_agent_in_such_a_sandbox_has_its_network,
+    a_nested_sandbox_narrows,
+];
