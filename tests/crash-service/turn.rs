@@ -46,19 +46,20 @@ impl<'a> Turn<'a> {
     /// Makes it and works with it.
     pub(crate) async fn work(&mut self, random: &mut Random) -> Result<(), Failure> {
         self.reaches = random.below(2) == 0;
-        self.create().await?;
+        self.create().await.map_err(|fault| format!("create: {fault}"))?;
         for _ in 0..2 + random.below(5) {
-            match random.below(13) {
-                12 => self.reach().await?,
-                0 => self.pause().await?,
-                1 => self.stop_and_start().await?,
-                2 => self.renew().await?,
-                3 => self.snapshot().await?,
-                4 | 5 => self.write(random).await?,
-                6 | 7 => self.stream(random).await?,
-                8 => self.read_input(random).await?,
-                _ => self.execute(random).await?,
-            }
+            let (act, done) = match random.below(13) {
+                12 => ("reach", self.reach().await),
+                0 => ("pause", self.pause().await),
+                1 => ("stop and start", self.stop_and_start().await),
+                2 => ("renew", self.renew().await),
+                3 => ("snapshot", self.snapshot().await),
+                4 | 5 => ("write", self.write(random).await),
+                6 | 7 => ("stream", self.stream(random).await),
+                8 => ("read input", self.read_input(random).await),
+                _ => ("execute", self.execute(random).await),
+            };
+            done.map_err(|fault| format!("{act}: {fault}"))?;
         }
         self.check().await
     }

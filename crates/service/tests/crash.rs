@@ -218,6 +218,31 @@ async fn during_each_step_of_a_life() {
     }
 }
 
+#[tokio::test]
+async fn what_the_reaper_takes_of_an_unrecorded_start_is_made_again() {
+    let mut harness = Harness::new().await;
+    let sandbox = harness.sandbox().await;
+    write(&harness, &sandbox, "kept").await;
+    step(&harness, &sandbox, "stop").await;
+    // The disk is full between what a start does and the record that the sandbox runs.
+    harness.tamper("CREATE TABLE filler (bytes BLOB)").await;
+    let fill = "CREATE TRIGGER fill BEFORE UPDATE ON sandbox_instances \
+                BEGIN INSERT INTO filler VALUES (zeroblob(50000000)); END";
+    harness.tamper(fill).await;
+    harness.spare_pages(100).await;
+    let by_id = ById { id: sandbox.clone() };
+    let cut = harness.run(|service| async move { service.start(&caller("u1"), by_id).await });
+    assert_eq!(cut.await.unwrap_err().code, Code::StorageFull);
+    assert_eq!(harness.held().await, 1, "it was started");
+    harness.service.sweep().await;
+    assert_eq!(harness.held().await, 0, "no record says that it runs");
+    harness.fill_disk(false).await;
+    harness.tamper("DROP TRIGGER fill").await;
+    harness.kill().await;
+    harness.until(&sandbox, State::Running).await;
+    assert_eq!(read(&harness, &sandbox).await, "kept");
+}
+
 async fn ask_for(
     service: &stockade_service::Service,
     operation: &str,

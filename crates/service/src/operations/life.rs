@@ -10,7 +10,7 @@ use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Sta
 use stockade_runtime::{Error, Runtime};
 
 use super::bundles::on_files;
-use super::with;
+use super::{with, with_next};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{of_runtime, to_failure};
 use crate::guard::Owned;
@@ -118,8 +118,10 @@ async fn change(
         return Ok(row.to_sandbox(None));
     }
     let files = stopped_files(context).map_err(to_failure)?;
+    // Recorded with the end: until then a sandbox that was started is none for the reaper, and so it
+    // may have to be started again.
     let acted = context
-        .step(operation.as_str(), async |_: Step| {
+        .step_with(operation.as_str(), with_next(), async |_: Step| {
             let acted = inner.dooms.unless(id, act(inner, &row, operation, &files)).await;
             acted.map_err(to_failure)?
         })

@@ -245,6 +245,16 @@ impl Harness {
         let _ = self.store.execute(vec![Statement::new(sql, vec![])]).await;
     }
 
+    /// Lets the database have so many pages more than it has.
+    pub(crate) async fn spare_pages(&self, pages: i64) {
+        let rows = self.store.query(Statement::new("PRAGMA page_count", vec![])).await.unwrap();
+        let most = rows[0].integer(0).unwrap() + pages;
+        let _ = self
+            .store
+            .execute(vec![Statement::new(format!("PRAGMA max_page_count = {most}"), vec![])])
+            .await;
+    }
+
     /// What a query answers with, the first column as text.
     pub(crate) async fn texts(&self, sql: &'static str) -> Vec<String> {
         let rows = self.store.query(Statement::new(sql, vec![])).await.unwrap();
