@@ -1,4 +1,4 @@
-//! The threads that read. Each has a connection that cannot write; every read sees one snapshot.
+//! The threads that read. Each has a connection that cannot write; every statement sees one snapshot.
 //!
 //! There is one at first, and another whenever all are at work, up to a few: each has to learn the
 //! schema and every statement by itself.
@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::open::connect_reader;
-use super::rows::{at, storage};
+use super::rows::at;
 use crate::sync::lock;
 use crate::{Error, Pending, Result};
 
@@ -75,7 +75,7 @@ impl Readers {
         let (reply, answer) = oneshot::channel();
         let read = move |connection: &Connection| {
             // Whoever asked may be gone.
-            reply.send(on_a_snapshot(connection, work)).ok();
+            reply.send(work(connection).map_err(|error| at(connection, error))).ok();
         };
         let mut queue = lock(&self.waiting.queue);
         // Where nobody reads any more, the reply is dropped and the answer is "closed".
@@ -155,14 +155,4 @@ impl Waiting {
         lock(&self.queue).is_closed = true;
         self.is_changed.notify_all();
     }
-}
-
-fn on_a_snapshot<T>(
-    connection: &Connection,
-    work: impl FnOnce(&Connection) -> Result<T>,
-) -> Result<T> {
-    let transaction = connection.unchecked_transaction().map_err(storage)?;
-    let result = work(&transaction).map_err(|error| at(connection, error));
-    drop(transaction);
-    result
 }

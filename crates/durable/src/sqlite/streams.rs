@@ -46,6 +46,8 @@ pub(super) fn page(
     from_offset: u64,
     limit: u32,
 ) -> Result<StreamPage> {
+    // One snapshot: a status never tells of an end whose rows are not seen yet.
+    let _snapshot = connection.unchecked_transaction().map_err(storage)?;
     let sql = "SELECT status FROM workflow_status WHERE workflow_uuid = ?1";
     let mut select = connection.prepare_cached(sql).map_err(storage)?;
     let word: Option<String> =

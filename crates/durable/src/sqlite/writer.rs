@@ -18,9 +18,11 @@ use crate::{Channel, Error, Pending, Result, Wakes};
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 1024;
 
-/// How long it looks for the next command before it sleeps. Whoever was just answered often has
-/// one, and waking a thread takes as long.
+/// How long it looks for the next command before it sleeps, where whoever was just answered has one
+/// soon: waking a thread takes as long.
 const LINGER: Duration = Duration::from_micros(50);
+/// How soon a command comes that it should have looked for.
+const SOON: Duration = Duration::from_micros(200);
 
 /// The way to the thread.
 #[derive(Debug)]
@@ -137,7 +139,8 @@ fn write(
     commands: &Receiver<Box<dyn Command>>,
     wakes: &Wakes,
 ) {
-    while let Some(first) = next(commands) {
+    let mut lingers = true;
+    while let Some(first) = next(commands, &mut lingers) {
         let mut batch = vec![first];
         batch.extend(commands.try_iter().take(MAX_BATCH - 1));
         let outcome = transact(connection, &mut batch);
@@ -155,17 +158,23 @@ fn write(
     }
 }
 
-/// The next command; `None` once there can be none.
-fn next(commands: &Receiver<Box<dyn Command>>) -> Option<Box<dyn Command>> {
-    let until = Instant::now() + LINGER;
-    loop {
+/// The next command; `None` once there can be none. It looks for one before it sleeps where that would
+/// have helped the last time: else it keeps the processor from those who were answered.
+fn next(commands: &Receiver<Box<dyn Command>>, lingers: &mut bool) -> Option<Box<dyn Command>> {
+    let begun = Instant::now();
+    while *lingers {
         match commands.try_recv() {
             Ok(command) => return Some(command),
             Err(TryRecvError::Disconnected) => return None,
-            Err(TryRecvError::Empty) if Instant::now() < until => std::thread::yield_now(),
-            Err(TryRecvError::Empty) => return commands.recv().ok(),
+            Err(TryRecvError::Empty) => {
+                *lingers = begun.elapsed() < LINGER;
+                std::thread::yield_now();
+            }
         }
     }
+    let command = commands.recv().ok();
+    *lingers = begun.elapsed() < SOON;
+    command
 }
 
 fn answer(batch: Vec<Box<dyn Command>>, committed: &Result<()>, wakes: &Wakes) {
