@@ -105,7 +105,8 @@ impl World {
     /// Runs a command of the program.
     pub(crate) fn stockade(&self, words: &[&str]) -> std::io::Result<Output> {
         let mut command = Command::new(&self.program);
-        command.args(words).env("STOCKADE_DATA_DIR", &self.data).stdin(Stdio::null()).output()
+        command.args(words).env("STOCKADE_DATA_DIR", &self.data).env("STOCKADE_POOL", "4");
+        command.stdin(Stdio::null()).output()
     }
 }
 

@@ -231,6 +231,8 @@ impl World {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.home())
             .env("STOCKADE_DATA_DIR", self.data())
+            // Each test has a server of its own, and few of them need more than one sandbox.
+            .env("STOCKADE_POOL", "2")
             .env("LANG", "C.UTF-8");
         self.identity.assume(&mut command);
         command

@@ -135,7 +135,9 @@ Environment, also of a server that is started on demand:
   STOCKADE_SERVER_IDLE_SECONDS  how long a server that was started on demand and holds nothing
                                 waits for somebody [default: 60]
   STOCKADE_MAX_SANDBOXES        how many sandboxes there may be at once [default: 1000]
-  STOCKADE_MAX_SNAPSHOTS        how many snapshots there may be [default: 1000]";
+  STOCKADE_MAX_SNAPSHOTS        how many snapshots there may be [default: 1000]
+  STOCKADE_POOL                 how many never-used sandboxes are kept ready once one was asked
+                                for, at most 512 [default: 64]";
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {

@@ -38,9 +38,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Who does runs of workflows, among those that share the database.
 const WORKFLOW_EXECUTOR: &str = "local-workflows";
 
-/// How many never-used sandboxes are kept ready.
-const POOL: usize = 4;
-
 /// Whose request started a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Started {
@@ -161,7 +158,7 @@ pub(crate) async fn launch(
     store: Arc<dyn Store>,
 ) -> Result<Service, Problem> {
     let keeper = vec![OURSELVES.into(), KEEPER.into()];
-    let options = native::Options { data: data.to_owned(), keeper, pool: POOL };
+    let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
     let native = Native::open(options).map_err(|error| caused(Code::Io, &error))?;
     let variable = |name: &str| std::env::var(name).ok();
     let home = Some(Home { path: data.to_owned(), owner: owner()?.id });

@@ -13,13 +13,20 @@ pub(crate) struct Settings {
     pub(crate) idle: Duration,
     /// What one owner may have.
     pub(crate) quotas: Quotas,
+    /// How many never-used sandboxes are kept ready.
+    pub(crate) pool: usize,
 }
+
+/// How many never-used sandboxes are kept ready where nobody says how many.
+const POOL: usize = 64;
+/// The most.
+const LARGEST_POOL: usize = 512;
 
 impl Settings {
     /// The settings that the environment has, else the usual ones.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a value that is no number.
+    /// [`Code::InvalidInput`] for a value that is no number, or too large.
     pub(crate) fn from_environment() -> Result<Self, Problem> {
         let usual = Quotas::default();
         let quotas = Quotas {
@@ -27,7 +34,13 @@ impl Settings {
             snapshots: number("STOCKADE_MAX_SNAPSHOTS", usual.snapshots)?,
         };
         let idle = Duration::from_secs(number("STOCKADE_SERVER_IDLE_SECONDS", 60_u32)?.into());
-        Ok(Self { idle, quotas })
+        let pool = number("STOCKADE_POOL", POOL)?;
+        if pool > LARGEST_POOL {
+            let message = format!("STOCKADE_POOL is {pool}, and at most {LARGEST_POOL} wait");
+            return Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by(format!("export STOCKADE_POOL={LARGEST_POOL}")));
+        }
+        Ok(Self { idle, quotas, pool })
     }
 }
 

@@ -11,7 +11,11 @@ use super::sandbox::Sandbox;
 use super::timers::Timer;
 use super::{Keeper, Key};
 
-/// How long until a jail is made in place of one that was taken, while there are enough: whoever
+/// How many wait where nobody has asked for one yet.
+const FEW: usize = 4;
+/// So many are made as fast as can be.
+const AT_ONCE: usize = 2;
+/// How long until a jail is made in place of one that was taken, while there are a few: whoever
 /// took it is about to use the processor.
 const LATER: Duration = Duration::from_millis(10);
 /// How long until another attempt after the first that failed, and at most.
@@ -22,6 +26,8 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Pool {
     size: usize,
+    /// Whether anybody has asked for a sandbox. Until then a few are enough.
+    is_used: bool,
     ready: VecDeque<Key>,
     /// The one that is being made.
     filling: Option<Key>,
@@ -31,7 +37,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) const fn new(size: usize) -> Self {
-        Self { size, ready: VecDeque::new(), filling: None, failures: 0 }
+        Self { size, is_used: false, ready: VecDeque::new(), filling: None, failures: 0 }
     }
 
     /// How many wait.
@@ -46,11 +52,13 @@ impl Pool {
 
     /// Takes the one that waits longest.
     pub(super) fn take(&mut self) -> Option<Key> {
+        self.is_used = true;
         self.ready.pop_front()
     }
 
     fn is_full(&self) -> bool {
-        self.ready.len() >= self.size
+        let wanted = if self.is_used { self.size } else { self.size.min(FEW) };
+        self.ready.len() >= wanted
     }
 
     /// How long until the next is made; `None` while there is no need.
@@ -59,7 +67,7 @@ impl Pool {
             return None;
         }
         Some(match self.failures {
-            0 if self.ready.len() * 2 < self.size => Duration::ZERO,
+            0 if self.ready.len() < AT_ONCE => Duration::ZERO,
             0 => LATER,
             failures => AGAIN.saturating_mul(1 << failures.min(10)).min(AGAIN_AT_MOST),
         })
@@ -94,9 +102,13 @@ impl Keeper {
         }
     }
 
-    /// Makes a jail for the pool, where one is missing.
+    /// Makes a jail for the pool, where one is missing. Those that somebody waits for come first.
     pub(super) fn fill_pool(&mut self) {
         if self.pool.next().is_none() || self.draining || self.ending {
+            return;
+        }
+        if self.sandboxes.values().any(Sandbox::is_awaited) {
+            self.desk.timers.after(LATER, Timer::Pool);
             return;
         }
         let key = self.next_key();
@@ -136,13 +148,29 @@ mod tests {
         assert_eq!(pool.next(), None);
         assert!(!pool.joined(Key(7)));
         assert!(pool.joined(Key(1)));
-        assert_eq!((pool.ready(), pool.next()), (1, Some(LATER)));
+        assert_eq!((pool.ready(), pool.next()), (1, Some(Duration::ZERO)));
         pool.filling = Some(Key(2));
         assert!(pool.joined(Key(2)));
         assert_eq!(pool.next(), None);
         assert_eq!(pool.take(), Some(Key(1)));
         pool.forget(Key(2));
         assert_eq!(pool.take(), None);
+    }
+
+    #[test]
+    fn there_are_many_once_somebody_has_asked_for_one() {
+        let mut pool = Pool::new(FEW + 2);
+        let fill = |pool: &mut Pool| {
+            while pool.next().is_some() {
+                let key = Key(pool.ready() as u64);
+                pool.filling = Some(key);
+                assert!(pool.joined(key));
+            }
+            pool.ready()
+        };
+        assert_eq!(fill(&mut pool), FEW);
+        assert!(pool.take().is_some());
+        assert_eq!(fill(&mut pool), FEW + 2);
     }
 
     #[test]

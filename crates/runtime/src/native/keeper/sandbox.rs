@@ -192,6 +192,11 @@ impl Sandbox {
         matches!(self.life, Life::Joining(_))
     }
 
+    /// Whether somebody waits until it can be used.
+    pub(super) const fn is_awaited(&self) -> bool {
+        !self.creators.is_empty()
+    }
+
     /// What is known of it; nothing while nobody has asked for it.
     pub(super) fn status(&self) -> Option<Status> {
         let unknown =
