@@ -19,6 +19,7 @@ const QUIET: Duration = Duration::from_millis(500);
 pub(crate) async fn measure(scene: &Scene, series: &mut Series) -> Result<(), Failure> {
     for _ in 0..TIMES {
         tokio::time::sleep(QUIET).await;
+        scene.settle().await?;
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
             let (server, caller) = (scene.server.clone(), scene.caller.clone());

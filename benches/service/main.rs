@@ -52,8 +52,10 @@ fn main() -> ExitCode {
 
 fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (report, idle, used) = runtime.block_on(async {
-        let mut scene = Scene::set(program).await?;
+    let program = program.to_owned();
+    // A task as any other: where a server serves, too.
+    let measured = runtime.spawn(async move {
+        let mut scene = Scene::set(&program).await?;
         let idle = scene.server_memory()?;
         scene.furnish().await?;
         let mut samples = Samples::default();
@@ -68,7 +70,8 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
         let used = scene.server_memory()?;
         scene.leave().await?;
         Ok::<_, Failure>((samples.report(), idle, used))
-    })?;
+    });
+    let (report, idle, used) = runtime.block_on(measured)??;
     println!("{}", report.table());
     println!(
         "memory of the idle server: {idle} KiB (goal: {IDLE_KIB}), after the load: {used} KiB"
@@ -82,6 +85,7 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
 
 /// One turn of every contender.
 async fn measure(scene: &Scene, samples: &mut Samples, round: usize) -> Result<(), Failure> {
+    scene.settle().await?;
     samples.floor.push_time(floor()?);
     samples.commit.push_time(scene.commit(round)?);
     let exec = ExecId::new(format!("e{round}"))?;

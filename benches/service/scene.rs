@@ -1,9 +1,10 @@
 //! What is measured: a service in this process, a server beside it, and a database of nothing but
 //! commits, all on the same disk.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -17,13 +18,15 @@ use stockade_service::{MIGRATIONS, Service};
 
 use crate::{Failure, failed};
 
-/// How many never-used sandboxes wait, as in a server.
-const POOL: usize = 4;
+/// How many never-used sandboxes wait, in this process as in the server.
+const POOL: usize = 64;
+/// How long a pool may take to be filled.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is measured.
 pub(crate) struct Scene {
     place: PathBuf,
-    raw: Connection,
+    raw: Mutex<Connection>,
     /// The runtime by itself, and a sandbox in it.
     pub(crate) native: Native,
     pub(crate) bare: SandboxId,
@@ -36,15 +39,17 @@ pub(crate) struct Scene {
     pub(crate) caller: Caller,
     client: Client,
     server_pid: u32,
+    /// The runtime of the server.
+    beside: Native,
 }
 
 impl Scene {
     pub(crate) async fn set(program: &Path) -> Result<Self, Failure> {
         let place = std::env::temp_dir().join(format!("stockade-bench-{}", std::process::id()));
         std::fs::create_dir(&place)?;
-        let keeper = vec![program.as_os_str().to_owned(), "__keeper".into()];
-        let options = Options { data: place.join("own"), keeper, pool: POOL };
-        let native = Native::open(options)?;
+        let keeper: Vec<OsString> = vec![program.into(), "__keeper".into()];
+        let open = |data| Native::open(Options { data, keeper: keeper.clone(), pool: POOL });
+        let native = open(place.join("own"))?;
         let bare = SandboxId::new("bare")?;
         native.create(&bare, &SandboxSpec::default()).await?;
         let path = place.join("own/stockade.db");
@@ -59,16 +64,18 @@ impl Scene {
 
         let data = place.join("server");
         let mut start = std::process::Command::new(program);
-        start.arg("ls").env("STOCKADE_DATA_DIR", &data).stdout(Stdio::null());
+        start.arg("ls").env("STOCKADE_DATA_DIR", &data).env("STOCKADE_POOL", POOL.to_string());
+        start.stdout(Stdio::null());
         if !start.status()?.success() {
             return Err("the server does not start".into());
         }
         let client = Client::new(data.join("server/socket"));
+        let beside = open(data)?;
         // Before it has done anything.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let server_pid = client.health().await.map_err(failed)?.pid;
         let server: Server = stockade_api::Remote(client.clone());
-        let raw = raw(&place.join("raw.db"))?;
+        let raw = Mutex::new(raw(&place.join("raw.db"))?);
         let remote = bare.clone();
         Ok(Self {
             place,
@@ -82,7 +89,27 @@ impl Scene {
             caller,
             client,
             server_pid,
+            beside,
         })
+    }
+
+    /// Waits until what was measured last has left nothing to do: neither the floor nor who comes
+    /// next pays for it.
+    pub(crate) async fn settle(&self) -> Result<(), Failure> {
+        let until = Instant::now() + PATIENCE;
+        for native in [&self.native, &self.beside] {
+            loop {
+                let metrics = native.metrics().await?;
+                if metrics.pool_ready >= POOL as u64 && metrics.pool_filling == 0 {
+                    break;
+                }
+                if Instant::now() > until {
+                    return Err("a pool is not filled".into());
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the sandbox of the server.
@@ -95,7 +122,8 @@ impl Scene {
     /// The floor of what is recorded: one insert, and its way to the disk.
     pub(crate) fn commit(&self, round: usize) -> Result<Duration, Failure> {
         let begun = Instant::now();
-        let mut insert = self.raw.prepare_cached("INSERT INTO rows VALUES (?1, 'x', 'y')")?;
+        let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut insert = raw.prepare_cached("INSERT INTO rows VALUES (?1, 'x', 'y')")?;
         insert.execute([i64::try_from(round)?])?;
         Ok(begun.elapsed())
     }
