@@ -14,8 +14,8 @@ use stockade_core::network::Allowed;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
-    Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Renew, Restore, Shell,
-    Snapshot, Snapshots, Tool, ToolCommand,
+    Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Remove, Renew, Restore,
+    Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use crate::commands::Debug;
 
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Show(One),
     /// Copy files into or out of a sandbox
     Cp(Copy),
+    /// Remove files from a sandbox, and directories with all that is in them
+    Rm(Remove),
     /// Print what a detached command wrote
     Logs(Logs),
     /// Print what happened to sandboxes
@@ -320,6 +322,7 @@ impl Command {
             Self::Exec(exec) => exec.json,
             Self::Ls(List { json, .. })
             | Self::Cp(Copy { json, .. })
+            | Self::Rm(Remove { json, .. })
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })

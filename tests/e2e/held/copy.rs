@@ -53,6 +53,46 @@ fn files_arrive_as_they_are_both_ways(world: &World) {
     }
 }
 
+fn what_is_removed_is_gone_and_nothing_else(world: &World) {
+    let id = create(world, &[]);
+    sh(
+        world,
+        &id,
+        "mkdir -p /tmp/d/e; echo a >/tmp/d/e/f; echo b >/tmp/kept; ln -s kept /tmp/link",
+    )
+    .succeeds();
+    let paths = ["/tmp/d", "/tmp/link"].map(|path| inside(&id, path));
+    let removed = call(world, &["rm", &paths[0], &paths[1], "--json"]);
+    removed.succeeds();
+    let answer: serde_json::Value = serde_json::from_str(&removed.stdout).unwrap();
+    let told: Vec<_> =
+        answer["removed"].as_array().unwrap().iter().map(|it| it["path"].clone()).collect();
+    assert_eq!(told, ["/tmp/d", "/tmp/link"]);
+    assert_eq!(sh(world, &id, "ls /tmp; cat /tmp/kept").stdout, "kept\nb\n");
+    refused(&call(world, &["rm", &inside(&id, "/tmp/none")]), 1, "FILE_NOT_FOUND");
+    // Nothing of the host is ever meant.
+    let host = world.path("here");
+    fs::write(&host, "here").unwrap();
+    refused(&call(world, &["rm", host.to_str().unwrap()]), 2, "INVALID_INPUT");
+    assert!(host.exists());
+}
+
+fn room_is_made_for_a_sandbox_that_took_too_much(world: &World) {
+    let id = create(world, &["--disk", "1m"]);
+    for n in 0..10 {
+        let more =
+            format!("mkdir -p /tmp/large; head -c 3000000 /dev/zero >/tmp/large/{n}; sleep 9");
+        if sh(world, &id, &more).stderr.contains("DISK_EXCEEDED") {
+            break;
+        }
+    }
+    let refusal = sh(world, &id, "true");
+    refused(&refusal, 125, "DISK_EXCEEDED");
+    assert!(refusal.stderr.contains("stockade rm"), "{}", refusal.stderr);
+    call(world, &["rm", &inside(&id, "/tmp/large")]).succeeds();
+    sh(world, &id, "true").succeeds();
+}
+
 fn a_file_goes_to_standard_output(world: &World) {
     let id = create(world, &[]);
     sh(world, &id, "printf 'a\\nb' > /tmp/file").succeeds();
@@ -454,6 +494,8 @@ as_root_and_as_user![
     a_file_goes_to_standard_output,
     a_file_whose_server_dies_is_written_again,
     files_arrive_as_they_are_both_ways,
+    room_is_made_for_a_sandbox_that_took_too_much,
+    what_is_removed_is_gone_and_nothing_else,
     directories_go_with_all_that_is_in_them,
     a_hostile_tree_writes_nothing_but_files_below_the_target,
     links_of_the_target_are_not_followed,

@@ -121,6 +121,9 @@ fn a_server_that_holds_nothing_ends(world: &World) {
     let odd = world.stockade(&["ls"]).env("STOCKADE_SERVER_IDLE_SECONDS", "soon").finish();
     refused(&odd, 2, "INVALID_INPUT");
     assert!(odd.stderr.contains("STOCKADE_SERVER_IDLE_SECONDS"), "{odd}");
+    let many = world.stockade(&["ls"]).env("STOCKADE_POOL", "513").finish();
+    refused(&many, 2, "INVALID_INPUT");
+    assert!(many.stderr.contains("export STOCKADE_POOL=512"), "{many}");
 }
 
 fn a_server_ends_with_its_directory(world: &World) {

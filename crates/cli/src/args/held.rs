@@ -210,6 +210,19 @@ pub(crate) struct Copy {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Remove {
+    /// What goes, each as ID:/PATH
+    #[arg(required = true, value_name = "ID:/PATH")]
+    pub(crate) path: Vec<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// The operation that `stockade exec --detach` printed; or a run of a workflow, or `latest`
     pub(crate) operation: String,

@@ -34,6 +34,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Ls(arguments) => held::list::run(arguments),
         Command::Show(arguments) => held::show::run(arguments),
         Command::Cp(arguments) => held::copy::run(arguments),
+        Command::Rm(arguments) => held::remove::run(arguments),
         Command::Logs(arguments) => held::logs::run(arguments),
         Command::Events(arguments) => held::events::run(arguments),
         Command::Start(arguments) => held::life::start(arguments),

@@ -10,6 +10,8 @@ pub(super) mod exec;
 pub(super) mod life;
 pub(super) mod list;
 pub(super) mod logs;
+mod place;
+pub(super) mod remove;
 pub(super) mod show;
 pub(super) mod snapshot;
 pub(super) mod tool;

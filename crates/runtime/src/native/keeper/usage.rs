@@ -135,8 +135,7 @@ impl Sandbox {
                  taking more",
                 self.watched.disk_bytes.unwrap_or(0)
             ),
-            remedy: "make room from outside, such as with `stockade cp` of an empty file over a \
-                     large one, or end it with `stockade kill`"
+            remedy: "make room from outside with `stockade rm`, or end it with `stockade kill`"
                 .to_owned(),
         }
     }

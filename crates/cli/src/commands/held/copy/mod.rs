@@ -4,41 +4,21 @@ mod into;
 mod out;
 mod target;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use stockade_api::{Bytes, FileEntry, FileKind, Problem, StatFile};
 use stockade_bundle::path::{self, RelativePath};
 use stockade_core::{Code, SandboxId};
 
+use super::place::End;
 use super::{find, print, say, shown};
 use crate::args::held::Copy;
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
-
-/// One end of a copy.
-enum End {
-    Host(PathBuf),
-    Inside(String, Vec<u8>),
-}
-
-impl End {
-    /// `ID:/PATH`, else a path of the host. A path of the host that holds `:/` is written with
-    /// `./` before it.
-    fn parse(text: &OsStr) -> Self {
-        let bytes = text.as_bytes();
-        let at = bytes.windows(2).position(|pair| pair == b":/");
-        match at.and_then(|at| Some((std::str::from_utf8(&bytes[..at]).ok()?, at))) {
-            Some((id, at)) if !id.is_empty() && !id.contains(['/', '.']) => {
-                Self::Inside(id.to_owned(), bytes[at + 1..].to_vec())
-            }
-            _ => Self::Host(PathBuf::from(text)),
-        }
-    }
-}
 
 /// What was copied.
 #[derive(Default)]
@@ -200,20 +180,6 @@ fn host(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_end_is_told_by_its_colon() {
-        for (text, inside) in [
-            ("latest:/tmp/a", true),
-            ("0a1b:/", true),
-            ("/tmp/a", false),
-            ("./a:/b", false),
-            ("a:b", false),
-            (":/a", false),
-        ] {
-            assert_eq!(matches!(End::parse(OsStr::new(text)), End::Inside(..)), inside, "{text}");
-        }
-    }
 
     #[test]
     fn no_name_leads_elsewhere() {

@@ -1,0 +1,45 @@
+//! How people name what is in a sandbox, and what is on the host.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+/// A file or directory, here or there.
+pub(super) enum End {
+    Host(PathBuf),
+    Inside(String, Vec<u8>),
+}
+
+impl End {
+    /// `ID:/PATH`, else a path of the host. A path of the host that holds `:/` is written with
+    /// `./` before it.
+    pub(super) fn parse(text: &OsStr) -> Self {
+        let bytes = text.as_bytes();
+        let at = bytes.windows(2).position(|pair| pair == b":/");
+        match at.and_then(|at| Some((std::str::from_utf8(&bytes[..at]).ok()?, at))) {
+            Some((id, at)) if !id.is_empty() && !id.contains(['/', '.']) => {
+                Self::Inside(id.to_owned(), bytes[at + 1..].to_vec())
+            }
+            _ => Self::Host(PathBuf::from(text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_by_its_colon() {
+        for (text, inside) in [
+            ("latest:/tmp/a", true),
+            ("0a1b:/", true),
+            ("/tmp/a", false),
+            ("./a:/b", false),
+            ("a:b", false),
+            (":/a", false),
+        ] {
+            assert_eq!(matches!(End::parse(OsStr::new(text)), End::Inside(..)), inside, "{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `stockade rm`: removes files from a sandbox without starting anything in it.
+
+use std::ffi::OsStr;
+
+use serde_json::json;
+use stockade_api::{Problem, RemoveFile};
+use stockade_core::Code;
+
+use super::place::End;
+use super::{find, print, shown};
+use crate::args::held::Remove;
+use crate::problem::Failure;
+use crate::remote;
+
+/// Removes what can be removed, whatever becomes of the rest; the first failure is told.
+pub(crate) fn run(arguments: Remove) -> Result<u8, Failure> {
+    let wanted = arguments.path.iter().map(|text| named(text)).collect::<Result<Vec<_>, _>>()?;
+    let (removed, failure) = remote::with(arguments.way, async |remote| {
+        let (mut removed, mut failure) = (Vec::new(), None);
+        for (name, path) in wanted {
+            let shown = shown(&String::from_utf8_lossy(&path));
+            let ended = async {
+                let sandbox_id = find(&remote, &name).await?;
+                let request = RemoveFile { sandbox_id: sandbox_id.clone(), path: path.into() };
+                remote.sandboxes.remove_file(&remote.once(), request).await?;
+                Ok::<_, Failure>(json!({ "sandboxId": sandbox_id, "path": shown }))
+            };
+            match ended.await {
+                Ok(path) => removed.push(path),
+                Err(problem) => failure = failure.or(Some(problem)),
+            }
+        }
+        Ok((removed, failure))
+    })?;
+    if arguments.json {
+        print(&json!({ "removed": removed }))?;
+    }
+    failure.map_or(Ok(0), Err)
+}
+
+/// The sandbox and the path in it that somebody named.
+fn named(text: &OsStr) -> Result<(String, Vec<u8>), Problem> {
+    match End::parse(text) {
+        End::Inside(name, path) => Ok((name, path)),
+        End::Host(_) => {
+            let shown = shown(&text.to_string_lossy());
+            let message = format!("{shown} names nothing in a sandbox");
+            Err(Problem::new(Code::InvalidInput, message)
+                .because("what is removed is named as ID:/PATH")
+                .remedied_by("stockade rm latest:/tmp/large"))
+        }
+    }
+}
