@@ -170,6 +170,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
     become_lonely(&directory)?;
     let users = account::Users::of(&Identity::of_caller()?);
     let descriptors = raise_descriptors().map_err(step("raise the number of open files"))?;
+    let pool = Pool::new(options.pool, descriptors);
     let desk = Desk::new(options.data.clone(), directory, users, descriptors)?;
     let mut keeper = Keeper {
         desk,
@@ -179,7 +180,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         sandboxes: BTreeMap::new(),
         next_sandbox: 1,
         by_id: BTreeMap::new(),
-        pool: Pool::new(options.pool),
+        pool,
         helpers: Helpers::new(options.program.clone()),
         provers: Vec::new(),
         buffer: vec![0; connections::OUTPUT_BYTES],

@@ -11,6 +11,8 @@ use super::sandbox::Sandbox;
 use super::timers::Timer;
 use super::{Keeper, Key};
 
+/// How many descriptors there must be for each that waits: it holds about a tenth of them.
+const DESCRIPTORS_EACH: u64 = 64;
 /// How many wait where nobody has asked for one yet.
 const FEW: usize = 4;
 /// So many are made as fast as can be.
@@ -36,7 +38,10 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) const fn new(size: usize) -> Self {
+    /// So many, where so many descriptors may be open: those that are asked for come first.
+    pub(super) fn new(size: usize, descriptors: u64) -> Self {
+        let most = usize::try_from(descriptors / DESCRIPTORS_EACH).unwrap_or(usize::MAX);
+        let size = size.min(most);
         Self { size, is_used: false, ready: VecDeque::new(), filling: None, failures: 0 }
     }
 
@@ -142,7 +147,7 @@ mod tests {
 
     #[test]
     fn one_is_made_after_the_other_until_there_are_enough() {
-        let mut pool = Pool::new(2);
+        let mut pool = Pool::new(2, u64::MAX);
         assert_eq!(pool.next(), Some(Duration::ZERO));
         pool.filling = Some(Key(1));
         assert_eq!(pool.next(), None);
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn there_are_many_once_somebody_has_asked_for_one() {
-        let mut pool = Pool::new(FEW + 2);
+        let mut pool = Pool::new(FEW + 2, u64::MAX);
         let fill = |pool: &mut Pool| {
             while pool.next().is_some() {
                 let key = Key(pool.ready() as u64);
@@ -174,8 +179,14 @@ mod tests {
     }
 
     #[test]
+    fn few_descriptors_are_left_to_those_that_are_asked_for() {
+        assert_eq!(Pool::new(64, 1024).size, 16);
+        assert_eq!(Pool::new(64, 20_000).size, 64);
+    }
+
+    #[test]
     fn what_fails_is_tried_again_later_and_later() {
-        let mut pool = Pool::new(1);
+        let mut pool = Pool::new(1, u64::MAX);
         let mut last = Duration::ZERO;
         for _ in 0..10 {
             pool.filling = Some(Key(1));
