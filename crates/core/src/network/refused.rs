@@ -45,8 +45,8 @@ pub struct Refused {
     pub allow: Option<String>,
 }
 
-/// What makes two refusals the same thing.
-type Key = (Option<Host>, Option<u16>, Reason);
+/// What makes two refusals the same thing: where nobody was understood to be asked for, the words.
+type Key = (Option<Host>, Option<u16>, Reason, Option<String>);
 
 impl Refused {
     /// What was refused once.
@@ -60,7 +60,8 @@ impl Refused {
     }
 
     fn key(&self) -> Key {
-        (self.host.clone(), self.port, self.reason)
+        let words = self.host.is_none().then(|| self.message.clone());
+        (self.host.clone(), self.port, self.reason, words)
     }
 }
 
@@ -115,6 +116,18 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_understood_is_told_apart_by_its_words() {
+        let refused = |words: &str| {
+            let why = (Reason::NotAllowed, Code::EgressDenied, words.to_owned());
+            Refused::new((None, None), Way::Proxy, why)
+        };
+        let mut all = Refusals::default();
+        let first = ["one", "other", "one"].map(|words| all.add(refused(words)));
+        assert_eq!(first, [true, true, false]);
+        assert_eq!(all.refused()[0].times, 2);
+    }
 
     #[test]
     fn refusals_are_told_once_with_how_to_allow_them() {

@@ -145,6 +145,8 @@ struct Keeper {
     helpers: Helpers,
     /// Who waits to hear whether there can be a network, which a helper tries.
     provers: Vec<ClientId>,
+    /// How often that was tried for them.
+    proofs: u32,
     /// Output on its way to a client.
     buffer: Vec<u8>,
     /// It takes no new sandboxes.
@@ -183,6 +185,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         pool,
         helpers: Helpers::new(options.program.clone()),
         provers: Vec::new(),
+        proofs: 0,
         buffer: vec![0; connections::OUTPUT_BYTES],
         draining: false,
         ending: false,

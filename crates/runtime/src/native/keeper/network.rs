@@ -24,6 +24,9 @@ use crate::native::wire::{Answer, Failure};
 /// What the wall `network` is where there are ways out.
 const BY_POLICY: &str = "by policy: what it allows is reached, through a process outside";
 
+/// How often it is tried whether there can be a network, where whoever tries is killed.
+const PROOFS: u32 = 3;
+
 /// What init was asked for and has not handed out yet.
 #[derive(Debug)]
 pub(super) struct Awaited {
@@ -123,6 +126,7 @@ impl Keeper {
             return Ok(());
         }
         if self.provers.is_empty() {
+            self.proofs = 1;
             self.helpers.prove(&self.desk.reactor).map_err(|error| exhausted(&error))?;
         }
         self.provers.push(client);
@@ -131,8 +135,11 @@ impl Keeper {
 
     /// Takes the answer of the helper that has tried.
     pub(super) fn network_proved(&mut self, outcome: Outcome, said: &str) {
-        if outcome == Outcome::Killed && self.helpers.prove(&self.desk.reactor).is_ok() {
-            return;
+        if outcome == Outcome::Killed && self.proofs < PROOFS {
+            self.proofs += 1;
+            if self.helpers.prove(&self.desk.reactor).is_ok() {
+                return;
+            }
         }
         self.desk.has_network = outcome == Outcome::Done;
         let answer = if self.desk.has_network {
