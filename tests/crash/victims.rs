@@ -1,6 +1,6 @@
 //! What can be killed: the keeper of a data directory, its helpers, and the inits that it holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -22,10 +22,11 @@ pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
     })
 }
 
-/// The processes that have this word and then one that is meant as arguments.
+/// The processes that have this word and then one that is meant as arguments, but for their own
+/// children, which are called like them until they become another program or a sandbox's init.
 pub(crate) fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    processes
+    let found: BTreeMap<u32, Option<u32>> = processes
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|process| {
@@ -34,7 +35,16 @@ pub(crate) fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
             let mut arguments = arguments.split('\0').skip(1);
             arguments.next() == Some(word) && arguments.any(&is_meant)
         })
-        .collect()
+        .map(|process| (process, parent(process)))
+        .collect();
+    let is_child = |parent: &Option<u32>| parent.is_some_and(|parent| found.contains_key(&parent));
+    found.iter().filter(|(_, parent)| !is_child(parent)).map(|(process, _)| *process).collect()
+}
+
+/// The parent of a process (`proc(5)`, `PPid`).
+fn parent(process: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// The inits that are written down in the records of a data directory.
