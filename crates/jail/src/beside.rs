@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::fcntl_dupfd_cloexec;
 
+use crate::processors::{Elsewhere, Processors};
 use crate::sys::{self, Stack};
 
 /// The process, and what it shares with this one. Dropping it ends it and waits for that.
@@ -19,12 +20,15 @@ pub(crate) struct Beside<S> {
 
 #[derive(Debug)]
 struct Task<S> {
+    /// Where the process is to run: not where whoever started it goes on.
+    elsewhere: Elsewhere,
     work: fn(&S),
     shared: S,
 }
 
 impl<S: Sync> Beside<S> {
-    /// Starts a process that does `work`, and then ends.
+    /// Starts a process that does `work`, and then ends. It begins on another of these processors than
+    /// the caller goes on with, where they are several.
     ///
     /// # Errors
     /// What mmap(2) or clone(2) said.
@@ -32,9 +36,15 @@ impl<S: Sync> Beside<S> {
     /// # Safety
     /// `work` may allocate nothing and touch nothing but what is shared, and all that it calls must
     /// be bare, for not even `errno` is its own. The stack must be enough for it.
-    pub(crate) unsafe fn start(shared: S, stack_bytes: usize, work: fn(&S)) -> io::Result<Self> {
+    pub(crate) unsafe fn start(
+        shared: S,
+        stack_bytes: usize,
+        processors: Processors,
+        work: fn(&S),
+    ) -> io::Result<Self> {
         make_room_for_descriptors();
-        let task = Box::new(Task { work, shared });
+        let elsewhere = processors.elsewhere();
+        let task = Box::new(Task { elsewhere, work, shared });
         let mut stack = Stack::new(stack_bytes)?;
         let mut descriptor: RawFd = -1;
         // SAFETY: the stack and the task live until the process is dead (`Drop`), and what it does
@@ -51,6 +61,7 @@ impl<S: Sync> Beside<S> {
         if pid == -1 {
             return Err(io::Error::last_os_error());
         }
+        task.elsewhere.send(pid);
         // SAFETY: the kernel has just opened this descriptor for us.
         let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok(Self { process, task, _stack: stack })
@@ -85,6 +96,7 @@ fn make_room_for_descriptors() {
 extern "C" fn enter<S>(task: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the argument is in a box that outlives this process.
     let task = unsafe { &*task.cast::<Task<S>>() };
+    task.elsewhere.go();
     (task.work)(&task.shared);
     sys::exit_now(0)
 }

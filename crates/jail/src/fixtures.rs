@@ -1,7 +1,8 @@
 //! What is the same in every jail: `/dev`, and a `/proc` that tells nothing of the host.
 //!
-//! [`Fixtures::attach_proc`] runs in a process that shares the memory of another one which runs at
-//! the same time ([`crate::helper`]): it allocates nothing and makes bare calls only.
+//! [`Fixtures::attach_devices`] and [`Fixtures::attach_proc`] run in a process that shares the memory
+//! of another one which runs at the same time ([`crate::helper`]): they allocate nothing and make bare
+//! calls only.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -1,6 +1,6 @@
 //! A second process that raises walls beside the jail's first one: it makes the network, which takes
-//! longest of all, unless that was made before ([`crate::prepared`]), then lets go of the host's root
-//! and furnishes `/proc`, while the first one does all else.
+//! longest of all, or furnishes `/dev` where that was made before ([`crate::prepared`]), lets go of the
+//! host's root and furnishes `/proc`, while the first one does all else.
 //!
 //! It shares memory and descriptors with the first process and runs at the same time. So it
 //! allocates nothing, touches nothing but what is meant for it, and makes bare calls on a stack of
@@ -19,6 +19,7 @@ use crate::beside::Beside;
 use crate::fixtures::{Fixtures, Step};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::{self, Listeners, egress};
+use crate::processors::Processors;
 use crate::spec::Network;
 use crate::walls::Wall;
 use crate::word::Word;
@@ -49,8 +50,10 @@ struct Shared {
     entered: Word,
     /// Nothing is left of the host's.
     alone: Word,
-    /// What `/proc` needs is in its place.
+    /// What `/dev` and `/proc` need is in its place.
     furnished: Word,
+    /// `/dev` is complete.
+    devices: Word,
     /// The network is there.
     networked: Word,
     /// There is nothing left to do, or something has failed.
@@ -67,6 +70,9 @@ struct Shared {
 impl Helper {
     /// Starts the helper, which begins with the network where that is still to be made.
     pub(crate) fn start(makes_network: bool, content: Network) -> io::Result<Self> {
+        // A run has prepared its network, and somebody waits for it. Of jails that are made many at
+        // once each is made sooner where nothing is moved.
+        let processors = if makes_network { Processors::default() } else { Processors::own() };
         let shared = Shared {
             makes_network,
             content,
@@ -75,6 +81,7 @@ impl Helper {
             entered: Word::default(),
             alone: Word::default(),
             furnished: Word::default(),
+            devices: Word::default(),
             networked: Word::default(),
             over: Word::default(),
             network: AtomicI32::new(NONE),
@@ -83,7 +90,7 @@ impl Helper {
             errno: AtomicI32::new(0),
         };
         // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
-        unsafe { Beside::start(shared, STACK_BYTES, run) }.map(Self)
+        unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
     }
 
     /// Has the helper let go of the host's root, which must have been left for the jail's. The ids
@@ -95,17 +102,30 @@ impl Helper {
 
     /// Waits until nothing is left of the host's root.
     pub(crate) fn wait_until_alone(&self) -> Result<(), Failure> {
-        let shared = self.0.shared();
-        shared.alone.wait_at_most(DEADLINE).at(Wall::Root, || "wait for the helper".to_owned())?;
-        if shared.failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
+        self.hear(&self.0.shared().alone, Wall::Root)
     }
 
-    /// Has the helper attach `/proc`, whose place is there. Gives back the fixtures, to attach the
-    /// rest of them meanwhile.
-    pub(crate) fn furnish(&self, fixtures: Fixtures) -> &Fixtures {
-        let fixtures = self.0.shared().fixtures.get_or_init(|| fixtures);
-        self.0.shared().furnished.say();
-        fixtures
+    /// Has what is in `/dev` attached, and the helper attach `/proc`, whose places are there.
+    pub(crate) fn furnish(&self, fixtures: Fixtures) -> Result<(), Failure> {
+        let shared = self.0.shared();
+        let fixtures = shared.fixtures.get_or_init(|| fixtures);
+        shared.furnished.say();
+        if shared.makes_network {
+            fixtures.attach_devices().map_err(|(step, errno)| step.failed(errno))?;
+            shared.devices.say();
+        }
+        Ok(())
+    }
+
+    /// Waits until `/dev` is complete.
+    pub(crate) fn wait_for_devices(&self) -> Result<(), Failure> {
+        self.hear(&self.0.shared().devices, Wall::Devices)
+    }
+
+    /// Waits for a word that is also said when something has failed.
+    fn hear(&self, word: &Word, wall: Wall) -> Result<(), Failure> {
+        word.wait_at_most(DEADLINE).at(wall, || "wait for the helper".to_owned())?;
+        if self.0.shared().failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
     }
 
     /// Enters the network, where it is made here, once it is there.
@@ -159,6 +179,7 @@ fn run(shared: &Shared) {
     shared.over.say();
     shared.networked.say();
     shared.alone.say();
+    shared.devices.say();
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
@@ -181,5 +202,10 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
     shared.alone.say();
     shared.furnished.wait();
-    shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
+    let Some(fixtures) = shared.fixtures.get() else { return Ok(()) };
+    if !shared.makes_network {
+        fixtures.attach_devices()?;
+        shared.devices.say();
+    }
+    fixtures.attach_proc()
 }

@@ -21,6 +21,7 @@ use crate::init;
 use crate::landlock::{Place, Ruleset, Scope};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::Listeners;
+use crate::processors::Processors;
 use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
@@ -131,9 +132,8 @@ fn start(
         helper.wait_until_alone()?;
     }
     fixtures.attach_first().map_err(failed)?;
-    let fixtures = helper.furnish(fixtures);
     let proc_missing = !fixtures.has_proc();
-    fixtures.attach_devices().map_err(failed)?;
+    helper.furnish(fixtures)?;
     assembly.attach(|target| !Fixtures::hold(target))?;
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
     helper.enter_network()?;
@@ -141,6 +141,8 @@ fn start(
         helper.finish()?;
     }
     assembly.attach(|_| true)?;
+    // They lie in the root, which can be written until it is closed.
+    helper.wait_for_devices()?;
     assembly.close()?;
     let places = match &areas {
         None => writable,
@@ -297,10 +299,17 @@ fn start_once(
         failure: command::Failure::default(),
     };
     let descriptors = streams.each().map(|stream| stream.as_raw_fd());
-    let child = || command::run(&prepared, descriptors, ruleset);
+    // The command begins where init is, which waits for it.
+    let processors = Processors::own();
+    let child = || {
+        processors.free();
+        command::run(&prepared, descriptors, ruleset)
+    };
+    processors.tie();
     // SAFETY: this process has had a single thread since it was made, and the command's process
     // only borrows what is here.
     let pid = unsafe { sys::spawn_sharing_memory(&child) };
+    processors.free();
     if let Some((step, errno)) = prepared.failure.get() {
         let told = match step.wall() {
             Some(wall) => FromInit::Failed { wall, errno, step: step.words().to_owned() },

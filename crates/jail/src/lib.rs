@@ -36,6 +36,7 @@ mod mounts;
 pub mod network;
 pub mod patience;
 mod prepared;
+mod processors;
 mod pty;
 mod raw;
 mod relay;

@@ -1,5 +1,5 @@
-//! Namespaces that are made before it is known what the jail will be: those of users and of the
-//! network, which take longest. A run begins with them and puts its spec together meanwhile.
+//! Namespaces that are made before it is known what the jail will be: all but that of processes,
+//! which comes with the jail's first. A run begins with them and puts its spec together meanwhile.
 //!
 //! They are made by a process that shares the memory of this one and runs at the same time. So it
 //! allocates nothing, touches nothing but what is meant for it, and makes bare calls on a stack of
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::Duration;
 
 use crate::beside::Beside;
+use crate::processors::Processors;
 use crate::sys::{self, Side};
 use crate::word::Word;
 use crate::{network, raw};
@@ -63,6 +64,8 @@ pub(crate) type Forked = (libc::pid_t, OwnedFd);
 struct Shared {
     /// The process that this one ends with.
     parent: libc::pid_t,
+    /// The processors that the parent may run on.
+    processors: Processors,
     /// The namespaces are there, or cannot be.
     made: Word,
     /// The process is to fork.
@@ -82,9 +85,10 @@ struct Shared {
 impl Maker {
     fn start() -> io::Result<Self> {
         let parent = rustix::process::getpid().as_raw_nonzero().get();
-        let shared = Shared { parent, ..Shared::default() };
+        let processors = Processors::own();
+        let shared = Shared { parent, processors, ..Shared::default() };
         // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
-        unsafe { Beside::start(shared, STACK_BYTES, run) }.map(Self)
+        unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
     }
 
     /// Forks a child of this process into what was made and into all other namespaces of a jail. It
@@ -133,7 +137,7 @@ impl Maker {
 /// The process's own code.
 fn run(shared: &Shared) {
     end_with(shared.parent);
-    match network::make(libc::CLONE_NEWUSER) {
+    match network::make(sys::NAMESPACES & !libc::CLONE_NEWPID) {
         Ok(network) => {
             let arguments = [raw::signed(network), 0, 0, 0, 0, 0];
             // SAFETY: closes the descriptor that was just opened, which nobody else knows.
@@ -145,6 +149,8 @@ fn run(shared: &Shared) {
     end_with(shared.parent);
     shared.made.say();
     shared.wanted.wait();
+    // What is forked may run where the parent may.
+    shared.processors.free();
     if let Err(error) = fork(shared) {
         shared.errno.store(error.raw_os_error().unwrap_or(libc::EIO), Ordering::Relaxed);
     }
@@ -171,7 +177,7 @@ fn fork(shared: &Shared) -> io::Result<()> {
         // SAFETY: who waits for the fork keeps it open.
         descriptor => Some(unsafe { BorrowedFd::borrow_raw(descriptor - 1) }),
     };
-    let flags = sys::NAMESPACES & !libc::CLONE_NEWUSER | libc::CLONE_PARENT;
+    let flags = libc::CLONE_NEWPID | libc::CLONE_PARENT;
     // SAFETY: the only one who runs in this memory waits for this.
     match unsafe { sys::clone_process(flags, group) }? {
         Side::Parent(pid, init) => {

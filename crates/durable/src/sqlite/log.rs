@@ -60,7 +60,13 @@ impl Log {
         Ok(Self { path: beside(path, "-wal"), file: None, frame_bytes, pages, asked: 0 })
     }
 
-    /// Does what is due after a commit, when nobody waits for that any more.
+    /// Whether something is due after the last commit.
+    pub(super) fn is_due(&self) -> bool {
+        let pages = self.pages.load(Ordering::Relaxed);
+        pages >= LONG_PAGES || self.is_unasked(pages)
+    }
+
+    /// Does what is due, when nobody waits for the commit any more.
     pub(super) fn tend(&mut self, connection: &Connection) {
         let mut pages = self.pages.load(Ordering::Relaxed);
         if pages >= LONG_PAGES && bring_over(connection) {
@@ -68,10 +74,18 @@ impl Log {
             self.asked = 0;
             pages = 0;
         }
-        let end = HEADER_BYTES + u64::from(pages) * self.frame_bytes;
-        if end + AHEAD_BYTES / 2 > self.asked {
-            self.ask(end);
+        if self.is_unasked(pages) {
+            self.ask(self.end(pages));
         }
+    }
+
+    /// Where a log of so many pages ends.
+    fn end(&self, pages: u32) -> u64 {
+        HEADER_BYTES + u64::from(pages) * self.frame_bytes
+    }
+
+    fn is_unasked(&self, pages: u32) -> bool {
+        self.end(pages) + AHEAD_BYTES / 2 > self.asked
     }
 
     /// Has what follows read, without waiting for it. That is help, no more.

@@ -1,10 +1,11 @@
-//! The embedded store: one SQLite file in WAL mode, one thread that writes, a few that read.
+//! The embedded store: one SQLite file in WAL mode, one connection that writes, a few that read.
 //!
-//! `open` makes or checks the file, `schema` lays it out, `writer` gathers writes into shared
-//! transactions, `log` tends the
-//! write-ahead log, `readers` answers reads; the other files hold the SQL of each operation.
+//! `open` makes or checks the file, `schema` lays it out, `desk` tells who works with a connection,
+//! `writer` gathers writes into shared transactions, `log` tends the write-ahead log, `readers` answers
+//! reads; the other files hold the SQL of each operation.
 
 mod commit;
+mod desk;
 mod executors;
 mod log;
 mod messages;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use crate::{Channel, Error, Migration, Pending, Result, Wakes};
+use desk::Kept;
 use readers::Readers;
 use writer::Writer;
 
@@ -58,8 +60,9 @@ pub struct Options {
 /// A database that this process has to itself.
 #[derive(Debug)]
 pub struct Sqlite {
-    writer: Writer,
     readers: Readers,
+    /// Last: whoever closes the file last leaves nothing beside it (`-wal`).
+    writer: Writer,
     wakes: Arc<Wakes>,
 }
 
@@ -71,8 +74,11 @@ impl Sqlite {
         let opened = tokio::task::spawn_blocking(move || open::open(&options));
         let opened = opened.await.map_err(|_| Error::Closed)??;
         let wakes = Arc::new(Wakes::default());
-        let writer = Writer::start(opened.writer, opened.log, opened.lock, Arc::clone(&wakes))?;
-        Ok(Self { writer, readers: Readers::start(path, opened.reader)?, wakes })
+        let kept = Arc::new(Kept::default());
+        let readers = Readers::start(path, opened.reader, Arc::clone(&kept))?;
+        let writer =
+            Writer::start(opened.writer, opened.log, opened.lock, Arc::clone(&wakes), kept)?;
+        Ok(Self { readers, writer, wakes })
     }
 
     /// Runs a write in a transaction that it may share with others; it may run more than once,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use crate::command::{self, Failure, Prepared, Step};
 use crate::control::wire;
 use crate::landlock::Ruleset;
+use crate::processors::Processors;
 use crate::raw::{self, signed};
 use crate::sys;
 
@@ -55,6 +56,8 @@ pub(super) struct Slot {
     ruleset: Option<Rc<Ruleset>>,
     news: RawFd,
     client: Option<RawFd>,
+    /// Those of init, and so of the command.
+    processors: Processors,
     state: AtomicU8,
     status: AtomicI32,
     command: AtomicI32,
@@ -92,6 +95,7 @@ impl Slot {
             ruleset,
             news: wires.news.as_raw_fd(),
             client: wires.client.map(|client| client.as_raw_fd()),
+            processors: Processors::own(),
             state: AtomicU8::new(if wires.client.is_some() { MAY_TELL } else { 0 }),
             status: AtomicI32::new(0),
             command: AtomicI32::new(0),
@@ -251,9 +255,14 @@ fn start_command(slot: &Slot) -> io::Result<i32> {
     extern "C" fn enter(slot: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the subreaper waits, and init keeps the slot.
         let slot = unsafe { &*slot.cast::<Slot>().cast_const() };
+        slot.processors.free();
         command::run(&slot.prepared, slot.streams, slot.ruleset.as_deref())
     }
-    clone_below(slot, enter)
+    // The command begins where the subreaper is, which waits for it.
+    slot.processors.tie();
+    let command = clone_below(slot, enter);
+    slot.processors.free();
+    command
 }
 
 /// Runs a function in a child that shares the memory, on the lower part of the stack, and waits
