@@ -146,9 +146,20 @@ async fn a_command_whose_input_is_gone_is_not_begun() {
 #[tokio::test]
 async fn a_command_that_was_begun_reads_all_of_its_input() {
     let mut harness = Harness::new().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = runs.clone();
+    harness.fake.program("reads", move |mut process| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            while let Some(bytes) = process.read().await {
+                process.write(Stream::Output, &bytes);
+            }
+            Ended::Exited(0)
+        }
+    });
     let sandbox = harness.sandbox().await;
     harness.gate.hold("execute", Side::Behind);
-    let mut execute = program(&sandbox, &["cat"]);
+    let mut execute = program(&sandbox, &["reads"]);
     let text = "to-be-read ".repeat(50_000);
     execute.stdin = Some(text.clone().into());
     let asked = execute.clone();
@@ -162,7 +173,8 @@ async fn a_command_that_was_begun_reads_all_of_its_input() {
         .unwrap();
     assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(0)));
     assert!(executed.stdout.lossy() == text, "{} bytes were read", executed.stdout.0.len());
-    assert_eq!(harness.fake.calls("execute"), 1);
+    // Whether it was found again or asked for again, which finds it, is a matter of who was first.
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

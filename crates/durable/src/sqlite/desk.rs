@@ -422,20 +422,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn of_two_workers_one_stays_free() {
         let kept = Arc::new(Kept::default());
-        let slow = Desk::open(Hand(None), "slow", Arc::clone(&kept)).unwrap();
-        let other = Desk::open(Hand(None), "other", kept).unwrap();
-        let (begun, is_begun) = mpsc::channel();
-        let (end, is_to_end) = mpsc::channel();
-        let pending = who(&slow, move || {
-            begun.send(()).unwrap();
-            is_to_end.recv().unwrap();
-        });
-        let slow = tokio::spawn(pending);
-        tokio::task::spawn_blocking(move || is_begun.recv().unwrap()).await.unwrap();
-        assert_ne!(who(&other, || ()).await.unwrap(), std::thread::current().id());
-        end.send(()).unwrap();
-        slow.await.unwrap().unwrap();
-        do_one_here(&other).await;
+        let desk = Desk::open(Hand(None), "desk", Arc::clone(&kept)).unwrap();
+        let keeping = kept.keep();
+        assert!(keeping.is_some() && kept.keep().is_none());
+        assert_ne!(who(&desk, || ()).await.unwrap(), std::thread::current().id());
+        drop(keeping);
+        do_one_here(&desk).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
