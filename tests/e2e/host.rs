@@ -28,6 +28,13 @@ pub(crate) fn processes_with(token: &str) -> Vec<u32> {
         .collect()
 }
 
+/// On which processors this thread may run, as a line of its `/proc/thread-self/status`.
+pub(crate) fn processors() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list"));
+    format!("{}\n", line.unwrap())
+}
+
 /// Fails unless every process with the token ends soon.
 #[track_caller]
 pub(crate) fn assert_none_survives(token: &str) {

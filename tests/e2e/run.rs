@@ -50,6 +50,14 @@ fn bad_arguments(world: &World) {
     }
 }
 
+/// A run tells its processes where to begin, and none of that stays.
+fn a_command_may_run_where_its_caller_may(world: &World) {
+    for _ in 0..5 {
+        let words = ["grep", "Cpus_allowed_list", "/proc/self/status"];
+        assert_eq!(world.run(&["--discard"], &words).stdout, host::processors());
+    }
+}
+
 fn streams_are_separate_and_whole(world: &World) {
     let outcome = world.shell("echo out; echo err >&2; printf 'no newline'");
     assert_eq!(outcome.stdout, "out\nno newline", "{outcome}");
@@ -306,6 +314,7 @@ as_root_and_as_user![
     signals_become_exit_codes,
     missing_and_unusable_commands,
     bad_arguments,
+    a_command_may_run_where_its_caller_may,
     streams_are_separate_and_whole,
     standard_input_is_passed,
     unread_input_does_not_hold_the_end,

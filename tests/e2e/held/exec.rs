@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{call, create, refused, sh};
 use crate::harness::World;
+use crate::host;
 use crate::servants::{kill_server, wait_until};
 use crate::tty::Terminal;
 
@@ -26,6 +27,14 @@ fn the_exit_code_is_the_commands(world: &World) {
     loud.ends_with(137);
     call(world, &["exec", "--unknown", &id, "--", "true"]).ends_with(125);
     refused(&sh(world, "nobody", "true"), 125, "NOT_FOUND");
+}
+
+fn a_command_may_run_on_every_processor(world: &World) {
+    let id = create(world, &[]);
+    for _ in 0..5 {
+        let told = sh(world, &id, "grep Cpus_allowed_list /proc/self/status");
+        assert_eq!(told.stdout, host::processors(), "{told}");
+    }
 }
 
 fn what_cannot_be_run_is_named(world: &World) {
@@ -312,6 +321,7 @@ fn access_rules_bind_commands_and_copies(world: &World) {
 
 as_root_and_as_user![
     the_exit_code_is_the_commands,
+    a_command_may_run_on_every_processor,
     what_cannot_be_run_is_named,
     options_reach_the_command,
     streams_are_kept_apart_and_whole,
