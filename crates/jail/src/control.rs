@@ -160,6 +160,13 @@ pub enum Report {
         /// What init did to end it, where it did.
         cause: Option<Cause>,
     },
+    /// The command has ended by itself, and nothing that it started is alive: both at once.
+    Finished {
+        /// Which command.
+        number: u64,
+        /// The status as `wait(2)` gives it.
+        status: i32,
+    },
     /// Nothing that the command started is alive any more.
     Gone {
         /// Which command.

@@ -250,9 +250,7 @@ impl Report {
                     .bytes(step)
                     .signed(*errno)
             }
-            Self::Exited { number, status, cause: None } => {
-                return exited(*number, *status).to_vec();
-            }
+            Self::Finished { number, status } => return finished(*number, *status).to_vec(),
             Self::Exited { number, status, cause } => {
                 Writer::tagged(b'x').long(*number).signed(*status).cause(*cause)
             }
@@ -297,6 +295,7 @@ impl Report {
                 status: reader.signed()?,
                 cause: reader.cause()?,
             },
+            b'f' => Self::Finished { number: reader.long()?, status: reader.signed()? },
             b'g' => Self::Gone { number: reader.long()? },
             b'c' => Self::Connected { number: reader.long()? },
             b'r' => Self::Refused { number: reader.long()?, errno: reader.signed()? },
@@ -322,12 +321,12 @@ impl Report {
     }
 }
 
-/// The bytes of [`Report::Exited`] for a command that ended by itself, made without memory.
-pub(crate) fn exited(number: u64, status: i32) -> [u8; 14] {
-    let mut bytes = [0; 14];
-    bytes[0] = b'x';
+/// The bytes of [`Report::Finished`], made without memory.
+pub(crate) fn finished(number: u64, status: i32) -> [u8; 13] {
+    let mut bytes = [0; 13];
+    bytes[0] = b'f';
     bytes[1..9].copy_from_slice(&number.to_le_bytes());
-    bytes[9..13].copy_from_slice(&status.to_le_bytes());
+    bytes[9..].copy_from_slice(&status.to_le_bytes());
     bytes
 }
 
@@ -417,6 +416,7 @@ mod tests {
             exited(Some(Cause::TimedOut)),
             exited(Some(Cause::Killed)),
             exited(Some(Cause::Unseen)),
+            Report::Finished { number: 7, status: 256 },
             Report::Gone { number: 7 },
             Report::Connected { number: 3 },
             Report::Refused { number: 3, errno: 111 },

@@ -4,13 +4,14 @@
 //!
 //! One process, one thread. Each command has a *subreaper* (`subreaper`), a process that shares
 //! init's memory and stands between the two, so that whatever the command starts can be found and
-//! ended, however often it forks. `command` is what init knows of one, `connect` opens what only a
-//! command's own user may.
+//! ended, however often it forks. `command` is what init knows of one, `spare` keeps a subreaper for
+//! the next, `connect` opens what only a command's own user may.
 
 mod command;
 mod connect;
 #[cfg(test)]
 mod live_tests;
+mod spare;
 mod subreaper;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{Mode, OFlags};
 
 use self::command::{Command, Parts};
+use self::spare::Spare;
 use crate::channel::Channel;
 use crate::control::{COMMANDS, Cause, Execute, Report, Request};
 use crate::landlock::Ruleset;
@@ -100,9 +102,11 @@ pub(crate) struct Init {
     users: Users,
     rlimits: ResourceLimits,
     ruleset: Option<Rc<Ruleset>>,
-    client: Option<Channel>,
+    /// Subreapers may tell it of a command's end, each with a share of its own.
+    client: Option<Rc<Channel>>,
     reports: VecDeque<(Report, Vec<OwnedFd>)>,
     commands: BTreeMap<u64, Command>,
+    spare: Spare,
     /// How every process was stopped, when they are.
     stopped: Option<Stopped>,
     /// Everything is to be stopped by a signal once no command is on its way to become another
@@ -150,6 +154,7 @@ impl Init {
             client: None,
             reports: VecDeque::new(),
             commands: BTreeMap::new(),
+            spare: Spare::default(),
             stopped: None,
             stops_late: false,
             orphans: false,
@@ -211,7 +216,7 @@ impl Init {
                     // Whoever comes asks for everything that was told before.
                     self.hang_up();
                     self.reports.clear();
-                    self.client = Some(client);
+                    self.client = Some(Rc::new(client));
                 }
                 // Or so few that nobody can come any more.
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Next::End,
@@ -232,6 +237,7 @@ impl Init {
         self.commands
             .values()
             .filter_map(|command| command.next_deadline(self.stopped.is_some()))
+            .chain(self.spare.next_deadline())
             .chain(sweeping)
             .chain(self.stops_late.then(|| Instant::now() + LOOKING))
             .chain([self.lease_end])
@@ -243,6 +249,7 @@ impl Init {
     /// subreaper.
     fn reap(&mut self) {
         while let Ok(Some((pid, _))) = raw::reap() {
+            self.spare.ended(pid);
             let own = self.commands.values_mut().find(|command| command.is_under(pid));
             if own.is_some_and(|command| !command.subreaper_ended()) {
                 self.orphans = true;
@@ -252,8 +259,9 @@ impl Init {
 
     /// Kills the processes that lost their subreaper: every child of init that is none.
     fn sweep(&mut self) {
-        let commands = &self.commands;
-        let is_subreaper = |pid| commands.values().any(|command| command.is_under(pid));
+        let (commands, spare) = (&self.commands, &self.spare);
+        let is_subreaper =
+            |pid| spare.has(pid) || commands.values().any(|command| command.is_under(pid));
         if subreaper::kill_orphans(is_subreaper) {
             return;
         }
@@ -270,8 +278,9 @@ impl Init {
             self.stop_by_signal();
         }
         self.stop_late();
+        self.settle(now);
+        self.spare.keep_deadline(now);
         for (number, command) in &mut self.commands {
-            command.settle();
             if command.keep_deadlines(now, stopped).is_err() {
                 // What cannot be killed alone goes with everything else.
                 return Next::End;
@@ -280,6 +289,14 @@ impl Init {
         }
         self.commands.retain(|_, command| !command.is_forgotten());
         Next::Go
+    }
+
+    /// Takes over what subreapers have seen, and those that are done: nobody wakes init for a command
+    /// whose end the client was told.
+    fn settle(&mut self, now: Instant) {
+        for done in self.commands.values_mut().filter_map(Command::settle) {
+            self.spare.add(done, now);
+        }
     }
 
     /// Stops everything by a signal that only a control group has stopped, for something is to be
@@ -407,7 +424,7 @@ impl Init {
             }
             Request::List => {
                 // What subreapers have told others is to be told again.
-                self.commands.values_mut().for_each(Command::settle);
+                self.settle(Instant::now());
                 let commands = self.commands.iter();
                 for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
                     self.reports.push_back(command.record(*number));
@@ -451,18 +468,20 @@ impl Init {
             self.reports.push_back((report, Vec::new()));
             return;
         }
+        self.settle(Instant::now());
         let parts = Parts {
             users: self.users,
             rlimits: self.rlimits,
             ruleset: self.ruleset.clone(),
             news: self.descriptors.news.as_fd(),
-            client: self.client.as_ref().map(|client| client.as_fd()),
+            client: self.client.clone(),
+            spare: &mut self.spare,
         };
-        let command = Command::start(execute, descriptors, &parts);
+        let command = Command::start(execute, descriptors, parts);
         self.commands.insert(number, command);
     }
 
-    /// Ends the connection, which subreapers hold too.
+    /// Ends the connection, which slots hold too.
     fn hang_up(&mut self) {
         if let Some(client) = self.client.take() {
             client.shut_down();

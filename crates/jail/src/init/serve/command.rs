@@ -6,8 +6,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::subreaper::{self, Slot, Wires};
+use super::spare::Spare;
+use super::subreaper::{self, Slot, Subreaper, Wires};
 use super::{Users, connect};
+use crate::channel::Channel;
 use crate::command::{Failure, Prepared, Program, Step, Streams};
 use crate::control::{Cause, Execute, Progress, Record, Report};
 use crate::landlock::Ruleset;
@@ -25,7 +27,8 @@ pub(super) struct Parts<'a> {
     pub(super) ruleset: Option<Rc<Ruleset>>,
     pub(super) news: BorrowedFd<'a>,
     /// The connection to who asked for it.
-    pub(super) client: Option<BorrowedFd<'a>>,
+    pub(super) client: Option<Rc<Channel>>,
+    pub(super) spare: &'a mut Spare,
 }
 
 /// One command.
@@ -51,7 +54,7 @@ pub(super) struct Command {
 
 #[derive(Debug)]
 struct Under {
-    subreaper: i32,
+    subreaper: Subreaper,
     slot: Box<Slot>,
     /// The subreaper is dead and reaped.
     reaped: bool,
@@ -86,7 +89,7 @@ impl Outer {
 
 impl Command {
     /// Starts a command. That it cannot be started is known of it as its end.
-    pub(super) fn start(execute: Execute, descriptors: Vec<OwnedFd>, parts: &Parts<'_>) -> Self {
+    pub(super) fn start(execute: Execute, descriptors: Vec<OwnedFd>, parts: Parts<'_>) -> Self {
         let mut command = Self {
             key: execute.key.clone(),
             outer: Outer::None,
@@ -111,7 +114,7 @@ impl Command {
         &mut self,
         execute: Execute,
         descriptors: Vec<OwnedFd>,
-        parts: &Parts<'_>,
+        parts: Parts<'_>,
     ) -> Result<(), (Step, io::Error)> {
         let Execute { arguments, environment, working_directory, user, group, .. } = execute;
         if !parts.users.allow(user, group) {
@@ -149,11 +152,17 @@ impl Command {
         // A terminal is told with the start, which must be told first then.
         let client = parts.client.filter(|_| matches!(streams, Streams::Pipes(_)));
         let wires = Wires { news: parts.news, client };
-        let slot =
-            Slot::new(execute.number, prepared, streams.each(), parts.ruleset.clone(), wires);
-        // SAFETY: the slot is dropped in `settle` alone, which keeps the conditions, and in the
-        // end of init, which ends the jail.
-        let subreaper = unsafe { slot.start() }.map_err(|error| (Step::Start, error))?;
+        let slot = Slot::new(execute.number, prepared, streams, parts.ruleset, wires);
+        let subreaper = match parts.spare.take() {
+            Some(subreaper) => {
+                // SAFETY: the slot is dropped in `settle` and `orphans_ended` alone, which keep the
+                // conditions, and in the end of init, which ends the jail.
+                unsafe { subreaper.give(&slot) };
+                subreaper
+            }
+            // SAFETY: as above.
+            None => unsafe { Subreaper::start(&slot) }.map_err(|error| (Step::Start, error))?,
+        };
         self.under = Some(Under { subreaper, slot, reaped: false });
         // What fails from here on is told as its end.
         self.started = true;
@@ -166,7 +175,7 @@ impl Command {
 
     /// Whether this process is the command's subreaper.
     pub(super) fn is_under(&self, pid: i32) -> bool {
-        self.under.as_ref().is_some_and(|under| under.subreaper == pid && !under.reaped)
+        self.under.as_ref().is_some_and(|under| under.subreaper.is(pid) && !under.reaped)
     }
 
     /// Notes that the subreaper is dead; false when it had not seen everything end.
@@ -215,17 +224,19 @@ impl Command {
         Ok(())
     }
 
-    /// Takes over what the subreaper has seen, and lets go of it when it is done.
-    pub(super) fn settle(&mut self) {
-        let Some(under) = &self.under else { return };
+    /// Takes over what the subreaper has seen; gives the subreaper when it is done.
+    pub(super) fn settle(&mut self) -> Option<Subreaper> {
+        let under = self.under.as_ref()?;
         let seen = under.slot.seen();
         self.not_started = self.not_started.or(seen.not_started);
         self.exited = self.exited.or(seen.exited);
-        self.told.end |= seen.told;
         self.gone |= seen.gone;
-        if seen.gone && under.reaped {
-            self.under = None;
+        if seen.told {
+            self.told.end = true;
+            self.told.gone = true;
         }
+        let done = self.under.take_if(|_| seen.gone)?;
+        (!done.reaped).then_some(done.subreaper)
     }
 
     /// Has its end told by init alone: whoever was connected is not any more.
@@ -254,7 +265,7 @@ impl Command {
     pub(super) fn wake_to_end(&self) {
         if let Some(under) = self.under.as_ref().filter(|under| self.is_ending() && !under.reaped) {
             under.slot.ask_to_kill();
-            subreaper::wake(under.subreaper);
+            under.subreaper.wake();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Jails that are really raised and held: commands in them, and what becomes of those.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -151,7 +151,15 @@ impl Served {
             let second = Timespec { tv_sec: 1, tv_nsec: 0 };
             poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&second)).unwrap();
             match self.control.receive() {
-                Ok(message) => self.heard.push(message.expect("init is there")),
+                Ok(message) => match message.expect("init is there") {
+                    // Both at once.
+                    (Report::Finished { number, status }, _) => {
+                        let exited = Report::Exited { number, status, cause: None };
+                        let both = [exited, Report::Gone { number }];
+                        self.heard.extend(both.map(|report| (report, Vec::new())));
+                    }
+                    other => self.heard.push(other),
+                },
                 Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
             }
         }
@@ -605,4 +613,64 @@ fn what_is_handed_out_can_be_looked_at() {
         0
     });
     assert_eq!(ended, Ended::Exited(0));
+}
+
+/// The children of a jail's init, in numbers of the host.
+fn children(jail: &Served) -> Vec<i32> {
+    let init = jail.held.init_process;
+    let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children")).unwrap();
+    children.split_whitespace().map(|process| process.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
+    served(PATIENCE, |jail| {
+        // A command that comes quickly may find the one before it not quite done.
+        let own: std::collections::BTreeSet<_> =
+            (0..20).map(|_| jail.run("echo $PPID").0).collect();
+        assert!(own.len() <= 10, "{own:?}");
+        // One that is busy is not asked, and of two that are free one goes at once.
+        let other = jail.command("echo $PPID; read line");
+        let [input, output, _error] = jail.start(&other);
+        let mut line = String::new();
+        let mut output = std::io::BufReader::new(output);
+        output.read_line(&mut line).unwrap();
+        assert_ne!(jail.run("echo $PPID").0, line);
+        drop(input);
+        jail.control.send(&Request::CloseInput { number: other.number }, &[]).unwrap();
+        jail.exited(other.number);
+        jail.gone(other.number);
+        // As whoever holds the jail does now and then.
+        jail.control.send(&Request::Lease(PATIENCE), &[]).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while !children(jail).is_empty() {
+            assert!(Instant::now() < until, "{:?} stay", children(jail));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(jail.run("echo on"), ("on\n".to_owned(), 0));
+    });
+}
+
+#[test]
+fn a_subreaper_that_is_killed_while_it_waits_is_not_missed() {
+    served(PATIENCE, |jail| {
+        for _ in 0..20 {
+            jail.run("true");
+            for process in children(jail) {
+                crate::raw::kill(process, libc::SIGKILL).unwrap();
+            }
+            // Where init has not seen it yet, the command ends with it, and is told as unseen.
+            let command = jail.command("echo on");
+            let [_input, mut output, _error] = jail.start(&command);
+            let (status, cause) = jail.exited(command.number);
+            jail.gone(command.number);
+            let mut told = String::new();
+            output.read_to_string(&mut told).unwrap();
+            match cause {
+                None => assert_eq!((status, told.as_str()), (0, "on\n")),
+                Some(cause) => assert_eq!((cause, told.as_str()), (Cause::Unseen, "")),
+            }
+        }
+        assert_eq!(jail.run("echo on"), ("on\n".to_owned(), 0));
+    });
 }

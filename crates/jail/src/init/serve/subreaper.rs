@@ -1,16 +1,19 @@
 //! The process between init and a command: it takes in whatever the command starts and leaves
 //! behind, and ends all of it when it is told to.
 //!
-//! It shares init's memory and runs beside it. So it allocates nothing, touches nothing but its
-//! [`Slot`] and makes bare calls only. It stays until nothing that the command started is alive.
+//! It shares init's memory and descriptors and runs beside it. So it allocates nothing, touches
+//! nothing but its [`Post`] and the [`Slot`] of its command, and makes bare calls only. It stays
+//! with a command until nothing that the command started is alive, and is there for another one
+//! then.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use crate::command::{self, Failure, Prepared, Step};
+use crate::channel::Channel;
+use crate::command::{self, Failure, Prepared, Step, Streams};
 use crate::control::wire;
 use crate::landlock::Ruleset;
 use crate::processors::Processors;
@@ -40,22 +43,42 @@ const TOLD: u8 = 16;
 /// Where a subreaper's news go.
 #[derive(Debug)]
 pub(super) struct Wires<'a> {
-    /// To init.
+    /// To init, which keeps it open.
     pub(super) news: BorrowedFd<'a>,
     /// To init's client, who waits for nothing as much as for the end of a command.
-    pub(super) client: Option<BorrowedFd<'a>>,
+    pub(super) client: Option<Rc<Channel>>,
 }
 
-/// What init shares with one subreaper and its command.
+/// A subreaper, as init has it. It is dropped once it was reaped, or with init's memory.
+#[derive(Debug)]
+pub(super) struct Subreaper {
+    process: i32,
+    post: Box<Post>,
+}
+
+/// What init shares with one subreaper.
+#[derive(Debug)]
+struct Post {
+    /// The command to start next.
+    work: AtomicPtr<Slot>,
+    /// There is none any more.
+    leaves: AtomicBool,
+    /// The command's stack below the subreaper's own.
+    stack: Box<[MaybeUninit<u128>]>,
+}
+
+/// What init shares with a subreaper and one command.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u64,
     prepared: Prepared,
     /// The inner ends of the command's streams; with a terminal the same three times.
     streams: [RawFd; 3],
+    /// Nobody has closed them.
+    streams_open: AtomicBool,
     ruleset: Option<Rc<Ruleset>>,
     news: RawFd,
-    client: Option<RawFd>,
+    client: Option<Rc<Channel>>,
     /// Those of init, and so of the command.
     processors: Processors,
     state: AtomicU8,
@@ -64,7 +87,6 @@ pub(super) struct Slot {
     /// Signals that are still to be sent to the command, one bit for each.
     signals: AtomicU64,
     kill: AtomicBool,
-    stack: Box<[MaybeUninit<u128>]>,
 }
 
 /// What is seen of a command through its slot.
@@ -74,56 +96,93 @@ pub(super) struct Seen {
     pub(super) not_started: Option<(Step, i32)>,
     /// The status as `wait(2)` gives it.
     pub(super) exited: Option<i32>,
-    /// Init's client knows of that.
+    /// Init's client knows of that, and that nothing of it is alive.
     pub(super) told: bool,
     /// Nothing of it is alive.
     pub(super) gone: bool,
+}
+
+impl Subreaper {
+    /// Starts a subreaper with its first command.
+    ///
+    /// # Safety
+    /// As for [`Subreaper::give`].
+    pub(super) unsafe fn start(slot: &Slot) -> io::Result<Self> {
+        let post = Box::new(Post {
+            work: AtomicPtr::new(std::ptr::from_ref(slot).cast_mut()),
+            leaves: AtomicBool::new(false),
+            stack: Box::new_uninit_slice(WORDS),
+        });
+        // The lower part is the command's, which is entered from the upper one.
+        let top = post.stack.as_ptr_range().end.cast_mut();
+        // SAFETY: the stack is 16-byte aligned and grows down from its end; the post is kept. The
+        // subreaper and its commands touch no other memory of init's, but what is given to them.
+        let process = unsafe {
+            libc::clone(
+                subreaper,
+                top.cast(),
+                libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD,
+                std::ptr::from_ref(&*post).cast_mut().cast(),
+            )
+        };
+        if process == -1 { Err(io::Error::last_os_error()) } else { Ok(Self { process, post }) }
+    }
+
+    /// Gives it another command, after the one before it was seen [`GONE`].
+    ///
+    /// # Safety
+    /// The slot may be dropped only when [`GONE`] was seen, or the subreaper was reaped and
+    /// everything that it had started is dead.
+    pub(super) unsafe fn give(&self, slot: &Slot) {
+        self.post.work.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether it is this process.
+    pub(super) const fn is(&self, process: i32) -> bool {
+        self.process == process
+    }
+
+    /// Tells it that there is nothing more to do.
+    pub(super) fn leave(&self) {
+        self.post.leaves.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes it, which may have been stopped from inside.
+    pub(super) fn wake(&self) {
+        // It may be gone, which is seen elsewhere.
+        let _ = raw::kill(self.process, WAKE);
+        let _ = raw::kill(self.process, libc::SIGCONT);
+    }
 }
 
 impl Slot {
     pub(super) fn new(
         number: u64,
         prepared: Prepared,
-        streams: [BorrowedFd<'_>; 3],
+        streams: Streams,
         ruleset: Option<Rc<Ruleset>>,
         wires: Wires<'_>,
     ) -> Box<Self> {
         Box::new(Self {
             number,
             prepared,
-            streams: streams.map(|stream| stream.as_raw_fd()),
+            streams: match streams {
+                Streams::Pipes(pipes) => pipes.map(|pipe| pipe.into_raw_fd()),
+                Streams::Terminal(terminal) => [terminal.into_raw_fd(); 3],
+            },
+            streams_open: AtomicBool::new(true),
             ruleset,
             news: wires.news.as_raw_fd(),
-            client: wires.client.map(|client| client.as_raw_fd()),
-            processors: Processors::own(),
             state: AtomicU8::new(if wires.client.is_some() { MAY_TELL } else { 0 }),
+            client: wires.client,
+            processors: Processors::own(),
             status: AtomicI32::new(0),
             command: AtomicI32::new(0),
             signals: AtomicU64::new(0),
             kill: AtomicBool::new(false),
-            stack: Box::new_uninit_slice(WORDS),
         })
-    }
-
-    /// Starts the subreaper, which starts the command; gives the subreaper's process id.
-    ///
-    /// # Safety
-    /// The slot may be dropped only when the subreaper was reaped, and after [`GONE`] was seen or
-    /// everything that it had started is dead. Its streams may be closed at once.
-    pub(super) unsafe fn start(&self) -> io::Result<i32> {
-        // The lower part is the command's, which is entered from the upper one.
-        let top = self.stack.as_ptr_range().end.cast_mut();
-        // SAFETY: the stack is 16-byte aligned and grows down from its end; the caller keeps the
-        // slot alive. The subreaper and the command touch no other memory of init's.
-        let pid = unsafe {
-            libc::clone(
-                subreaper,
-                top.cast(),
-                libc::CLONE_VM | libc::SIGCHLD,
-                std::ptr::from_ref(self).cast_mut().cast(),
-            )
-        };
-        if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
     }
 
     pub(super) fn seen(&self) -> Seen {
@@ -177,30 +236,31 @@ impl Slot {
     /// Notes it and wakes init.
     fn tell(&self, state: u8) {
         self.state.fetch_or(state, Ordering::Release);
-        let one = 1_u64;
-        let arguments = [signed(self.news), (&raw const one) as usize, 8, 0, 0, 0];
-        // SAFETY: writes eight valid bytes to init's descriptor for news.
-        unsafe { raw::syscall(libc::SYS_write, arguments) };
+        ring(self.news);
     }
 
-    /// Notes that nothing is left, after this. A client that hears of the command's end from here
-    /// hears of it once, and before it hears of anything else: what it was told counts only while
-    /// init has not lost it.
+    /// Notes that nothing is left, after this, which is the last that is done with the slot. A client
+    /// that hears of the command's end from here hears of it once, and before it hears of anything
+    /// else: what it was told counts only while init has not lost it.
     fn note_all(&self, news: u8) {
         let told = news & EXITED != 0 && !self.kill.load(Ordering::Acquire) && self.tell_client();
-        let all = |state: u8| {
-            let told = if told && state & MAY_TELL != 0 { TOLD } else { 0 };
-            Some(state | news | GONE | told)
-        };
+        let is_told = |state: u8| told && state & MAY_TELL != 0;
+        let all = |state: u8| Some(state | news | GONE | if is_told(state) { TOLD } else { 0 });
+        let wire = self.news;
         // The function never refuses.
-        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, all);
+        let (Ok(state) | Err(state)) =
+            self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, all);
+        if !is_told(state) {
+            ring(wire);
+        }
     }
 
     /// Tells init's client of the command's end; false when it is not there or does not listen.
     fn tell_client(&self) -> bool {
         let may = self.state.load(Ordering::Acquire) & MAY_TELL != 0;
-        let Some(client) = self.client.filter(|_| may) else { return false };
-        let report = wire::exited(self.number, self.status.load(Ordering::Acquire));
+        let Some(client) = self.client.as_ref().filter(|_| may) else { return false };
+        let client = client.as_fd().as_raw_fd();
+        let report = wire::finished(self.number, self.status.load(Ordering::Acquire));
         let flags = raw::signed(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         let bytes = report.as_ptr() as usize;
         let arguments = [raw::signed(client), bytes, report.len(), flags, 0, 0];
@@ -208,50 +268,74 @@ impl Slot {
         raw::check(unsafe { raw::syscall(libc::SYS_sendto, arguments) }).is_ok()
     }
 
-    /// Closes everything but the descriptors for news.
-    fn close_others(&self) {
-        let mut kept = [self.news, self.client.unwrap_or(self.news)];
-        kept.sort_unstable();
-        let mut first = 0;
-        for descriptor in kept.map(i32::cast_unsigned) {
-            if descriptor > first {
-                close_range(first, descriptor - 1);
-            }
-            first = first.max(descriptor + 1);
+    /// Closes the command's own ends of its streams, once.
+    fn close_streams(&self) {
+        if !self.streams_open.swap(false, Ordering::AcqRel) {
+            return;
         }
-        close_range(first, u32::MAX);
+        let [input, output, error] = self.streams;
+        let others = if input == output { None } else { Some([output, error]) };
+        for stream in [input].into_iter().chain(others.into_iter().flatten()) {
+            let arguments = [signed(stream), 0, 0, 0, 0, 0];
+            // SAFETY: it was given to the slot, and nobody else closes it.
+            unsafe { raw::syscall(libc::SYS_close, arguments) };
+        }
     }
 }
 
-fn close_range(first: u32, last: u32) {
-    let arguments = [first as usize, last as usize, 0, 0, 0, 0];
-    // SAFETY: closes descriptors of a process that uses none of them again.
-    unsafe { raw::syscall(libc::SYS_close_range, arguments) };
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.close_streams();
+    }
 }
 
-extern "C" fn subreaper(slot: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the argument is a slot that init keeps until this process has been reaped.
-    let slot = unsafe { &*slot.cast::<Slot>().cast_const() };
+/// Wakes init to look at its commands.
+fn ring(news: RawFd) {
+    let one = 1_u64;
+    let arguments = [signed(news), (&raw const one) as usize, 8, 0, 0, 0];
+    // SAFETY: writes eight valid bytes to init's descriptor for news.
+    unsafe { raw::syscall(libc::SYS_write, arguments) };
+}
+
+extern "C" fn subreaper(post: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the argument is a post that init keeps until this process has been reaped.
+    let post = unsafe { &*post.cast::<Post>().cast_const() };
+    loop {
+        let work = post.work.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: init keeps a slot that it has given until it is seen to be gone, which `attend`
+        // says last.
+        if let Some(slot) = unsafe { work.cast_const().as_ref() } {
+            attend(slot, &post.stack);
+        } else if post.leaves.load(Ordering::Acquire) {
+            sys::exit_now(0);
+        } else {
+            raw::wait_for_signal(raw::only(WAKE), None);
+        }
+    }
+}
+
+/// Starts a command and stays with it to its end.
+fn attend(slot: &Slot, stack: &[MaybeUninit<u128>]) {
     let arguments = [signed(libc::PR_SET_CHILD_SUBREAPER), 1, 0, 0, 0, 0];
     // SAFETY: takes numbers.
     let adopting = raw::check(unsafe { raw::syscall(libc::SYS_prctl, arguments) });
-    match adopting.and_then(|_| start_command(slot)) {
+    let started = adopting.and_then(|_| start_command(slot, stack));
+    slot.close_streams();
+    match started {
         Ok(command) => {
-            slot.close_others();
             slot.command.store(command, Ordering::SeqCst);
             slot.send_signals();
             stay(slot, command);
         }
         Err(error) => {
             slot.prepared.failure.set(Step::Start, &error);
-            slot.tell(NOT_STARTED | GONE);
+            slot.note_all(NOT_STARTED);
         }
     }
-    sys::exit_now(0)
 }
 
 /// Starts the command and waits until it has left this memory.
-fn start_command(slot: &Slot) -> io::Result<i32> {
+fn start_command(slot: &Slot, stack: &[MaybeUninit<u128>]) -> io::Result<i32> {
     extern "C" fn enter(slot: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the subreaper waits, and init keeps the slot.
         let slot = unsafe { &*slot.cast::<Slot>().cast_const() };
@@ -260,7 +344,7 @@ fn start_command(slot: &Slot) -> io::Result<i32> {
     }
     // The command begins where the subreaper is, which waits for it.
     slot.processors.tie();
-    let command = clone_below(slot, enter);
+    let command = clone_below(slot, stack, enter);
     slot.processors.free();
     command
 }
@@ -269,9 +353,10 @@ fn start_command(slot: &Slot) -> io::Result<i32> {
 /// until the child has left it.
 fn clone_below(
     slot: &Slot,
+    stack: &[MaybeUninit<u128>],
     enter: extern "C" fn(*mut libc::c_void) -> libc::c_int,
 ) -> io::Result<i32> {
-    let start = slot.stack.as_ptr().cast::<u8>();
+    let start = stack.as_ptr().cast::<u8>();
     // SAFETY: the lower part of the stack, which grows down from its end, is used by nobody else;
     // this process does not go on until the child has become another program or ended.
     let pid = unsafe {
@@ -360,13 +445,6 @@ fn kill_children(end: i32, spared: impl Fn(i32) -> bool) -> bool {
 /// Kills every child of init that is no subreaper; false when there was none.
 pub(super) fn kill_orphans(is_subreaper: impl Fn(i32) -> bool) -> bool {
     kill_children(newest_process(), is_subreaper)
-}
-
-/// Wakes a subreaper, which may have been stopped from inside.
-pub(super) fn wake(subreaper: i32) {
-    // It may be gone, which is seen elsewhere.
-    let _ = raw::kill(subreaper, WAKE);
-    let _ = raw::kill(subreaper, libc::SIGCONT);
 }
 
 /// The failure of a command that was refused before it had a subreaper.

@@ -101,6 +101,13 @@ impl Sandbox {
                 self.ended_by_init(desk, number, ending);
                 Ok(())
             }
+            Report::Finished { number, status } => {
+                self.was_started(desk, number);
+                let ending = self.corrected(number, command::ending(status, None));
+                self.ended_by_init(desk, number, ending);
+                self.gone(desk, number);
+                Ok(())
+            }
             Report::Gone { number: NOBODY } => {
                 if let Life::Held(jail) | Life::Joining(jail) = &mut self.life {
                     jail.answered();
