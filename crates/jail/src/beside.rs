@@ -87,7 +87,7 @@ impl<S> Drop for Beside<S> {
 /// Has the kernel make the table of descriptors larger than both processes will need. When it grows
 /// later, and two processes share it, whoever opens the one too many waits until all processors have
 /// been elsewhere (`expand_files` of the kernel): ten milliseconds and more.
-fn make_room_for_descriptors() {
+pub(crate) fn make_room_for_descriptors() {
     const MANY: RawFd = 255;
     // Where the limit is lower the table does not grow either.
     let _ = eventfd(0, EventfdFlags::CLOEXEC).and_then(|one| fcntl_dupfd_cloexec(one, MANY));

@@ -657,7 +657,8 @@ fn a_subreaper_that_is_killed_while_it_waits_is_not_missed() {
         for _ in 0..20 {
             jail.run("true");
             for process in children(jail) {
-                crate::raw::kill(process, libc::SIGKILL).unwrap();
+                // One that was on its way out may be gone.
+                let _ = crate::raw::kill(process, libc::SIGKILL);
             }
             // Where init has not seen it yet, the command ends with it, and is told as unseen.
             let command = jail.command("echo on");
