@@ -135,7 +135,8 @@ fn setns(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Taking descriptors out of pid 1 and out of the parent.
+/// Taking descriptors out of pid 1 and out of the parent, which shares its own, by their numbers and
+/// by their names.
 fn pidfd_getfd(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for pid in [1, std::os::unix::process::parent_id(), std::process::id()] {
@@ -148,6 +149,14 @@ fn pidfd_getfd(_: &[String]) -> Verdict {
             raw(libc::SYS_pidfd_getfd, [descriptor as usize, 0, 0, 0, 0, 0])
         });
         attempts.push((format!("pidfd_getfd from {pid}"), attempt));
+    }
+    let has_proc = std::path::Path::new("/proc/self/fd").exists();
+    for pid in [1, std::os::unix::process::parent_id()].into_iter().filter(|_| has_proc) {
+        let attempt = in_child(|| match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(_) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(255),
+        });
+        attempts.push((format!("the descriptors of {pid} in /proc"), attempt));
     }
     all_refused(&attempts)
 }
