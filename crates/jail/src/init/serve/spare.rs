@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::subreaper::Subreaper;
 
-/// How long one waits for another command: a jail where nothing happens has its init alone.
-const WAITING: Duration = Duration::from_secs(1);
+/// How long one waits for another command. Whoever stops a jail where nothing runs has nothing to
+/// stop but this: it is gone by then.
+const WAITING: Duration = Duration::from_millis(1);
 
 /// Those of one init.
 #[derive(Debug, Default)]
