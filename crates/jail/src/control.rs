@@ -77,8 +77,8 @@ pub enum Request {
     },
     /// Live this long from now on unless told again.
     Lease(Duration),
-    /// Every process is stopped: by a control group already, or where none can, by init now
-    /// (`SIGSTOP`). What is killed meanwhile, or has no time left, is ended all the same, and
+    /// Every process is stopped: by a control group, or where none can, by init now (`SIGSTOP`).
+    /// Subreapers that wait for a command leave. What is killed meanwhile, or has no time left, is ended all the same, and
     /// nothing else goes on for it.
     Stop {
         /// Whether init is to stop them.

@@ -295,7 +295,11 @@ impl Init {
     /// whose end the client was told.
     fn settle(&mut self, now: Instant) {
         for done in self.commands.values_mut().filter_map(Command::settle) {
-            self.spare.add(done, now);
+            if self.stopped.is_some() {
+                self.spare.let_go(done);
+            } else {
+                self.spare.add(done, now);
+            }
         }
     }
 
@@ -398,6 +402,9 @@ impl Init {
                     let _ = raw::kill(-1, libc::SIGSTOP);
                 }
                 self.stopped = Some(if by_signal { Stopped::Signal } else { Stopped::Group });
+                // Where no command runs, nothing is left that would have to be stopped.
+                self.settle(Instant::now());
+                self.spare.let_all_go();
                 if self.commands.values().any(Command::is_ending) {
                     // What was being ended goes on to its end.
                     self.stop_by_signal();

@@ -651,6 +651,25 @@ fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
     });
 }
 
+/// Who stops a jail where nothing runs finds init alone much sooner than a subreaper stays by
+/// itself: many rounds fit into the time of a few such stays.
+#[test]
+fn no_subreaper_waits_where_everything_is_stopped() {
+    served(PATIENCE, |jail| {
+        let until = Instant::now() + PATIENCE;
+        for _ in 0..40 {
+            jail.run("true");
+            // The command before was told before its subreaper had noted it, now and then.
+            while !children(jail).is_empty() {
+                jail.control.send(&Request::Stop { by_signal: false }, &[]).unwrap();
+                assert!(Instant::now() < until, "{:?} stay", children(jail));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            jail.control.send(&Request::Continue, &[]).unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_subreaper_that_is_killed_while_it_waits_is_not_missed() {
     served(PATIENCE, |jail| {

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::subreaper::Subreaper;
 
-/// How long one waits for another command. Whoever stops a jail where nothing runs has nothing to
-/// stop but this: it is gone by then.
-const WAITING: Duration = Duration::from_millis(1);
+/// How long one waits for another command: a jail where nothing happens has its init alone.
+const WAITING: Duration = Duration::from_secs(1);
 
 /// Those of one init.
 #[derive(Debug, Default)]
@@ -41,11 +40,17 @@ impl Spare {
     /// Lets go of who has waited long enough.
     pub(super) fn keep_deadline(&mut self, now: Instant) {
         if self.next_deadline().is_some_and(|until| until <= now) {
-            self.take().into_iter().for_each(|subreaper| self.let_go(subreaper));
+            self.let_all_go();
         }
     }
 
-    fn let_go(&mut self, subreaper: Subreaper) {
+    /// Lets go of who waits.
+    pub(super) fn let_all_go(&mut self) {
+        self.take().into_iter().for_each(|subreaper| self.let_go(subreaper));
+    }
+
+    /// Lets go of one whose command is gone.
+    pub(super) fn let_go(&mut self, subreaper: Subreaper) {
         subreaper.leave();
         self.leaving.push(subreaper);
     }

@@ -1,16 +1,19 @@
 //! Stopping every process of a jail, for as long as somebody wants that.
 //!
 //! ```text
-//!            somebody wants it            nothing is being started        all have stopped
-//!   Going ───────────────────► Settling ──────────────────────► Stopping ────────────────► Stopped
-//!     ▲                           │                                 │                         │
-//!     └───────────────────────────┴─────────────────────────────────┴─────────────────────────┘
+//!         somebody wants it           nothing is being started      all have stopped
+//!   Going ─────────────────► Settling ────────────────────────► Stopping ───────────► Stopped
+//!     ▲                         │ │     no command runs            ▲ │                   │
+//!     │                         │ └────────────────► Emptying ─────┘ │                   │
+//!     │                         │                       │            │                   │
+//!     └─────────────────────────┴───────────────────────┴────────────┴───────────────────┘
 //!                              nobody wants it any more
 //! ```
 //!
 //! A command that is being started could be born outside of what is stopped, so that is waited
 //! for. Where there is nothing but init, nothing is stopped: to move init out of a group and back
-//! takes the kernel longer than all the rest. Control groups stop where they can; else init does by a
+//! takes the kernel longer than all the rest. So where no command runs, init is told first, which
+//! has what waits for a command leave, and that is waited for a moment. Control groups stop where they can; else init does by a
 //! signal. To end something that a
 //! group has stopped, init stops everything by a signal too, and the group lets go then.
 
@@ -31,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LATER_LOOK: Duration = Duration::from_millis(20);
 
+/// How long what waits for a command may take to leave, and how long until it is first looked.
+const LEAVING: Duration = Duration::from_millis(5);
+const FIRST_LOOK_EMPTY: Duration = Duration::from_micros(200);
+
 /// Who wants a jail's processes to be stopped, and how far that is.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
@@ -50,6 +57,10 @@ enum Phase {
     #[default]
     Going,
     Settling,
+    Emptying {
+        since: Moment,
+        look: Duration,
+    },
     Stopping {
         by: Means,
         since: Moment,
@@ -66,6 +77,17 @@ enum Means {
     None,
     Group,
     Signal,
+}
+
+/// What the commands of a jail do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Commands {
+    /// One is being started.
+    Start,
+    /// One runs, and none is being started.
+    Run,
+    /// None runs; what one has left may.
+    Rest,
 }
 
 /// What is to be done next.
@@ -109,17 +131,28 @@ impl Pause {
     }
 
     /// Takes one step; to be called until there is nothing to do, whenever something has changed.
-    /// `busy` tells that a command is being started.
-    pub(super) fn step(&mut self, group: &Group, init: i32, busy: bool) -> Step {
+    pub(super) fn step(&mut self, group: &Group, init: i32, commands: Commands) -> Step {
         match self.phase {
             Phase::Going if self.is_wanted() => {
                 self.phase = Phase::Settling;
-                self.step(group, init, busy)
+                self.step(group, init, commands)
             }
             Phase::Going => Step::Nothing,
-            Phase::Settling if !self.is_wanted() => self.go_on(group, init),
-            Phase::Settling if busy => Step::Nothing,
-            Phase::Settling => {
+            Phase::Settling | Phase::Emptying { .. } if !self.is_wanted() => {
+                self.go_on(group, init)
+            }
+            Phase::Settling if commands == Commands::Start => Step::Nothing,
+            Phase::Settling if commands == Commands::Rest && has_others(group, init) => {
+                self.phase = Phase::Emptying { since: Moment::now(), look: FIRST_LOOK_EMPTY };
+                Step::Say(Request::Stop { by_signal: false })
+            }
+            Phase::Emptying { since, look }
+                if has_others(group, init) && Moment::now().since(since) < LEAVING =>
+            {
+                self.phase = Phase::Emptying { since, look: look * 2 };
+                Step::Look(look)
+            }
+            Phase::Settling | Phase::Emptying { .. } => {
                 let by = stop(group, init);
                 self.phase = Phase::Stopping { by, since: Moment::now(), look: FIRST_LOOK };
                 Step::Say(Request::Stop { by_signal: by == Means::Signal })
@@ -137,7 +170,7 @@ impl Pause {
                 }
                 // Where it is not thawed, what is to be ended waits.
                 let _ = group.go_on(init);
-                self.step(group, init, busy)
+                self.step(group, init, commands)
             }
             Phase::Stopping { by, since, look } => match timed(|| have_stopped(by, group, init)) {
                 (Ok(true), _) => {
@@ -177,6 +210,11 @@ impl Pause {
     }
 }
 
+/// Whether there is something to stop besides init, by a group.
+fn has_others(group: &Group, init: i32) -> bool {
+    group.can_stop() && !group.has_none_but(init).unwrap_or(true)
+}
+
 fn stop(group: &Group, init: i32) -> Means {
     if group.has_none_but(init).unwrap_or(false) {
         Means::None
@@ -211,17 +249,17 @@ mod tests {
     fn what_is_being_started_is_waited_for() {
         let group = Group::default();
         let mut pause = Pause::default();
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
         pause.asked = true;
-        assert_eq!(pause.step(&group, NOBODY, true), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::Nothing);
         assert!(!pause.is_going());
-        let said = pause.step(&group, NOBODY, false);
+        let said = pause.step(&group, NOBODY, Commands::Rest);
         assert_eq!(said, Step::Say(Request::Stop { by_signal: true }));
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Stopped);
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Stopped);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
         // Another who wants the same is told at once.
         pause.waiting.push(ClientId(1));
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Stopped);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Stopped);
     }
 
     #[test]
@@ -230,14 +268,14 @@ mod tests {
         let mut pause = Pause::found();
         pause.holders.insert(ClientId(1));
         pause.asked = false;
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
         pause.holders.clear();
-        assert_eq!(pause.step(&group, NOBODY, false), Step::GoesOn);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::GoesOn);
         assert!(pause.is_going());
         pause.asked = true;
-        assert_eq!(pause.step(&group, NOBODY, true), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::Nothing);
         pause.asked = false;
-        assert_eq!(pause.step(&group, NOBODY, true), Step::GoesOn);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::GoesOn);
     }
 
     #[test]
@@ -246,10 +284,10 @@ mod tests {
         let mut pause = Pause::found();
         pause.holders.insert(ClientId(1));
         pause.stopped_by_init();
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
         assert!(pause.thaw);
         pause.holders.clear();
-        assert_eq!(pause.step(&group, NOBODY, false), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
         assert!(!pause.thaw && !pause.is_going());
         // It is let go once, whatever is said again.
         pause.stopped_by_init();

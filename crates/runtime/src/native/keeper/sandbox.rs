@@ -25,7 +25,7 @@ use super::launch::Reports;
 use super::limits::Watched as Limits;
 use super::moment::Moment;
 use super::network::Awaited;
-use super::pause::Step;
+use super::pause::{Commands, Step};
 use super::plan::LEASE;
 use super::reactor::Watched;
 use super::record::{self, Record};
@@ -266,10 +266,9 @@ impl Sandbox {
     /// Stops its processes for as long as somebody wants that, and lets them go on.
     pub(super) fn step_pause(&mut self, desk: &mut Desk) {
         loop {
-            let busy =
-                self.commands.values().any(|command| matches!(command.stage, Stage::Starting(_)));
+            let commands = self.what_commands_do();
             let Some(jail) = self.jail() else { return };
-            match jail.pause.step(&jail.group, jail.held.init, busy) {
+            match jail.pause.step(&jail.group, jail.held.init, commands) {
                 Step::Nothing => return,
                 Step::Say(request) => self.say(desk, request, Vec::new()),
                 Step::Look(delay) => {
@@ -288,6 +287,17 @@ impl Sandbox {
                     }
                 }
             }
+        }
+    }
+
+    fn what_commands_do(&self) -> Commands {
+        let stages = || self.commands.values().map(|command| &command.stage);
+        if stages().any(|stage| matches!(stage, Stage::Starting(_))) {
+            Commands::Start
+        } else if stages().any(|stage| *stage == Stage::Running) {
+            Commands::Run
+        } else {
+            Commands::Rest
         }
     }
 
