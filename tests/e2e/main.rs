@@ -18,6 +18,7 @@ mod harness;
 mod bundle;
 mod call;
 mod crash;
+mod credentials;
 mod doctor;
 mod documents;
 mod escape;

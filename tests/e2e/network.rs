@@ -51,13 +51,17 @@ impl Server {
 
 /// `stockade WORDS` on a host that knows these names and asks nobody for others.
 pub(crate) fn with_names(world: &World, names: &str, words: &[&str]) -> Outcome {
-    let (hosts, resolver) = (world.path("hosts"), world.path("resolv.conf"));
-    world.plant(&hosts, &format!("127.0.0.1 localhost\n{names}\n"));
-    // Nobody listens there.
-    world.plant(&resolver, "nameserver 127.0.0.53\n");
-    let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
-    let (hosts, resolver) = (text(&hosts), text(&resolver));
+    let [hosts, resolver] = files_of_names(world, names);
     world.stockade_by(&["with-names", &hosts, &resolver], words).finish()
+}
+
+/// `/etc/hosts` and `/etc/resolv.conf` of such a host.
+pub(crate) fn files_of_names(world: &World, names: &str) -> [String; 2] {
+    let files = [world.path("hosts"), world.path("resolv.conf")];
+    world.plant(&files[0], &format!("127.0.0.1 localhost\n{names}\n"));
+    // Nobody listens there.
+    world.plant(&files[1], "nameserver 127.0.0.53\n");
+    files.map(|path: PathBuf| path.to_str().unwrap().to_owned())
 }
 
 /// The same for `run OPTIONS -- COMMAND`.

@@ -1,6 +1,7 @@
 //! Not attacks: what the tests need done on the host's side with raw calls, and
 //! small questions to ask from inside.
 
+use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -14,6 +15,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("apart", apart),
     ("container", container),
     ("with-names", with_names),
+    ("with-authorities", with_authorities),
     ("with-open", with_open),
     ("on-terminal", on_terminal),
     ("exchange", exchange),
@@ -148,6 +150,25 @@ fn with_names(arguments: &[String]) -> Verdict {
     let [hosts, resolver, words @ ..] = arguments else {
         return Verdict::Broken("two files and a command are needed".into());
     };
+    with_files(&[(hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf")], words)
+}
+
+/// `with-authorities HOSTS RESOLVER AUTHORITIES COMMAND…`: the same on a host that believes the
+/// authorities in that file alone.
+fn with_authorities(arguments: &[String]) -> Verdict {
+    let [hosts, resolver, authorities, words @ ..] = arguments else {
+        return Verdict::Broken("three files and a command are needed".into());
+    };
+    let known = stockade_core::network::AUTHORITIES.iter();
+    let Some(place) = known.copied().find(|place| std::path::Path::new(place).exists()) else {
+        return Verdict::Broken("this host believes nobody: install ca-certificates".into());
+    };
+    let files = [(hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf"), (authorities, place)];
+    with_files(&files, words)
+}
+
+/// Runs a command on a host that has these files in the places of others.
+fn with_files(files: &[(&String, &str)], words: &[String]) -> Verdict {
     // SAFETY: getuid and getgid have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
     let own_users = if user == 0 { 0 } else { libc::CLONE_NEWUSER };
@@ -169,8 +190,9 @@ fn with_names(arguments: &[String]) -> Verdict {
     unsafe {
         libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast());
     }
-    for (file, place) in [(hosts, c"/etc/hosts"), (resolver, c"/etc/resolv.conf")] {
-        let Some(file) = c_arguments(std::slice::from_ref(file)).pop() else {
+    for (file, place) in files {
+        let [file, place] = [file.as_str(), place].map(CString::new);
+        let (Ok(file), Ok(place)) = (file, place) else {
             return Verdict::Broken("no file".into());
         };
         // SAFETY: as above.

@@ -1,13 +1,20 @@
 //! Traffic to the host's side of the network: attempts to reach somebody by address, by name or by the
 //! proxy, and what came back.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::{Attack, Verdict};
 
-pub(crate) const ATTACKS: &[Attack] = &[("fetch", fetch), ("reach", reach)];
+pub(crate) const ATTACKS: &[Attack] =
+    &[("fetch", fetch), ("fetch-secured", fetch_secured), ("reach", reach)];
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +35,52 @@ fn fetch(arguments: &[String]) -> Verdict {
         })
         .collect();
     Verdict::Held(said.join(" | "))
+}
+
+/// `fetch-secured VARIABLE NAME:PORT…`: what a server says over TLS, asked with a variable's value as
+/// `Authorization`, by a program that believes whom `SSL_CERT_FILE` names: no attack.
+fn fetch_secured(arguments: &[String]) -> Verdict {
+    let Some((variable, servers)) = arguments.split_first() else {
+        return Verdict::Broken("a variable is needed".into());
+    };
+    let value = std::env::var(variable).unwrap_or_default();
+    let said: Vec<_> = servers
+        .iter()
+        .map(|server| {
+            ask_secured(server, &value).unwrap_or_else(|error| format!("no answer: {error}"))
+        })
+        .collect();
+    Verdict::Held(format!("with {value}: {}", said.join(" | ")))
+}
+
+fn ask_secured(server: &str, value: &str) -> std::io::Result<String> {
+    let (name, _) = server.split_once(':').ok_or_else(|| Error::other("no port"))?;
+    let file = std::env::var("SSL_CERT_FILE").map_err(Error::other)?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(
+        CertificateDer::pem_file_iter(file).map_err(Error::other)?.filter_map(Result::ok),
+    );
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let host = ServerName::try_from(name.to_owned()).map_err(Error::other)?;
+    let connection = ClientConnection::new(Arc::new(config), host).map_err(Error::other)?;
+    let stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = StreamOwned::new(connection, stream);
+    write!(
+        stream,
+        "GET / HTTP/1.1\r\nHost: {server}\r\nAuthorization: Bearer {value}\r\n\
+         Connection: close\r\n\r\n"
+    )?;
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        // Who has said all may leave without a farewell.
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(String::from_utf8_lossy(&said).into_owned()),
+    }
 }
 
 /// `reach TOKEN ADDRESS…`: whether somebody answers with the token at an address, or through the

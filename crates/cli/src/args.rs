@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use stockade_core::network::Allowed;
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
@@ -171,6 +172,11 @@ pub(crate) struct Run {
     /// below one, an address or a block of addresses. Can be repeated; all else is refused
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<Allowed>,
+    /// Give the secret of this environment variable to a host and not to the command, which has
+    /// a placeholder in its place: it is swapped in requests to that host. Can be repeated; the
+    /// host is to be allowed too
+    #[arg(long, value_name = "NAME@HOST[:PORT]")]
+    pub(crate) secret: Vec<BoundSecret>,
     /// Show a file or directory of the host inside; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub(crate) mount: Vec<OsString>,

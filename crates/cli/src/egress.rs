@@ -1,7 +1,8 @@
 //! The process that is the only way out of sandboxes, and its owner's side for one run: it is started,
 //! given the sandbox's listeners, and heard to its end. What it lets through is not decided here.
 
-use std::os::fd::AsFd as _;
+use std::io::{Read as _, Seek as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stockade_core::network::{Policy, Refusals};
 use stockade_core::{Code, Problem, SandboxId};
-use stockade_egress::Event;
 use stockade_egress::control::{Ask, Said};
 use stockade_egress::owner::{self, Process, Program};
+use stockade_egress::{Credential, Event};
 use stockade_jail::network::Listeners;
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{confined, seccomp};
@@ -64,13 +65,17 @@ pub(crate) fn process() -> ExitCode {
 #[derive(Debug)]
 pub(crate) struct Egress {
     process: Process,
-    policy: Policy,
+    sandbox: SandboxId,
+    /// How many questions were asked, and how many of them are not answered yet.
+    asked: u64,
+    unanswered: u64,
+    heard: Refusals,
 }
 
 /// The process at work. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    egress: Egress,
+    process: Process,
     listening: Option<JoinHandle<Refusals>>,
 }
 
@@ -84,26 +89,68 @@ impl Egress {
             Problem::new(Code::Io, "cannot start the sandbox's way out").because(error.to_string())
         };
         stockade_jail::inherit_nothing().map_err(failed)?;
-        Ok(Self { process: Process::start(&program()).map_err(failed)?, policy })
+        let process = Process::start(&program()).map_err(failed)?;
+        let sandbox = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
+        let (asked, heard) = (owner::NAMES, Refusals::default());
+        let mut egress = Self { process, sandbox, asked, unanswered: 1, heard };
+        let add = Ask::Add { sandbox: egress.sandbox.clone(), policy };
+        egress.ask(add, &[]).map_err(failed)?;
+        Ok(egress)
     }
 
-    /// Has it serve a sandbox's listeners, and hears it from now on: on a thread of its own.
+    /// Gives it the credentials that it puts into requests. The certificates (PEM) that programs inside
+    /// have to believe: those that this host believes, and the one of the authority that shows itself
+    /// in the place of the hosts that the credentials are bound to.
+    ///
+    /// # Errors
+    /// Why they are not taken.
+    pub(crate) fn give(&mut self, credentials: Vec<Credential>) -> Result<String, Problem> {
+        let unsupported = |error: std::io::Error| {
+            Problem::new(
+                Code::Unsupported,
+                "secrets need the certificates of this host's authorities",
+            )
+            .because(error.to_string())
+            .remedied_by("install the package ca-certificates")
+        };
+        let mut file = stockade_egress::authorities().map_err(unsupported)?;
+        let mut believed = String::new();
+        file.read_to_string(&mut believed).map_err(unsupported)?;
+        file.rewind().map_err(unsupported)?;
+        let give = Ask::Credentials { sandbox: self.sandbox.clone(), credentials };
+        let asked = self.ask(give, &[file.as_fd()]);
+        let authority = asked.map_err(|error| error.to_string()).map_err(Failure::Lost);
+        let authority =
+            authority.and_then(|()| self.answers()).map_err(|failure| match failure {
+                Failure::Refused(problem) => problem,
+                Failure::Lost(cause) => self.lost(cause),
+            })?;
+        if !believed.ends_with('\n') {
+            believed.push('\n');
+        }
+        Ok(believed + &authority.unwrap_or_default())
+    }
+
+    /// Has it serve the sandbox's listeners, and hears it from now on: on a thread of its own.
     ///
     /// # Errors
     /// Why it does not serve.
     pub(crate) fn serve(mut self, listeners: &Listeners) -> Result<Serving, Problem> {
-        let sandbox = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
-        let add = Ask::Add { sandbox, policy: self.policy.clone() };
-        let asked = self.process.owner().ask(owner::NAMES + 1, add, &listeners.each());
-        let mut heard = Refusals::default();
-        asked.map_err(|error| error.to_string()).and_then(|()| self.answers(&mut heard)).map_err(
-            |cause| {
-                Problem::new(Code::WallUnavailable, "the sandbox's way out cannot be served")
-                    .because(self.process.last_words().unwrap_or(cause))
-                    .remedied_by("stockade doctor")
-            },
-        )?;
-        let owner = Arc::clone(self.process.owner());
+        let listen = Ask::Listen { sandbox: self.sandbox.clone() };
+        let asked = self.ask(listen, &listeners.each());
+        let asked = asked.map_err(|error| Failure::Lost(error.to_string()));
+        asked.and_then(|()| self.answers()).map_err(|failure| {
+            let cause = match failure {
+                Failure::Lost(cause) => cause,
+                Failure::Refused(Problem { message, cause: Some(cause), .. }) => {
+                    format!("{message}: {cause}")
+                }
+                Failure::Refused(Problem { message, .. }) => message,
+            };
+            self.lost(cause)
+        })?;
+        let Self { process, mut heard, .. } = self;
+        let owner = Arc::clone(process.owner());
         let listening = std::thread::Builder::new().name("egress".to_owned()).spawn(move || {
             while let Ok(Some(said)) = owner.hear() {
                 if let Said::Event(event) = said {
@@ -113,38 +160,59 @@ impl Egress {
             heard
         });
         let listening = listening.map_err(|error| caused(Code::Io, &error))?;
-        Ok(Serving { egress: self, listening: Some(listening) })
+        Ok(Serving { process, listening: Some(listening) })
     }
 
-    /// Waits for the answers to both questions.
-    fn answers(&self, heard: &mut Refusals) -> Result<(), String> {
+    fn lost(&mut self, cause: String) -> Problem {
+        Problem::new(Code::WallUnavailable, "the sandbox's way out cannot be served")
+            .because(self.process.last_words().unwrap_or(cause))
+            .remedied_by("stockade doctor")
+    }
+
+    fn ask(&mut self, ask: Ask, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+        self.asked += 1;
+        self.process.owner().ask(self.asked, ask, descriptors)?;
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// Waits for the answers to all that was asked, and gives the authority that one of them names.
+    fn answers(&mut self) -> Result<Option<String>, Failure> {
+        let lost = |error: &dyn std::fmt::Display| Failure::Lost(error.to_string());
         let deadline = Instant::now() + PATIENCE;
-        let mut missing = 2;
-        while missing > 0 {
+        let mut found = None;
+        while self.unanswered > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(|error| error.to_string())?;
+            let timeout = Timespec::try_from(left).map_err(|error| lost(&error))?;
             let mut waiting = [PollFd::new(&**self.process.owner(), PollFlags::IN)];
             match poll(&mut waiting, Some(&timeout)) {
-                Ok(0) => return Err("it did not answer".to_owned()),
+                Ok(0) => return Err(lost(&"it did not answer")),
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.to_string()),
+                Err(errno) => return Err(lost(&errno)),
             }
-            match self.process.owner().hear().map_err(|error| error.to_string())? {
-                None => return Err("it has ended".to_owned()),
-                Some(Said::Event(event)) => hear(heard, &event),
-                Some(Said::Answer { problem: None, .. }) => missing -= 1,
-                Some(Said::Answer { problem: Some(problem), .. }) => {
-                    let Problem { message, cause, .. } = problem;
-                    return Err(match cause {
-                        Some(cause) => format!("{message}: {cause}"),
-                        None => message,
-                    });
+            match self.process.owner().hear().map_err(|error| lost(&error))? {
+                None => return Err(lost(&"it has ended")),
+                Some(Said::Event(event)) => hear(&mut self.heard, &event),
+                Some(Said::Answer { problem, authority, .. }) => {
+                    self.unanswered -= 1;
+                    found = authority.or(found);
+                    if let Some(problem) = problem {
+                        return Err(Failure::Refused(problem));
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(found)
     }
+}
+
+/// Why something that was asked was not done.
+enum Failure {
+    /// It was refused.
+    Refused(Problem),
+    /// Nobody has answered.
+    Lost(String),
 }
 
 /// Counts what an event tells.
@@ -161,7 +229,7 @@ impl Serving {
     /// # Errors
     /// In words, when it had ended before.
     pub(crate) fn end(mut self) -> (Refusals, Option<String>) {
-        let process = &mut self.egress.process;
+        let process = &mut self.process;
         let ended = process.has_ended();
         // It tells what is left to whoever asks no more. One that dies has let go of its sockets a
         // moment before it is dead, so that what it served may be over first.

@@ -20,6 +20,7 @@ mod cover;
 mod name;
 mod refusal;
 mod refused;
+pub mod secret;
 #[cfg(test)]
 mod tests;
 

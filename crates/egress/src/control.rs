@@ -47,12 +47,17 @@ pub struct Question {
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Ask {
     /// Serve a sandbox, whose listeners come with this, in the order of
-    /// [`Listeners`](crate::Listeners).
+    /// [`Listeners`](crate::Listeners); without any, only know of it until [`Ask::Listen`].
     Add {
         /// Which one.
         sandbox: SandboxId,
         /// Who may be reached from it.
         policy: Policy,
+    },
+    /// Serve a sandbox that was added without listeners, which come with this.
+    Listen {
+        /// Which one.
+        sandbox: SandboxId,
     },
     /// Let another policy hold.
     Change {

@@ -9,7 +9,8 @@ use stockade_core::network::{Name, Policy};
 use zeroize::Zeroizing;
 
 use crate::authority::{self, Authority};
-use crate::opening::http::{Head, replaced};
+use crate::opening::http::Head;
+use crate::redaction::Redaction;
 
 /// The longest value, in bytes.
 const VALUE_BYTES: usize = 8 << 10;
@@ -24,6 +25,13 @@ pub struct Credential {
     pub binding: Binding,
     /// The value, which is erased from memory after its use.
     pub value: Zeroizing<String>,
+}
+
+impl Credential {
+    /// A credential with this value.
+    pub fn new(binding: Binding, value: String) -> Self {
+        Self { binding, value: Zeroizing::new(value) }
+    }
 }
 
 impl std::fmt::Debug for Credential {
@@ -87,33 +95,27 @@ impl Credentials {
         self.all.iter().filter(move |credential| credential.binding.is_for(name, port))
     }
 
-    /// Puts the credentials of a host into a request to it.
-    pub(crate) fn put(&self, name: &Name, port: u16, head: &mut Head) {
+    /// Puts the credentials of a host into a request to it, and gives what its response may not tell.
+    pub(crate) fn put(&self, name: &Name, port: u16, head: &mut Head) -> Redaction {
+        let mut redaction = Redaction::default();
         for Credential { binding, value } in self.of(name, port) {
             match &binding.place {
                 Place::Placeholder(placeholder) => {
-                    head.replace(placeholder.as_bytes(), value.as_bytes());
+                    let (placeholder, value) = (placeholder.as_bytes(), value.as_bytes());
+                    head.replace(placeholder, value);
+                    for (now, before) in head.replace_in_basic(placeholder, value) {
+                        redaction.add(&now, &before);
+                    }
+                    redaction.add(value, placeholder);
                 }
                 Place::Header { name, prefix } => {
+                    redaction.add(value.as_bytes(), REDACTED.as_bytes());
                     let value = Zeroizing::new(format!("{prefix}{}", value.as_str()));
                     head.set(name, value.as_bytes());
                 }
             }
         }
-    }
-
-    /// Takes the credentials of a host out of what it says: a host that repeats what it was sent would
-    /// tell them to whoever is inside.
-    pub(crate) fn take_out(&self, name: &Name, port: u16, bytes: &[u8]) -> Vec<u8> {
-        let mut bytes = bytes.to_vec();
-        for Credential { binding, value } in self.of(name, port) {
-            let instead = match &binding.place {
-                Place::Placeholder(placeholder) => placeholder.as_str(),
-                Place::Header { .. } => REDACTED,
-            };
-            bytes = replaced(&bytes, value.as_bytes(), instead.as_bytes());
-        }
-        bytes
+        redaction
     }
 }
 

@@ -52,8 +52,11 @@ impl Interception {
         let host = Host::Name(self.name.clone());
         let first = read.and_then(|(mut head, rest)| {
             let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
-            self.credentials.put(&self.name, self.port, &mut head);
-            Ok(First::Request([&head.to_origin(None), rest].concat(), body))
+            let redaction = self.credentials.put(&self.name, self.port, &mut head);
+            // What is compressed cannot be looked at.
+            head.set("Accept-Encoding", b"identity");
+            let first = First::Request([&head.to_origin(None), rest].concat(), body);
+            Ok((first, redaction))
         });
         let opened = match first {
             Ok(first) => {
@@ -66,7 +69,7 @@ impl Interception {
             }
             Err(refusal) => Err(refusal),
         };
-        let (outside, first) = match opened {
+        let (outside, (first, redaction)) = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
                 refuse::say(&mut inside, &refuse::response(&refusal)).await;
@@ -76,8 +79,7 @@ impl Interception {
         let (from_inside, to_inside) = tokio::io::split(inside);
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-        let redact = |bytes: &[u8]| self.credentials.take_out(&self.name, self.port, bytes);
-        relay_halves(halves, first, Some(&redact), limits, traffic).await
+        relay_halves(halves, first, Some(redaction), limits, traffic).await
     }
 
     /// Speaks TLS with the host, which must show who it is.

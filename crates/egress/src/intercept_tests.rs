@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_core::network::binding::check_bindings;
 use stockade_core::network::{Name, Policy};
@@ -42,7 +44,7 @@ fn header(host: &str) -> Credential {
 }
 
 /// A host with TLS, known by an authority of its own, that answers with the head of what it was sent
-/// and a header which repeats its headers. Where, and who is to be believed.
+/// and a header and a body which repeat its headers. Where, and who is to be believed.
 async fn host(name: &str) -> (SocketAddr, String) {
     let authority = Authority::new().unwrap();
     let acceptor = TlsAcceptor::from(authority.server(&Name::parse(name).unwrap()).unwrap());
@@ -62,7 +64,8 @@ async fn host(name: &str) -> (SocketAddr, String) {
             let seen = text.contains(VALUE);
             let answer = format!(
                 "HTTP/1.1 103 Early\r\nX-Early: {echoed}\r\n\r\n\
-                 HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\nseen: {seen}"
+                 HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\n\
+                 body: {echoed}; seen: {seen}"
             );
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
@@ -171,7 +174,16 @@ async fn a_placeholder_is_the_value_outside_only() {
     assert!(answer.ends_with("seen: true"), "{answer}");
     assert!(!answer.contains(VALUE), "{answer}");
     assert_eq!(answer.matches(PLACEHOLDER).count(), 4, "repeated in two heads: {answer}");
+    assert!(answer.contains(&"*".repeat(VALUE.len())), "repeated in the body: {answer}");
+    assert!(answer.contains("Accept-Encoding: identity"), "{answer}");
     assert!(answer.contains("Connection: close"), "{answer}");
+    // Also where a program has encoded it.
+    let basic = |password: &str| STANDARD.encode(format!("user:{password}"));
+    let headers = format!("Authorization: basic {}\r\n", basic(PLACEHOLDER));
+    let answer = ask(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
+    assert!(answer.contains(&format!("Authorization: Basic {}", basic(PLACEHOLDER))), "{answer}");
+    assert!(answer.contains(&"*".repeat(basic(VALUE).len())), "{answer}");
+    assert!(!answer.contains(&basic(VALUE)), "{answer}");
     // Without the placeholder nothing is put anywhere.
     let answer =
         ask(&world, outside, &authority, "api.example", &request("X-Key: other\r\n")).await;

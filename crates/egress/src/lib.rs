@@ -10,8 +10,8 @@
 //!
 //! Reading order: `sandbox` (who may be reached: policy, resolve, check, connect), `names` (the
 //! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
-//! the first bytes say of the host), `relay`, `dns`; then `intercept`
-//! and `credentials`, which programs inside never see. `process` is all of it for many sandboxes, told
+//! the first bytes say of the host), `relay`, `dns`; then `intercept`,
+//! `credentials` and `redaction`, which programs inside never see. `process` is all of it for many sandboxes, told
 //! what to do over a socket (`control`) by whoever started it (`owner`).
 //!
 //! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
@@ -34,6 +34,7 @@ pub mod owner;
 mod process;
 mod proxy;
 mod record;
+mod redaction;
 mod refuse;
 mod relay;
 mod resolve;

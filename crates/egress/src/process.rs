@@ -129,7 +129,8 @@ async fn say_rest(
 
 /// What is served.
 struct Served {
-    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Ending)>,
+    /// Each with what serves it, once it has listeners.
+    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Option<Ending>)>,
     resolve: Arc<Stub>,
     record: Arc<Queue>,
 }
@@ -169,6 +170,7 @@ impl Served {
         }
         match ask {
             Ask::Add { sandbox, policy } => self.add(sandbox, policy, descriptors)?,
+            Ask::Listen { sandbox } => self.listen(&sandbox, descriptors)?,
             Ask::Change { sandbox, policy } => {
                 let refused = self.find(&sandbox)?.set_policy(policy);
                 refused.map_err(|error| invalid("the policy is refused", &error))?;
@@ -210,10 +212,10 @@ impl Served {
             let message = format!("at most {MAX_SANDBOXES} sandboxes are served");
             return Err(Problem::new(Code::QuotaExceeded, message));
         }
-        let listeners = Listeners::from_descriptors(descriptors).map_err(|error| {
-            Problem::new(Code::InvalidInput, format!("the listeners of {id} are refused"))
-                .because(error.to_string())
-        })?;
+        let listeners = match descriptors.is_empty() {
+            true => None,
+            false => Some(listeners(&id, descriptors)?),
+        };
         let sandbox = Sandbox::new(Options {
             id: id.clone(),
             policy,
@@ -221,10 +223,28 @@ impl Served {
             resolve: Arc::<Stub>::clone(&self.resolve),
             record: Arc::<Queue>::clone(&self.record),
         });
-        let serving = tokio::spawn(Arc::clone(&sandbox).serve(listeners));
-        self.sandboxes.insert(id, (sandbox, Ending(serving.abort_handle())));
+        let serving = listeners.map(|listeners| serve_at(&sandbox, listeners));
+        self.sandboxes.insert(id, (sandbox, serving));
         Ok(())
     }
+
+    fn listen(&mut self, id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<(), Problem> {
+        self.find(id)?;
+        let Some((sandbox, serving @ None)) = self.sandboxes.get_mut(id) else {
+            return Err(Problem::new(Code::Conflict, format!("{id} is served already")));
+        };
+        *serving = Some(serve_at(sandbox, listeners(id, descriptors)?));
+        Ok(())
+    }
+}
+
+fn listeners(id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<Listeners, Problem> {
+    let message = format!("the listeners of {id} are refused");
+    Listeners::from_descriptors(descriptors).map_err(|error| invalid(&message, &error))
+}
+
+fn serve_at(sandbox: &Arc<Sandbox>, listeners: Listeners) -> Ending {
+    Ending(tokio::spawn(Arc::clone(sandbox).serve(listeners)).abort_handle())
 }
 
 #[cfg(test)]

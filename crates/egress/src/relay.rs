@@ -1,5 +1,5 @@
 //! Carries bytes between a connection from inside and one to outside. What goes out first is looked
-//! at before anything does; what comes in is not.
+//! at before anything does; what comes in is not, but for what a redaction takes out of it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::limits::Limits;
 use crate::opening::http::{Body, Response};
 use crate::opening::{Admission, admit};
+use crate::redaction::Redaction;
 
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -58,9 +59,6 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Makes the head of a response what may be seen of it inside.
-pub(crate) type Redact<'a> = dyn Fn(&[u8]) -> Vec<u8> + Sync + 'a;
-
 /// Both directions of both connections.
 pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
     pub(crate) from_inside: FromInside,
@@ -83,7 +81,7 @@ pub(crate) async fn relay(
     relay_halves(halves, first, None, limits, traffic).await
 }
 
-/// The same. Where `redact` is given, the head of the response is carried as it makes it.
+/// The same. Where `redaction` is given, the response is carried as it makes it.
 pub(crate) async fn relay_halves(
     halves: Halves<
         impl AsyncRead + Unpin,
@@ -92,7 +90,7 @@ pub(crate) async fn relay_halves(
         impl AsyncWrite + Unpin,
     >,
     first: First,
-    redact: Option<&Redact<'_>>,
+    redaction: Option<Redaction>,
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), Broken> {
@@ -118,11 +116,11 @@ pub(crate) async fn relay_halves(
         Ok::<_, End>(())
     };
     let back = async {
-        if let Some(redact) = redact {
-            let bytes = responses(&activity, &mut from_outside, redact).await?;
-            activity.write(&mut to_inside, &bytes, &traffic.received).await?;
+        let (from, to, count) = (&mut from_outside, &mut to_inside, &traffic.received);
+        match redaction {
+            Some(redaction) => activity.answer(from, to, redaction, count).await?,
+            None => activity.copy(from, to, count).await?,
         }
-        activity.copy(&mut from_outside, &mut to_inside, &traffic.received).await?;
         to_inside.shutdown().await?;
         // What of the request was not sent by now is not wanted any more.
         if is_request.load(Ordering::Relaxed) { Err(End::Answered) } else { Ok(()) }
@@ -185,12 +183,11 @@ pub(crate) async fn opening(
     }
 }
 
-/// The head of a response, changed, and what has arrived after it.
-async fn responses(
+/// The head of a response, and what has arrived after it.
+async fn response(
     activity: &Activity,
     outside: &mut (impl AsyncRead + Unpin),
-    redact: &Redact<'_>,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut bytes = Vec::with_capacity(1024);
     loop {
         if activity.read(outside, &mut bytes).await? == 0 {
@@ -199,8 +196,8 @@ async fn responses(
         let response = Response::parse(&bytes);
         let response = response.map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?;
         if let Some(Response { length }) = response {
-            let (head, rest) = bytes.split_at_checked(length).unwrap_or((&bytes, &[]));
-            return Ok([redact(head), rest.to_vec()].concat());
+            let rest = bytes.split_off(length.min(bytes.len()));
+            return Ok((bytes, rest));
         }
     }
 }
@@ -272,6 +269,26 @@ impl Activity {
                 return Ok(());
             }
             self.write(to, &buffer, count).await?;
+        }
+    }
+
+    /// Carries a response until its end, as a redaction makes it.
+    async fn answer(
+        &self,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+        mut redaction: Redaction,
+        count: &AtomicU64,
+    ) -> io::Result<()> {
+        let (head, mut buffer) = response(self, from).await?;
+        self.write(to, &redaction.head(&head), count).await?;
+        loop {
+            let bytes = redaction.body(&buffer);
+            self.write(to, &bytes, count).await?;
+            buffer.clear();
+            if self.read(from, &mut buffer).await? == 0 {
+                return self.write(to, &redaction.rest(), count).await;
+            }
         }
     }
 }

@@ -10,8 +10,13 @@ use crate::workspace::is_installed;
 use crate::{apt, guest};
 
 /// Each program that the tests use, with its Debian package.
-const PROGRAMS: &[(&str, &str)] =
-    &[("bwrap", "bubblewrap"), ("newuidmap", "uidmap"), ("git", "git"), guest::PACKAGE];
+const PROGRAMS: &[(&str, &str)] = &[
+    ("bwrap", "bubblewrap"),
+    ("newuidmap", "uidmap"),
+    ("git", "git"),
+    ("update-ca-certificates", "ca-certificates"),
+    guest::PACKAGE,
+];
 
 /// Installs what is missing. A failure is a skip: the tests that need a missing program say so
 /// themselves.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
 use stockade_core::Problem;
+use stockade_core::network::binding::Binding;
 use stockade_core::network::{Reason, Refusals};
 use stockade_jail::Ending;
 
@@ -50,9 +51,12 @@ fn print(report: &Report) -> Result<(), Problem> {
         Conclusion::NotApplied(bundle, problem) => (kept(bundle), None, Some(problem)),
         Conclusion::ViewKept(view, problem) => (Value::Null, Some(view), Some(problem)),
     };
-    let network = report.network.as_ref().map(
-        |(policy, heard)| json!({ "policy": policy, "refused": heard.refused(), "lost": heard.lost() }),
-    );
+    let network = report.network.as_ref().map(|(policy, secrets, heard)| {
+        let secret = |binding: &Binding| json!({ "name": binding.credential, "hosts": binding.hosts, "ports": binding.ports });
+        let secrets: Vec<_> = secrets.iter().map(secret).collect();
+        let (refused, lost) = (heard.refused(), heard.lost());
+        json!({ "policy": policy, "secrets": secrets, "refused": refused, "lost": lost })
+    });
     let answer = json!({
         "exitCode": report.exit_code,
         "signal": signal,
@@ -89,7 +93,7 @@ fn tell(arguments: &Run, report: &Report) {
     if let Some(hint) = &report.hint {
         say!("  hint: {hint}");
     }
-    if let Some((_, heard)) = &report.network {
+    if let Some((_, _, heard)) = &report.network {
         tell_refused(heard);
     }
     match &report.conclusion {

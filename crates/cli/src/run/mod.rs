@@ -60,8 +60,14 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         &passwd,
     );
     let policy = network::policy(arguments)?;
+    let secrets = network::secrets(arguments, policy.as_ref())?;
     // It starts beside the jail.
-    let egress = policy.clone().map(Egress::start).transpose()?;
+    let mut egress = policy.clone().map(Egress::start).transpose()?;
+    let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
+    let believed = match &mut egress {
+        Some(egress) if !secrets.is_empty() => Some(egress.give(secrets)?),
+        _ => None,
+    };
     let around = plan::Surroundings {
         project: &project,
         data: data.path(),
@@ -69,6 +75,8 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         account: &account,
         image: image.as_deref(),
         network: if policy.is_some() { jail::Network::Egress } else { jail::Network::Off },
+        secrets: &bound,
+        believed: believed.as_deref(),
     };
     let mut launched = launch::launch(arguments, &around, &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
@@ -78,7 +86,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
     let network = policy.zip(told).map(|(policy, (heard, ended_early))| {
         notes.extend(ended_early);
-        (policy, heard)
+        (policy, bound, heard)
     });
     Ok(Report {
         ending: ended.ending,

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::{Git, Project};
+use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Problem};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::system::{self, Account};
@@ -15,12 +16,15 @@ use stockade_jail::{
     Scratch, Source, Streams, Task, network,
 };
 
+use super::network::placeholders;
 use super::{environment, mounts};
 use crate::args::{BestEffort, Run};
 use crate::terminal;
 
 /// The machine's name inside.
 const HOSTNAME: &str = "stockade";
+/// Where programs find whom to believe, where that is not the system's to say.
+const BELIEVED: &str = "/etc/stockade/authorities.pem";
 /// How many processes and threads a jail has at most when nothing else is asked for.
 const PROCESSES: u64 = 4096;
 /// How much an image's root takes of memory, which is only for mount points.
@@ -48,6 +52,10 @@ pub(super) struct Surroundings<'a> {
     pub(super) image: Option<&'a Path>,
     /// What there is beyond the sandbox's own loopback.
     pub(super) network: Network,
+    /// The secrets that go with requests, and are not for the command.
+    pub(super) secrets: &'a [Binding],
+    /// The certificates (PEM) that programs are to believe, where they are not the system's.
+    pub(super) believed: Option<&'a str>,
 }
 
 /// Builds the spec.
@@ -110,10 +118,15 @@ fn command(
         Some(directory) => around.current.join(directory),
         None => around.current.to_owned(),
     };
-    let variables = match around.network {
+    let mut own: Vec<(&'static str, String)> = match around.network {
         Network::Off => Vec::new(),
         Network::Egress => network::variables().collect(),
     };
+    if around.believed.is_some() {
+        own.extend(network::trust_variables(BELIEVED));
+    }
+    let mut variables: Vec<(&str, String)> = own;
+    variables.extend(placeholders(around.secrets));
     Ok(Command {
         payload: Payload::Program(program),
         environment: environment::build(
@@ -153,6 +166,8 @@ fn visible(
         mounts.extend(around.image.is_none().then(system::name_services));
         mounts.push(system::resolver());
     }
+    let believed = around.believed.map(|text| Mount::File(text.as_bytes().to_vec()));
+    mounts.extend(believed.map(|file| (BELIEVED.into(), file)));
     let scratch = |mode| {
         Mount::Scratch(Scratch {
             mode,

@@ -72,6 +72,8 @@ pub(crate) fn probe(
         account: &account,
         image: None,
         network,
+        secrets: &[],
+        believed: None,
     };
     let launched =
         launch::launch(&arguments, &around, &data, identity, view::coarse_now(), Some(payload))?;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use stockade_core::network::binding::Binding;
 use stockade_core::network::{Policy, Refusals};
 use stockade_core::{Isolation, Level, LimitReport, WallReport};
 use stockade_jail::{Captured, Ending, Jail, Teardown, Wall};
@@ -23,8 +24,9 @@ pub(crate) struct Report {
     /// What could not be taken into account when the changes were told.
     pub(crate) notes: Vec<String>,
     pub(crate) isolation: Isolation,
-    /// The policy of the network and what was told of the traffic, where there was a way out.
-    pub(crate) network: Option<(Policy, Refusals)>,
+    /// The policy of the network, the secrets that went with requests, and what was told of the
+    /// traffic, where there was a way out.
+    pub(crate) network: Option<(Policy, Vec<Binding>, Refusals)>,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
     /// Waited for when everything has been told.

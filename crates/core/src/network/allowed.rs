@@ -23,6 +23,21 @@ impl Allowed {
         };
         Self { target, port }
     }
+
+    /// The hosts.
+    pub const fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The port, where it is one alone.
+    pub const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// Whether addresses are allowed, and no names.
+    pub const fn is_addresses(&self) -> bool {
+        matches!(self.target, Target::Block(_))
+    }
 }
 
 impl From<Allowed> for Rule {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_PORTS, Name, Policy, Target};
 use crate::access::Effect;
+use crate::{Code, Problem};
 
 /// The most credentials of one sandbox, and the most hosts of one of them.
 pub const MAX_BINDINGS: usize = 64;
@@ -14,7 +15,7 @@ const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 const HEADER_BYTES: usize = 128;
 const PREFIX_BYTES: usize = 64;
 /// That of HTTP over TLS.
-const PORT: u16 = 443;
+pub(super) const PORT: u16 = 443;
 
 /// Headers that say what a message is and where it goes: none of them is anybody's to set.
 const RESERVED: &[&str] = &[
@@ -99,6 +100,18 @@ pub enum InvalidBinding {
         /// The host.
         host: String,
     },
+}
+
+impl From<InvalidBinding> for Problem {
+    fn from(invalid: InvalidBinding) -> Self {
+        let problem = Self::new(Code::InvalidInput, invalid.to_string());
+        match invalid {
+            InvalidBinding::NotAllowed { host, .. } => {
+                problem.remedied_by(format!("--allow {host}"))
+            }
+            InvalidBinding::TooMany | InvalidBinding::Refused { .. } => problem,
+        }
+    }
 }
 
 impl Binding {

@@ -1,7 +1,10 @@
 //! The head of a request of HTTP/1 (RFC 9112): read, and written again without what belongs to the
 //! one connection that it came over.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use stockade_core::network::{Host, Refusal};
+use zeroize::Zeroizing;
 
 /// The longest head, in bytes, and the most headers in it.
 pub const HEAD_BYTES: usize = 32 << 10;
@@ -19,6 +22,9 @@ const OF_CONNECTION: &[&str] = &[
     "proxy-connection",
     "upgrade",
 ];
+
+/// The scheme of a user and password.
+const BASIC: &[u8] = b"Basic ";
 
 /// What frames a message, or says whose it is.
 const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
@@ -221,6 +227,29 @@ impl Head {
                 *value = replaced(value, what, with);
             }
         }
+    }
+
+    /// Replaces them also in a user and password that are encoded (`Authorization: Basic`, RFC 7617).
+    /// For each that has changed, how it is encoded now and how it was.
+    pub fn replace_in_basic(&mut self, what: &[u8], with: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut changed = Vec::new();
+        let given =
+            self.headers.iter_mut().filter(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        for (_, value) in given {
+            let Some((scheme, encoded)) = value.split_at_checked(BASIC.len()) else { continue };
+            let encoded = encoded.trim_ascii();
+            let Some(text) = STANDARD.decode(encoded).ok().map(Zeroizing::new) else { continue };
+            if !scheme.eq_ignore_ascii_case(BASIC) {
+                continue;
+            }
+            let put = Zeroizing::new(replaced(&text, what, with));
+            if put != text {
+                let now = STANDARD.encode(&put).into_bytes();
+                changed.push((now.clone(), encoded.to_vec()));
+                *value = [BASIC, &now].concat();
+            }
+        }
+        changed
     }
 
     /// Sets a header, in the place of all that have its name.

@@ -195,6 +195,22 @@ async fn credentials_are_answered_with_whom_to_believe() {
     assert_eq!(process.ask(orphan, &[]).await, Some(Code::InvalidInput));
 }
 
+/// Whoever makes a sandbox has to know whom its programs believe before there are listeners.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_may_be_known_before_it_listens() {
+    let mut process = Process::start();
+    let (descriptors, proxy) = listeners();
+    let listen = || Ask::Listen { sandbox: id("a") };
+    let add = Ask::Add { sandbox: id("a"), policy: Policy::default() };
+    assert_eq!(process.ask(listen(), &descriptors).await, Some(Code::NotFound));
+    assert_eq!(process.ask(add, &[]).await, None);
+    assert_eq!(process.ask(listen(), &[]).await, Some(Code::InvalidInput));
+    assert_eq!(process.ask(listen(), &descriptors).await, None);
+    assert_eq!(process.ask(listen(), &listeners().0).await, Some(Code::Conflict));
+    drop(descriptors);
+    assert_eq!(answer_of(proxy, "api.example:443").await, "HTTP/1.1 403");
+}
+
 /// The sandbox's side has the sockets too, and lets calls on them wait: whoever accepts and receives for
 /// all sandboxes in one thread does not.
 #[test]

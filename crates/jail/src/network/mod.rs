@@ -57,6 +57,24 @@ pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
     proxies.chain(["NO_PROXY", "no_proxy"].map(|name| (name, OWN.to_owned())))
 }
 
+/// The variables by which programs inside find the certificates that they are to believe, for those
+/// that do not ask the system: OpenSSL and what is like it, curl, git, Python, Node, Deno, cargo and
+/// the tools of AWS.
+pub fn trust_variables(file: &str) -> impl Iterator<Item = (&'static str, String)> {
+    const NAMES: [&str; 9] = [
+        "SSL_CERT_FILE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "REQUESTS_CA_BUNDLE",
+        "PIP_CERT",
+        "NODE_EXTRA_CA_CERTS",
+        "DENO_CERT",
+        "CARGO_HTTP_CAINFO",
+        "AWS_CA_BUNDLE",
+    ];
+    NAMES.into_iter().map(move |name| (name, file.to_owned()))
+}
+
 /// A socket's network namespace (since Linux 4.10), and setting an interface's flags
 /// (linux/sockios.h).
 const SIOCGSKNS: usize = 0x894c;

@@ -1,0 +1,136 @@
+//! A secret by its name and one host that gets it, as it is asked for: `NAME@HOST`,
+//! `NAME@HOST:PORT`. Values are not here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Allowed;
+use super::binding::{Binding, PORT, Place};
+use super::name::as_text;
+
+/// The longest name, in bytes.
+const NAME_BYTES: usize = 128;
+
+/// A secret, bound to one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundSecret {
+    /// The variable by which programs inside know it.
+    pub name: String,
+    /// The host that gets it, and the port where it is not 443.
+    pub host: Allowed,
+}
+
+/// What was asked for together cannot be meant together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSecrets {
+    /// One secret is to be put at different ports of its hosts.
+    #[error("the secret {name} has hosts with different ports")]
+    Ports {
+        /// Which secret.
+        name: String,
+    },
+}
+
+/// The bindings of secrets, one for each name in the order in which it comes first, with what programs
+/// inside have in the place of the value.
+///
+/// # Errors
+/// [`InvalidSecrets`] for the first that cannot be meant.
+pub fn bindings(
+    secrets: &[BoundSecret],
+    mut placeholder: impl FnMut() -> String,
+) -> Result<Vec<Binding>, InvalidSecrets> {
+    let mut all: Vec<Binding> = Vec::new();
+    for BoundSecret { name, host } in secrets {
+        let ports = vec![host.port().unwrap_or(PORT)];
+        match all.iter_mut().find(|binding| binding.credential == *name) {
+            Some(binding) if binding.ports != ports => {
+                return Err(InvalidSecrets::Ports { name: name.clone() });
+            }
+            Some(binding) => binding.hosts.push(host.target().clone()),
+            None => all.push(Binding {
+                credential: name.clone(),
+                hosts: vec![host.target().clone()],
+                ports,
+                place: Place::Placeholder(placeholder()),
+            }),
+        }
+    }
+    Ok(all)
+}
+
+impl FromStr for BoundSecret {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, host) = text.split_once('@').ok_or("it is not NAME@HOST")?;
+        let is_word = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+        let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+        if !begins || name.len() > NAME_BYTES || !name.bytes().all(is_word) {
+            return Err(format!("`{name}` is no name of a variable"));
+        }
+        let host: Allowed = host.parse()?;
+        if host.is_addresses() {
+            return Err("a secret is bound to a name, never to an address".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), host })
+    }
+}
+
+impl fmt::Display for BoundSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.host)
+    }
+}
+
+as_text!(BoundSecret);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_has_a_name_and_a_host() {
+        for text in ["API_KEY@api.example", "_k1@*.example:8443"] {
+            let secret: BoundSecret = text.parse().unwrap();
+            assert_eq!(secret.to_string(), text);
+        }
+        for text in [
+            "API_KEY",
+            "@api.example",
+            "1KEY@api.example",
+            "A-B@api.example",
+            "KEY=value@api.example",
+            "KEY@",
+            "KEY@*",
+            "KEY@10.0.0.1",
+            "KEY@10.0.0.0/8",
+            "KEY@api.*.com",
+            "KEY@https://api.example",
+        ] {
+            assert!(text.parse::<BoundSecret>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_one_secret_share_its_placeholder() {
+        let secrets = |texts: &[&str]| -> Vec<BoundSecret> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let mut number = 0;
+        let mut next = || {
+            number += 1;
+            format!("placeholder-{number:06}")
+        };
+        let made = bindings(&secrets(&["A@a.test", "B@b.test:444", "A@c.test"]), &mut next);
+        let told: Vec<_> = made
+            .unwrap()
+            .iter()
+            .map(|binding| (binding.credential.clone(), binding.hosts.len(), binding.ports.clone()))
+            .collect();
+        assert_eq!(told, [("A".to_owned(), 2, vec![443]), ("B".to_owned(), 1, vec![444])]);
+        let refused = bindings(&secrets(&["A@a.test", "A@c.test:444"]), &mut next);
+        assert_eq!(refused, Err(InvalidSecrets::Ports { name: "A".to_owned() }));
+        assert_eq!(number, 3, "one for each name");
+    }
+}

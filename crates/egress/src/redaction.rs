@@ -1,0 +1,123 @@
+//! What a host may not tell: a host that repeats what it was sent would tell credentials to whoever is
+//! inside. They are taken out of the head of its response, and covered in the body, whose length stays.
+
+use zeroize::Zeroizing;
+
+use crate::opening::http::replaced;
+
+/// What a byte of a value is in a body.
+const COVER: u8 = b'*';
+
+/// What is taken out of one response.
+#[derive(Default)]
+pub(crate) struct Redaction {
+    /// Each value, and what is in its place in a head.
+    values: Vec<(Zeroizing<Vec<u8>>, Vec<u8>)>,
+    /// The end of what has come, where it may be the beginning of a value.
+    held: Zeroizing<Vec<u8>>,
+}
+
+impl Redaction {
+    /// Takes out a value too, which is not empty.
+    pub(crate) fn add(&mut self, value: &[u8], instead: &[u8]) {
+        self.values.push((Zeroizing::new(value.to_vec()), instead.to_vec()));
+    }
+
+    /// A head without the values.
+    pub(crate) fn head(&self, bytes: &[u8]) -> Vec<u8> {
+        let take_out = |bytes: Vec<u8>, (value, instead): &(Zeroizing<Vec<u8>>, Vec<u8>)| {
+            replaced(&bytes, value, instead)
+        };
+        self.values.iter().fold(bytes.to_vec(), take_out)
+    }
+
+    /// What can be told of a body now that these bytes have come.
+    pub(crate) fn body(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(bytes);
+        let mut told = std::mem::take(&mut *self.held);
+        let mut covered = Vec::new();
+        let mut waits_from = told.len();
+        for at in 0..told.len() {
+            let rest = told.get(at..).unwrap_or_default();
+            for (value, _) in &self.values {
+                if rest.starts_with(value) {
+                    covered.push(at..at + value.len());
+                } else if value.starts_with(rest) {
+                    waits_from = waits_from.min(at);
+                }
+            }
+        }
+        for range in covered {
+            told.get_mut(range).unwrap_or_default().fill(COVER);
+        }
+        self.held = Zeroizing::new(told.split_off(waits_from));
+        told
+    }
+
+    /// What is left of a body that ends.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut *self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redaction(values: &[&str]) -> Redaction {
+        let mut redaction = Redaction::default();
+        values.iter().for_each(|value| redaction.add(value.as_bytes(), b"[placeholder]"));
+        redaction
+    }
+
+    /// What comes of a body that arrives in these parts.
+    fn body(values: &[&str], parts: &[&str]) -> String {
+        let mut redaction = redaction(values);
+        let mut told: Vec<u8> =
+            parts.iter().flat_map(|part| redaction.body(part.as_bytes())).collect();
+        told.extend(redaction.rest());
+        String::from_utf8(told).unwrap()
+    }
+
+    #[test]
+    fn a_head_has_something_else() {
+        let head = redaction(&["secret", "other"]).head(b"X-Echo: secret, other, secre\r\n");
+        assert_eq!(head, b"X-Echo: [placeholder], [placeholder], secre\r\n");
+    }
+
+    #[test]
+    fn a_body_keeps_its_length() {
+        assert_eq!(body(&["secret"], &["a secret, and a secre"]), "a ******, and a secre");
+        assert_eq!(body(&["secret", "crypt"], &["secrecrypt"]), "secre*****");
+        assert_eq!(body(&["aba"], &["ababa"]), "*****");
+        assert_eq!(body(&[], &["anything"]), "anything");
+    }
+
+    #[test]
+    fn what_cannot_be_a_value_any_more_is_told_at_once() {
+        let mut redaction = redaction(&["secret"]);
+        assert_eq!(redaction.body(b"the sec"), b"the ");
+        assert_eq!(redaction.body(b"ond"), b"second");
+        assert_eq!(redaction.body(b"s"), b"");
+        assert_eq!(redaction.rest(), b"s");
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_in_which_parts_it_comes(
+            text in "[secrt]{0,64}secret[secrt]{0,64}",
+            cuts in prop::collection::vec(0_usize..128, 0..8),
+        ) {
+            let whole = body(&["secret"], &[&text]);
+            prop_assert!(!whole.contains("secret"));
+            prop_assert_eq!(whole.len(), text.len());
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let parts: Vec<_> = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(body(&["secret"], &parts), whole);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Secrets that go with requests and never enter: `run --secret`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::call::{Call, Outcome};
+use crate::harness::World;
+use crate::host;
+use crate::network::{NAMES, Server, files_of_names};
+
+#[path = "../cases/support.rs"]
+mod support;
+
+use support::{drive, no_driver, same};
+
+/// A server with TLS on the host's loopback that repeats to everybody what it was asked.
+struct Secured {
+    port: u16,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+/// Two names, their server, and the file of the authority by which it is known.
+fn secured(world: &World) -> (Secured, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&key).unwrap();
+    let issuer = Issuer::new(params, key);
+    let own = KeyPair::generate().unwrap();
+    let names = ["service.test", "other.test"].map(str::to_owned);
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&own, &issuer).unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(own.serialize_der()));
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let file = world.path("authorities.pem");
+    world.plant(&file, &pem(authority.der()));
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (config, hearing) = (Arc::new(config), Arc::clone(&heard));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Ok(connection) = ServerConnection::new(Arc::clone(&config)) else { continue };
+            let mut stream = StreamOwned::new(connection, stream);
+            let mut question = Vec::new();
+            let mut byte = [0];
+            while !question.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+                question.push(byte[0]);
+            }
+            let question = String::from_utf8_lossy(&question).into_owned();
+            let length = question.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{question}"
+            );
+            hearing.lock().unwrap().push(question);
+            let _ = stream.write_all(answer.as_bytes());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+    });
+    (Secured { port, heard }, file.to_str().unwrap().to_owned())
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+}
+
+/// `stockade run --discard OPTIONS -- COMMAND` of a caller who has the secret, on a host that believes
+/// that authority.
+fn run(world: &World, authorities: &str, value: &str, options: &[&str], command: &[&str]) -> Call {
+    let [hosts, resolver] = files_of_names(world, NAMES);
+    let mut words = vec!["run", "--discard"];
+    words.extend(options);
+    words.push("--");
+    words.extend(command);
+    world
+        .stockade_by(&["with-authorities", &hosts, &resolver, authorities], &words)
+        .env("API_KEY", value)
+}
+
+fn value() -> String {
+    let (first, second) = host::token();
+    format!("sk-{first}{second}")
+}
+
+fn cases(world: &World) {
+    let (_, authorities) = secured(world);
+    drive("tests/e2e/credentials.rs::cases", "egress_credentials.json", |case| {
+        if case.name != "placeholder in the guest" {
+            return no_driver();
+        }
+        let value = value();
+        let secret = case.given["secret"].as_str().unwrap();
+        let (name, host) = secret.split_once('@').unwrap();
+        let options = ["--allow", host, "--secret", secret];
+        let command = [case.when.as_str().unwrap(), name];
+        let outcome = run(world, &authorities, &value, &options, &command).finish();
+        same(true, outcome.stdout.starts_with("stockade-"))?;
+        same(false, outcome.stdout.contains(&value))
+    });
+}
+
+fn a_secret_goes_with_requests_to_its_host_alone(world: &World) {
+    let (server, authorities) = secured(world);
+    let value = value();
+    let [bound, other] =
+        ["service.test", "other.test"].map(|name| format!("{name}:{}", server.port));
+    let (secret, here) = (format!("API_KEY@{bound}"), format!("127.0.0.1:{}", server.port));
+    let options = ["--allow", &bound, "--allow", &other, "--allow", &here, "--secret", &secret];
+    let fetch = ["./probe", "fetch-secured", "API_KEY", &bound, &other];
+    let outcome = run(world, &authorities, &value, &options, &fetch).finish();
+    outcome.held();
+    // Both hosts repeat what they hear, and no value comes in by that.
+    assert!(!outcome.stdout.contains(&value), "{outcome}");
+    let placeholder = placeholder(&outcome);
+    let covered = format!("Authorization: Bearer {}", "*".repeat(value.len()));
+    assert!(outcome.stdout.contains(&covered), "{outcome}");
+    let heard = server.heard.lock().unwrap().clone();
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert!(heard[0].contains(&format!("Authorization: Bearer {value}\r\n")), "{heard:?}");
+    assert!(heard[1].contains(&placeholder) && !heard[1].contains(&value), "{heard:?}");
+}
+
+/// What the probe says that it has.
+fn placeholder(outcome: &Outcome) -> String {
+    let (_, rest) = outcome.stdout.split_once("with ").unwrap();
+    let (placeholder, _) = rest.split_once(':').unwrap();
+    assert!(placeholder.starts_with("stockade-"), "{outcome}");
+    placeholder.to_owned()
+}
+
+/// Without TLS anybody on the way could read it.
+fn a_secret_goes_nowhere_in_the_clear(world: &World) {
+    let server = Server::start("127.0.0.1:0", "greetings").unwrap();
+    let (_, authorities) = secured(world);
+    let value = value();
+    let port = server.address.port();
+    let (bound, here) = (format!("service.test:{port}"), format!("127.0.0.1:{port}"));
+    let secret = format!("API_KEY@{bound}");
+    let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
+    let script = format!("./probe fetch direct {bound}; ./probe fetch-secured API_KEY {bound}");
+    let outcome = run(world, &authorities, &value, &options, &["sh", "-c", &script]).finish();
+    assert!(outcome.stdout.contains("greetings") && !outcome.stdout.contains(&value), "{outcome}");
+}
+
+/// It is in no environment, no file and no memory that programs inside can reach.
+fn a_secret_is_found_nowhere_inside(world: &World) {
+    let (server, authorities) = secured(world);
+    let (first, second) = host::token();
+    let value = format!("{first}{second}");
+    let bound = format!("service.test:{}", server.port);
+    let secret = format!("API_KEY@{bound}");
+    let options = ["--allow", &bound, "--secret", &secret];
+    for attack in ["environments", "memory-of-init"] {
+        let command = ["./probe", attack, &first, &second];
+        run(world, &authorities, &value, &options, &command).finish().held();
+    }
+    let script = "env; cat /etc/stockade/* /proc/*/cmdline | tr '\\0' ' '";
+    let outcome = run(world, &authorities, &value, &options, &["sh", "-c", script]).finish();
+    assert!(outcome.stdout.contains("API_KEY=stockade-"), "{outcome}");
+    assert!(!outcome.stdout.contains(&value), "{outcome}");
+    assert!(!outcome.stdout.contains("PRIVATE KEY"), "{outcome}");
+    assert!(world.holds(&world.data(), &value).is_empty(), "it is in the data directory");
+}
+
+/// What is told of a run has names and hosts, and no value.
+fn a_run_tells_which_secrets_went_with_it(world: &World) {
+    let (server, authorities) = secured(world);
+    let value = value();
+    let bound = format!("service.test:{}", server.port);
+    let secret = format!("API_KEY@{bound}");
+    let options = ["--json", "--allow", &bound, "--secret", &secret];
+    let json = run(world, &authorities, &value, &options, &["true"]).finish().json();
+    let told = serde_json::json!([
+        {"name": "API_KEY", "hosts": ["service.test"], "ports": [server.port]}
+    ]);
+    assert_eq!(json["network"]["secrets"], told, "{json}");
+    assert!(!json.to_string().contains(&value), "{json}");
+}
+
+fn what_cannot_be_kept_is_refused(world: &World) {
+    let (_, authorities) = secured(world);
+    let value = value();
+    let allow = ["--allow", "service.test"];
+    for (options, hint) in [
+        (&["--secret", "API_KEY@service.test"][..], "--allow service.test"),
+        (&["--secret", "API_KEY@other.test", allow[0], allow[1]], "--allow other.test"),
+        (&["--secret", "API_KEY@*.service.test", allow[0], allow[1]], "--allow *.service.test"),
+        (&["--secret", "API_KEY@service.test", "--allow", "0.0.0.0/0"], "--allow service.test"),
+        (&["--secret", "API_KEY@service.test", "--allow", "service.test:80"], ""),
+        (&["--secret", "UNSET_KEY@service.test", allow[0], allow[1]], "export UNSET_KEY="),
+        (&["--secret", "API_KEY", allow[0], allow[1]], ""),
+        (&["--secret", "API_KEY=x@service.test", allow[0], allow[1]], ""),
+        (&["--secret", "API_KEY@127.0.0.1", "--allow", "127.0.0.1"], ""),
+        (&["--secret", "API_KEY@service.test", "--env", "API_KEY=x", allow[0], allow[1]], ""),
+    ] {
+        let outcome = run(world, &authorities, &value, options, &["touch", "ran"]).finish();
+        outcome.is_refused().ends_with(125);
+        assert!(outcome.stderr.contains(hint), "{hint}: {outcome}");
+        assert!(!outcome.stderr.contains(&value), "{outcome}");
+    }
+    // A value that no header can have.
+    let options = ["--secret", "API_KEY@service.test", allow[0], allow[1]];
+    let outcome = run(world, &authorities, "two\nlines", &options, &["true"]).finish();
+    outcome.is_refused().ends_with(125);
+    assert!(outcome.stderr.contains("API_KEY"), "{outcome}");
+}
+
+as_root_and_as_user![
+    cases,
+    a_secret_goes_with_requests_to_its_host_alone,
+    a_secret_goes_nowhere_in_the_clear,
+    a_secret_is_found_nowhere_inside,
+    a_run_tells_which_secrets_went_with_it,
+    what_cannot_be_kept_is_refused,
+];
