@@ -54,7 +54,7 @@ pub use files::{
     SetPermissions, StatFile, WriteFile, Written,
 };
 pub use measurement::{Measure, Measurements};
-pub use network::{Network, Reached};
+pub use network::{ChangeNetwork, Network, Reached};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use sandbox::{
     CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
 use stockade_core::network::{Allowed, Policy, Refused, Rule};
+use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
 
@@ -35,10 +36,52 @@ impl Network {
     /// The same as a policy.
     ///
     /// # Errors
-    /// [`Code::RuleInvalid`](stockade_core::Code::RuleInvalid) where there is too much of it.
+    /// [`Code::RuleInvalid`] where there is too much of it.
     pub fn policy(&self) -> Result<Policy> {
         let rules = self.allow.iter().cloned().map(Rule::from).collect();
         Ok(Policy::new(self.default, rules)?)
+    }
+}
+
+/// Another network for a sandbox that has one: what it may reach besides, and what no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeNetwork {
+    /// Which sandbox.
+    pub id: SandboxId,
+    /// Which hosts it may reach from now on, as in [`Network::allow`].
+    #[serde(default)]
+    pub allow: Vec<Allowed>,
+    /// Which of those that it may reach it may not any more, written as they were allowed.
+    #[serde(default)]
+    pub refuse: Vec<Allowed>,
+}
+
+impl Network {
+    /// The network with more hosts and without others.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] where one of the others is not among
+    /// its hosts; as [`Network::policy`].
+    pub fn changed(&self, allow: &[Allowed], refuse: &[Allowed]) -> Result<Self> {
+        let mut changed = self.clone();
+        for host in refuse {
+            let before = changed.allow.len();
+            changed.allow.retain(|own| own != host);
+            if changed.allow.len() == before {
+                let message = format!("{host} is not among what it may reach");
+                let known: Vec<_> = self.allow.iter().map(ToString::to_string).collect();
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .because(format!("it may reach: {}", known.join(", "))));
+            }
+        }
+        for host in allow.iter().filter(|host| !refuse.contains(host)) {
+            if !changed.allow.contains(host) {
+                changed.allow.push(host.clone());
+            }
+        }
+        changed.policy()?;
+        Ok(changed)
     }
 }
 
@@ -122,6 +165,33 @@ mod tests {
             assert!(serde_json::from_value::<Network>(value.clone()).is_err(), "{value}");
         }
         let many = Network { allow: vec!["a.example".parse().unwrap(); 513], ..Network::default() };
-        assert_eq!(many.policy().unwrap_err().code, stockade_core::Code::RuleInvalid);
+        assert_eq!(many.policy().unwrap_err().code, Code::RuleInvalid);
+    }
+
+    #[test]
+    fn hosts_come_and_go_as_they_are_written() {
+        let hosts = |texts: &[&str]| -> Vec<Allowed> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let network = Network { allow: hosts(&["a.test", "b.test:443"]), ..Network::default() };
+        let change = |allow: &[&str], refuse: &[&str]| {
+            network.changed(&hosts(allow), &hosts(refuse)).map(|changed| changed.allow)
+        };
+        assert_eq!(change(&[], &[]), Ok(hosts(&["a.test", "b.test:443"])));
+        assert_eq!(
+            change(&["c.test", "A.test"], &[]),
+            Ok(hosts(&["a.test", "b.test:443", "c.test"]))
+        );
+        assert_eq!(change(&["c.test"], &["a.test"]), Ok(hosts(&["b.test:443", "c.test"])));
+        // Who says both means the safer one.
+        assert_eq!(change(&["a.test"], &["a.test"]), Ok(hosts(&["b.test:443"])));
+        for unknown in ["c.test", "b.test", "a.test:443", "*.test"] {
+            let problem = change(&[], &[unknown]).unwrap_err();
+            assert_eq!(problem.code, Code::InvalidInput, "{unknown}");
+            assert!(problem.cause.unwrap().contains("b.test:443"));
+        }
+        let many: Vec<_> = (0..600).map(|number| format!("h{number}.test")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        assert_eq!(change(&many, &[]).unwrap_err().code, Code::RuleInvalid);
     }
 }

@@ -26,6 +26,7 @@ use crate::files::{
     ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile,
     Written,
 };
+use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{CreateSandbox, GetSandbox, ListSandboxes, Renew, Sandbox, SandboxList};
 use crate::session::{OpenSession, Session};
@@ -162,6 +163,8 @@ operations! {
         resume(ById) -> Sandbox;
         /// Lets a sandbox live longer.
         renew(Renew) -> Sandbox;
+        /// Lets a sandbox reach more hosts, or no longer some.
+        change_network(ChangeNetwork) -> Sandbox;
         /// Ends a sandbox with all that it has. Of one that is terminated, does nothing.
         kill(ById) -> Sandbox;
         /// What is known of a sandbox, also of a terminated one.

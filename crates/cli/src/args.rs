@@ -15,8 +15,8 @@ use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 use self::held::{
-    Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Remove, Renew, Restore,
-    Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Reach, Remove, Renew,
+    Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use crate::commands::Debug;
 
@@ -80,6 +80,10 @@ pub(crate) enum Command {
     Resume(workflow::Resume),
     /// Let a sandbox live longer
     Renew(Renew),
+    /// Let a sandbox that has a way out reach more hosts
+    Allow(Reach),
+    /// Let a sandbox no longer reach hosts that it was allowed
+    Refuse(Reach),
     /// Keep the state of a sandbox's files
     Snapshot(Snapshot),
     /// Keep what a sandbox has changed in its workspace as a bundle to review
@@ -332,6 +336,8 @@ impl Command {
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
+            | Self::Allow(Reach { json, .. })
+            | Self::Refuse(Reach { json, .. })
             | Self::Snapshot(Snapshot { json, .. })
             | Self::Snapshots(Snapshots { json, .. })
             | Self::Collect(Collect { json, .. })

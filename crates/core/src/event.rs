@@ -1,5 +1,5 @@
 //! What is recorded of each sandbox for those who watch (seed 002, "Events"): the eight events and
-//! one of ours, and what each tells. An event never holds the content of a file, output, or an
+//! two of ours, and what each tells. An event never holds the content of a file, output, or an
 //! environment.
 
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
-use crate::network::Refused;
+use crate::network::{Policy, Refused};
 
 names! {
     /// What happened.
@@ -30,6 +30,8 @@ names! {
         SyncToVfsCompleted = "SYNC_TO_VFS_COMPLETED",
         /// Something was refused on its way out, for the first time.
         NetworkRefused = "NETWORK_REFUSED",
+        /// It was said anew what it reaches.
+        NetworkChanged = "NETWORK_CHANGED",
     }
 }
 
@@ -100,6 +102,8 @@ pub enum Payload {
     SyncToVfsCompleted(Sync),
     /// [`Kind::NetworkRefused`].
     NetworkRefused(Refused),
+    /// [`Kind::NetworkChanged`].
+    NetworkChanged(Changed),
 }
 
 impl Payload {
@@ -115,6 +119,7 @@ impl Payload {
             Self::SyncFromVfsCompleted(_) => Kind::SyncFromVfsCompleted,
             Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
             Self::NetworkRefused(_) => Kind::NetworkRefused,
+            Self::NetworkChanged(_) => Kind::NetworkChanged,
         }
     }
 }
@@ -163,6 +168,14 @@ pub struct Nothing {}
 pub struct Renewed {
     /// Its new end.
     pub expires_at: Timestamp,
+}
+
+/// What is told of a network that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Changed {
+    /// Whom the sandbox may reach now.
+    pub policy: Policy,
 }
 
 /// What is told of a command.
@@ -234,6 +247,7 @@ mod tests {
                 Way::Proxy,
                 (network::Reason::NotAllowed, Code::EgressDenied, "no".into()),
             )),
+            Payload::NetworkChanged(Changed { policy: Policy::default() }),
         ]
     }
 
@@ -296,6 +310,6 @@ mod tests {
             .iter()
             .flat_map(|operation| Kind::ALL.iter().map(|kind| EventId::of(operation, *kind)))
             .collect();
-        assert_eq!(ids.len(), 27);
+        assert_eq!(ids.len(), 3 * Kind::ALL.len());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use stockade_api::{CreateSandbox, IdleAction, Reached, Sandbox};
+use stockade_api::{CreateSandbox, IdleAction, Network, Reached, Sandbox};
 use stockade_core::access::Rules;
 use stockade_core::event::Reason;
 use stockade_core::{Code, ExecutionId, Isolation, OwnerId, Problem, SandboxId, SnapshotId, State};
@@ -188,6 +188,19 @@ impl SandboxRow {
                 self.files.as_ref().map(|files| files.as_str().to_owned()).into(),
                 spec.into(),
             ],
+        )
+        .expecting(1)
+    }
+
+    /// Gives it another network, as [`Self::change`] gives it another state.
+    pub(crate) fn change_network(&mut self, network: Network) -> Statement {
+        let seen = self.generation;
+        self.generation += 1;
+        self.request.network = Some(network);
+        Statement::new(
+            "UPDATE sandbox_instances SET spec = ?3, generation = generation + 1 \
+             WHERE id = ?1 AND generation = ?2",
+            vec![self.id.as_str().into(), seen.into(), json(&self.request).into()],
         )
         .expecting(1)
     }

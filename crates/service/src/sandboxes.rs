@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, CollectChanges,
-    CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Done, Duplex, Endpoint,
-    Execute, Executed, FileContent, FileEntry, GetSandbox, HttpAnswer, HttpRequest, HttpStream,
-    Items, ListBundles, ListDirectory, ListSandboxes, Listing, MakeDirectory, MoveFile, Names,
-    OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff, ProposeChanges,
-    ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle, RemoveFile,
-    Renew, ReplaceText, Replaced, ResolveEndpoint, Restore, Result, RunTool, Sandbox, SandboxList,
-    Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot,
-    Tool, ToolResult, WebSocket, WriteFile, Written,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, ChangeNetwork,
+    CollectChanges, CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Done,
+    Duplex, Endpoint, Execute, Executed, FileContent, FileEntry, GetSandbox, HttpAnswer,
+    HttpRequest, HttpStream, Items, ListBundles, ListDirectory, ListSandboxes, Listing,
+    MakeDirectory, MoveFile, Names, OpenSession, OpenWebSocket, OperationId, OperationInfo,
+    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
+    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceText, Replaced, ResolveEndpoint,
+    Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session,
+    SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
+    WriteFile, Written,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -22,7 +23,7 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     bundles, collect, create, directory, endpoint, events, exchange, execute, files, life, output,
-    query, session, snapshot, tool,
+    query, reach, session, snapshot, tool,
 };
 use crate::service::Service;
 
@@ -53,6 +54,10 @@ impl Sandboxes for Service {
 
     async fn renew(&self, caller: &Caller, request: Renew) -> Result<Sandbox> {
         life::renew(self, caller, request).await
+    }
+
+    async fn change_network(&self, caller: &Caller, request: ChangeNetwork) -> Result<Sandbox> {
+        reach::change_network(self, caller, request).await
     }
 
     async fn kill(&self, caller: &Caller, request: ById) -> Result<Sandbox> {

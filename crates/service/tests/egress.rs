@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use harness::{Harness, caller};
 use stockade_api::{
-    ById, CreateSandbox, GetSandbox, Network, Reached, ReadEvents, Restore, Sandbox,
+    ById, ChangeNetwork, CreateSandbox, GetSandbox, Network, Reached, ReadEvents, Restore, Sandbox,
     Sandboxes as _, TakeSnapshot,
 };
 use stockade_core::access::Effect;
@@ -225,6 +225,88 @@ async fn the_next_service_serves_what_the_last_one_left() {
     let refusals = harness.kinds().await;
     let refusals = refusals.iter().filter(|kind| **kind == Kind::NetworkRefused).count();
     assert_eq!(refusals, 1, "it is recorded once");
+}
+
+/// A connection through the proxy of a sandbox to a host that it may reach.
+async fn connected(harness: &Harness, id: &SandboxId, host: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(proxy(harness, id).await).await.unwrap();
+    stream.write_all(format!("CONNECT {host} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200"), "{head:?}");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_sandbox_reaches_is_changed_without_ending_the_rest() {
+    let mut harness = Harness::with(options("changed")).await;
+    let ((_one, kept), (_other, gone)) = (server(), server());
+    let id = harness.create(reaching(&[&kept])).await.unwrap().id;
+    let change = |allow: &[&str], refuse: &[&str]| {
+        let hosts = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        ChangeNetwork { id: id.clone(), allow: hosts(allow), refuse: hosts(refuse) }
+    };
+    let me = caller("u1");
+    let rules = |sandbox: Sandbox| reached(sandbox).policy.rules().len();
+    assert_eq!(answer(&harness, &id, &gone).await, "HTTP/1.1 403");
+    let changed = harness.service.change_network(&me, change(&[&gone], &[])).await.unwrap();
+    assert_eq!(rules(changed), 2);
+    let (mut goes_on, mut is_cut) =
+        (connected(&harness, &id, &kept).await, connected(&harness, &id, &gone).await);
+
+    let changed = harness.service.change_network(&me, change(&[], &[&gone])).await.unwrap();
+    assert_eq!(rules(changed), 1);
+    assert_eq!(answer(&harness, &id, &gone).await, "HTTP/1.1 403");
+    let read = tokio::time::timeout(harness::PATIENCE, is_cut.read(&mut [0])).await.unwrap();
+    assert!(matches!(read, Ok(0) | Err(_)), "it is not cut off: {read:?}");
+    let read = tokio::time::timeout(Duration::from_millis(200), goes_on.read(&mut [0])).await;
+    assert!(read.is_err(), "it was cut off: {read:?}");
+
+    // Also for the next process, and for the next service.
+    harness.service.change_network(&me, change(&[&gone], &[&kept])).await.unwrap();
+    kill(&processes("changed"));
+    let holds = async |harness: &Harness| {
+        let is_told = async || {
+            let answers = [answer(harness, &id, &gone).await, answer(harness, &id, &kept).await];
+            (answers == ["HTTP/1.1 200", "HTTP/1.1 403"]).then_some(())
+        };
+        harness.eventually(is_told).await;
+    };
+    holds(&harness).await;
+    harness.kill().await;
+    holds(&harness).await;
+    let kinds = harness.kinds().await;
+    assert_eq!(kinds.iter().filter(|kind| **kind == Kind::NetworkChanged).count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_cannot_be_changed_stays_as_it_is() {
+    let harness = Harness::with(options("refused")).await;
+    let id = harness.create(reaching(&["a.example"])).await.unwrap().id;
+    let me = caller("u1");
+    let change = async |id: &SandboxId, refuse: &str| {
+        let refuse = vec![refuse.parse().unwrap()];
+        let request = ChangeNetwork { id: id.clone(), allow: Vec::new(), refuse };
+        harness
+            .service
+            .change_network(&me, request)
+            .await
+            .map(|_| ())
+            .map_err(|problem| problem.code)
+    };
+    assert_eq!(change(&id, "b.example").await, Err(Code::InvalidInput));
+    let without = harness.create(CreateSandbox::default()).await.unwrap().id;
+    assert_eq!(change(&without, "a.example").await, Err(Code::Conflict));
+    assert_eq!(reached(harness.status(&id).await).policy.rules().len(), 1);
+    // One that is stopped is served by it later.
+    harness.service.stop(&me, ById { id: id.clone() }).await.unwrap();
+    assert_eq!(change(&id, "a.example").await, Ok(()));
+    harness.service.start(&me, ById { id: id.clone() }).await.unwrap();
+    assert_eq!(reached(harness.status(&id).await).policy.rules().len(), 0);
+    harness.service.kill(&me, ById { id: id.clone() }).await.unwrap();
+    assert_eq!(change(&id, "a.example").await, Err(Code::SandboxTerminated));
 }
 
 #[tokio::test(flavor = "multi_thread")]

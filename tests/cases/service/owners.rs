@@ -121,6 +121,7 @@ async fn ask(
         ("collect_directory", with(json!({"to": "/nowhere/at/all", "limitBytes": 1}))),
         ("run_tool", json!({"sandboxId": id, "tool": "echo", "arguments": {}})),
         ("renew", json!({"id": id, "ttlSeconds": 9000})),
+        ("change_network", json!({"id": id, "allow": ["host.example"]})),
         ("pause", by_id.clone()),
         ("resume", by_id.clone()),
         ("stop", by_id.clone()),

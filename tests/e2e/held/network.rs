@@ -76,7 +76,8 @@ fn what_is_allowed_is_reached_and_the_rest_is_told(world: &World) {
     let is_told = |refused: &Value| refused["allow"] == hint.as_str();
     assert!(network["refused"].as_array().unwrap().iter().any(is_told), "{network}");
     let shown = call(world, &["show", &id]);
-    assert!(shown.stdout.contains(&hint) && shown.stdout.contains("not-allowed"), "{shown}");
+    let to_paste = format!("stockade allow {id} {other}");
+    assert!(shown.stdout.contains(&to_paste) && shown.stdout.contains("not-allowed"), "{shown}");
     let script = format!("{} fetch proxy {other}; exit 3", world.project.join("probe").display());
     let failed = named(world, &["exec", &id, "--", "sh", "-c", &script]);
     failed.ends_with(3);
@@ -149,6 +150,34 @@ fn whoever_is_killed_the_way_out_comes_back(world: &World) {
     kill_egress(&world.data());
     kill_server(&world.data());
     all_is_well("both");
+}
+
+fn what_it_reaches_can_be_changed(world: &World) {
+    let outside = Outside::new();
+    let id = create(world, &[&outside.here]);
+    let hears = |what: &str| {
+        let heard = fetch(world, &id, "direct", &outside.name);
+        assert_eq!(heard.contains("greetings"), what == "allowed", "{what}: {heard}");
+    };
+    hears("not yet");
+    let allowed = named(world, &["allow", &id, &outside.name]);
+    allowed.succeeds();
+    assert!(allowed.stderr.contains("service.test at port"), "{allowed}");
+    hears("allowed");
+    kill_egress(&world.data());
+    hears("allowed");
+    kill_server(&world.data());
+    hears("allowed");
+    let none = named(world, &["refuse", &id, &outside.name, &outside.here, "--json"]);
+    assert_eq!(none.json()["network"]["policy"]["rules"], json!([]), "{none}");
+    hears("not any more");
+    refused(&call(world, &["refuse", &id, "service.test"]), 2, "INVALID_INPUT");
+    let without = create(world, &[]);
+    let problem = call(world, &["allow", &without, "service.test"]);
+    refused(&problem, 1, "CONFLICT");
+    assert!(problem.stderr.contains("stockade create --net policy"), "{problem}");
+    let recorded = call(world, &["events", &id, "--type", "NETWORK_CHANGED", "--json"]);
+    assert_eq!(recorded.stdout.lines().count(), 2, "{recorded}");
 }
 
 fn the_way_out_is_there_after_a_pause_and_a_stop(world: &World) {
@@ -281,6 +310,7 @@ as_root_and_as_user![
     what_is_allowed_is_reached_and_the_rest_is_told,
     who_has_no_network_has_no_way_out,
     whoever_is_killed_the_way_out_comes_back,
+    what_it_reaches_can_be_changed,
     the_way_out_is_there_after_a_pause_and_a_stop,
     the_host_itself_is_not_reached,
     a_sandbox_of_a_workflow_reaches_whom_its_contract_names,

@@ -259,6 +259,21 @@ pub(crate) struct Events {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    pub(crate) id: String,
+    /// The hosts, at one port or at all, as of `create --allow`
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    pub(crate) hosts: Vec<Allowed>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub(crate) way: Way,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Renew {
     /// The sandbox's id, an unambiguous beginning of it, or `latest`
     pub(crate) id: String,

@@ -52,6 +52,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Signal(arguments) => workflow::answer::signal(arguments),
         Command::Cancel(arguments) => workflow::answer::cancel(arguments),
         Command::Renew(arguments) => held::life::renew(arguments),
+        Command::Allow(arguments) => held::reach::allow(arguments),
+        Command::Refuse(arguments) => held::reach::refuse(arguments),
         Command::Kill(arguments) => held::life::kill(arguments),
         Command::Prune(arguments) => held::life::prune(arguments),
         Command::Snapshot(arguments) => held::snapshot::take(arguments),

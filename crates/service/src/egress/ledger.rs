@@ -74,6 +74,13 @@ impl Ledger {
         entries.insert(member.id.clone(), entry);
     }
 
+    /// Has another policy hold for it, whoever serves it from now on.
+    pub(super) fn change(&self, id: &SandboxId, policy: &Policy) {
+        if let Some(entry) = self.entries().get_mut(id) {
+            entry.member.policy = policy.clone();
+        }
+    }
+
     /// From now on it is served, unless it has left.
     pub(super) fn open(&self, id: &SandboxId) {
         self.stand(id, Standing::Served);

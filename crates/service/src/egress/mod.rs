@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{Network, Reached, Result};
+use stockade_core::network::Policy;
 use stockade_core::{Code, Problem, SandboxId, State};
 use stockade_durable::Store;
 use stockade_egress::owner::Program;
@@ -111,6 +112,24 @@ impl Egress {
         answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
     }
 
+    /// Has another policy hold for a sandbox that is served. Connections that it allows go on.
+    ///
+    /// # Errors
+    /// Why it does not hold yet: the sandbox is to be served from the beginning then.
+    async fn change(&self, id: &SandboxId, policy: Policy) -> Result<()> {
+        self.ledger.change(id, &policy);
+        let none = || closed("this service has none");
+        let commands = self.commands.as_ref().ok_or_else(none)?;
+        let (answer, answered) = oneshot::channel();
+        let command = Command::Change { id: id.clone(), policy, answer: Some(answer) };
+        let asked = async {
+            commands.send(command).await.ok()?;
+            answered.await.ok()
+        };
+        let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
+        answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
+    }
+
     /// Serves a sandbox no more.
     pub(crate) async fn leave(&self, id: &SandboxId) {
         if !self.ledger.leave(id) {
@@ -166,6 +185,24 @@ impl Inner {
     /// Why it is not; nothing is let through then.
     pub(crate) async fn ensure_out(&self, row: &SandboxRow) -> Result<()> {
         if row.request.network.is_none() || self.egress.ledger.is_served(&row.id) {
+            return Ok(());
+        }
+        self.let_out(row).await
+    }
+
+    /// Has a network that was recorded hold for a sandbox that may be served.
+    ///
+    /// # Errors
+    /// Why it does not; nothing is let through then.
+    pub(crate) async fn change_out(&self, row: &SandboxRow) -> Result<()> {
+        let Some(network) = &row.request.network else { return Ok(()) };
+        if !matches!(row.state, State::Running | State::Paused) {
+            // It is served by its record when it is started.
+            return Ok(());
+        }
+        if self.egress.ledger.is_served(&row.id)
+            && self.egress.change(&row.id, network.policy()?).await.is_ok()
+        {
             return Ok(());
         }
         self.let_out(row).await

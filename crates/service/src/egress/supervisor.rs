@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::Result;
+use stockade_core::network::Policy;
 use stockade_core::{Problem, SandboxId};
 use stockade_egress::control::{Ask, Said};
 use stockade_egress::owner::{NAMES, Process, Program, names};
@@ -44,6 +45,8 @@ pub(super) enum Command {
         /// Who is told how that went; those that are served again have nobody.
         answer: Asker,
     },
+    /// Have another policy hold for one that is served.
+    Change { id: SandboxId, policy: Policy, answer: Asker },
     /// Serve it no more.
     Leave { id: SandboxId },
 }
@@ -159,6 +162,18 @@ impl Supervisor {
                         self.ledger.close(&member.id, &told(&problem));
                         tell(answer, Err(problem));
                     }
+                }
+            }
+            Command::Change { id, answer, .. } if !self.ledger.is_served(&id) => {
+                tell(answer, Err(closed("it is not served")));
+            }
+            Command::Change { id, policy, answer } => {
+                match self.ask(Ask::Change { sandbox: id.clone(), policy }, None).await {
+                    Some(number) => {
+                        let until = Instant::now() + PATIENCE;
+                        self.asked.insert(number, Asked { id: Some(id), until, answer });
+                    }
+                    None => tell(answer, Err(gone("it was not told"))),
                 }
             }
             Command::Leave { id } if !self.ledger.is_member(&id) => {

@@ -15,6 +15,7 @@ pub(crate) mod files;
 pub(crate) mod life;
 pub(crate) mod output;
 pub(crate) mod query;
+pub(crate) mod reach;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod tool;
@@ -37,6 +38,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(directory::NAME, with(inner, directory::perform))
         .workflow(execute::NAME, with(inner, execute::perform))
         .workflow(output::NAME, with(inner, output::perform))
+        .workflow(reach::NAME, with(inner, reach::perform))
         .workflow(session::NAME, with(inner, session::perform))
         .workflow(snapshot::NAME, with(inner, snapshot::perform))
         .workflow(snapshot::REMOVE, with(inner, snapshot::perform_removal))

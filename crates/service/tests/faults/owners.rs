@@ -33,6 +33,7 @@ fn about(operation: &str, things: &Things) -> Option<Value> {
         "create" | "snapshots" | "tools" | "bundles" | "propose_changes" => return None,
         "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
         "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
+        "change_network" => json!({"id": sandbox, "allow": ["host.example"]}),
         "list" => json!({"after": sandbox}),
         "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
         "open_session" => json!({"execute": {"sandboxId": sandbox, "command": ["true"]}}),

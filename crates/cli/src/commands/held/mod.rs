@@ -11,6 +11,7 @@ pub(super) mod life;
 pub(super) mod list;
 pub(super) mod logs;
 mod place;
+pub(super) mod reach;
 pub(super) mod remove;
 pub(super) mod show;
 pub(super) mod snapshot;

@@ -68,7 +68,7 @@ fn text(sandbox: &Sandbox) -> String {
     };
     lines.extend(rules.into_iter().map(|rule| ("rules", rule)));
     if let Some(network) = &sandbox.network {
-        lines.extend(reached(network));
+        lines.extend(reached(sandbox, network));
     }
     if let Some(metrics) = &sandbox.metrics {
         lines.push(("commands", metrics.commands.to_string()));
@@ -92,7 +92,7 @@ fn text(sandbox: &Sandbox) -> String {
 }
 
 /// What a sandbox reaches, and what it was refused with how to allow that.
-fn reached(network: &Reached) -> Vec<(&'static str, String)> {
+fn reached(sandbox: &Sandbox, network: &Reached) -> Vec<(&'static str, String)> {
     let rules = network.policy.rules();
     let allowed = |rule: &Rule| match rule.ports.as_slice() {
         [] => format!("{} {}", rule.action, rule.target),
@@ -119,7 +119,13 @@ fn reached(network: &Reached) -> Vec<(&'static str, String)> {
         };
         let told = format!("{} [{}]{times}", shown(&refused.message), refused.reason);
         lines.push(("refused", told));
-        lines.extend(refused.allow.as_ref().map(|allow| ("hint", shown(allow))));
+        let hint = |allow: &String| match allow.strip_prefix("--allow ") {
+            Some(host) if !sandbox.state.is_terminal() => {
+                format!("stockade allow {} {}", sandbox.id, shown(host))
+            }
+            _ => shown(allow),
+        };
+        lines.extend(refused.allow.as_ref().map(|allow| ("hint", hint(allow))));
     }
     let others = network.refused.len().saturating_sub(REFUSALS) as u64;
     let others = network.lost.saturating_add(others);

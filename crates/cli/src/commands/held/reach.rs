@@ -1,0 +1,51 @@
+//! `allow` and `refuse`: what a sandbox that lives on may reach.
+
+use stockade_api::{ChangeNetwork, Sandbox};
+use stockade_core::SandboxId;
+use stockade_core::network::{Allowed, Rule};
+
+use super::{find, print, say};
+use crate::args::held::Reach;
+use crate::problem::Failure;
+use crate::remote;
+
+/// Lets one reach more hosts.
+pub(crate) fn allow(arguments: Reach) -> Result<u8, Failure> {
+    change(arguments, |id, allow| ChangeNetwork { id, allow, refuse: Vec::new() })
+}
+
+/// Lets one reach some hosts no longer.
+pub(crate) fn refuse(arguments: Reach) -> Result<u8, Failure> {
+    change(arguments, |id, refuse| ChangeNetwork { id, allow: Vec::new(), refuse })
+}
+
+fn change(
+    arguments: Reach,
+    request: impl FnOnce(SandboxId, Vec<Allowed>) -> ChangeNetwork,
+) -> Result<u8, Failure> {
+    let Reach { id, hosts, json, way } = arguments;
+    let sandbox = remote::with(way, async |remote| {
+        let request = request(find(&remote, &id).await?, hosts);
+        Ok(remote.sandboxes.change_network(&remote.once(), request).await?)
+    })?;
+    if json {
+        print(&sandbox)?;
+    } else {
+        say(&told(&sandbox));
+    }
+    Ok(0)
+}
+
+fn told(sandbox: &Sandbox) -> String {
+    let rules = sandbox.network.as_ref().map_or(&[][..], |network| network.policy.rules());
+    let host = |Rule { target, ports, .. }: &Rule| match ports.as_slice() {
+        [] => target.to_string(),
+        ports => {
+            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+            format!("{target} at port {}", ports.join(", "))
+        }
+    };
+    let hosts: Vec<_> = rules.iter().map(host).collect();
+    let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
+    format!("the sandbox {} may reach {hosts}", sandbox.id)
+}

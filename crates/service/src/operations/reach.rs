@@ -1,0 +1,69 @@
+//! `change_network`: a sandbox that has a way out reaches more hosts, or no longer some. It is recorded
+//! first, so that whoever serves the sandbox from then on does by it, and told after that.
+
+use std::sync::Arc;
+
+use stockade_api::{Caller, ChangeNetwork, Network, Result, Sandbox};
+use stockade_core::event::{Changed, Payload};
+use stockade_core::{Code, Operation, Problem};
+use stockade_durable::{Context, Failure, Step, StepOptions};
+
+use super::with_next;
+use crate::events;
+use crate::failure::to_failure;
+use crate::operation::{self, Input};
+use crate::row::SandboxRow;
+use crate::service::{Inner, Service};
+
+/// The workflow's name.
+pub(crate) const NAME: &str = "sandbox.change_network";
+
+/// Changes what a sandbox reaches. Connections that it may not have any more end.
+pub(crate) async fn change_network(
+    service: &Service,
+    caller: &Caller,
+    request: ChangeNetwork,
+) -> Result<Sandbox> {
+    let owned = service.owned(caller, &request.id, Operation::Renew).await?;
+    changed(&owned, &request)?;
+    operation::run(&service.engine, NAME, caller, &request).await
+}
+
+/// The workflow.
+pub(crate) async fn perform(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<ChangeNetwork>,
+) -> std::result::Result<Sandbox, Failure> {
+    let request = &input.request;
+    context.hold(inner.drive(&request.id).await.map_err(to_failure)?);
+    let found = inner.acl(&context, &input.owner, &request.id, Operation::Renew).await?;
+    let mut row = (*found).clone();
+    let network: Network = context
+        .transact("record", StepOptions::default(), async |_: Step| {
+            let mut row = (*found).clone();
+            let network = changed(&row, request).map_err(to_failure)?;
+            let policy = network.policy().map_err(to_failure)?;
+            let change = row.change_network(network.clone());
+            let payload = Payload::NetworkChanged(Changed { policy });
+            Ok((network, vec![change, events::record(&context, &row, payload)]))
+        })
+        .await?;
+    row.request.network = Some(network);
+    context
+        .step_with("tell", with_next(), async |_: Step| {
+            let told = inner.dooms.unless(&request.id, inner.change_out(&row)).await;
+            told.map_err(to_failure)?.map_err(to_failure)
+        })
+        .await?;
+    Ok(row.to_sandbox(None))
+}
+
+fn changed(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network> {
+    let network = row.request.network.as_ref().ok_or_else(|| {
+        Problem::new(Code::Conflict, format!("the sandbox {} was made without a way out", row.id))
+            .because("the network of a sandbox is made with it")
+            .remedied_by("stockade create --net policy")
+    })?;
+    network.changed(&request.allow, &request.refuse)
+}
