@@ -38,7 +38,7 @@ names! {
         EgressMismatch = "EGRESS_MISMATCH",
         /// A host that is allowed cannot be resolved or reached.
         EgressUnreachable = "EGRESS_UNREACHABLE",
-        /// The name is taken by something that was asked for differently.
+        /// It does not fit to what there is: the name is taken, or it was made otherwise.
         Conflict = "CONFLICT",
         /// The owner has as much of it as is allowed.
         QuotaExceeded = "QUOTA_EXCEEDED",
