@@ -1,7 +1,9 @@
 //! Secrets that go with requests and never enter: `run --secret`.
 
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -213,11 +215,18 @@ fn what_cannot_be_kept_is_refused(world: &World) {
         assert!(outcome.stderr.contains(hint), "{hint}: {outcome}");
         assert!(!outcome.stderr.contains(&value), "{outcome}");
     }
-    // A value that no header can have.
+    // Values that no header can have.
     let options = ["--secret", "API_KEY@service.test", allow[0], allow[1]];
-    let outcome = run(world, &authorities, "two\nlines", &options, &["true"]).finish();
-    outcome.is_refused().ends_with(125);
-    assert!(outcome.stderr.contains("API_KEY"), "{outcome}");
+    let not_text = OsStr::from_bytes(b"no-text-\xff");
+    for value in [OsStr::new("two-of-these\nlines"), OsStr::new(""), not_text] {
+        let call = run(world, &authorities, "", &options, &["true"]).env("API_KEY", value);
+        let outcome = call.finish();
+        outcome.is_refused().ends_with(125);
+        assert!(outcome.stderr.contains("API_KEY"), "{outcome}");
+        for part in ["two-of-these", "no-text-"] {
+            assert!(!outcome.stderr.contains(part), "{outcome}");
+        }
+    }
 }
 
 as_root_and_as_user![

@@ -111,12 +111,14 @@ impl Egress {
                 "secrets need the certificates of this host's authorities",
             )
             .because(error.to_string())
-            .remedied_by("install the package ca-certificates")
+            .remedied_by("sudo apt-get install ca-certificates")
         };
         let mut file = stockade_egress::authorities().map_err(unsupported)?;
-        let mut believed = String::new();
-        file.read_to_string(&mut believed).map_err(unsupported)?;
+        let mut believed = Vec::new();
+        file.read_to_end(&mut believed).map_err(unsupported)?;
         file.rewind().map_err(unsupported)?;
+        // What is between the certificates is for people.
+        let mut believed = String::from_utf8_lossy(&believed).into_owned();
         let give = Ask::Credentials { sandbox: self.sandbox.clone(), credentials };
         let asked = self.ask(give, &[file.as_fd()]);
         let authority = asked.map_err(|error| error.to_string()).map_err(Failure::Lost);

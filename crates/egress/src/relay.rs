@@ -286,6 +286,7 @@ impl Activity {
             let bytes = redaction.body(&buffer);
             self.write(to, &bytes, count).await?;
             buffer.clear();
+            buffer.reserve(BUFFER_BYTES);
             if self.read(from, &mut buffer).await? == 0 {
                 return self.write(to, &redaction.rest(), count).await;
             }

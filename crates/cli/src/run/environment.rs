@@ -38,7 +38,10 @@ pub(super) fn build(
         variables.insert(name.as_bytes().to_vec(), value.as_bytes().to_vec());
     }
     for (name, value) in network {
-        variables.insert(name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        if variables.insert(name.as_bytes().to_vec(), value.as_bytes().to_vec()).is_some() {
+            let message = format!("{name} cannot be a secret: it is set for every command");
+            return Err(Problem::new(Code::InvalidInput, message));
+        }
     }
     for assignment in asked {
         let bytes = assignment.as_bytes();
@@ -92,6 +95,16 @@ mod tests {
         assert_eq!(names, expected);
         assert!(built.contains(&"A=b=c".to_owned()));
         assert!(!built.iter().any(|s| s.contains("evil")));
+    }
+
+    #[test]
+    fn a_secret_takes_the_place_of_nothing() {
+        let with = |name: &str| {
+            let secret = [(name, "placeholder".to_owned())];
+            build(std::iter::empty(), &[], "user", Path::new("/home/user"), &secret)
+        };
+        assert!(with("API_KEY").unwrap().contains(&c"API_KEY=placeholder".to_owned()));
+        assert_eq!(with("PATH").unwrap_err().code, Code::InvalidInput);
     }
 
     #[test]

@@ -62,11 +62,14 @@ pub(super) fn secrets(
         if arguments.env.iter().any(is_set) {
             return Err(invalid(format!("`--env` and `--secret` both set {name}")));
         }
-        match std::env::var(name) {
-            Ok(value) => Ok(Credential::new(binding, value)),
-            Err(error) => Err(invalid(format!("the secret {name} has no value"))
-                .because(error.to_string())
-                .remedied_by(format!("export {name}=…"))),
+        // What the system says of a value that is no text has that value in it.
+        let value = std::env::var_os(name).map(OsString::into_string);
+        match value {
+            Some(Ok(value)) => Ok(Credential::new(binding, value)),
+            Some(Err(_)) => Err(invalid(format!("the value of the secret {name} is no text"))),
+            None => Err(invalid(format!("the secret {name} has no value"))
+                .because("the environment has no variable of that name")
+                .remedied_by(format!("export {name}=VALUE"))),
         }
     });
     with_value.collect()
