@@ -22,7 +22,7 @@ use stockade_runtime::{Capability, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::ledger::{Ledger, Member};
-use self::supervisor::{Command, Supervisor};
+use self::supervisor::{Asker, Command, Supervisor};
 use crate::failure::of_runtime;
 use crate::row::SandboxRow;
 use crate::service::Inner;
@@ -102,14 +102,8 @@ impl Egress {
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let listeners = inner.within(member.runtime.listeners(&member.id)).await;
         let listeners = listeners.map_err(|error| of_runtime(&error))?;
-        let (answer, answered) = oneshot::channel();
-        let command = Command::Serve { member: member.clone(), listeners, answer: Some(answer) };
-        let asked = async {
-            commands.send(command).await.ok()?;
-            answered.await.ok()
-        };
-        let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
-        answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
+        let member = member.clone();
+        answered(commands, |answer| Command::Serve { member, listeners, answer }).await
     }
 
     /// Has another policy hold for a sandbox that is served. Connections that it allows go on.
@@ -120,14 +114,8 @@ impl Egress {
         self.ledger.change(id, &policy);
         let none = || closed("this service has none");
         let commands = self.commands.as_ref().ok_or_else(none)?;
-        let (answer, answered) = oneshot::channel();
-        let command = Command::Change { id: id.clone(), policy, answer: Some(answer) };
-        let asked = async {
-            commands.send(command).await.ok()?;
-            answered.await.ok()
-        };
-        let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
-        answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
+        let id = id.clone();
+        answered(commands, |answer| Command::Change { id, policy, answer }).await
     }
 
     /// Serves a sandbox no more.
@@ -215,6 +203,21 @@ impl Inner {
             let _ = tokio::time::timeout(PATIENCE, self.ensure_out(row)).await;
         }
     }
+}
+
+/// Has the task follow a command, and waits for its answer.
+async fn answered(
+    commands: &mpsc::Sender<Command>,
+    command: impl FnOnce(Asker) -> Command,
+) -> Result<()> {
+    let (answer, answered) = oneshot::channel();
+    let command = command(Some(answer));
+    let asked = async {
+        commands.send(command).await.ok()?;
+        answered.await.ok()
+    };
+    let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
+    answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
 }
 
 /// The refusal of a sandbox that is not served.

@@ -33,7 +33,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Whoever asked that a sandbox be served.
-type Asker = Option<oneshot::Sender<Result<()>>>;
+pub(super) type Asker = Option<oneshot::Sender<Result<()>>>;
 
 /// What the task is told.
 #[derive(Debug)]
