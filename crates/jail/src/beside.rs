@@ -14,6 +14,7 @@ use crate::sys::{self, Stack};
 #[derive(Debug)]
 pub(crate) struct Beside<S> {
     process: OwnedFd,
+    pid: libc::pid_t,
     task: Box<Task<S>>,
     _stack: Stack,
 }
@@ -64,12 +65,17 @@ impl<S: Sync> Beside<S> {
         task.elsewhere.send(pid);
         // SAFETY: the kernel has just opened this descriptor for us.
         let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { process, task, _stack: stack })
+        Ok(Self { process, pid, task, _stack: stack })
     }
 
     /// What both processes use.
     pub(crate) fn shared(&self) -> &S {
         &self.task.shared
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> libc::pid_t {
+        self.pid
     }
 
     /// Ends the process before its work is done.

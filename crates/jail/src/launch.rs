@@ -297,6 +297,15 @@ fn fork(
     // To move a process, the kernel may have to wait for every processor; to make it there, not.
     let place = cgroup.and_then(Group::birthplace);
     let group = place.as_ref().map(AsFd::as_fd);
+    // Where no groups are to be joined first, the word to go is there before who waits for it.
+    let mut is_told = false;
+    if let Some(maker) = &prepared
+        && cgroup.is_none()
+        && let Ok(process) = maker.wait_until_apart()
+    {
+        hand_in(&spec, &ours, process)?;
+        is_told = true;
+    }
     let mut parts = Some((spec, ours, theirs, streams));
     let mut forked = None;
     if let Some(maker) = prepared {
@@ -311,7 +320,12 @@ fn fork(
         // What could not be prepared is tried again.
         forked = made.ok().map(|(pid, init)| (pid, init, place.is_some()));
     }
-    let Some((spec, ours, theirs, streams)) = parts else { return Err(Error::Lost) };
+    let Some((spec, mut ours, mut theirs, streams)) = parts else { return Err(Error::Lost) };
+    if forked.is_none() && is_told {
+        // What was said is of other namespaces.
+        (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
+        is_told = false;
+    }
     let (process, init, born) = match forked {
         Some(forked) => forked,
         None => {
@@ -339,7 +353,9 @@ fn fork(
         let join = if born { Group::add_born } else { Group::add };
         join(group, process).map_err(Error::JoinGroup)?;
     }
-    hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
+    if !is_told {
+        hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
+    }
     Ok(Forked { spec, process, init, channel: ours })
 }
 

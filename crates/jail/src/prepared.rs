@@ -67,6 +67,8 @@ struct Shared {
     /// The processors that the parent may run on.
     processors: Processors,
     /// The namespaces are there, or cannot be.
+    apart: Word,
+    /// What is in them is there, or cannot be.
     made: Word,
     /// The process is to fork.
     wanted: Word,
@@ -89,6 +91,17 @@ impl Maker {
         let shared = Shared { parent, processors, ..Shared::default() };
         // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
         unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
+    }
+
+    /// Waits until the namespaces are there, while what is in them is still made. The process whose
+    /// number this returns is in them, and ids can be mapped there.
+    ///
+    /// # Errors
+    /// What was said to the making.
+    pub(crate) fn wait_until_apart(&self) -> io::Result<libc::pid_t> {
+        self.0.shared().apart.wait_at_most(DEADLINE)?;
+        self.check()?;
+        Ok(self.0.pid())
     }
 
     /// Forks a child of this process into what was made and into all other namespaces of a jail. It
@@ -137,7 +150,11 @@ impl Maker {
 /// The process's own code.
 fn run(shared: &Shared) {
     end_with(shared.parent);
-    match network::make(sys::NAMESPACES & !libc::CLONE_NEWPID) {
+    let made = network::separate(sys::NAMESPACES & !libc::CLONE_NEWPID).and_then(|()| {
+        shared.apart.say();
+        network::bring_up()
+    });
+    match made {
         Ok(network) => {
             let arguments = [raw::signed(network), 0, 0, 0, 0, 0];
             // SAFETY: closes the descriptor that was just opened, which nobody else knows.
@@ -147,6 +164,7 @@ fn run(shared: &Shared) {
     }
     // New rights have undone it (`prctl(2)`).
     end_with(shared.parent);
+    shared.apart.say();
     shared.made.say();
     shared.wanted.wait();
     // What is forked may run where the parent may.

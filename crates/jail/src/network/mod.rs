@@ -80,11 +80,22 @@ pub fn trust_variables(file: &str) -> impl Iterator<Item = (&'static str, String
 const SIOCGSKNS: usize = 0x894c;
 const SIOCSIFFLAGS: usize = 0x8914;
 
-/// Moves the calling process into a new namespace, whose loopback is up (`netdevice(7)`), and gives
-/// a descriptor of that. `others` are more namespaces, made at once; one of users is the network's
-/// owner then.
+/// Moves the calling process into a new network, whose loopback is up, and gives a descriptor of that.
+/// `others` are as for [`separate`].
 pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
-    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
+    separate(others)?;
+    bring_up()
+}
+
+/// Moves the calling process into a new network. `others` are more namespaces, made at once; one of
+/// users is the network's owner then.
+pub(crate) fn separate(others: i32) -> rustix::io::Result<()> {
+    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0]).map(drop)
+}
+
+/// Brings up the loopback of the calling process's network (`netdevice(7)`), and gives a descriptor of
+/// that network.
+pub(crate) fn bring_up() -> rustix::io::Result<RawFd> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all zero is an interface's name of no length and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -102,7 +113,7 @@ pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
 }
 
 fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> rustix::io::Result<usize> {
-    // SAFETY: `make` passes numbers, and a request that is valid for the call.
+    // SAFETY: the callers pass numbers, and a request that is valid for the call.
     let result = raw::check(unsafe { raw::syscall(number, [a, b, c, 0, 0, 0]) });
     result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
