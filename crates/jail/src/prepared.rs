@@ -222,11 +222,15 @@ mod tests {
     fn a_child_of_the_caller_is_forked_into_what_was_prepared() {
         let ended = in_child(|| {
             let maker = Maker::start().unwrap();
-            let network = || std::fs::read_link("/proc/self/ns/net").unwrap();
-            let (outer, mut told) = (network(), vec![7]);
+            let network =
+                |whose: &str| std::fs::read_link(format!("/proc/{whose}/ns/net")).unwrap();
+            let (outer, mut told) = (network("self"), vec![7]);
+            let Ok(process) = maker.wait_until_apart() else { return 77 };
+            let inner = network(&process.to_string());
+            assert_ne!(inner, outer);
             let mut child = || {
                 told.push(8);
-                let is_apart = network() != outer && std::process::id() == 1;
+                let is_apart = network("self") == inner && std::process::id() == 1;
                 sys::exit_now(if is_apart && told == [7, 8] { 3 } else { 4 });
             };
             // SAFETY: the process that `in_child` makes has a single thread.

@@ -489,6 +489,7 @@ impl Keeper {
             }
             Timer::SweepAgain => self.desk.has_trash = true,
             Timer::Pool => self.fill_pool(),
+            Timer::PoolRest => self.rest_pool(),
             Timer::Accept => {
                 if let Some(listener) = &mut self.listener {
                     let _ = listener.want(Interest::IN);

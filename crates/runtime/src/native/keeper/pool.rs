@@ -7,14 +7,17 @@ use std::time::Duration;
 use stockade_core::SandboxSpec;
 
 use super::launch::Asked;
+use super::moment::Moment;
 use super::sandbox::Sandbox;
 use super::timers::Timer;
 use super::{Keeper, Key};
 
 /// How many descriptors there must be for each that waits: it holds about a tenth of them.
 const DESCRIPTORS_EACH: u64 = 64;
-/// How many wait where nobody has asked for one yet.
+/// How many wait where nobody has asked for one yet, or not for a while.
 const FEW: usize = 4;
+/// How long that while is.
+const QUIET: Duration = Duration::from_secs(300);
 /// So many are made as fast as can be.
 const AT_ONCE: usize = 2;
 /// How long until a jail is made in place of one that was taken, while there are a few: whoever
@@ -28,8 +31,8 @@ const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Pool {
     size: usize,
-    /// Whether anybody has asked for a sandbox. Until then a few are enough.
-    is_used: bool,
+    /// When somebody last asked for a sandbox, where that is not long ago. Else a few are enough.
+    asked_at: Option<Moment>,
     ready: VecDeque<Key>,
     /// The one that is being made.
     filling: Option<Key>,
@@ -42,7 +45,7 @@ impl Pool {
     pub(super) fn new(size: usize, descriptors: u64) -> Self {
         let most = usize::try_from(descriptors / DESCRIPTORS_EACH).unwrap_or(usize::MAX);
         let size = size.min(most);
-        Self { size, is_used: false, ready: VecDeque::new(), filling: None, failures: 0 }
+        Self { size, asked_at: None, ready: VecDeque::new(), filling: None, failures: 0 }
     }
 
     /// How many wait.
@@ -56,14 +59,29 @@ impl Pool {
     }
 
     /// Takes the one that waits longest.
-    pub(super) fn take(&mut self) -> Option<Key> {
-        self.is_used = true;
+    fn take(&mut self, now: Moment) -> Option<Key> {
+        self.asked_at = Some(now);
         self.ready.pop_front()
     }
 
+    /// Looks whether nobody has asked for long, and then gives those that are too many. Else it is
+    /// `Err` with the moment to look again, where there will be one.
+    fn rest(&mut self, now: Moment) -> Result<Vec<Key>, Option<Moment>> {
+        let quiet_at = self.asked_at.ok_or(None)? + QUIET;
+        if now < quiet_at {
+            return Err(Some(quiet_at));
+        }
+        self.asked_at = None;
+        let surplus = self.ready.len().saturating_sub(self.wanted());
+        Ok(self.ready.drain(..surplus).collect())
+    }
+
+    fn wanted(&self) -> usize {
+        if self.asked_at.is_some() { self.size } else { self.size.min(FEW) }
+    }
+
     fn is_full(&self) -> bool {
-        let wanted = if self.is_used { self.size } else { self.size.min(FEW) };
-        self.ready.len() >= wanted
+        self.ready.len() >= self.wanted()
     }
 
     /// How long until the next is made; `None` while there is no need.
@@ -104,6 +122,28 @@ impl Keeper {
     pub(super) fn refill_later(&mut self) {
         if let Some(delay) = self.pool.next().filter(|_| !self.draining && !self.ending) {
             self.desk.timers.after(delay, Timer::Pool);
+        }
+    }
+
+    /// A jail that waits, for somebody who has asked.
+    pub(super) fn take_from_pool(&mut self) -> Option<Key> {
+        let now = Moment::now();
+        if self.pool.asked_at.is_none() {
+            self.desk.timers.at(now + QUIET, Timer::PoolRest);
+        }
+        self.pool.take(now)
+    }
+
+    /// Lets go of most of the jails that wait, where nobody has asked for one for long.
+    pub(super) fn rest_pool(&mut self) {
+        match self.pool.rest(Moment::now()) {
+            Ok(surplus) => {
+                for key in surplus {
+                    self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+                }
+            }
+            Err(Some(later)) => self.desk.timers.at(later, Timer::PoolRest),
+            Err(None) => {}
         }
     }
 
@@ -157,9 +197,9 @@ mod tests {
         pool.filling = Some(Key(2));
         assert!(pool.joined(Key(2)));
         assert_eq!(pool.next(), None);
-        assert_eq!(pool.take(), Some(Key(1)));
+        assert_eq!(pool.take(Moment::now()), Some(Key(1)));
         pool.forget(Key(2));
-        assert_eq!(pool.take(), None);
+        assert_eq!(pool.take(Moment::now()), None);
     }
 
     #[test]
@@ -174,8 +214,24 @@ mod tests {
             pool.ready()
         };
         assert_eq!(fill(&mut pool), FEW);
-        assert!(pool.take().is_some());
+        assert!(pool.take(Moment::now()).is_some());
         assert_eq!(fill(&mut pool), FEW + 2);
+    }
+
+    #[test]
+    fn most_go_when_nobody_asks_for_long() {
+        let mut pool = Pool::new(FEW + 3, u64::MAX);
+        let asked = Moment::now();
+        assert_eq!(pool.rest(asked + QUIET), Err(None));
+        pool.ready = (1..=7).map(Key).collect();
+        assert_eq!(pool.take(asked), Some(Key(1)));
+        assert_eq!(pool.rest(asked), Err(Some(asked + QUIET)));
+        let later = asked + Duration::from_secs(1);
+        assert_eq!(pool.take(later), Some(Key(2)));
+        assert_eq!(pool.rest(asked + QUIET), Err(Some(later + QUIET)));
+        assert_eq!(pool.rest(later + QUIET), Ok(vec![Key(3)]));
+        assert_eq!((pool.ready(), pool.next()), (FEW, None));
+        assert_eq!(pool.rest(later + QUIET), Err(None));
     }
 
     #[test]
@@ -198,7 +254,7 @@ mod tests {
         assert_eq!(last, AGAIN_AT_MOST);
         pool.filling = Some(Key(1));
         pool.joined(Key(1));
-        pool.take();
+        pool.take(Moment::now());
         assert_eq!(pool.next(), Some(Duration::ZERO));
     }
 }

@@ -156,7 +156,7 @@ impl Keeper {
             return Err(Failure::Draining);
         }
         if is_served_by_pool(&asked.spec, asked.layers.as_ref())
-            && let Some(key) = self.pool.take()
+            && let Some(key) = self.take_from_pool()
         {
             self.refill_later();
             return self.create_from_pool(client, key, &id, asked.spec);

@@ -35,6 +35,8 @@ pub(super) enum Timer {
     SweepAgain,
     /// Fill the pool.
     Pool,
+    /// Look whether somebody still asks for what waits in the pool.
+    PoolRest,
     /// Take connections again.
     Accept,
     /// Look whether the keeper is still needed.
