@@ -64,16 +64,16 @@ impl Pool {
         self.ready.pop_front()
     }
 
-    /// Looks whether nobody has asked for long, and then gives those that are too many. Else it is
-    /// `Err` with the moment to look again, where there will be one.
-    fn rest(&mut self, now: Moment) -> Result<Vec<Key>, Option<Moment>> {
-        let quiet_at = self.asked_at.ok_or(None)? + QUIET;
-        if now < quiet_at {
-            return Err(Some(quiet_at));
-        }
+    /// When a few are enough again, unless somebody asks until then.
+    fn rests_at(&self) -> Option<Moment> {
+        self.asked_at.map(|asked_at| asked_at + QUIET)
+    }
+
+    /// From now on a few are enough. Gives those that are too many.
+    fn rest(&mut self) -> Vec<Key> {
         self.asked_at = None;
         let surplus = self.ready.len().saturating_sub(self.wanted());
-        Ok(self.ready.drain(..surplus).collect())
+        self.ready.drain(..surplus).collect()
     }
 
     fn wanted(&self) -> usize {
@@ -136,14 +136,16 @@ impl Keeper {
 
     /// Lets go of most of the jails that wait, where nobody has asked for one for long.
     pub(super) fn rest_pool(&mut self) {
-        match self.pool.rest(Moment::now()) {
-            Ok(surplus) => {
-                for key in surplus {
+        match self.pool.rests_at() {
+            Some(later) if later > Moment::now() => {
+                self.desk.timers.at(later, Timer::PoolRest);
+            }
+            Some(_) => {
+                for key in self.pool.rest() {
                     self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
                 }
             }
-            Err(Some(later)) => self.desk.timers.at(later, Timer::PoolRest),
-            Err(None) => {}
+            None => {}
         }
     }
 
@@ -222,16 +224,16 @@ mod tests {
     fn most_go_when_nobody_asks_for_long() {
         let mut pool = Pool::new(FEW + 3, u64::MAX);
         let asked = Moment::now();
-        assert_eq!(pool.rest(asked + QUIET), Err(None));
+        assert_eq!(pool.rests_at(), None);
         pool.ready = (1..=7).map(Key).collect();
         assert_eq!(pool.take(asked), Some(Key(1)));
-        assert_eq!(pool.rest(asked), Err(Some(asked + QUIET)));
+        assert_eq!(pool.rests_at(), Some(asked + QUIET));
         let later = asked + Duration::from_secs(1);
         assert_eq!(pool.take(later), Some(Key(2)));
-        assert_eq!(pool.rest(asked + QUIET), Err(Some(later + QUIET)));
-        assert_eq!(pool.rest(later + QUIET), Ok(vec![Key(3)]));
+        assert_eq!(pool.rests_at(), Some(later + QUIET));
+        assert_eq!(pool.rest(), vec![Key(3)]);
         assert_eq!((pool.ready(), pool.next()), (FEW, None));
-        assert_eq!(pool.rest(later + QUIET), Err(None));
+        assert_eq!(pool.rests_at(), None);
     }
 
     #[test]
