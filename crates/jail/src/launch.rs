@@ -290,7 +290,7 @@ fn fork(
     spec: JailSpec,
     streams: InnerStreams,
     cgroup: Option<&Group>,
-    prepared: Option<Maker>,
+    mut prepared: Option<Maker>,
 ) -> Result<Forked, Error> {
     single_thread().map_err(Error::Namespaces)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
@@ -299,12 +299,14 @@ fn fork(
     let group = place.as_ref().map(AsFd::as_fd);
     // Where no groups are to be joined first, the word to go is there before who waits for it.
     let mut is_told = false;
-    if let Some(maker) = &prepared
-        && cgroup.is_none()
-        && let Ok(process) = maker.wait_until_apart()
-    {
-        hand_in(&spec, &ours, process)?;
-        is_told = true;
+    if let Some(maker) = prepared.as_ref().filter(|_| cgroup.is_none()) {
+        match maker.wait_until_apart() {
+            Ok(process) => {
+                hand_in(&spec, &ours, process)?;
+                is_told = true;
+            }
+            Err(_) => prepared = None,
+        }
     }
     let mut parts = Some((spec, ours, theirs, streams));
     let mut forked = None;
