@@ -1,8 +1,7 @@
 //! What is the same in every jail: `/dev`, and a `/proc` that tells nothing of the host.
 //!
-//! [`Fixtures::attach_devices`] and [`Fixtures::attach_proc`] run in a process that shares the memory
-//! of another one which runs at the same time ([`crate::helper`]): they allocate nothing and make bare
-//! calls only.
+//! All this may run in a process that shares the memory of another one which runs at the same time
+//! ([`crate::helper`]): it allocates nothing and makes bare calls only.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,7 +14,8 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, mount_bind, move_mount, open_tree,
 };
 
-use crate::mounts::{At as _, Failure};
+use crate::content::Thing;
+use crate::mounts::Failure;
 use crate::walls::Wall;
 use crate::{network, sys};
 
@@ -60,7 +60,18 @@ const MASKED: [&CStr; 18] = [
 pub(crate) struct Fixtures {
     devices: [OwnedFd; DEVICES.len()],
     proc: Option<OwnedFd>,
-    root_writable: bool,
+    root: Root,
+}
+
+/// The root in which the fixtures are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// Has all of [`Fixtures::places`], and is closed in the end.
+    Furnished,
+    /// May have anything, and is closed in the end.
+    ReadOnly,
+    /// May have anything, and stays open.
+    Writable,
 }
 
 /// A step of putting the fixtures in their place.
@@ -72,6 +83,7 @@ pub(crate) enum Step {
     Listen,
     Rules,
     Ids,
+    Content,
     HostRoot,
     Dev,
     Device,
@@ -84,12 +96,13 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Network,
         Self::Route,
         Self::Listen,
         Self::Rules,
         Self::Ids,
+        Self::Content,
         Self::HostRoot,
         Self::Dev,
         Self::Device,
@@ -106,7 +119,7 @@ impl Step {
         match self {
             Self::Network | Self::Route | Self::Listen | Self::Rules => Wall::Network,
             Self::Ids => Wall::User,
-            Self::HostRoot => Wall::Root,
+            Self::Content | Self::HostRoot => Wall::Root,
             Self::Proc | Self::Cover => Wall::Proc,
             _ => Wall::Devices,
         }
@@ -120,14 +133,15 @@ impl Step {
             Self::Listen => network::LISTEN,
             Self::Rules => network::RULES,
             Self::Ids => "take on the inside ids",
+            Self::Content => "furnish the root",
             Self::HostRoot => "detach the old root",
             Self::Dev => "make /dev",
-            Self::Device => "attach a device",
+            Self::Device => "show a device",
             Self::Terminals => "attach terminals",
             Self::SharedMemory => "attach shared memory",
             Self::DeviceLink => "make a device link",
             Self::DevReadOnly => "make /dev read-only",
-            Self::Proc => "attach /proc",
+            Self::Proc => "make and attach /proc",
             Self::Cover => "cover an entry of /proc",
         }
     }
@@ -148,11 +162,8 @@ fn at<T>(step: Step, result: rustix::io::Result<T>) -> Result<T> {
 
 impl Fixtures {
     /// Takes hold of everything, while the host's root is there.
-    pub(crate) fn gather(root_writable: bool) -> std::result::Result<Self, Failure> {
-        let device = |path: &CStr| {
-            open_tree(CWD, path, CLONE)
-                .at(Wall::Devices, || format!("clone {}", path.to_string_lossy()))
-        };
+    pub(crate) fn gather(root: Root) -> Result<Self> {
+        let device = |path: &CStr| at(Step::Device, open_tree(CWD, path, CLONE));
         let [null, zero, full, random, urandom, tty] = DEVICES;
         let devices = [
             device(null)?,
@@ -162,7 +173,7 @@ impl Fixtures {
             device(urandom)?,
             device(tty)?,
         ];
-        Ok(Self { devices, proc: new_proc()?, root_writable })
+        Ok(Self { devices, proc: new_proc()?, root })
     }
 
     /// Whether a path lies in what is attached here, which then has to be there before.
@@ -175,14 +186,33 @@ impl Fixtures {
         self.proc.is_some()
     }
 
+    /// An empty root in memory, not attached yet.
+    pub(crate) fn new_root() -> Result<OwnedFd> {
+        let options = [(c"mode", c"0755"), (c"size", c"16777216"), (c"nr_inodes", c"4096")];
+        at(Step::Content, new(c"tmpfs", &options, MountAttrFlags::empty()))
+    }
+
+    /// What is below a root in which all this is to be attached.
+    pub(crate) fn places() -> impl Iterator<Item = (&'static str, Thing)> {
+        let directories = ["/dev", "/dev/pts", "/dev/shm", "/proc", "/sys"];
+        let directories = directories.into_iter().map(|path| (path, Thing::Directory));
+        let devices = DEVICES.into_iter().map(|path| (path, Thing::Place));
+        let links = LINKS.into_iter().map(|(path, to)| (path, Thing::Link(to.to_owned())));
+        let text = |(path, thing): (&'static CStr, _)| Some((path.to_str().ok()?, thing));
+        directories.chain(devices.chain(links).filter_map(text))
+    }
+
     /// Puts in its place below the current root what everything else here needs.
     pub(crate) fn attach_first(&self) -> Result<()> {
+        let [null, ..] = &self.devices;
+        if self.root == Root::Furnished {
+            return at(Step::Device, attach(null, NULL));
+        }
         at(Step::Dev, make_directory(c"/dev"))?;
         // What is made there would else be kept in the root's layer, and could be changed.
-        if self.root_writable {
+        if self.root == Root::Writable {
             at(Step::Dev, new_tmpfs(c"/dev", c"755", c"1048576", c"1024"))?;
         }
-        let [null, ..] = &self.devices;
         at(Step::Device, attach_device(null, NULL))?;
         at(Step::Proc, make_directory(c"/proc"))?;
         // `/dev/pts` aside, the one directory of the root that is always empty.
@@ -191,17 +221,26 @@ impl Fixtures {
 
     /// Puts in its place what is in `/dev`.
     pub(crate) fn attach_devices(&self) -> Result<()> {
+        let is_furnished = self.root == Root::Furnished;
+        let attach_device = if is_furnished { attach } else { attach_device };
         for (path, mount) in DEVICES.iter().zip(&self.devices).skip(1) {
             at(Step::Device, attach_device(mount, path))?;
+        }
+        if !is_furnished {
+            at(Step::Terminals, make_directory(c"/dev/pts"))?;
+            at(Step::SharedMemory, make_directory(c"/dev/shm"))?;
         }
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         at(Step::Terminals, new_at(c"/dev/pts", c"devpts", &options, flags))?;
         at(Step::SharedMemory, new_tmpfs(c"/dev/shm", c"1777", c"268435456", c"65536"))?;
+        if is_furnished {
+            return Ok(());
+        }
         for (path, to) in LINKS {
             at(Step::DeviceLink, rustix::fs::symlink(to, path))?;
         }
-        if self.root_writable { at(Step::DevReadOnly, close_dev()) } else { Ok(()) }
+        if self.root == Root::Writable { at(Step::DevReadOnly, close_dev()) } else { Ok(()) }
     }
 
     /// Puts `/proc` in its place, with nothing to be seen in it of the host.
@@ -214,7 +253,7 @@ impl Fixtures {
 
 /// A new procfs, made while the host's is still visible: the kernel allows it only then
 /// (`mount_too_revealing`). None in a container whose own is partly covered.
-fn new_proc() -> std::result::Result<Option<OwnedFd>, Failure> {
+fn new_proc() -> Result<Option<OwnedFd>> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC
@@ -222,7 +261,7 @@ fn new_proc() -> std::result::Result<Option<OwnedFd>, Failure> {
     match new(c"proc", &[], attributes) {
         Ok(mount) => Ok(Some(mount)),
         Err(Errno::PERM) => Ok(None),
-        Err(e) => Err(e).at(Wall::Proc, || "mount a new /proc".to_owned()),
+        Err(errno) => Err((Step::Proc, errno)),
     }
 }
 
@@ -264,16 +303,14 @@ fn new_tmpfs(path: &CStr, mode: &CStr, size_bytes: &CStr, inodes: &CStr) -> rust
     new_at(path, c"tmpfs", &options, flags)
 }
 
-/// A new file system, attached over a directory that is made where it is missing.
+/// A new file system, attached over a directory.
 fn new_at(
     path: &CStr,
     kind: &CStr,
     options: &[(&CStr, &CStr)],
     flags: MountAttrFlags,
 ) -> rustix::io::Result<()> {
-    let mount = new(kind, options, flags)?;
-    make_directory(path)?;
-    attach(&mount, path)
+    attach(&new(kind, options, flags)?, path)
 }
 
 fn new(

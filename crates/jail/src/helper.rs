@@ -1,6 +1,6 @@
 //! A second process that raises walls beside the jail's first one: it makes the network, which takes
-//! longest of all, or furnishes `/dev` where that was made before ([`crate::prepared`]), lets go of the
-//! host's root and furnishes `/proc`, while the first one does all else.
+//! longest of all, unless that was made before ([`crate::prepared`]), then a root of the jail's own with
+//! what is in it, lets go of the host's root and furnishes `/proc`, while the first one does all else.
 //!
 //! It shares memory and descriptors with the first process and runs at the same time. So it
 //! allocates nothing, touches nothing but what is meant for it, and makes bare calls on a stack of
@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::thread::LinkNameSpaceType;
 
 use crate::beside::Beside;
-use crate::fixtures::{Fixtures, Step};
+use crate::content::Content;
+use crate::fixtures::{self, Fixtures, Step};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::{self, Listeners, egress};
 use crate::processors::Processors;
@@ -41,19 +42,26 @@ struct Shared {
     /// Whether the network is still to be made.
     makes_network: bool,
     /// What there is to be in it.
-    content: Network,
-    /// What is to be attached, once `furnished` says so.
+    network_content: Network,
+    /// What is to be in a root of the jail's own, where it is to have one.
+    root_content: Option<Content>,
+    /// What every jail has, and the root that it is attached in.
     fixtures: OnceLock<Fixtures>,
-    /// Whether the inside ids are to be taken on first.
+    kind: fixtures::Root,
+    /// Whether the inside ids are to be taken on.
     take_ids: AtomicU8,
+    /// The ids are mapped.
+    mapped: Word,
+    /// What is to be put together is there.
+    gathered: Word,
+    /// The jail's own root, where it was made here.
+    root: AtomicI32,
     /// The jail's root is that of both processes.
     entered: Word,
     /// Nothing is left of the host's.
     alone: Word,
-    /// What `/dev` and `/proc` need is in its place.
+    /// What `/proc` needs is in its place.
     furnished: Word,
-    /// `/dev` is complete.
-    devices: Word,
     /// The network is there.
     networked: Word,
     /// There is nothing left to do, or something has failed.
@@ -68,20 +76,30 @@ struct Shared {
 }
 
 impl Helper {
-    /// Starts the helper, which begins with the network where that is still to be made.
-    pub(crate) fn start(makes_network: bool, content: Network) -> io::Result<Self> {
+    /// Starts the helper, which makes the network where that is still to be made, and takes hold of the
+    /// fixtures where it is not. Nobody has anything yet of a root with `root_content`.
+    pub(crate) fn start(
+        makes_network: bool,
+        network_content: Network,
+        kind: fixtures::Root,
+        root_content: Option<Content>,
+    ) -> io::Result<Self> {
         // A run has prepared its network, and somebody waits for it. Of jails that are made many at
         // once each is made sooner where nothing is moved.
         let processors = if makes_network { Processors::default() } else { Processors::own() };
         let shared = Shared {
             makes_network,
-            content,
+            network_content,
+            root_content,
             fixtures: OnceLock::new(),
+            kind,
             take_ids: AtomicU8::new(0),
+            mapped: Word::default(),
+            gathered: Word::default(),
+            root: AtomicI32::new(NONE),
             entered: Word::default(),
             alone: Word::default(),
             furnished: Word::default(),
-            devices: Word::default(),
             networked: Word::default(),
             over: Word::default(),
             network: AtomicI32::new(NONE),
@@ -93,10 +111,38 @@ impl Helper {
         unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
     }
 
-    /// Has the helper let go of the host's root, which must have been left for the jail's. The ids
-    /// must be mapped; with `take_ids` the helper takes on the inside ids, which are not its own yet.
-    pub(crate) fn let_go(&self, take_ids: bool) {
-        self.0.shared().take_ids.store(take_ids.into(), Ordering::Relaxed);
+    /// Takes hold of the fixtures where the helper does not, while the host's root is there.
+    pub(crate) fn gather(&self) -> Result<(), Failure> {
+        let shared = self.0.shared();
+        if !shared.makes_network {
+            return Ok(());
+        }
+        let fixtures = Fixtures::gather(shared.kind).map_err(|(step, errno)| step.failed(errno))?;
+        shared.fixtures.get_or_init(|| fixtures);
+        Ok(())
+    }
+
+    /// Says that the ids are mapped. With `take_ids` the helper takes on the inside ids, which are not
+    /// its own yet.
+    pub(crate) fn say_mapped(&self, take_ids: bool) {
+        let shared = self.0.shared();
+        shared.take_ids.store(take_ids.into(), Ordering::Relaxed);
+        shared.mapped.say();
+    }
+
+    /// Waits until everything is there that was to be gathered here; the root where it was made.
+    pub(crate) fn gathered(&self) -> Result<Option<OwnedFd>, Failure> {
+        let shared = self.0.shared();
+        if !shared.makes_network || shared.root_content.is_some() {
+            self.hear(&shared.gathered, Wall::Root)?;
+        }
+        let root = shared.root.swap(NONE, Ordering::Relaxed);
+        // SAFETY: the helper has opened this descriptor for us and does nothing with it any more.
+        Ok((root != NONE).then(|| unsafe { OwnedFd::from_raw_fd(root) }))
+    }
+
+    /// Has the helper let go of the host's root, which must have been left for the jail's.
+    pub(crate) fn let_go(&self) {
         self.0.shared().entered.say();
     }
 
@@ -105,21 +151,18 @@ impl Helper {
         self.hear(&self.0.shared().alone, Wall::Root)
     }
 
-    /// Has what is in `/dev` attached, and the helper attach `/proc`, whose places are there.
-    pub(crate) fn furnish(&self, fixtures: Fixtures) -> Result<(), Failure> {
+    /// Attaches the fixtures below the current root, of which `/proc` is left to the helper; whether
+    /// there can be one.
+    pub(crate) fn furnish(&self) -> Result<bool, Failure> {
         let shared = self.0.shared();
-        let fixtures = shared.fixtures.get_or_init(|| fixtures);
+        let failed = |(step, errno): (Step, Errno)| step.failed(errno);
+        let Some(fixtures) = shared.fixtures.get() else {
+            return Err(Step::Device.failed(Errno::INVAL));
+        };
+        fixtures.attach_first().map_err(failed)?;
         shared.furnished.say();
-        if shared.makes_network {
-            fixtures.attach_devices().map_err(|(step, errno)| step.failed(errno))?;
-            shared.devices.say();
-        }
-        Ok(())
-    }
-
-    /// Waits until `/dev` is complete.
-    pub(crate) fn wait_for_devices(&self) -> Result<(), Failure> {
-        self.hear(&self.0.shared().devices, Wall::Devices)
+        fixtures.attach_devices().map_err(failed)?;
+        Ok(fixtures.has_proc())
     }
 
     /// Waits for a word that is also said when something has failed.
@@ -178,34 +221,51 @@ fn run(shared: &Shared) {
     }
     shared.over.say();
     shared.networked.say();
+    shared.gathered.say();
     shared.alone.say();
-    shared.devices.say();
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
-    if shared.makes_network {
-        let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
-        shared.network.store(network, Ordering::Relaxed);
-        shared.networked.say();
+    if shared.root_content.is_none() {
+        make_network(shared)?;
     }
-    if shared.content == Network::Egress {
-        for (place, listener) in shared.listeners.iter().zip(egress::open()?) {
-            place.store(listener.into_raw_fd(), Ordering::Relaxed);
-        }
+    if !shared.makes_network {
+        let fixtures = Fixtures::gather(shared.kind)?;
+        shared.fixtures.get_or_init(|| fixtures);
     }
-    shared.entered.wait();
+    shared.mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
     }
     // Both are the caller's, as they were when this process began.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    if let Some(content) = &shared.root_content {
+        let root = Fixtures::new_root()?;
+        content.make(root.as_fd()).map_err(|errno| (Step::Content, errno))?;
+        shared.root.store(root.into_raw_fd(), Ordering::Relaxed);
+    }
+    shared.gathered.say();
+    if shared.root_content.is_some() {
+        make_network(shared)?;
+    }
+    if shared.network_content == Network::Egress {
+        for (place, listener) in shared.listeners.iter().zip(egress::open()?) {
+            place.store(listener.into_raw_fd(), Ordering::Relaxed);
+        }
+    }
+    shared.entered.wait();
     mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
     shared.alone.say();
     shared.furnished.wait();
-    let Some(fixtures) = shared.fixtures.get() else { return Ok(()) };
-    if !shared.makes_network {
-        fixtures.attach_devices()?;
-        shared.devices.say();
+    shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
+}
+
+/// Makes the network, where that is still to be made.
+fn make_network(shared: &Shared) -> Result<(), (Step, Errno)> {
+    if shared.makes_network {
+        let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
+        shared.network.store(network, Ordering::Relaxed);
+        shared.networked.say();
     }
-    fixtures.attach_proc()
+    Ok(())
 }

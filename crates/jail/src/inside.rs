@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
-use crate::fixtures::{Fixtures, Step};
+use crate::content::Plan;
+use crate::fixtures::{self, Fixtures};
 use crate::helper::Helper;
 use crate::identity::Identity;
 use crate::init;
@@ -53,8 +54,9 @@ pub(crate) fn run(
     channel: Channel,
     streams: InnerStreams,
     network: Namespace,
+    plan: Option<Plan>,
 ) -> ! {
-    let code = match start(spec, &channel, streams, network) {
+    let code = match start(spec, &channel, streams, network, plan) {
         Ok(init) => init.run(channel),
         Err(failure) => {
             report(&channel, failure);
@@ -101,14 +103,23 @@ fn start(
     channel: &Channel,
     streams: InnerStreams,
     network: Namespace,
+    plan: Option<Plan>,
 ) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    let helper = Helper::start(network == Namespace::ToBeMade, spec.network)
-        .at(Wall::Network, words("start making the network"))?;
-    // Neither needs ids, which the supervisor maps meanwhile.
     mounts::separate()?;
-    let fixtures = Fixtures::gather(spec.root_writable)?;
+    let kind = match (spec.root_writable, &plan) {
+        (true, _) => fixtures::Root::Writable,
+        (false, None) => fixtures::Root::ReadOnly,
+        (false, Some(_)) => fixtures::Root::Furnished,
+    };
+    let (content, places) = plan.map(|plan| (plan.content, plan.places)).unzip();
+    let helper = Helper::start(network == Namespace::ToBeMade, spec.network, kind, content)
+        .at(Wall::Network, words("start making the network"))?;
+    // Needs no ids, which the supervisor maps meanwhile.
+    helper.gather()?;
     let handed = assume_identity(&spec, channel)?;
+    let by_range = spec.identity.range().is_some();
+    helper.say_mapped(by_range);
     bind_to_supervisor()?;
     // Mount points are for everybody inside, whatever the caller's files are.
     rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -117,23 +128,25 @@ fn start(
     let set_id_bits = set_id_bits(&spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
-    let by_range = spec.identity.range().is_some();
-    let mut assembly = mounts::gather(root, spec.root_writable, mounts, handed)?;
+    let root = places.is_none().then_some(root);
+    let places = places.unwrap_or_default();
+    let mut assembly = mounts::gather(root, spec.root_writable, mounts, places, handed)?;
     argv::forget();
     let own_mounts = match spec.task {
         Task::Once { .. } => Some(open_mounts().at(Wall::Root, words("open the own mounts"))?),
         Task::Serve { .. } | Task::Fork(_) => None,
     };
     let upper = assembly.upper.take();
+    assembly.make_overlays()?;
+    if let Some(root) = helper.gathered()? {
+        assembly.take_root(root);
+    }
     assembly.leave_host_root()?;
-    let failed = |(step, errno): (Step, Errno)| step.failed(errno);
-    helper.let_go(by_range);
+    helper.let_go();
     if !spec.root_is_own {
         helper.wait_until_alone()?;
     }
-    fixtures.attach_first().map_err(failed)?;
-    let proc_missing = !fixtures.has_proc();
-    helper.furnish(fixtures)?;
+    let proc_missing = !helper.furnish()?;
     assembly.attach(|target| !Fixtures::hold(target))?;
     sys::set_host_name(&spec.hostname).at(Wall::HostName, words("set the host name"))?;
     helper.enter_network()?;
@@ -141,8 +154,6 @@ fn start(
         helper.finish()?;
     }
     assembly.attach(|_| true)?;
-    // They lie in the root, which can be written until it is closed.
-    helper.wait_for_devices()?;
     assembly.close()?;
     let places = match &areas {
         None => writable,

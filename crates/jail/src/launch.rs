@@ -13,13 +13,14 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
+use crate::content::Plan;
 use crate::deferred::Deferred;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams, Namespace};
 use crate::mounts;
 use crate::network::Listeners;
 use crate::prepared::{self, Maker};
-use crate::spec::{JailSpec, Streams, Task};
+use crate::spec::{JailSpec, Source, Streams, Task};
 use crate::sys::{self, Side};
 use crate::walls::Wall;
 
@@ -287,12 +288,13 @@ struct Forked {
 
 /// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
 fn fork(
-    spec: JailSpec,
+    mut spec: JailSpec,
     streams: InnerStreams,
     cgroup: Option<&Group>,
     mut prepared: Option<Maker>,
 ) -> Result<Forked, Error> {
     single_thread().map_err(Error::Namespaces)?;
+    let plan = plan(&mut spec)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
     // To move a process, the kernel may have to wait for every processor; to make it there, not.
     let place = cgroup.and_then(Group::birthplace);
@@ -308,13 +310,13 @@ fn fork(
             Err(_) => prepared = None,
         }
     }
-    let mut parts = Some((spec, ours, theirs, streams));
+    let mut parts = Some((spec, ours, theirs, streams, plan));
     let mut forked = None;
     if let Some(maker) = prepared {
         let mut child = || {
-            if let Some((spec, ours, theirs, streams)) = parts.take() {
+            if let Some((spec, ours, theirs, streams, plan)) = parts.take() {
                 drop(ours);
-                inside::run(spec, theirs, streams, Namespace::Made);
+                inside::run(spec, theirs, streams, Namespace::Made, plan);
             }
         };
         // SAFETY: this process has a single thread, checked above.
@@ -322,7 +324,7 @@ fn fork(
         // What could not be prepared is tried again.
         forked = made.ok().map(|(pid, init)| (pid, init, place.is_some()));
     }
-    let Some((spec, mut ours, mut theirs, streams)) = parts else { return Err(Error::Lost) };
+    let Some((spec, mut ours, mut theirs, streams, plan)) = parts else { return Err(Error::Lost) };
     if forked.is_none() && is_told {
         // What was said is of other namespaces.
         (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
@@ -341,15 +343,13 @@ fn fork(
                 Side::Child => {
                     drop(ours);
                     // Whatever else is left here is never dropped: it is the caller's.
-                    inside::run(spec, theirs, streams, Namespace::ToBeMade)
+                    inside::run(spec, theirs, streams, Namespace::ToBeMade, plan)
                 }
                 Side::Parent(pid, init) => (pid, init, born),
             }
         }
     };
-    drop(place);
-    drop(theirs);
-    drop(streams);
+    drop((place, theirs, streams, plan));
     let init = Ended(Some(init));
     if let Some(group) = cgroup {
         let join = if born { Group::add_born } else { Group::add };
@@ -359,6 +359,16 @@ fn fork(
         hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
     }
     Ok(Forked { spec, process, init, channel: ours })
+}
+
+/// What is to be in a root that is the jail's own and stays as it is made.
+fn plan(spec: &mut JailSpec) -> Result<Option<Plan>, Error> {
+    if spec.root_writable || !matches!(spec.root, Source::Empty) {
+        return Ok(None);
+    }
+    let step = || "plan what is in the root".to_owned();
+    let refused = |source| Error::Wall { wall: Wall::Root, step: step(), source };
+    Plan::of(&mut spec.mounts).map(Some).map_err(refused)
 }
 
 /// The error of a launch, where the memory limit is not what ended it.

@@ -21,6 +21,7 @@ pub mod cgroup;
 mod channel;
 mod command;
 pub mod confined;
+mod content;
 pub mod control;
 mod deferred;
 mod file_user;

@@ -49,9 +49,10 @@ impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
 /// Everything of the jail's file system, held but not yet in its place.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    root: Held,
+    /// None yet where another process makes it.
+    root: Option<Held>,
     root_writable: bool,
-    mounts: Vec<(PathBuf, Piece)>,
+    mounts: Vec<(Place, Piece)>,
     /// The upper layer that lives in memory, where one does.
     pub(crate) upper: Option<OwnedFd>,
 }
@@ -65,6 +66,13 @@ enum Held {
         view: OwnedFd,
         synced: bool,
     },
+}
+
+/// Where a piece goes, and whether what it covers is there already: then only directories lead to it.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    is_there: bool,
 }
 
 #[derive(Debug)]
@@ -102,11 +110,13 @@ pub(crate) fn handed_in<'a>(
 }
 
 /// Takes hold of every source. `handed` are the trees of [`handed_in`] where the outer process
-/// has cloned them; without it this process clones them itself.
+/// has cloned them; without it this process clones them itself. `places` says of each mount whether its
+/// place is there when the root is; without a root there will be one ([`Assembly::take_root`]).
 pub(crate) fn gather(
-    root: Source,
+    root: Option<Source>,
     root_writable: bool,
     mounts: Vec<(PathBuf, Mount)>,
+    places: Vec<bool>,
     handed: Option<Vec<OwnedFd>>,
 ) -> Result<Assembly, Failure> {
     let mut handed = handed.map(Vec::into_iter);
@@ -144,12 +154,13 @@ pub(crate) fn gather(
             }
         }
     };
-    let root = source(root)?;
+    let root = root.map(&mut source).transpose()?;
     // A root's own layer is only for mount points: nobody asks what changed in it.
     upper.set(None);
     let mounts = mounts
         .into_iter()
-        .map(|(target, mount)| {
+        .zip(places.into_iter().chain(std::iter::repeat(false)))
+        .map(|((path, mount), is_there)| {
             let piece = match mount {
                 Mount::Tree(tree) => Piece::Held(source(tree)?),
                 Mount::Scratch(scratch) => Piece::Scratch(scratch),
@@ -157,7 +168,7 @@ pub(crate) fn gather(
                 Mount::Link(to) => Piece::Link(to),
                 Mount::Directory => Piece::Directory,
             };
-            Ok((target, piece))
+            Ok((Place { path, is_there }, piece))
         })
         .collect::<Result<_, Failure>>()?;
     Ok(Assembly { root, root_writable, mounts, upper: upper.into_inner() })
@@ -284,25 +295,42 @@ impl Held {
 }
 
 impl Assembly {
-    /// Makes the overlays, then leaves the host's root for the jail's: afterwards only `/..` leads
-    /// to anything of the host (`pivot_root(2)`, "Notes"), until [`let_go_of_old_root`] was called.
-    pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
+    /// Makes the overlays, for which the host's root is needed.
+    pub(crate) fn make_overlays(&mut self) -> Result<(), Failure> {
         for (_, piece) in &mut self.mounts {
             if let Piece::Held(held) = piece {
                 held.mount()?;
             }
         }
-        pivot_to(self.root.mount()?)
+        self.root.as_mut().map_or(Ok(()), |root| root.mount().map(drop))
+    }
+
+    /// Takes the root that another process has made.
+    pub(crate) fn take_root(&mut self, root: OwnedFd) {
+        self.root = Some(Held::Mount(root));
+    }
+
+    fn root(&mut self) -> Result<&OwnedFd, Failure> {
+        match &mut self.root {
+            Some(root) => root.mount(),
+            None => Err(Errno::INVAL).at(Wall::Root, || "have a root".to_owned()),
+        }
+    }
+
+    /// Leaves the host's root for the jail's: afterwards only `/..` leads to anything of the host
+    /// (`pivot_root(2)`, "Notes"), until [`let_go_of_old_root`] was called.
+    pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
+        pivot_to(self.root()?)
     }
 
     /// Puts what is there in its place below the current root, as far as `chosen` says of its place.
     pub(crate) fn attach(&mut self, chosen: impl Fn(&Path) -> bool) -> Result<(), Failure> {
         let all = std::mem::take(&mut self.mounts);
-        let (now, later) = all.into_iter().partition(|(target, _)| chosen(target));
+        let (now, later) = all.into_iter().partition(|(place, _)| chosen(&place.path));
         self.mounts = later;
-        for (target, piece) in now {
-            attach_piece(&target, piece).map_err(|mut failure| {
-                failure.step = format!("{} at {}", failure.step, target.display());
+        for (place, piece) in now {
+            attach_piece(&place, piece).map_err(|mut failure| {
+                failure.step = format!("{} at {}", failure.step, place.path.display());
                 failure
             })?;
         }
@@ -320,7 +348,7 @@ impl Assembly {
         if !self.root_writable {
             set |= libc::MOUNT_ATTR_RDONLY;
         }
-        sys::mount_setattr(self.root.mount()?.as_fd(), false, set, None)
+        sys::mount_setattr(self.root()?.as_fd(), false, set, None)
             .at(Wall::Root, || "make the root read-only".to_owned())
     }
 }
@@ -360,29 +388,42 @@ pub(crate) fn check_root() -> Result<(), Failure> {
     }
 }
 
-fn attach_piece(target: &Path, piece: Piece) -> Result<(), Failure> {
+fn attach_piece(place: &Place, piece: Piece) -> Result<(), Failure> {
     let step = |what: &'static str| move || what.to_owned();
+    let target = place.path.as_path();
     match piece {
         Piece::Directory => make_directory(target).at(Wall::Root, step("make a directory")),
         Piece::Link(to) => make_link(&to, target).at(Wall::Root, step("make a link")),
         Piece::File(content) => write_file(target, &content).at(Wall::Root, step("write a file")),
         Piece::Scratch(scratch) => {
-            make_directory(target).at(Wall::Root, step("make a mount point"))?;
+            if !place.is_there {
+                make_directory(target).at(Wall::Root, step("make a mount point"))?;
+            }
             let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
             let owner = [("uid", scratch.user.to_string()), ("gid", scratch.group.to_string())];
             let mount = new_tmpfs(scratch.mode, scratch.size_bytes, &owner, flags)
                 .at(Wall::Root, step("make a file system in memory"))?;
-            attach_at(&mount, target).at(Wall::Root, step("attach a file system in memory"))
+            place.attach(&mount).at(Wall::Root, step("attach a file system in memory"))
         }
         Piece::Held(mut held) => {
             let mount = held.mount()?;
-            let kind = rustix::fs::fstat(mount).at(Wall::Root, step("look at a tree"))?;
-            if FileType::from_raw_mode(kind.st_mode).is_dir() {
-                make_directory(target).at(Wall::Root, step("make a mount point"))?;
-            } else {
-                touch(target).at(Wall::Root, step("make a mount point"))?;
+            if !place.is_there {
+                let kind = rustix::fs::fstat(mount).at(Wall::Root, step("look at a tree"))?;
+                let is_directory = FileType::from_raw_mode(kind.st_mode).is_dir();
+                let make = if is_directory { make_directory } else { touch };
+                make(target).at(Wall::Root, step("make a mount point"))?;
             }
-            attach_at(mount, target).at(Wall::Root, step("attach a tree"))
+            place.attach(mount).at(Wall::Root, step("attach a tree"))
+        }
+    }
+}
+
+impl Place {
+    fn attach(&self, mount: &OwnedFd) -> io::Result<()> {
+        if self.is_there {
+            Ok(attach_mount(mount, &self.path)?)
+        } else {
+            attach_at(mount, &self.path)
         }
     }
 }

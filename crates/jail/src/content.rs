@@ -1,0 +1,268 @@
+//! What a root of the jail's own holds before anything is mounted in it: directories, files, links, and
+//! the places of mounts. All of it is made while that root is not attached anywhere, so it need not
+//! wait for the host's to be left.
+//!
+//! [`Content::make`] runs in a process that shares the memory of another one which runs at the same time
+//! ([`crate::helper`]): it allocates nothing and makes bare calls only. Its paths lead through
+//! directories that it has made itself, in a file system that nobody else has, and through no link.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, mknodat, openat, symlinkat};
+
+use crate::fixtures::Fixtures;
+use crate::mounts::c_path;
+use crate::spec::{Mount, Source};
+
+/// Everything that is in a root, each thing after the directory that it is in.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    things: Vec<(CString, Thing)>,
+    /// Which of them is where.
+    places: BTreeMap<PathBuf, usize>,
+}
+
+/// One thing, to be made at its path below the root.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    Directory,
+    /// A file that everybody may read.
+    File(Vec<u8>),
+    /// A link to this path.
+    Link(CString),
+    /// An empty file, to be covered by a mount.
+    Place,
+}
+
+/// A root that is to have nothing in it but this.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) content: Content,
+    /// Of each mount that is left, whether its place is among the content.
+    pub(crate) places: Vec<bool>,
+}
+
+impl Plan {
+    /// Takes from the mounts of an empty root what is no mount, and leaves, in the same order, whatever
+    /// is mounted, and all that lies in something that is mounted, or behind a link.
+    ///
+    /// # Errors
+    /// A path that cannot be one, and what fstat(2) said.
+    pub(crate) fn of(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
+        let mut content = Content::default();
+        for (path, thing) in Fixtures::places() {
+            content.put(Path::new(path), thing)?;
+        }
+        let mut mounted = BTreeSet::new();
+        let (mut left, mut places) = (Vec::new(), Vec::new());
+        for (path, mount) in std::mem::take(mounts) {
+            let is_within = path.ancestors().skip(1).any(|above| mounted.contains(above));
+            let is_ours = !is_within && !Fixtures::hold(&path) && content.can_have(&path);
+            let is_free = is_ours && content.is_free(&path);
+            let rest = match mount {
+                Mount::File(text) if is_ours => content.put_file(&path, text)?.map(Mount::File),
+                Mount::Link(to) if is_free => {
+                    content.put(&path, Thing::Link(c_path(&to)?))?;
+                    None
+                }
+                Mount::Directory if is_free => {
+                    content.put(&path, Thing::Directory)?;
+                    None
+                }
+                Mount::Tree(_) | Mount::Scratch(_) => {
+                    if is_free {
+                        content.put(&path, place_of(&mount)?)?;
+                    }
+                    mounted.insert(path.clone());
+                    Some(mount)
+                }
+                Mount::File(_) | Mount::Link(_) | Mount::Directory => Some(mount),
+            };
+            if let Some(mount) = rest {
+                let is_mounted = matches!(mount, Mount::Tree(_) | Mount::Scratch(_));
+                places.push(is_free && is_mounted);
+                left.push((path, mount));
+            }
+        }
+        *mounts = left;
+        Ok(Self { content, places })
+    }
+}
+
+impl Content {
+    /// Whether all that is above a path is, or will be, a directory.
+    fn can_have(&self, path: &Path) -> bool {
+        path.ancestors().skip(1).all(|above| match self.at(above) {
+            None | Some(Thing::Directory) => true,
+            Some(Thing::File(_) | Thing::Link(_) | Thing::Place) => false,
+        })
+    }
+
+    fn at(&self, path: &Path) -> Option<&Thing> {
+        self.places.get(path).and_then(|at| self.things.get(*at)).map(|(_, thing)| thing)
+    }
+
+    fn is_free(&self, path: &Path) -> bool {
+        path.parent().is_some() && self.at(path).is_none()
+    }
+
+    /// Adds a thing, and the directories above it that are not there.
+    fn put(&mut self, path: &Path, thing: Thing) -> io::Result<()> {
+        if let Some(above) = path.parent().filter(|above| self.is_free(above)) {
+            self.put(above, Thing::Directory)?;
+        }
+        let below = c_path(path.strip_prefix("/").unwrap_or(path))?;
+        self.places.insert(path.to_owned(), self.things.len());
+        self.things.push((below, thing));
+        Ok(())
+    }
+
+    /// Adds a file, also in the place of another one; gives its text back where something else is there.
+    fn put_file(&mut self, path: &Path, text: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+        if self.is_free(path) {
+            return self.put(path, Thing::File(text)).map(|()| None);
+        }
+        let at = self.places.get(path).copied();
+        match at.and_then(|at| self.things.get_mut(at)) {
+            Some((_, Thing::File(before))) => {
+                *before = text;
+                Ok(None)
+            }
+            _ => Ok(Some(text)),
+        }
+    }
+
+    /// Makes everything below a root that is empty and that nobody else has.
+    ///
+    /// # Errors
+    /// What the kernel said to the first thing that could not be made.
+    pub(crate) fn make(&self, root: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        for (path, thing) in &self.things {
+            match thing {
+                Thing::Directory => mkdirat(root, path, Mode::from_raw_mode(0o755))?,
+                Thing::Link(to) => symlinkat(to, root, path)?,
+                Thing::Place => {
+                    mknodat(root, path, FileType::RegularFile, Mode::from_raw_mode(0o444), 0)?;
+                }
+                Thing::File(text) => {
+                    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                    let file = openat(root, path, flags, Mode::from_raw_mode(0o644))?;
+                    let mut rest = text.as_slice();
+                    while !rest.is_empty() {
+                        let written = rustix::io::write(&file, rest)?;
+                        rest = rest.get(written..).unwrap_or_default();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a mount covers.
+fn place_of(mount: &Mount) -> io::Result<Thing> {
+    let Mount::Tree(Source::Host { tree, .. }) = mount else { return Ok(Thing::Directory) };
+    let kind = FileType::from_raw_mode(fstat(&tree.file)?.st_mode);
+    Ok(if kind.is_dir() { Thing::Directory } else { Thing::Place })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+    use crate::spec::{Access, HostTree, Owners, Scratch};
+
+    fn tree(path: &str) -> Mount {
+        let tree = HostTree::open(Path::new(path)).unwrap();
+        Mount::Tree(Source::Host { tree, access: Access::Read, owners: Owners::Nobody })
+    }
+
+    fn scratch() -> Mount {
+        Mount::Scratch(Scratch { mode: 0o700, size_bytes: 4096, user: 0, group: 0 })
+    }
+
+    fn file(text: &str) -> Mount {
+        Mount::File(text.as_bytes().to_vec())
+    }
+
+    fn of(mounts: Vec<(&str, Mount)>) -> (Content, Vec<(String, bool)>) {
+        let mut mounts = mounts.into_iter().map(|(path, mount)| (path.into(), mount)).collect();
+        let Plan { content, places } = Plan::of(&mut mounts).unwrap();
+        let left = mounts.iter().map(|(path, _)| path.display().to_string()).zip(places);
+        (content, left.collect())
+    }
+
+    #[test]
+    fn everything_is_made_below_the_root_and_mounts_find_their_places() {
+        let (content, left) = of(vec![
+            ("/usr", tree("/usr")),
+            ("/lib64", Mount::Link("usr/lib64".into())),
+            ("/etc/passwd", file("root\n")),
+            ("/etc/hosts", file("first")),
+            ("/etc/hosts", file("last")),
+            ("/etc/services", tree("/etc/passwd")),
+            ("/run", Mount::Directory),
+            ("/a/b/c", scratch()),
+        ]);
+        let there = |path: &str| (path.to_owned(), true);
+        assert_eq!(left, [there("/usr"), there("/etc/services"), there("/a/b/c")]);
+        let place = tempfile::tempdir().unwrap();
+        let root = fs::File::open(place.path()).unwrap();
+        content.make(root.as_fd()).unwrap();
+        let at = |path: &str| place.path().join(path);
+        assert_eq!(fs::read_to_string(at("etc/hosts")).unwrap(), "last");
+        assert_eq!(fs::read_link(at("lib64")).unwrap(), Path::new("usr/lib64"));
+        assert_eq!(fs::metadata(at("etc/services")).unwrap().len(), 0);
+        for path in ["usr", "run", "a/b/c", "dev/pts", "dev/shm", "proc", "sys"] {
+            assert!(fs::metadata(at(path)).unwrap().is_dir(), "{path}");
+        }
+        assert_eq!(fs::metadata(at("etc/passwd")).unwrap().mode() & 0o777, 0o644);
+        assert!(fs::metadata(at("dev/null")).unwrap().is_file());
+    }
+
+    #[test]
+    fn what_lies_in_a_mount_or_behind_a_link_waits_until_that_is_there() {
+        let (content, left) = of(vec![
+            ("/tmp", scratch()),
+            ("/tmp/project", tree("/usr")),
+            ("/tmp/file", file("x")),
+            ("/bin", Mount::Link("/tmp".into())),
+            ("/bin/tool", tree("/etc/passwd")),
+            ("/etc/hosts", file("x")),
+            ("/etc/hosts/below", file("x")),
+            ("/dev/own", tree("/etc/passwd")),
+            ("/etc/hosts", tree("/etc/passwd")),
+        ]);
+        let later = |path: &str| (path.to_owned(), false);
+        let expected = [
+            ("/tmp".to_owned(), true),
+            later("/tmp/project"),
+            later("/tmp/file"),
+            later("/bin/tool"),
+            later("/etc/hosts/below"),
+            later("/dev/own"),
+            // It covers the file that is there.
+            later("/etc/hosts"),
+        ];
+        assert_eq!(left, expected);
+        for path in ["/tmp/project", "/bin/tool", "/tmp/file", "/dev/own"] {
+            assert_eq!(content.at(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn it_is_made_in_an_empty_root_only() {
+        let place = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/", place.path().join("etc")).unwrap();
+        let root = fs::File::open(place.path()).unwrap();
+        let (content, _) = of(vec![("/etc/passwd", file("x"))]);
+        assert_eq!(content.make(root.as_fd()), Err(rustix::io::Errno::EXIST));
+    }
+}
