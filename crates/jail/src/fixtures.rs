@@ -219,27 +219,30 @@ impl Fixtures {
         at(Step::Cover, make_directory(c"/sys"))
     }
 
-    /// Puts in its place what is in `/dev`.
+    /// Puts in its place what is in `/dev`, but for the file systems of its own.
     pub(crate) fn attach_devices(&self) -> Result<()> {
         let is_furnished = self.root == Root::Furnished;
         let attach_device = if is_furnished { attach } else { attach_device };
         for (path, mount) in DEVICES.iter().zip(&self.devices).skip(1) {
             at(Step::Device, attach_device(mount, path))?;
         }
-        if !is_furnished {
-            at(Step::Terminals, make_directory(c"/dev/pts"))?;
-            at(Step::SharedMemory, make_directory(c"/dev/shm"))?;
+        if is_furnished {
+            return Ok(());
         }
+        at(Step::Terminals, make_directory(c"/dev/pts"))?;
+        at(Step::SharedMemory, make_directory(c"/dev/shm"))?;
+        for (path, to) in LINKS {
+            at(Step::DeviceLink, rustix::fs::symlink(to, path))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file systems that are in `/dev`. Where that is a mount it is closed.
+    pub(crate) fn attach_terminals(&self) -> Result<()> {
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         at(Step::Terminals, new_at(c"/dev/pts", c"devpts", &options, flags))?;
         at(Step::SharedMemory, new_tmpfs(c"/dev/shm", c"1777", c"268435456", c"65536"))?;
-        if is_furnished {
-            return Ok(());
-        }
-        for (path, to) in LINKS {
-            at(Step::DeviceLink, rustix::fs::symlink(to, path))?;
-        }
         if self.root == Root::Writable { at(Step::DevReadOnly, close_dev()) } else { Ok(()) }
     }
 

@@ -41,6 +41,8 @@ pub(crate) struct Helper(Beside<Shared>);
 struct Shared {
     /// Whether the network is still to be made.
     makes_network: bool,
+    /// Those that the processes are spread over, where somebody waits for this jail.
+    processors: Processors,
     /// What there is to be in it.
     network_content: Network,
     /// What is to be in a root of the jail's own, where it is to have one.
@@ -60,6 +62,8 @@ struct Shared {
     entered: Word,
     /// Nothing is left of the host's.
     alone: Word,
+    /// The file systems in `/dev` are there, where the helper makes them.
+    terminals: Word,
     /// What `/proc` needs is in its place.
     furnished: Word,
     /// The network is there.
@@ -89,6 +93,7 @@ impl Helper {
         let processors = if makes_network { Processors::default() } else { Processors::own() };
         let shared = Shared {
             makes_network,
+            processors,
             network_content,
             root_content,
             fixtures: OnceLock::new(),
@@ -99,6 +104,7 @@ impl Helper {
             root: AtomicI32::new(NONE),
             entered: Word::default(),
             alone: Word::default(),
+            terminals: Word::default(),
             furnished: Word::default(),
             networked: Word::default(),
             over: Word::default(),
@@ -162,11 +168,21 @@ impl Helper {
         fixtures.attach_first().map_err(failed)?;
         shared.furnished.say();
         fixtures.attach_devices().map_err(failed)?;
+        if !shared.has_places() {
+            fixtures.attach_terminals().map_err(failed)?;
+        }
         Ok(fixtures.has_proc())
+    }
+
+    /// Waits until `/dev` is complete.
+    pub(crate) fn wait_for_terminals(&self) -> Result<(), Failure> {
+        let shared = self.0.shared();
+        if shared.has_places() { self.hear(&shared.terminals, Wall::Devices) } else { Ok(()) }
     }
 
     /// Waits for a word that is also said when something has failed.
     fn hear(&self, word: &Word, wall: Wall) -> Result<(), Failure> {
+        self.0.shared().look(word);
         word.wait_at_most(DEADLINE).at(wall, || "wait for the helper".to_owned())?;
         if self.0.shared().failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
     }
@@ -202,6 +218,7 @@ impl Helper {
     /// Waits until all is done. The helper is about to end.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
+        shared.look(&shared.over);
         shared.over.wait_at_most(DEADLINE).at(Wall::Proc, || "wait for the helper".to_owned())?;
         let failed = shared.failed.load(Ordering::Relaxed);
         match Step::ALL.into_iter().find(|step| *step as u8 == failed) {
@@ -209,6 +226,20 @@ impl Helper {
             Some(step) => {
                 Err(step.failed(Errno::from_raw_os_error(shared.errno.load(Ordering::Relaxed))))
             }
+        }
+    }
+}
+
+impl Shared {
+    /// Whether the root has places for the fixtures from the start.
+    fn has_places(&self) -> bool {
+        self.kind == fixtures::Root::Furnished
+    }
+
+    /// Looks for a word for a moment, where both processes have a processor to themselves.
+    fn look(&self, word: &Word) {
+        if self.processors.are_several() {
+            word.look();
         }
     }
 }
@@ -222,6 +253,7 @@ fn run(shared: &Shared) {
     shared.over.say();
     shared.networked.say();
     shared.gathered.say();
+    shared.terminals.say();
     shared.alone.say();
 }
 
@@ -233,6 +265,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
         let fixtures = Fixtures::gather(shared.kind)?;
         shared.fixtures.get_or_init(|| fixtures);
     }
+    shared.look(&shared.mapped);
     shared.mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
@@ -253,9 +286,15 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
             place.store(listener.into_raw_fd(), Ordering::Relaxed);
         }
     }
+    shared.look(&shared.entered);
     shared.entered.wait();
+    if let (true, Some(fixtures)) = (shared.has_places(), shared.fixtures.get()) {
+        fixtures.attach_terminals()?;
+        shared.terminals.say();
+    }
     mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
     shared.alone.say();
+    shared.look(&shared.furnished);
     shared.furnished.wait();
     shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
 }

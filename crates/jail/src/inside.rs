@@ -154,6 +154,7 @@ fn start(
         helper.finish()?;
     }
     assembly.attach(|_| true)?;
+    helper.wait_for_terminals()?;
     assembly.close()?;
     let places = match &areas {
         None => writable,
@@ -314,6 +315,8 @@ fn start_once(
     let processors = Processors::own();
     let child = || {
         processors.free();
+        // Init goes on as soon as the command has begun, not after it.
+        processors.free_init();
         command::run(&prepared, descriptors, ruleset)
     };
     processors.tie();

@@ -166,6 +166,9 @@ fn run(shared: &Shared) {
     end_with(shared.parent);
     shared.apart.say();
     shared.made.say();
+    if shared.processors.are_several() {
+        shared.wanted.look();
+    }
     shared.wanted.wait();
     // What is forked may run where the parent may.
     shared.processors.free();

@@ -25,6 +25,11 @@ impl Processors {
         Self(sched_getaffinity(None).ok().filter(|all| all.count() > 1))
     }
 
+    /// Whether there are several, so that who waits on one keeps nobody from working on another.
+    pub(crate) fn are_several(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// All but the one that the caller is on.
     pub(crate) fn elsewhere(&self) -> Elsewhere {
         let (taken, mut others) = (sched_getcpu(), self.0);
@@ -40,6 +45,11 @@ impl Processors {
         let mut here = CpuSet::new();
         here.set(sched_getcpu());
         place(None, self.0.map(|_| here));
+    }
+
+    /// Lets the first process of the caller's jail run on all of them again.
+    pub(crate) fn free_init(&self) {
+        place(Some(Pid::INIT), self.0);
     }
 
     /// Lets the caller run on all of them again.

@@ -13,6 +13,8 @@ const SAID: i32 = 1;
 
 /// How long one wait for a word is that may never come.
 const LOOKING: Duration = Duration::from_millis(100);
+/// How often a word is looked for by who expects it soon: some tens of microseconds.
+const LOOKS: u32 = 2000;
 
 /// A word that is said once.
 #[derive(Debug, Default)]
@@ -25,6 +27,17 @@ impl Word {
         let arguments = [self.0.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0];
         // SAFETY: wakes whoever waits on a valid word.
         unsafe { raw::syscall(libc::SYS_futex, arguments) };
+    }
+
+    /// Looks for it for a moment without sleeping, for to be woken takes longer than most words do. For
+    /// who has a processor to himself, and would keep nobody else from working.
+    pub(crate) fn look(&self) {
+        for _ in 0..LOOKS {
+            if self.is_said() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Waits for it, however long that takes.
