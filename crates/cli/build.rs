@@ -1,5 +1,4 @@
 //! Hands the linker the order of the functions that a run calls (`cargo xtask order`).
-#![expect(clippy::print_stdout, reason = "this is how cargo is told")]
 
 fn main() {
     println!("cargo::rerun-if-changed=order.ld");

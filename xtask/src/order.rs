@@ -1,7 +1,6 @@
 //! `cargo xtask order`: which functions a run calls, written down for the linker, which puts them beside
-//! each other. A page of the program that is used for the first time costs some
-//! microseconds, and the kernel maps sixteen at once: scattered over the program, a run's functions are a
-//! hundred such times.
+//! each other. A page of the program that is used for the first time costs some microseconds, and the
+//! kernel maps sixteen at once: scattered over the program, a run's functions are a hundred such times.
 //!
 //! The kernel itself tells what is called (uprobes, `Documentation/trace/uprobetracer.rst`): each function
 //! gets a probe, and `stockade run` is started. What is written holds for every build, for it names crates

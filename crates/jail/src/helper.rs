@@ -41,10 +41,10 @@ pub(crate) struct Helper(Beside<Shared>);
 struct Shared {
     /// Whether the network is still to be made.
     makes_network: bool,
+    /// What there is to be in the network.
+    network_content: Network,
     /// Those that the processes are spread over, where somebody waits for this jail.
     processors: Processors,
-    /// What there is to be in it.
-    network_content: Network,
     /// What is to be in a root of the jail's own, where it is to have one.
     root_content: Option<Content>,
     /// What every jail has, and the root that it is attached in.
@@ -93,8 +93,8 @@ impl Helper {
         let processors = if makes_network { Processors::default() } else { Processors::own() };
         let shared = Shared {
             makes_network,
-            processors,
             network_content,
+            processors,
             root_content,
             fixtures: OnceLock::new(),
             kind,
