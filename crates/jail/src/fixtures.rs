@@ -1,7 +1,7 @@
 //! What is the same in every jail: `/dev`, and a `/proc` that tells nothing of the host.
 //!
-//! All this may run in a process that shares the memory of another one which runs at the same time
-//! ([`crate::helper`]): it allocates nothing and makes bare calls only.
+//! All but [`Fixtures::places`] may run in a process that shares the memory of another one which runs at
+//! the same time ([`crate::helper`]): it allocates nothing and makes bare calls only.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, OwnedFd};
