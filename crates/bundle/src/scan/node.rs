@@ -53,7 +53,8 @@ impl Found {
 impl Reader {
     pub(super) fn new() -> Self {
         let privileged = rustix::process::geteuid().is_root();
-        Self { buffer: vec![0; BUFFER_BYTES], privileged }
+        // Most views have changed nothing, and are not read.
+        Self { buffer: Vec::new(), privileged }
     }
 
     /// Reads what `stat` says is at `name` in `directory`.
@@ -108,6 +109,7 @@ impl Reader {
         name: &RelativePath,
         mode: u32,
     ) -> Result<Node, beneath::Error> {
+        self.buffer.resize(BUFFER_BYTES, 0);
         let mut hasher = blake3::Hasher::new();
         let mut size = 0;
         loop {

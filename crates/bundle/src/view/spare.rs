@@ -88,8 +88,25 @@ pub(super) fn fresh_work(dir: &Dir) -> Result<Dir, Error> {
     open_or_make(dir, &work)
 }
 
+/// What an overlay leaves in its working directory that syncs nothing (`volatile`), each after what is
+/// in it.
+const LEFT: [&str; 4] = [
+    "worn/work/incompat/volatile/dirty",
+    "worn/work/incompat/volatile",
+    "worn/work/incompat",
+    "worn/work",
+];
+
 /// Empties the working directory of the last overlay.
 pub(super) fn tidy(dir: &Dir) -> Result<(), Error> {
+    let [file, directories @ ..] = LEFT.map(RelativePath::literal);
+    // Without looking what is there, which is right where the caller may look into all of it.
+    let removed = dir
+        .remove_file(&file)
+        .and_then(|()| directories.iter().try_for_each(|directory| dir.remove_dir(directory)));
+    if removed.is_ok() {
+        return Ok(());
+    }
     own("tidy", dir.remove_tree(&RelativePath::literal("worn/work")))
 }
 
