@@ -3,12 +3,14 @@
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use crate::processors::{Elsewhere, Processors};
 use crate::sys::{self, Stack};
+use crate::word::{LOOKING, Word};
 
 /// The process, and what it shares with this one. Dropping it ends it and waits for that.
 #[derive(Debug)]
@@ -78,9 +80,37 @@ impl<S: Sync> Beside<S> {
         self.pid
     }
 
+    /// Waits for a word that the process is to say, so long at most, and not beyond its end.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT`, also where it has ended without a word.
+    pub(crate) fn expect(&self, word: &Word, longest: Duration) -> Result<(), Errno> {
+        let deadline = Instant::now() + longest;
+        loop {
+            // Its end is looked for first: what it said before counts.
+            let has_ended = self.has_ended();
+            match word.wait_at_most(if has_ended { Duration::ZERO } else { LOOKING }) {
+                Err(Errno::TIMEDOUT) if !has_ended && Instant::now() < deadline => {}
+                heard => return heard,
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut end = [PollFd::new(&self.process, PollFlags::IN)];
+        poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended > 0)
+    }
+
     /// Ends the process before its work is done.
     pub(crate) fn end(&self) {
         crate::launch::end(&self.process);
+    }
+
+    /// Ends the process, and leaves what it shared with this one to the end of this one. The descriptors
+    /// stay open.
+    pub(crate) fn leave(self) {
+        self.end();
+        std::mem::forget(self);
     }
 }
 
@@ -105,4 +135,31 @@ extern "C" fn enter<S>(task: *mut libc::c_void) -> libc::c_int {
     task.elsewhere.go();
     (task.work)(&task.shared);
     sys::exit_now(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Ended, in_child};
+
+    #[test]
+    fn who_ends_without_a_word_is_not_waited_for() {
+        let ended = in_child(|| {
+            let longest = Duration::from_secs(600);
+            let start = |work: fn(&Word)| {
+                let own = Processors::own();
+                // SAFETY: what these do allocates nothing.
+                unsafe { Beside::start(Word::default(), 64 * 1024, own, work) }.unwrap()
+            };
+            let silent = start(|_| {});
+            assert_eq!(silent.expect(silent.shared(), longest), Err(Errno::TIMEDOUT));
+            let killed = start(Word::wait);
+            killed.end();
+            assert_eq!(killed.expect(killed.shared(), longest), Err(Errno::TIMEDOUT));
+            let saying = start(Word::say);
+            assert_eq!(saying.expect(saying.shared(), longest), Ok(()));
+            0
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
 }

@@ -10,38 +10,44 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-/// A descriptor that is closed soon after this value is dropped, or after the end of this process,
-/// however it ends.
+/// A descriptor that is closed soon after this value is dropped. The end of this process closes it too.
 ///
-/// It lies in a message that nobody will ever receive, for the message also holds the only socket
-/// that it could be received from. That is what the kernel's collector of such messages is for
-/// (`net/unix/garbage.c`), which works in a thread of its own since Linux 6.9. In an older kernel
-/// the closing takes place where this is dropped, as if the descriptor were closed there.
+/// When this is dropped it goes into a message that nobody will ever receive, for the message also
+/// holds the only socket that it could be received from. That is what the kernel's collector of such
+/// messages is for (`net/unix/garbage.c`), which works in a thread of its own since Linux 6.9. In an
+/// older kernel the closing takes place where this is dropped, as if the descriptor were closed there.
 #[derive(Debug)]
 pub(crate) struct Deferred {
+    descriptor: OwnedFd,
     /// Where the message waits. Closed first, so that the message alone holds it.
-    _holder: OwnedFd,
+    holder: OwnedFd,
     /// The other end, whose closing calls the collector.
-    _caller: OwnedFd,
+    caller: OwnedFd,
 }
 
 impl Deferred {
     /// Takes a descriptor that nobody else here has.
     ///
     /// # Errors
-    /// What making the sockets or sending said; the descriptor is closed then.
+    /// What making the sockets said; the descriptor is closed then.
     pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
         let (holder, caller) =
             socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { descriptor, holder, caller })
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let held = [holder.as_fd(), descriptor.as_fd()];
-        if !ancillary.push(SendAncillaryMessage::ScmRights(&held)) {
-            return Err(io::ErrorKind::InvalidInput.into());
+        let held = [self.holder.as_fd(), self.descriptor.as_fd()];
+        if ancillary.push(SendAncillaryMessage::ScmRights(&held)) {
+            // Not sent before: while such a message waits, whoever closes a socket, here or elsewhere,
+            // calls the collector. Where it cannot be sent, the closing takes place here.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = sendmsg(&self.caller, &[io::IoSlice::new(&[0])], &mut ancillary, flags);
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        sendmsg(&caller, &[io::IoSlice::new(&[0])], &mut ancillary, flags)?;
-        Ok(Self { _holder: holder, _caller: caller })
     }
 }
 

@@ -32,17 +32,21 @@ const LINKS: [(&CStr, &CStr); 5] = [
     (c"/dev/stderr", c"/proc/self/fd/2"),
 ];
 
-/// What a read-only `/proc` still shows of the host to anyone. Entries that only host root may
-/// open are not named: host root does not exist inside.
-const MASKED: [&CStr; 18] = [
+/// What a read-only `/proc` still shows of the host to anyone: directories. Entries that only host root
+/// may open are not named: host root does not exist inside.
+const MASKED_DIRECTORIES: [&CStr; 6] = [
     c"/proc/acpi",
     c"/proc/asound",
-    c"/proc/bootconfig",
     c"/proc/bus",
+    c"/proc/dynamic_debug",
     c"/proc/fs",
+    c"/proc/scsi",
+];
+/// The same: files.
+const MASKED_FILES: [&CStr; 12] = [
+    c"/proc/bootconfig",
     c"/proc/cmdline",
     c"/proc/config.gz",
-    c"/proc/dynamic_debug",
     c"/proc/interrupts",
     c"/proc/iomem",
     c"/proc/ioports",
@@ -51,7 +55,6 @@ const MASKED: [&CStr; 18] = [
     c"/proc/keys",
     c"/proc/modules",
     c"/proc/sched_debug",
-    c"/proc/scsi",
     c"/proc/timer_list",
 ];
 
@@ -61,6 +64,13 @@ pub(crate) struct Fixtures {
     devices: [OwnedFd; DEVICES.len()],
     proc: Option<OwnedFd>,
     root: Root,
+}
+
+/// The file systems that are in `/dev`.
+#[derive(Debug)]
+pub(crate) struct Terminals {
+    terminals: OwnedFd,
+    shared_memory: OwnedFd,
 }
 
 /// The root in which the fixtures are attached.
@@ -211,7 +221,8 @@ impl Fixtures {
         at(Step::Dev, make_directory(c"/dev"))?;
         // What is made there would else be kept in the root's layer, and could be changed.
         if self.root == Root::Writable {
-            at(Step::Dev, new_tmpfs(c"/dev", c"755", c"1048576", c"1024"))?;
+            let dev = at(Step::Dev, new_tmpfs(c"755", c"1048576", c"1024"))?;
+            at(Step::Dev, attach(&dev, c"/dev"))?;
         }
         at(Step::Device, attach_device(null, NULL))?;
         at(Step::Proc, make_directory(c"/proc"))?;
@@ -237,12 +248,19 @@ impl Fixtures {
         Ok(())
     }
 
-    /// Makes the file systems that are in `/dev`. Where that is a mount it is closed.
-    pub(crate) fn attach_terminals(&self) -> Result<()> {
+    /// Makes the file systems that are in `/dev`, not attached yet.
+    pub(crate) fn new_terminals() -> Result<Terminals> {
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        at(Step::Terminals, new_at(c"/dev/pts", c"devpts", &options, flags))?;
-        at(Step::SharedMemory, new_tmpfs(c"/dev/shm", c"1777", c"268435456", c"65536"))?;
+        let terminals = at(Step::Terminals, new(c"devpts", &options, flags))?;
+        let shared_memory = new_tmpfs(c"1777", c"268435456", c"65536");
+        Ok(Terminals { terminals, shared_memory: at(Step::SharedMemory, shared_memory)? })
+    }
+
+    /// Attaches the file systems that are in `/dev`. Where that is a mount it is closed.
+    pub(crate) fn attach_terminals(&self, made: &Terminals) -> Result<()> {
+        at(Step::Terminals, attach(&made.terminals, c"/dev/pts"))?;
+        at(Step::SharedMemory, attach(&made.shared_memory, c"/dev/shm"))?;
         if self.root == Root::Writable { at(Step::DevReadOnly, close_dev()) } else { Ok(()) }
     }
 
@@ -250,7 +268,10 @@ impl Fixtures {
     pub(crate) fn attach_proc(&self) -> Result<()> {
         let Some(proc) = &self.proc else { return Ok(()) };
         at(Step::Proc, attach(proc, c"/proc"))?;
-        MASKED.into_iter().try_for_each(|path| at(Step::Cover, cover(path)))
+        MASKED_DIRECTORIES
+            .into_iter()
+            .try_for_each(|path| at(Step::Cover, cover_directory(path)))?;
+        MASKED_FILES.into_iter().try_for_each(|path| at(Step::Cover, cover_file(path)))
     }
 }
 
@@ -270,19 +291,31 @@ fn new_proc() -> Result<Option<OwnedFd>> {
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
-/// Covers an entry of `/proc`, where it is there.
-fn cover(path: &CStr) -> rustix::io::Result<()> {
-    let cover = match rustix::fs::lstat(path) {
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(errno),
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode).is_dir() => {
-            let cover = open_tree(CWD, c"/sys", CLONE)?;
-            make_read_only(&cover)?;
-            cover
-        }
-        Ok(_) => return mount_bind(NULL, path),
-    };
+/// Covers a directory of `/proc`, where it is there.
+fn cover_directory(path: &CStr) -> rustix::io::Result<()> {
+    if !is_there(path)? {
+        return Ok(());
+    }
+    let cover = open_tree(CWD, c"/sys", CLONE)?;
+    make_read_only(&cover)?;
     attach(&cover, path)
+}
+
+/// Covers a file of `/proc`, where it is there.
+fn cover_file(path: &CStr) -> rustix::io::Result<()> {
+    match mount_bind(NULL, path) {
+        // Either of them may be missing.
+        Err(Errno::NOENT) if !is_there(path)? => Ok(()),
+        other => other,
+    }
+}
+
+fn is_there(path: &CStr) -> rustix::io::Result<bool> {
+    match rustix::fs::lstat(path) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn attach(mount: &OwnedFd, path: &CStr) -> rustix::io::Result<()> {
@@ -300,20 +333,9 @@ fn close_dev() -> rustix::io::Result<()> {
     make_read_only(&rustix::fs::open(c"/dev", flags, Mode::empty())?)
 }
 
-fn new_tmpfs(path: &CStr, mode: &CStr, size_bytes: &CStr, inodes: &CStr) -> rustix::io::Result<()> {
+fn new_tmpfs(mode: &CStr, size_bytes: &CStr, inodes: &CStr) -> rustix::io::Result<OwnedFd> {
     let options = [(c"mode", mode), (c"size", size_bytes), (c"nr_inodes", inodes)];
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    new_at(path, c"tmpfs", &options, flags)
-}
-
-/// A new file system, attached over a directory.
-fn new_at(
-    path: &CStr,
-    kind: &CStr,
-    options: &[(&CStr, &CStr)],
-    flags: MountAttrFlags,
-) -> rustix::io::Result<()> {
-    attach(&new(kind, options, flags)?, path)
+    new(c"tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
 fn new(

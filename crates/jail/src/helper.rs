@@ -62,7 +62,7 @@ struct Shared {
     entered: Word,
     /// Nothing is left of the host's.
     alone: Word,
-    /// The file systems in `/dev` are there, where the helper makes them.
+    /// What is in `/dev` is there, where the helper attaches it.
     terminals: Word,
     /// What `/proc` needs is in its place.
     furnished: Word,
@@ -157,8 +157,8 @@ impl Helper {
         self.hear(&self.0.shared().alone, Wall::Root)
     }
 
-    /// Attaches the fixtures below the current root, of which `/proc` is left to the helper; whether
-    /// there can be one.
+    /// Attaches the fixtures below the current root, of which `/proc` is left to the helper, and all that
+    /// has its place there; whether there can be a `/proc`.
     pub(crate) fn furnish(&self) -> Result<bool, Failure> {
         let shared = self.0.shared();
         let failed = |(step, errno): (Step, Errno)| step.failed(errno);
@@ -167,9 +167,10 @@ impl Helper {
         };
         fixtures.attach_first().map_err(failed)?;
         shared.furnished.say();
-        fixtures.attach_devices().map_err(failed)?;
         if !shared.has_places() {
-            fixtures.attach_terminals().map_err(failed)?;
+            fixtures.attach_devices().map_err(failed)?;
+            let terminals = Fixtures::new_terminals().map_err(failed)?;
+            fixtures.attach_terminals(&terminals).map_err(failed)?;
         }
         Ok(fixtures.has_proc())
     }
@@ -183,7 +184,7 @@ impl Helper {
     /// Waits for a word that is also said when something has failed.
     fn hear(&self, word: &Word, wall: Wall) -> Result<(), Failure> {
         self.0.shared().look(word);
-        word.wait_at_most(DEADLINE).at(wall, || "wait for the helper".to_owned())?;
+        self.0.expect(word, DEADLINE).at(wall, || "wait for the helper".to_owned())?;
         if self.0.shared().failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
     }
 
@@ -194,7 +195,9 @@ impl Helper {
         if !shared.makes_network {
             return Ok(());
         }
-        shared.networked.wait_at_most(DEADLINE).at(Wall::Network, words("wait for the network"))?;
+        self.0
+            .expect(&shared.networked, DEADLINE)
+            .at(Wall::Network, words("wait for the network"))?;
         let network = shared.network.swap(NONE, Ordering::Relaxed);
         if network == NONE {
             return self.finish();
@@ -204,6 +207,12 @@ impl Helper {
         let kind = Some(LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(network.as_fd(), kind)
             .at(Wall::Network, words("enter the network"))
+    }
+
+    /// Waits for the helper's end, and leaves what it held to this process's: nobody waits then until
+    /// all of it is given back, piece by piece. The descriptors stay open.
+    pub(crate) fn leave(self) {
+        self.0.leave();
     }
 
     /// The network's listeners, once all is done, where there are to be some.
@@ -219,7 +228,9 @@ impl Helper {
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
         shared.look(&shared.over);
-        shared.over.wait_at_most(DEADLINE).at(Wall::Proc, || "wait for the helper".to_owned())?;
+        self.0
+            .expect(&shared.over, DEADLINE)
+            .at(Wall::Proc, || "wait for the helper".to_owned())?;
         let failed = shared.failed.load(Ordering::Relaxed);
         match Step::ALL.into_iter().find(|step| *step as u8 == failed) {
             None => Ok(()),
@@ -286,10 +297,12 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
             place.store(listener.into_raw_fd(), Ordering::Relaxed);
         }
     }
+    let terminals = if shared.has_places() { Some(Fixtures::new_terminals()?) } else { None };
     shared.look(&shared.entered);
     shared.entered.wait();
-    if let (true, Some(fixtures)) = (shared.has_places(), shared.fixtures.get()) {
-        fixtures.attach_terminals()?;
+    if let (Some(terminals), Some(fixtures)) = (terminals, shared.fixtures.get()) {
+        fixtures.attach_devices()?;
+        fixtures.attach_terminals(&terminals)?;
         shared.terminals.say();
     }
     mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;

@@ -92,6 +92,12 @@ impl Init {
     }
 }
 
+/// Has all that is allocated from now on come from memory of this process's own.
+fn begin_anew() -> Result<(), Failure> {
+    // SAFETY: this process has had a single thread since it was made.
+    unsafe { memory::begin_anew() }.at(Wall::Inheritance, || "begin with own memory".to_owned())
+}
+
 fn report(channel: &Channel, failure: Failure) {
     let Failure { wall, step, errno } = failure;
     // The supervisor sees the end of the socket when this cannot be sent.
@@ -107,6 +113,11 @@ fn start(
 ) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     mounts::separate()?;
+    if matches!(spec.task, Task::Once { .. }) {
+        // A page of the heap that is written to is copied, and whoever else runs in this memory then is
+        // interrupted by it.
+        begin_anew()?;
+    }
     let kind = match (spec.root_writable, &plan) {
         (true, _) => fixtures::Root::Writable,
         (false, None) => fixtures::Root::ReadOnly,
@@ -180,7 +191,7 @@ fn start(
         _ => None,
     };
 
-    let (streams, master) = open_streams(&spec.task, streams)?;
+    let (streams, terminal) = open_streams(&spec.task, streams)?;
     let root = match spec.task {
         Task::Once { .. } | Task::Fork(_) => None,
         Task::Serve { .. } => Some(open_root().at(Wall::Root, words("open the root"))?),
@@ -194,26 +205,25 @@ fn start(
     helper.finish()?;
     let listeners = helper.listeners();
     mounts::check_root()?;
-    let ready = FromInit::Ready {
-        terminal: master.is_some(),
-        upper: upper.is_some(),
-        root: root.is_some(),
-        mounts: own_mounts.is_some(),
-        listeners: listeners.is_some(),
-        proc_missing,
-        landlock,
+    let mut carried = Carried { terminal, upper, root, mounts: own_mounts, listeners };
+    let ready = carried.ready(proc_missing, landlock);
+    let announce = |carried: &Carried| {
+        channel
+            .send(&ready.encode(), &carried.each().collect::<Vec<_>>())
+            .at(Wall::Inheritance, words("report to the supervisor"))
     };
-    let descriptors = master.iter().chain(&upper).chain(&root).chain(&own_mounts);
-    let descriptors = descriptors.map(|fd| fd.as_fd());
-    let descriptors = descriptors.chain(listeners.iter().flat_map(Listeners::each));
-    let descriptors: Vec<_> = descriptors.collect();
-    channel
-        .send(&ready.encode(), &descriptors)
-        .at(Wall::Inheritance, words("report to the supervisor"))?;
-    drop((master, upper, own_mounts));
-    drop(helper);
-    // One that is held keeps them, for whoever comes after the one who has just been given them.
-    let listeners = listeners.filter(|_| matches!(spec.task, Task::Serve { .. }));
+    // Who hears it begins to work where this process does, and keeps it from its own work: so a program
+    // begins first. A function may need whoever hears it.
+    let begins_first =
+        matches!(&spec.task, Task::Once { command, .. } if command.payload.is_program());
+    if begins_first {
+        // What is left open is closed with everything else.
+        helper.leave();
+    } else {
+        announce(&carried)?;
+        carried.let_go(&spec.task);
+        drop(helper);
+    }
 
     let serving = match &spec.task {
         Task::Serve { .. } | Task::Fork(_) => {
@@ -224,13 +234,12 @@ fn start(
     let own = [channel.as_fd()].into_iter().chain(ruleset.as_ref().map(|rules| rules.as_fd()));
     let own = own.chain(streams.iter().flat_map(command::Streams::each));
     let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
-    let own = own.chain(root.as_ref().map(|root| root.as_fd()));
-    let own = own.chain(listeners.iter().flat_map(Listeners::each));
+    let own = own.chain(carried.each());
     close_others(&spec, own.collect())?;
     let JailSpec { identity, rlimits, task, kept, .. } = spec;
     // The locks live as long as init, and nothing here drops them.
     std::mem::forget(kept);
-    let init = match (task, streams, serving, root) {
+    let init = match (task, streams, serving, carried.root.take()) {
         (Task::Fork(work), ..) => {
             let ruleset = ruleset.ok_or(Errno::INVAL);
             let ruleset = ruleset.at(Wall::Landlock, words("make the rules of Landlock"))?;
@@ -241,7 +250,15 @@ fn start(
             Init::Fork(Box::new(init::fork::Zygote::new(work, ruleset, raised)))
         }
         (Task::Once { command, .. }, Some(streams), _, _) => {
-            Init::Once(start_once(channel, &command, rlimits, &streams, ruleset.as_ref())?)
+            let announce = || if begins_first { announce(&carried) } else { Ok(()) };
+            Init::Once(start_once(
+                channel,
+                &command,
+                rlimits,
+                &streams,
+                ruleset.as_ref(),
+                announce,
+            )?)
         }
         (Task::Serve { listener, lease }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0).at(Wall::Pid, words("outlive the supervisor"))?;
@@ -250,10 +267,8 @@ fn start(
                 Identity::Range(range) => init::serve::Users::Below(range.init()),
             };
             let parts = (users, rlimits, ruleset);
-            // SAFETY: this process has had a single thread since it was made.
-            unsafe { memory::begin_anew() }
-                .at(Wall::Inheritance, words("begin with own memory"))?;
-            let kept = (root, listeners);
+            begin_anew()?;
+            let kept = (root, carried.listeners);
             Init::Serve(Box::new(init::serve::Init::new(listener, descriptors, kept, lease, parts)))
         }
         _ => return Err(Errno::INVAL).at(Wall::Inheritance, words("choose what to do")),
@@ -271,6 +286,44 @@ fn open_mounts() -> rustix::io::Result<OwnedFd> {
 fn open_root() -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open("/", flags, Mode::empty())
+}
+
+/// What the supervisor is given when the walls stand, in the order in which it is carried.
+struct Carried {
+    terminal: Option<OwnedFd>,
+    upper: Option<OwnedFd>,
+    root: Option<OwnedFd>,
+    mounts: Option<OwnedFd>,
+    listeners: Option<Listeners>,
+}
+
+impl Carried {
+    fn ready(&self, proc_missing: bool, landlock: i32) -> FromInit {
+        FromInit::Ready {
+            terminal: self.terminal.is_some(),
+            upper: self.upper.is_some(),
+            root: self.root.is_some(),
+            mounts: self.mounts.is_some(),
+            listeners: self.listeners.is_some(),
+            proc_missing,
+            landlock,
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let Self { terminal, upper, root, mounts, listeners } = self;
+        let descriptors = terminal.iter().chain(upper).chain(root).chain(mounts);
+        descriptors.map(|fd| fd.as_fd()).chain(listeners.iter().flat_map(Listeners::each))
+    }
+
+    /// Closes what was given away. A jail that is held keeps its root and its listeners, for whoever
+    /// comes after the one who has just been given them.
+    fn let_go(&mut self, task: &Task) {
+        (self.terminal, self.upper, self.mounts) = (None, None, None);
+        if !matches!(task, Task::Serve { .. }) {
+            self.listeners = None;
+        }
+    }
 }
 
 /// Opens the inner streams of the one command; with a terminal, its outer end too.
@@ -301,6 +354,7 @@ fn start_once(
     rlimits: crate::rlimits::ResourceLimits,
     streams: &command::Streams,
     ruleset: Option<&Ruleset>,
+    announce: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<libc::pid_t, Failure> {
     let prepared = Prepared {
         program: Program::new(&command.payload, &command.environment),
@@ -324,6 +378,8 @@ fn start_once(
     // only borrows what is here.
     let pid = unsafe { sys::spawn_sharing_memory(&child) };
     processors.free();
+    let pid = pid.at(Wall::Pid, || "start the command".to_owned())?;
+    announce()?;
     if let Some((step, errno)) = prepared.failure.get() {
         let told = match step.wall() {
             Some(wall) => FromInit::Failed { wall, errno, step: step.words().to_owned() },
@@ -333,7 +389,7 @@ fn start_once(
         // Init sees the exit code when this cannot be sent.
         let _ = channel.send(&told.encode(), &[]);
     }
-    pid.at(Wall::Pid, || "start the command".to_owned())
+    Ok(pid)
 }
 
 /// The rules of files for every command: these places, and `/dev`.

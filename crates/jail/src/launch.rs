@@ -177,9 +177,10 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         }
     }
     let cgroup = spec.cgroup.take();
-    let Forked { spec, process, init: guard, channel } =
+    let Forked { spec, process, init: guard, channel, done } =
         fork(spec, inner, cgroup.as_ref(), prepared::take())?;
     let ready = wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
+    drop(done);
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
         Some((input, output, error)) => OuterStreams::Pipes { input, output, error },
@@ -243,7 +244,7 @@ impl Launching {
     /// # Errors
     /// As [`launch`]; the jail is to be dropped then.
     pub fn advance(&mut self) -> Result<Option<Held>, Error> {
-        let Forked { spec, process, init, channel } = &mut self.forked;
+        let Forked { spec, process, init, channel, .. } = &mut self.forked;
         match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
             Ok(0) if Instant::now() >= self.deadline => return Err(Error::Deadline),
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
@@ -284,6 +285,8 @@ struct Forked {
     process: libc::pid_t,
     init: Ended,
     channel: Channel,
+    /// What is not needed any more. To drop it takes time that who raises the walls can use.
+    done: (Option<Maker>, Option<Plan>),
 }
 
 /// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
@@ -312,7 +315,7 @@ fn fork(
     }
     let mut parts = Some((spec, ours, theirs, streams, plan));
     let mut forked = None;
-    if let Some(maker) = prepared {
+    if let Some(maker) = &prepared {
         let mut child = || {
             if let Some((spec, ours, theirs, streams, plan)) = parts.take() {
                 drop(ours);
@@ -320,9 +323,9 @@ fn fork(
             }
         };
         // SAFETY: this process has a single thread, checked above.
-        let made = unsafe { maker.fork(group, &mut child) };
+        let made = unsafe { maker.fork(group, &mut child) }.map_err(Error::Namespaces)?;
         // What could not be prepared is tried again.
-        forked = made.ok().map(|(pid, init)| (pid, init, place.is_some()));
+        forked = made.map(|(pid, init)| (pid, init, place.is_some()));
     }
     let Some((spec, mut ours, mut theirs, streams, plan)) = parts else { return Err(Error::Lost) };
     if forked.is_none() && is_told {
@@ -349,7 +352,7 @@ fn fork(
             }
         }
     };
-    drop((place, theirs, streams, plan));
+    drop((place, theirs, streams));
     let init = Ended(Some(init));
     if let Some(group) = cgroup {
         let join = if born { Group::add_born } else { Group::add };
@@ -358,7 +361,7 @@ fn fork(
     if !is_told {
         hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
     }
-    Ok(Forked { spec, process, init, channel: ours })
+    Ok(Forked { spec, process, init, channel: ours, done: (prepared, plan) })
 }
 
 /// What is to be in a root that is the jail's own and stays as it is made.

@@ -16,7 +16,7 @@ use crate::beside::Beside;
 use crate::processors::Processors;
 use crate::sys::{self, Side};
 use crate::word::Word;
-use crate::{network, raw};
+use crate::{capabilities, network, raw};
 
 /// How long it may take on a machine under heavy load.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -99,7 +99,7 @@ impl Maker {
     /// # Errors
     /// What was said to the making.
     pub(crate) fn wait_until_apart(&self) -> io::Result<libc::pid_t> {
-        self.0.shared().apart.wait_at_most(DEADLINE)?;
+        self.0.expect(&self.0.shared().apart, DEADLINE)?;
         self.check()?;
         Ok(self.0.pid())
     }
@@ -107,36 +107,42 @@ impl Maker {
     /// Forks a child of this process into what was made and into all other namespaces of a jail. It
     /// runs `child`, which must not return.
     ///
+    /// Returns none where nothing was forked, for it could not be prepared or forked.
+    ///
     /// # Errors
-    /// What was said to the making or to the fork.
+    /// Who was to fork ended or took too long, and nobody knows whether it has. The child, where there
+    /// is one, ends with this process.
     ///
     /// # Safety
     /// This process must have a single thread: the child goes on with a copy of its memory, and
     /// with nobody else in it.
     pub(crate) unsafe fn fork(
-        self,
+        &self,
         group: Option<BorrowedFd<'_>>,
         mut child: &mut dyn FnMut(),
-    ) -> io::Result<Forked> {
+    ) -> io::Result<Option<Forked>> {
         let shared = self.0.shared();
-        shared.made.wait_at_most(DEADLINE)?;
-        self.check()?;
+        if self.0.expect(&shared.made, DEADLINE).is_err() || self.check().is_err() {
+            return Ok(None);
+        }
         let group = group.map_or(0, |group| group.as_raw_fd() + 1);
         shared.group.store(group, Ordering::Relaxed);
         shared.child.store((&raw mut child).cast(), Ordering::Relaxed);
         shared.wanted.say();
-        if shared.forked.wait_at_most(DEADLINE).is_err() {
+        if self.0.expect(&shared.forked, DEADLINE).is_err() {
             // Then it forks nothing any more.
             self.0.end();
         }
-        self.check()?;
+        if self.check().is_err() {
+            return Ok(None);
+        }
         let pid = shared.pid.load(Ordering::Relaxed);
         if pid == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
         // SAFETY: the kernel has opened this descriptor for this process, which nobody else owns.
         let init = unsafe { OwnedFd::from_raw_fd(shared.descriptor.load(Ordering::Relaxed)) };
-        Ok((pid, init))
+        Ok(Some((pid, init)))
     }
 
     fn check(&self) -> io::Result<()> {
@@ -166,8 +172,13 @@ fn run(shared: &Shared) {
     end_with(shared.parent);
     shared.apart.say();
     shared.made.say();
+    if !shared.wanted.is_said() {
+        // What the jail's first process does not find done, it does.
+        let _ = capabilities::empty_bounding_set();
+    }
     if shared.processors.are_several() {
-        shared.wanted.look();
+        // The jail's spec is about to be ready.
+        (0..4).for_each(|_| shared.wanted.look());
     }
     shared.wanted.wait();
     // What is forked may run where the parent may.
@@ -238,7 +249,7 @@ mod tests {
             };
             // SAFETY: the process that `in_child` makes has a single thread.
             let forked = unsafe { maker.fork(None, &mut child) };
-            let Ok((pid, _init)) = forked else { return 77 };
+            let Ok(Some((pid, _init))) = forked else { return 77 };
             i32::from(wait_for(pid) != Ended::Exited(3) || told != [7])
         });
         if ended == Ended::Exited(77) {

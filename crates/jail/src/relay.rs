@@ -157,7 +157,8 @@ impl Pump {
         self.written = 0;
     }
 
-    fn end_source(&mut self) {
+    /// The source has ended.
+    pub(crate) fn end_source(&mut self) {
         self.source = None;
         self.buffer.clear();
     }

@@ -254,6 +254,13 @@ pub enum Payload {
     Function(fn() -> u8),
 }
 
+impl Payload {
+    /// Whether it is a program, beside which init goes on.
+    pub(crate) fn is_program(&self) -> bool {
+        matches!(self, Self::Program(_))
+    }
+}
+
 /// How the command's standard streams are made. They are never the caller's own descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Streams {

@@ -290,6 +290,7 @@ impl Session {
                 Event::Init => self.hear(jail)?,
                 Event::Signal => self.take_signals(jail, signals),
                 Event::Read(stream) => self.read(stream),
+                Event::Ended(stream) => self.pump(stream).end_source(),
                 Event::Write(stream) => self.pump(stream).write(),
             }
         }
@@ -333,6 +334,7 @@ impl Session {
                         _ => {}
                     },
                     Event::Read(stream) => self.read(stream),
+                    Event::Ended(stream) => self.pump(stream).end_source(),
                     Event::Write(stream) => self.pump(stream).write(),
                 }
             }
@@ -367,7 +369,11 @@ impl Session {
             .iter()
             .zip(&waiting)
             .filter(|(_, waited)| !waited.revents().is_empty())
-            .map(|((event, ..), _)| *event)
+            .map(|((event, ..), waited)| match event {
+                // Nobody writes to it any more, and all that was written has been read.
+                Event::Read(stream) if waited.revents() == PollFlags::HUP => Event::Ended(*stream),
+                event => *event,
+            })
             .collect())
     }
 
@@ -500,6 +506,7 @@ enum Event {
     Init,
     Signal,
     Read(Stream),
+    Ended(Stream),
     Write(Stream),
 }
 

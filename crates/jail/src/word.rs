@@ -12,7 +12,7 @@ const NOT_YET: i32 = 0;
 const SAID: i32 = 1;
 
 /// How long one wait for a word is that may never come.
-const LOOKING: Duration = Duration::from_millis(100);
+pub(crate) const LOOKING: Duration = Duration::from_millis(100);
 /// How often a word is looked for by who expects it soon: some tens of microseconds.
 const LOOKS: u32 = 2000;
 
@@ -54,7 +54,7 @@ impl Word {
     pub(crate) fn wait_at_most(&self, longest: Duration) -> Result<(), Errno> {
         let deadline = Instant::now() + longest;
         while !self.is_said() {
-            if Instant::now() > deadline {
+            if Instant::now() >= deadline {
                 return Err(Errno::TIMEDOUT);
             }
             self.sleep(Some(LOOKING));
@@ -62,7 +62,8 @@ impl Word {
         Ok(())
     }
 
-    fn is_said(&self) -> bool {
+    /// Whether it was said.
+    pub(crate) fn is_said(&self) -> bool {
         self.0.load(Ordering::Acquire) == SAID
     }
 
