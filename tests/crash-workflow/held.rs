@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use stockade_api::{ListSandboxes, Sandboxes as _};
@@ -44,6 +45,7 @@ pub(crate) async fn audit(service: &Service, place: &Path, stockade: &Path) -> R
         }
     }
     let data = worker::data(place)?;
+    sweep(stockade, &data)?;
     bundles(&data, 1)?;
     let native = worker::native(stockade, &data)?;
     let until = Instant::now() + PATIENCE;
@@ -60,6 +62,14 @@ pub(crate) async fn audit(service: &Service, place: &Path, stockade: &Path) -> R
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Has what killed processes have gathered swept, as whoever asks for bundles next does.
+fn sweep(stockade: &Path, data: &Path) -> Result<(), Failure> {
+    let mut command = Command::new(stockade);
+    command.args(["bundles", "--json"]).env("STOCKADE_DATA_DIR", data).stdout(Stdio::null());
+    let ended = command.status()?;
+    if ended.success() { Ok(()) } else { Err(format!("{command:?}: {ended}").into()) }
 }
 
 /// Looks at the bundles of a data directory: so many wait. What was applied leaves none.
