@@ -1,6 +1,8 @@
-//! Standard output that cannot be written: a full disk is told, a reader that has gone is not.
+//! Standard streams that are not there: a full disk is told, a reader that has gone is not, and one that
+//! is closed is taken by nothing else.
 
 use std::fs::File;
+use std::path::Path;
 use std::process::Stdio;
 
 use crate::call::Outcome;
@@ -69,4 +71,27 @@ fn a_reader_that_has_gone_is_not(world: &World) {
     }
 }
 
-as_root_and_as_user![what_is_lost_is_told, a_reader_that_has_gone_is_not];
+/// What is opened next gets the lowest number: what is told would be written there.
+fn what_is_closed_is_taken_by_nothing(world: &World) {
+    let binary = world.binary();
+    for closed in ["<&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"] {
+        let script = format!("exec \"$0\" run -- sh -c 'cat; echo new > made; echo told' {closed}");
+        let words = ["-c".as_ref(), script.as_ref(), binary.as_os_str()];
+        let outcome = world.on_host(Path::new("/bin/sh"), &words).finish();
+        outcome.succeeds();
+        assert_eq!(
+            outcome.stdout,
+            if closed.contains(" >&-") { "" } else { "told\n" },
+            "{outcome}"
+        );
+        let diff = world.stockade(&["diff", "latest"]).finish();
+        assert!(diff.stdout.ends_with("@@ -0,0 +1 @@\n+new\n"), "{diff}");
+        world.stockade(&["reject", "latest"]).finish().succeeds();
+    }
+}
+
+as_root_and_as_user![
+    what_is_lost_is_told,
+    a_reader_that_has_gone_is_not,
+    what_is_closed_is_taken_by_nothing
+];

@@ -3,7 +3,6 @@
 
 use std::io::{Read as _, Seek as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,7 +32,7 @@ pub(crate) fn program() -> Program {
 }
 
 /// Is that process. Its standard input is the socket of its owner.
-pub(crate) fn process() -> ExitCode {
+pub(crate) fn process() -> u8 {
     let serve = || -> Result<(), Box<dyn std::error::Error>> {
         let owner = std::io::stdin().as_fd().try_clone_to_owned()?;
         // Made before the walls, behind which no thread can be started and no file opened.
@@ -46,7 +45,7 @@ pub(crate) fn process() -> ExitCode {
         Ok(runtime.block_on(stockade_egress::serve(owner))?)
     };
     match serve() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             let mut text = error.to_string();
             let mut source = error.source();
@@ -56,7 +55,7 @@ pub(crate) fn process() -> ExitCode {
             }
             // Whoever started it reads this.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
-            ExitCode::FAILURE
+            1
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The `stockade` command: reads arguments, calls the rooms, presents what they
 //! answer. No rule of the product lives here.
 
+#![cfg_attr(all(target_env = "gnu", not(test)), no_main)]
+
 /// Writes a line to standard error. Where it cannot be written, there is nobody to tell.
 macro_rules! say {
     ($($words:tt)*) => {{
@@ -23,11 +25,11 @@ mod server;
 mod streams;
 mod terminal;
 
-use std::process::ExitCode;
-
 use crate::problem::Failure;
 
-fn main() -> ExitCode {
+stockade_jail::program!(begin);
+
+fn begin() -> u8 {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let Some(code) = processes::run(&words) {
         return code;
@@ -40,25 +42,25 @@ fn main() -> ExitCode {
     };
     let json = arguments.command.wants_json();
     match commands::dispatch(arguments.command) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => ExitCode::from(failure.present(json)),
+        Ok(code) => code,
+        Err(failure) => failure.present(json),
     }
 }
 
 /// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
 /// `run` and `exec` tell apart from the command's by 125, and `up` from the run's by 4.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
     if !error.use_stderr() {
         return match review::output::written(printed) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(problem) => ExitCode::from(Failure::from(problem).present(false)),
+            Ok(()) => 0,
+            Err(problem) => Failure::from(problem).present(false),
         };
     }
     let word = std::env::args_os().nth(1).unwrap_or_default();
     match word.to_str() {
-        Some("run" | "exec" | "shell") => ExitCode::from(125),
-        Some("up" | "graph") => ExitCode::from(4),
-        _ => ExitCode::from(2),
+        Some("run" | "exec" | "shell") => 125,
+        Some("up" | "graph") => 4,
+        _ => 2,
     }
 }

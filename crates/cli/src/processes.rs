@@ -5,7 +5,6 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use stockade_runtime::native::keeper::{self, Options, helpers};
 use stockade_script::worker::Program;
@@ -26,17 +25,17 @@ pub(crate) const COMMAND: &str = "__command";
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
 /// Runs the process that the arguments name; `None` when they are a person's.
-pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
+pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
         return Some(helpers::run(rest));
     }
     if first == server::SERVER {
-        let [data] = rest else { return Some(ExitCode::from(2)) };
+        let [data] = rest else { return Some(2) };
         return Some(server::process(PathBuf::from(data)));
     }
     if first == worker::ARGUMENT {
-        return Some(ExitCode::from(worker::process()));
+        return Some(worker::process());
     }
     if first == REALM {
         return Some(stockade_workflow::authoring::process());
@@ -69,14 +68,14 @@ fn realm() -> Vec<OsString> {
     vec![OURSELVES.into(), REALM.into()]
 }
 
-fn keeper(arguments: &[OsString]) -> ExitCode {
-    let [data, pool] = arguments else { return ExitCode::from(2) };
+fn keeper(arguments: &[OsString]) -> u8 {
+    let [data, pool] = arguments else { return 2 };
     let Some(pool) = pool.to_str().and_then(|text| text.parse().ok()) else {
-        return ExitCode::from(2);
+        return 2;
     };
     let options = Options { data: PathBuf::from(data), pool, program: OURSELVES.into() };
     match keeper::run(&options) {
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(_) => 0,
         Err(error) => {
             let mut text = format!("no keeper: {error}");
             let mut source = std::error::Error::source(&error);
@@ -86,7 +85,7 @@ fn keeper(arguments: &[OsString]) -> ExitCode {
             }
             // Whoever started it reads this.
             let _ = writeln!(std::io::stderr(), "{text}");
-            ExitCode::FAILURE
+            1
         }
     }
 }

@@ -38,6 +38,8 @@ pub mod network;
 pub mod patience;
 mod prepared;
 mod processors;
+#[doc(hidden)]
+pub mod program;
 mod pty;
 mod raw;
 mod relay;

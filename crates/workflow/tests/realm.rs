@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     if let Some((first, rest)) = arguments.split_first()
         && first == "command"
     {
-        return stockade_workflow::engine::command_process(rest);
+        return stockade_workflow::engine::command_process(rest).into();
     }
-    stockade_workflow::authoring::process()
+    stockade_workflow::authoring::process().into()
 }

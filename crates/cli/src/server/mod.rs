@@ -5,7 +5,6 @@ mod place;
 mod settings;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,14 +48,14 @@ pub(crate) enum Started {
 
 /// Serves as a process that was started on demand. What goes wrong is told on standard output, for
 /// the one who started it.
-pub(crate) fn process(data: PathBuf) -> ExitCode {
+pub(crate) fn process(data: PathBuf) -> u8 {
     // Nothing that happens to the starter's terminal is meant for a server.
     let _ = rustix::process::setsid();
     match run(data, Started::OnDemand) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             let _ = failure.present(true);
-            ExitCode::FAILURE
+            1
         }
     }
 }

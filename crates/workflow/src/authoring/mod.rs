@@ -12,8 +12,6 @@ mod processes;
 mod realm;
 mod wire;
 
-use std::process::ExitCode;
-
 pub use modules::Sources;
 pub use realm::{Console, Error, Realm};
 
@@ -32,9 +30,9 @@ pub const FIRST_FILES: &[(&str, &str)] = &[
 
 /// Serves as the process of a realm, on standard input and output, until they end. Must be called
 /// before any thread exists, in a process with nothing in memory that a workflow may not know.
-pub fn process() -> ExitCode {
+pub fn process() -> u8 {
     match stockade_script::lasting::serve::<inside::Inside>() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             let mut text = error.to_string();
             let mut source = std::error::Error::source(&error);
@@ -44,7 +42,7 @@ pub fn process() -> ExitCode {
             }
             // Whoever started it reads this.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
-            ExitCode::FAILURE
+            1
         }
     }
 }

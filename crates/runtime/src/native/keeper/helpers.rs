@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -184,7 +184,7 @@ pub(super) enum Outcome {
 }
 
 /// Does what the arguments after [`ARGUMENT`] say: the whole of a helper process.
-pub fn run(arguments: &[std::ffi::OsString]) -> ExitCode {
+pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
     let words: Vec<_> = arguments.iter().map(|word| word.as_os_str()).collect();
     let is = |word: &OsStr, name: &str| word == OsStr::new(name);
     let number = |word: &OsStr| {
@@ -208,8 +208,8 @@ pub fn run(arguments: &[std::ffi::OsString]) -> ExitCode {
         _ => Err(io::ErrorKind::InvalidInput.into()),
     };
     match too_much {
-        Ok(false) => ExitCode::SUCCESS,
-        Ok(true) => ExitCode::from(TOO_MUCH),
-        Err(_) => ExitCode::FAILURE,
+        Ok(false) => 0,
+        Ok(true) => TOO_MUCH,
+        Err(_) => 1,
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::{
@@ -43,20 +43,20 @@ const UNLIMITED: &str = "-";
 
 /// Runs a command: how long it may take in milliseconds or `-`, the program, and its arguments. Must
 /// be called in a process of its own. The exit code is the command's, as a shell would give it.
-pub fn process(arguments: &[OsString]) -> ExitCode {
-    let [limit, program, rest @ ..] = arguments else { return ExitCode::from(2) };
+pub fn process(arguments: &[OsString]) -> u8 {
+    let [limit, program, rest @ ..] = arguments else { return 2 };
     let limit = match limit.to_str().map(|limit| (limit, limit.parse().map(Duration::from_millis)))
     {
         Some((UNLIMITED, _)) => Duration::MAX,
         Some((_, Ok(limit))) => limit,
-        _ => return ExitCode::from(2),
+        _ => return 2,
     };
     let starter = getppid();
     let mut asked = match Asked::listening() {
         Ok(asked) => asked,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "cannot hear signals: {error}");
-            return ExitCode::from(126);
+            return 126;
         }
     };
     // Without this, what forks away is left to whoever is above.
@@ -67,12 +67,12 @@ pub fn process(arguments: &[OsString]) -> ExitCode {
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{}: {error}", program.display());
             let is_missing = error.kind() == std::io::ErrorKind::NotFound;
-            return ExitCode::from(if is_missing { 127 } else { 126 });
+            return if is_missing { 127 } else { 126 };
         }
     };
     let code = waited(&mut command, limit, starter, &mut asked);
     end(&command);
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+    u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 /// Waits for the end of a command, of its time, or of whoever wants it.
