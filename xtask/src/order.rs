@@ -113,14 +113,10 @@ fn constants(map: &Map, called: &[u64]) -> Vec<String> {
 }
 
 /// How a linker script names a section in every build of these sources: by the file, and by the
-/// function without the hash of its build. With `part` the file is one of the parts that the compiler
+/// function without what tells builds apart. With `part` the file is one of the parts that the compiler
 /// divides a crate into, which is the same as long as the crate changes little.
 fn pattern(section: &Section, part: bool) -> String {
-    let name = &section.name;
-    let name = match name.rfind("17h").filter(|_| name.contains("._ZN")) {
-        Some(hash) => format!("{}*", &name[..hash + 3]),
-        None => name.clone(),
-    };
+    let name = without_build(&section.name);
     let file = file(section);
     match section.object.rfind("-cgu.").filter(|_| part) {
         Some(at) => {
@@ -129,6 +125,35 @@ fn pattern(section: &Section, part: bool) -> String {
         }
         None => format!("{file}({name})"),
     }
+}
+
+/// The name of a section in every build: without the hash of an older name, those of the crates in a
+/// newer one (rustc's "v0 Symbol Format": `Cs`, the hash, `_`, the length of the crate's name), and
+/// the one of what was copied from another part.
+fn without_build(name: &str) -> String {
+    /// What 64 bits are at most, to the base of 62.
+    const DIGITS: usize = 11;
+    if let Some(hash) = name.rfind("17h").filter(|_| name.contains("._ZN")) {
+        return format!("{}*", &name[..hash + 3]);
+    }
+    if !name.contains("._R") {
+        return name.to_owned();
+    }
+    let (name, copied) = name.find(".llvm.").map_or((name, ""), |at| (&name[..at], ".llvm.*"));
+    let mut without = String::new();
+    let mut rest = name;
+    while let Some(at) = rest.find("Cs") {
+        let (before, crate_name) = rest.split_at(at + 2);
+        without.push_str(before);
+        let hash = crate_name.chars().take_while(char::is_ascii_alphanumeric).count();
+        rest = crate_name;
+        let behind = crate_name[hash..].strip_prefix('_').filter(|_| (1..=DIGITS).contains(&hash));
+        if behind.is_some_and(|behind| behind.starts_with(|first: char| first.is_ascii_digit())) {
+            without.push('*');
+            rest = &crate_name[hash..];
+        }
+    }
+    without + rest + copied
 }
 
 /// How a linker script names a file in every build: without the hash of its build.
@@ -227,6 +252,22 @@ mod tests {
         assert_eq!(found["*libc.a:malloc.o(.text)"], (1, 0x20));
         let constants = constants(&map, &[0x100]);
         assert_eq!(constants, ["*libstockade_jail-*:*(.rodata .rodata.*)"]);
+    }
+
+    #[test]
+    fn names_hold_for_every_build() {
+        let names = [
+            (".text._ZN3vec4from17h0123456789abcdefE.llvm.7", ".text._ZN3vec4from17h*"),
+            (
+                ".text._RNvXNtCsjr4_5alloc3vecNtCsgE_4core3CspecialE4fromCsa_8stockade",
+                ".text._RNvXNtCs*_5alloc3vecNtCs*_4core3CspecialE4fromCs*_8stockade",
+            ),
+            (".text._RNvCs1_3std2eq.llvm.655794", ".text._RNvCs*_3std2eq.llvm.*"),
+            (".text.main", ".text.main"),
+        ];
+        for (name, expected) in names {
+            assert_eq!(without_build(name), expected);
+        }
     }
 
     #[test]
