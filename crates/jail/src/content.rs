@@ -6,10 +6,11 @@
 //! ([`crate::helper`]): it allocates nothing and makes bare calls only. Its paths lead through
 //! directories that it has made itself, in a file system that nobody else has, and through no link.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, mknodat, openat, symlinkat};
@@ -22,8 +23,8 @@ use crate::spec::{Mount, Source};
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     things: Vec<(CString, Thing)>,
-    /// Which of them is where.
-    places: BTreeMap<PathBuf, usize>,
+    /// Which of them is where, by [`plain`] paths.
+    places: HashMap<Vec<u8>, usize>,
 }
 
 /// One thing, to be made at its path below the root.
@@ -55,29 +56,30 @@ impl Plan {
     pub(crate) fn of(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
         let mut content = Content::default();
         for (path, thing) in Fixtures::places() {
-            content.put(Path::new(path), thing)?;
+            content.put(path.as_bytes(), thing)?;
         }
-        let mut mounted = BTreeSet::new();
+        let mut mounted = HashSet::new();
         let (mut left, mut places) = (Vec::new(), Vec::new());
         for (path, mount) in std::mem::take(mounts) {
-            let is_within = path.ancestors().skip(1).any(|above| mounted.contains(above));
-            let is_ours = !is_within && !Fixtures::hold(&path) && content.can_have(&path);
-            let is_free = is_ours && content.is_free(&path);
+            let at = plain(&path);
+            let is_within = above(&at).any(|above| mounted.contains(above));
+            let is_ours = !is_within && !Fixtures::hold(&path) && content.can_have(&at);
+            let is_free = is_ours && content.is_free(&at);
             let rest = match mount {
-                Mount::File(text) if is_ours => content.put_file(&path, text)?.map(Mount::File),
+                Mount::File(text) if is_ours => content.put_file(&at, text)?.map(Mount::File),
                 Mount::Link(to) if is_free => {
-                    content.put(&path, Thing::Link(c_path(&to)?))?;
+                    content.put(&at, Thing::Link(c_path(&to)?))?;
                     None
                 }
                 Mount::Directory if is_free => {
-                    content.put(&path, Thing::Directory)?;
+                    content.put(&at, Thing::Directory)?;
                     None
                 }
                 Mount::Tree(_) | Mount::Scratch(_) => {
                     if is_free {
-                        content.put(&path, place_of(&mount)?)?;
+                        content.put(&at, place_of(&mount)?)?;
                     }
-                    mounted.insert(path.clone());
+                    mounted.insert(at);
                     Some(mount)
                 }
                 Mount::File(_) | Mount::Link(_) | Mount::Directory => Some(mount),
@@ -95,34 +97,34 @@ impl Plan {
 
 impl Content {
     /// Whether all that is above a path is, or will be, a directory.
-    fn can_have(&self, path: &Path) -> bool {
-        path.ancestors().skip(1).all(|above| match self.at(above) {
+    fn can_have(&self, path: &[u8]) -> bool {
+        above(path).all(|above| match self.at(above) {
             None | Some(Thing::Directory) => true,
             Some(Thing::File(_) | Thing::Link(_) | Thing::Place) => false,
         })
     }
 
-    fn at(&self, path: &Path) -> Option<&Thing> {
+    fn at(&self, path: &[u8]) -> Option<&Thing> {
         self.places.get(path).and_then(|at| self.things.get(*at)).map(|(_, thing)| thing)
     }
 
-    fn is_free(&self, path: &Path) -> bool {
-        path.parent().is_some() && self.at(path).is_none()
+    fn is_free(&self, path: &[u8]) -> bool {
+        path.len() > 1 && !self.places.contains_key(path)
     }
 
     /// Adds a thing, and the directories above it that are not there.
-    fn put(&mut self, path: &Path, thing: Thing) -> io::Result<()> {
-        if let Some(above) = path.parent().filter(|above| self.is_free(above)) {
+    fn put(&mut self, path: &[u8], thing: Thing) -> io::Result<()> {
+        if let Some(above) = above(path).next().filter(|above| self.is_free(above)) {
             self.put(above, Thing::Directory)?;
         }
-        let below = c_path(path.strip_prefix("/").unwrap_or(path))?;
+        let below = CString::new(path.strip_prefix(b"/").unwrap_or(path))?;
         self.places.insert(path.to_owned(), self.things.len());
         self.things.push((below, thing));
         Ok(())
     }
 
     /// Adds a file, also in the place of another one; gives its text back where something else is there.
-    fn put_file(&mut self, path: &Path, text: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    fn put_file(&mut self, path: &[u8], text: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         if self.is_free(path) {
             return self.put(path, Thing::File(text)).map(|()| None);
         }
@@ -161,6 +163,18 @@ impl Content {
         }
         Ok(())
     }
+}
+
+/// A path without what leads nowhere, such as a second slash: the same bytes for the same place.
+fn plain(path: &Path) -> Vec<u8> {
+    path.components().collect::<PathBuf>().into_os_string().into_vec()
+}
+
+/// The directories above a plain path, from the nearest to the root.
+fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+    let ends = slashes.map(|(at, _)| at.max(1)).filter(|end| *end < path.len());
+    ends.filter_map(|end| path.get(..end))
 }
 
 /// What a mount covers.
@@ -233,6 +247,7 @@ mod tests {
             ("/tmp", scratch()),
             ("/tmp/project", tree("/usr")),
             ("/tmp/file", file("x")),
+            ("//tmp/.//more/", file("x")),
             ("/bin", Mount::Link("/tmp".into())),
             ("/bin/tool", tree("/etc/passwd")),
             ("/etc/hosts", file("x")),
@@ -245,6 +260,7 @@ mod tests {
             ("/tmp".to_owned(), true),
             later("/tmp/project"),
             later("/tmp/file"),
+            later("//tmp/.//more/"),
             later("/bin/tool"),
             later("/etc/hosts/below"),
             later("/dev/own"),
@@ -253,7 +269,7 @@ mod tests {
         ];
         assert_eq!(left, expected);
         for path in ["/tmp/project", "/bin/tool", "/tmp/file", "/dev/own"] {
-            assert_eq!(content.at(Path::new(path)), None, "{path}");
+            assert_eq!(content.at(path.as_bytes()), None, "{path}");
         }
     }
 
