@@ -66,23 +66,6 @@ pub(crate) unsafe fn begin_anew() -> io::Result<()> {
     Ok(())
 }
 
-/// Has the memory there that a program takes which is about to begin its work, of stack and heap: at
-/// once it costs a third of what it does page by page.
-pub(crate) fn have_some_ready() {
-    const BYTES: usize = 8 * PAGE;
-    let here = 0_u8;
-    let top = ((&raw const here) as usize & !(PAGE - 1)) - PAGE;
-    let next = FIRST.load(Ordering::Relaxed) as usize & !(PAGE - 1);
-    // SAFETY: asks where the heap ends.
-    let end = unsafe { libc::sbrk(0) } as usize;
-    let heap = end.saturating_sub(next).min(2 * BYTES);
-    for (start, length) in [(top - BYTES, BYTES), (next, heap)] {
-        // SAFETY: changes no byte of memory that is there. What is not there, or what an older kernel
-        // does not do, is had page by page.
-        unsafe { libc::madvise(start as *mut _, length, libc::MADV_POPULATE_WRITE) };
-    }
-}
-
 /// Gives back the heap of a process that has begun anew, and the part of its stack that is not in
 /// use.
 ///

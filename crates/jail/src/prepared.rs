@@ -16,7 +16,7 @@ use crate::beside::Beside;
 use crate::processors::Processors;
 use crate::sys::{self, Side};
 use crate::word::Word;
-use crate::{capabilities, memory, network, raw};
+use crate::{capabilities, network, raw};
 
 /// How long it may take on a machine under heavy load.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -39,7 +39,6 @@ pub fn prepare() -> Prepared {
         // A launch finds out what cannot be made, and tells.
         *prepared = maker.ok();
     }
-    memory::have_some_ready();
     Prepared(())
 }
 
