@@ -64,3 +64,31 @@ fn open_standard_streams() -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Ended, in_child};
+
+    #[test]
+    fn it_ends_with_what_main_returns_or_as_panics_do() {
+        assert_eq!(in_child(|| begin(|| 7)), Ended::Exited(7));
+        assert_eq!(in_child(|| begin(|| panic!("on purpose"))), Ended::Exited(101));
+    }
+
+    #[test]
+    fn streams_that_are_closed_are_opened() {
+        let ended = in_child(|| {
+            // SAFETY: nothing in this process uses them.
+            unsafe { [libc::close(0), libc::close(2)] };
+            begin(|| {
+                let is_null = |number| {
+                    let path = format!("/proc/self/fd/{number}");
+                    std::fs::read_link(path).is_ok_and(|to| to.as_os_str() == "/dev/null")
+                };
+                u8::from(!(is_null(0) && is_null(2)))
+            })
+        });
+        assert_eq!(ended, Ended::Exited(0));
+    }
+}
