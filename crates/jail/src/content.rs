@@ -6,7 +6,7 @@
 //! ([`crate::helper`]): it allocates nothing and makes bare calls only. Its paths lead through
 //! directories that it has made itself, in a file system that nobody else has, and through no link.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ use crate::spec::{Mount, Source};
 pub(crate) struct Content {
     things: Vec<(CString, Thing)>,
     /// Which of them is where, by [`plain`] paths.
-    places: HashMap<Vec<u8>, usize>,
+    places: BTreeMap<Vec<u8>, usize>,
 }
 
 /// One thing, to be made at its path below the root.
@@ -58,7 +58,7 @@ impl Plan {
         for (path, thing) in Fixtures::places() {
             content.put(path.as_bytes(), thing)?;
         }
-        let mut mounted = HashSet::new();
+        let mut mounted = BTreeSet::new();
         let (mut left, mut places) = (Vec::new(), Vec::new());
         for (path, mount) in std::mem::take(mounts) {
             let at = plain(&path);
