@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::workspace::Workspace;
 use map::{Map, Section};
@@ -34,6 +34,7 @@ const CONSTANT_BYTES: u64 = 64 << 10;
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let (program, map) = build(workspace)?;
     let map = Map::read(&map)?;
+    ensure_current(&map)?;
     let mut probes = Probes::set(&program, &map)?;
     let project = Project::make()?;
     for arguments in RUNS {
@@ -62,6 +63,19 @@ fn build(workspace: &Workspace) -> anyhow::Result<(PathBuf, PathBuf)> {
     cargo.args(["--", "-C", &format!("link-arg=-Wl,-Map={}", map.display())]);
     ensure!(cargo.status()?.success(), "stockade does not build");
     Ok((directory.join("stockade"), map))
+}
+
+/// Cargo does not build a crate anew when `.cargo/rustc` changes, and the names of its functions would
+/// hold for no other build.
+fn ensure_current(map: &Map) -> anyhow::Result<()> {
+    let is_ours = |section: &&Section| {
+        section.archive.as_ref().is_some_and(|archive| archive.starts_with("libstockade_"))
+    };
+    let old = map.sections().filter(is_ours).find(|section| section.name.contains("._ZN"));
+    if let Some(Section { archive: Some(archive), .. }) = old {
+        bail!("{archive} was built before `.cargo/rustc` changed: cargo clean --release");
+    }
+    Ok(())
 }
 
 /// A pattern for each section that holds something called: when it was called first, and how many
@@ -252,6 +266,15 @@ mod tests {
         assert_eq!(found["*libc.a:malloc.o(.text)"], (1, 0x20));
         let constants = constants(&map, &[0x100]);
         assert_eq!(constants, ["*libstockade_jail-*:*(.rodata .rodata.*)"]);
+    }
+
+    #[test]
+    fn a_crate_whose_names_are_of_older_flags_is_told() {
+        let told = ensure_current(&Map::parse(MAP)).unwrap_err().to_string();
+        assert!(told.starts_with("libstockade_jail-efcd.rlib was built"), "{told}");
+        let new = MAP
+            .replace("_ZN13stockade_jail3run17hfb6aed40219effaaE", "_RNvCs1_13stockade_jail3run");
+        ensure_current(&Map::parse(&new)).unwrap();
     }
 
     #[test]
