@@ -15,6 +15,7 @@
 #[macro_use]
 mod harness;
 
+mod beginning;
 mod bundle;
 mod call;
 mod crash;

@@ -24,6 +24,8 @@ pub mod confined;
 mod content;
 pub mod control;
 mod deferred;
+#[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu")), path = "early/none.rs")]
+mod early;
 mod file_user;
 mod fixtures;
 mod helper;

@@ -16,12 +16,15 @@ use crate::beside::Beside;
 use crate::processors::Processors;
 use crate::sys::{self, Side};
 use crate::word::Word;
-use crate::{capabilities, network, raw};
+use crate::{capabilities, early, network, raw};
 
 /// How long it may take on a machine under heavy load.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The first process of a jail goes on with a copy of this stack. Costs nothing until it is touched.
 const STACK_BYTES: usize = 1 << 20;
+
+/// All that is made but the network and that of processes.
+pub(crate) const OTHERS: i32 = sys::NAMESPACES & !libc::CLONE_NEWPID;
 
 /// What the next launch takes.
 static PREPARED: Mutex<Option<Maker>> = Mutex::new(None);
@@ -66,6 +69,8 @@ struct Shared {
     parent: libc::pid_t,
     /// The processors that the parent may run on.
     processors: Processors,
+    /// The process began before the program, and with the making of the namespaces.
+    is_early: bool,
     /// The namespaces are there, or cannot be.
     apart: Word,
     /// What is in them is there, or cannot be.
@@ -89,6 +94,11 @@ impl Maker {
         let parent = rustix::process::getpid().as_raw_nonzero().get();
         let processors = Processors::own();
         let shared = Shared { parent, processors, ..Shared::default() };
+        if let Some(process) = early::take() {
+            let shared = Shared { is_early: true, ..shared };
+            // SAFETY: as below.
+            return unsafe { Beside::go_on(process, shared, STACK_BYTES, run) }.map(Self);
+        }
         // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
         unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
     }
@@ -156,7 +166,8 @@ impl Maker {
 /// The process's own code.
 fn run(shared: &Shared) {
     end_with(shared.parent);
-    let made = network::separate(sys::NAMESPACES & !libc::CLONE_NEWPID).and_then(|()| {
+    let separated = if shared.is_early { early::separated() } else { network::separate(OTHERS) };
+    let made = separated.and_then(|()| {
         shared.apart.say();
         network::bring_up()
     });

@@ -16,11 +16,16 @@ pub(crate) const LOOKING: Duration = Duration::from_millis(100);
 /// How often a word is looked for by who expects it soon: some tens of microseconds.
 const LOOKS: u32 = 2000;
 
-/// A word that is said once.
+/// A word that is said once: a number, which is not 0 any more once it is said.
 #[derive(Debug, Default)]
+#[repr(transparent)]
 pub(crate) struct Word(AtomicI32);
 
 impl Word {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicI32::new(NOT_YET))
+    }
+
     /// Says it, and wakes who waits. All that was written before is seen by whoever has waited.
     pub(crate) fn say(&self) {
         self.0.store(SAID, Ordering::Release);
