@@ -50,11 +50,17 @@ fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(workspace.target_directory()?.join("release/stockade"))
 }
 
-/// Lets all contenders take turns. One that is not in every round pauses in the others.
+/// Lets all contenders take turns, every other time from the last to the first: what has just been
+/// used is used again sooner, and nobody is to follow the same one always. One that is not in every
+/// round pauses in the others.
 fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series>> {
     let mut all: Vec<Series> = contenders.iter().map(series).collect();
     for round in 0..WARM_UP_ROUNDS + rounds {
-        for (contender, series) in contenders.iter().zip(&mut all) {
+        let mut turns: Vec<_> = contenders.iter().zip(&mut all).collect();
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for (contender, series) in turns {
             if round == WARM_UP_ROUNDS {
                 series.clear();
             }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
@@ -124,6 +125,8 @@ fn start(
         (false, Some(_)) => fixtures::Root::Furnished,
     };
     let (content, places) = plan.map(|plan| (plan.content, plan.places)).unzip();
+    // Before the helper is there, which this would interrupt.
+    argv::forget();
     let helper = Helper::start(network == Namespace::ToBeMade, spec.network, kind, content)
         .at(Wall::Network, words("start making the network"))?;
     // Needs no ids, which the supervisor maps meanwhile.
@@ -142,7 +145,6 @@ fn start(
     let root = places.is_none().then_some(root);
     let places = places.unwrap_or_default();
     let mut assembly = mounts::gather(root, spec.root_writable, mounts, places, handed)?;
-    argv::forget();
     let own_mounts = match spec.task {
         Task::Once { .. } => Some(open_mounts().at(Wall::Root, words("open the own mounts"))?),
         Task::Serve { .. } | Task::Fork(_) => None,
@@ -369,8 +371,8 @@ fn start_once(
     let processors = Processors::own();
     let child = || {
         processors.free();
-        // Init goes on as soon as the command has begun, not after it.
-        processors.free_init();
+        // Init goes on as soon as the command has begun: neither after it nor in its place.
+        processors.elsewhere().send(Pid::INIT.as_raw_nonzero().get());
         command::run(&prepared, descriptors, ruleset)
     };
     processors.tie();

@@ -157,21 +157,21 @@ pub(crate) fn gather(
     let root = root.map(&mut source).transpose()?;
     // A root's own layer is only for mount points: nobody asks what changed in it.
     upper.set(None);
-    let mounts = mounts
-        .into_iter()
-        .zip(places.into_iter().chain(std::iter::repeat(false)))
-        .map(|((path, mount), is_there)| {
-            let piece = match mount {
-                Mount::Tree(tree) => Piece::Held(source(tree)?),
-                Mount::Scratch(scratch) => Piece::Scratch(scratch),
-                Mount::File(content) => Piece::File(content),
-                Mount::Link(to) => Piece::Link(to),
-                Mount::Directory => Piece::Directory,
-            };
-            Ok((Place { path, is_there }, piece))
-        })
-        .collect::<Result<_, Failure>>()?;
-    Ok(Assembly { root, root_writable, mounts, upper: upper.into_inner() })
+    // In memory of this process's own: what it shares with the supervisor's would be copied, and
+    // whoever else runs in its memory be interrupted.
+    let mut pieces = Vec::with_capacity(mounts.len());
+    let places = places.into_iter().chain(std::iter::repeat(false));
+    for ((path, mount), is_there) in mounts.into_iter().zip(places) {
+        let piece = match mount {
+            Mount::Tree(tree) => Piece::Held(source(tree)?),
+            Mount::Scratch(scratch) => Piece::Scratch(scratch),
+            Mount::File(content) => Piece::File(content),
+            Mount::Link(to) => Piece::Link(to),
+            Mount::Directory => Piece::Directory,
+        };
+        pieces.push((Place { path, is_there }, piece));
+    }
+    Ok(Assembly { root, root_writable, mounts: pieces, upper: upper.into_inner() })
 }
 
 /// Clones a tree in this process's own mount namespace. The path is resolved again, for mounts

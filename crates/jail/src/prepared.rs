@@ -188,8 +188,8 @@ fn run(shared: &Shared) {
         let _ = capabilities::empty_bounding_set();
     }
     if shared.processors.are_several() {
-        // The jail's spec is about to be ready.
-        (0..4).for_each(|_| shared.wanted.look());
+        // The jail's spec will be ready soon, and nobody else has use for this processor.
+        (0..16).for_each(|_| shared.wanted.look());
     }
     shared.wanted.wait();
     // What is forked may run where the parent may.

@@ -47,11 +47,6 @@ impl Processors {
         place(None, self.0.map(|_| here));
     }
 
-    /// Lets the first process of the caller's jail run on all of them again.
-    pub(crate) fn free_init(&self) {
-        place(Some(Pid::INIT), self.0);
-    }
-
     /// Lets the caller run on all of them again.
     pub(crate) fn free(&self) {
         place(None, self.0);
@@ -59,7 +54,7 @@ impl Processors {
 }
 
 impl Elsewhere {
-    /// Has a process that the caller just made begin on one of these.
+    /// Has a process begin on one of these, or go on there once it is woken.
     pub(crate) fn send(&self, process: libc::pid_t) {
         place(Pid::from_raw(process), self.others);
     }

@@ -124,14 +124,17 @@ pub(crate) unsafe fn fork() -> io::Result<Side> {
 
 /// Starts a child that shares this process's memory and runs `child`, and waits until the child
 /// has become another program or ended (`vfork(2)`): nothing is copied for it. Its descriptors,
-/// ids, signals, limits and directory are its own.
+/// ids, signals, limits and directory are its own. What was its stack stays: to give it back takes
+/// longer where somebody else has run in this memory, and the program that was started waits for it.
 ///
 /// # Safety
 /// The calling process must have a single thread. `child` may not free, close or give away what
 /// this process goes on to use; it never returns.
 pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
     // SAFETY: the caller's to answer for.
-    unsafe { spawn_sharing(child, 0) }
+    let (pid, stack) = unsafe { spawn_sharing(child, 0) }?;
+    std::mem::forget(stack);
+    Ok(pid)
 }
 
 /// Like [`spawn_sharing_memory`], but the descriptors are shared too: what the child opens stays
@@ -141,10 +144,10 @@ pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc
 /// As for [`spawn_sharing_memory`].
 pub(crate) unsafe fn spawn_sharing_descriptors<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
     // SAFETY: the caller's to answer for.
-    unsafe { spawn_sharing(child, libc::CLONE_FILES) }
+    unsafe { spawn_sharing(child, libc::CLONE_FILES) }.map(|(pid, _stack)| pid)
 }
 
-unsafe fn spawn_sharing<F: Fn()>(child: &F, flags: i32) -> io::Result<libc::pid_t> {
+unsafe fn spawn_sharing<F: Fn()>(child: &F, flags: i32) -> io::Result<(libc::pid_t, Stack)> {
     const STACK_BYTES: usize = 256 * 1024;
     extern "C" fn enter<F: Fn()>(argument: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the argument is the closure below, which the waiting parent keeps alive.
@@ -162,7 +165,7 @@ unsafe fn spawn_sharing<F: Fn()>(child: &F, flags: i32) -> io::Result<libc::pid_
             std::ptr::from_ref(child).cast_mut().cast(),
         )
     };
-    if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+    if pid == -1 { Err(io::Error::last_os_error()) } else { Ok((pid, stack)) }
 }
 
 /// Memory for the stack of a process that shares this one's memory. Costs nothing until it is
