@@ -299,10 +299,12 @@ impl View {
     }
 
     /// Removes what the view's last use has left, where it had one. Does not matter to this one; to
-    /// be called when nobody waits.
-    pub fn tidy(&self) {
+    /// be called when nobody waits. What this gives is to be closed when nobody waits either: the file
+    /// system is done with it only then.
+    pub fn tidy(&self) -> Vec<OwnedFd> {
         // The next use does it otherwise.
-        let _ = spare::tidy(&self.dir);
+        let removed = spare::tidy(&self.dir).unwrap_or_default();
+        removed.into_iter().map(OwnedFd::from).collect()
     }
 
     /// Ends a view whose command has changed nothing; keeps its directories for another one where

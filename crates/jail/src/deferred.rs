@@ -10,15 +10,19 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-/// A descriptor that is closed soon after this value is dropped. The end of this process closes it too.
+/// How many descriptors one message takes.
+const MOST: usize = 8;
+
+/// Descriptors that are closed soon after this value is dropped. The end of this process closes them
+/// too.
 ///
-/// When this is dropped it goes into a message that nobody will ever receive, for the message also
+/// When this is dropped they go into a message that nobody will ever receive, for the message also
 /// holds the only socket that it could be received from. That is what the kernel's collector of such
 /// messages is for (`net/unix/garbage.c`), which works in a thread of its own since Linux 6.9. In an
-/// older kernel the closing takes place where this is dropped, as if the descriptor were closed there.
+/// older kernel the closing takes place where this is dropped, as if they were closed there.
 #[derive(Debug)]
 pub(crate) struct Deferred {
-    descriptor: OwnedFd,
+    descriptors: Vec<OwnedFd>,
     /// Where the message waits. Closed first, so that the message alone holds it.
     holder: OwnedFd,
     /// The other end, whose closing calls the collector.
@@ -33,15 +37,22 @@ impl Deferred {
     pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
         let (holder, caller) =
             socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        Ok(Self { descriptor, holder, caller })
+        Ok(Self { descriptors: vec![descriptor], holder, caller })
+    }
+
+    /// Takes more, as far as there is room for them; what has none is closed here.
+    pub(crate) fn extend(&mut self, more: Vec<OwnedFd>) {
+        let room = (MOST - 1).saturating_sub(self.descriptors.len());
+        self.descriptors.extend(more.into_iter().take(room));
     }
 }
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let held = [self.holder.as_fd(), self.descriptor.as_fd()];
+        let held: Vec<_> =
+            std::iter::once(&self.holder).chain(&self.descriptors).map(|fd| fd.as_fd()).collect();
         if ancillary.push(SendAncillaryMessage::ScmRights(&held)) {
             // Not sent before: while such a message waits, whoever closes a socket, here or elsewhere,
             // calls the collector. Where it cannot be sent, the closing takes place here.
@@ -60,15 +71,25 @@ mod tests {
 
     #[test]
     fn what_was_taken_stays_open_until_the_value_is_dropped_and_is_closed_then() {
-        let (mut from, to) = std::io::pipe().unwrap();
-        let deferred = Deferred::new(to.into()).unwrap();
-        rustix::io::ioctl_fionbio(&from, true).unwrap();
-        let open = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        assert!(from.read(&mut [0]).is_err_and(open));
+        let (from, to) = std::io::pipe().unwrap();
+        let mut deferred = Deferred::new(to.into()).unwrap();
+        let (froms, more): (Vec<_>, Vec<_>) = (0..MOST)
+            .map(|_| std::io::pipe().unwrap())
+            .map(|(from, to)| (from, OwnedFd::from(to)))
+            .unzip();
+        deferred.extend(more);
+        let is_open = |from: &mut io::PipeReader| {
+            rustix::io::ioctl_fionbio(&*from, true).unwrap();
+            let open = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+            from.read(&mut [0]).is_err_and(open)
+        };
+        let mut all: Vec<_> = std::iter::once(from).chain(froms).collect();
+        // The message has a place for the socket too, and no room for all the rest.
+        assert_eq!(all.iter_mut().filter_map(|from| is_open(from).then_some(())).count(), MOST - 1);
         drop(deferred);
         let give_up = Instant::now() + Duration::from_secs(60);
-        while from.read(&mut [0]).is_err() {
-            assert!(Instant::now() < give_up, "it is never closed");
+        while all.iter_mut().any(is_open) {
+            assert!(Instant::now() < give_up, "they are never closed");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

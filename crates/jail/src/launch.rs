@@ -521,6 +521,16 @@ pub(crate) fn wait(init: &OwnedFd) {
     {}
 }
 
+impl Jail {
+    /// Closes what takes long to close together with the jail's mounts, so that nobody waits for it; at
+    /// once where there are none.
+    pub fn close_with_mounts(&mut self, descriptors: Vec<OwnedFd>) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.extend(descriptors);
+        }
+    }
+}
+
 impl Drop for Jail {
     fn drop(&mut self) {
         if !self.ended {

@@ -97,17 +97,24 @@ const LEFT: [&str; 4] = [
     "worn/work",
 ];
 
-/// Empties the working directory of the last overlay.
-pub(super) fn tidy(dir: &Dir) -> Result<(), Error> {
+/// Empties the working directory of the last overlay. Gives the directories that were in it: what they
+/// took up is given back when they are closed, and a disk may be asked to forget it then
+/// (`discard`, `ext4(5)`), which takes as long as writing to it.
+pub(super) fn tidy(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let [file, directories @ ..] = LEFT.map(RelativePath::literal);
     // Without looking what is there, which is right where the caller may look into all of it.
-    let removed = dir
-        .remove_file(&file)
-        .and_then(|()| directories.iter().try_for_each(|directory| dir.remove_dir(directory)));
-    if removed.is_ok() {
-        return Ok(());
+    let removed = dir.remove_file(&file).and_then(|()| {
+        let remove = |directory| {
+            let held = dir.locate_dir(directory)?;
+            dir.remove_dir(directory).map(|()| held)
+        };
+        directories.iter().map(remove).collect()
+    });
+    if let Ok(held) = removed {
+        return Ok(held);
     }
-    own("tidy", dir.remove_tree(&RelativePath::literal("worn/work")))
+    own("tidy", dir.remove_tree(&RelativePath::literal("worn/work")))?;
+    Ok(Vec::new())
 }
 
 /// Keeps a view that nothing was written to, or removes it: where anything is left of its use,

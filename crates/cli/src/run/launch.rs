@@ -234,9 +234,9 @@ pub(super) fn supervise(
     signals: Signals,
     data: &DataDir,
 ) -> Result<Ended, Problem> {
-    let Launched { jail, mut view, isolation, watched_memory } = launched;
+    let Launched { mut jail, mut view, isolation, watched_memory } = launched;
     // The command has just been started.
-    view.tidy();
+    jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
         Problem::new(Code::Io, "cannot take hold of the standard streams").because(e.to_string())
     };
