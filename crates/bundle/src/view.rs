@@ -37,6 +37,8 @@ pub struct Ownership {
 #[derive(Debug)]
 pub struct View {
     name: RelativePath,
+    /// The name of the spare that it was.
+    spare: Option<RelativePath>,
     views: Dir,
     /// Locked as long as it is open.
     dir: Dir,
@@ -124,10 +126,10 @@ impl View {
     ) -> Result<Self, Error> {
         let views = data.views()?;
         let prefix = format!("{:010x}{:08x}-", started.seconds, started.nanoseconds);
-        let (name, dir) = claimed(&views, &prefix, kind)?;
+        let (name, dir, spare) = claimed(&views, &prefix, kind)?;
         let view = Self::fill(project, kind, ownership, command, started, &dir);
         match view {
-            Ok((layers, record)) => Ok(Self { name, views, dir, layers, record }),
+            Ok((layers, record)) => Ok(Self { name, spare, views, dir, layers, record }),
             Err(error) => {
                 // What is left behind otherwise is an unlocked view without a description, which
                 // `sweep` takes away.
@@ -200,7 +202,7 @@ impl View {
             ViewKind::Overlay => Layers::Overlay { upper: open("upper")?, work: open("work")? },
             ViewKind::Copy => Layers::Copy { copy: open("copy")? },
         };
-        Ok(Self { name, views, dir, layers, record })
+        Ok(Self { name, spare: None, views, dir, layers, record })
     }
 
     /// All views, oldest first, also those in use.
@@ -327,20 +329,24 @@ fn lock(dir: &Dir) -> Result<bool, Error> {
     own("lock", claim::try_lock(dir))
 }
 
-/// A view's directory, locked: a spare one, else a new one.
-fn claimed(views: &Dir, prefix: &str, kind: ViewKind) -> Result<(RelativePath, Dir), Error> {
+/// A view's directory, locked: a spare one, with the name that it had, else a new one.
+fn claimed(
+    views: &Dir,
+    prefix: &str,
+    kind: ViewKind,
+) -> Result<(RelativePath, Dir, Option<RelativePath>), Error> {
     if kind == ViewKind::Overlay {
         let process = rustix::process::getpid().as_raw_nonzero();
         if let Ok(name) = RelativePath::new(format!("{prefix}{process}"))
-            && let Some(dir) = spare::take(views, &name)?
+            && let Some((dir, spare)) = spare::take(views, &name)?
         {
-            return Ok((name, dir));
+            return Ok((name, dir, Some(spare)));
         }
     }
     let (name, dir) = own("create", claim::claim(views, prefix))?;
     // The sandbox's root, whom a caller's umask may keep out, must pass through to the layers.
     set_mode(&dir, 0o711)?;
-    Ok((name, dir))
+    Ok((name, dir, None))
 }
 
 /// A layer, which a spare view has already.

@@ -74,6 +74,7 @@ impl Gathering {
         let (views, dir) = (self.views.try_clone(), self.dir.try_clone());
         let view = View {
             name: self.name.clone(),
+            spare: None,
             views: own("open", views)?,
             dir: own("open", dir)?,
             layers: Layers::Gathered { upper, removed },

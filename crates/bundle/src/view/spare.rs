@@ -28,8 +28,8 @@ fn names() -> impl Iterator<Item = RelativePath> {
     (0..KEPT).filter_map(|number| RelativePath::new(format!("spare-{number}")).ok())
 }
 
-/// Takes a spare and gives it a new name; `None` where there is none.
-pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<Dir>, Error> {
+/// Takes a spare and gives it a new name; `None` where there is none. Gives its former name too.
+pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<(Dir, RelativePath)>, Error> {
     let now = super::coarse_now();
     for from in names() {
         let Some(stat) = own("inspect", views.stat(&from))? else { continue };
@@ -44,7 +44,7 @@ pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<Dir>, Error>
             continue;
         }
         own("take", views.rename(&from, views, to, Rename::NoReplace))?;
-        return Ok(Some(dir));
+        return Ok(Some((dir, from)));
     }
     Ok(None)
 }
@@ -124,7 +124,8 @@ pub(super) fn keep(view: View) -> Result<(), Error> {
         return view.remove();
     }
     Record::blank(&view.dir)?;
-    for name in names() {
+    // The name that it had is free most likely.
+    for name in view.spare.clone().into_iter().chain(names()) {
         match view.views.rename(&view.name, &view.views, &name, Rename::NoReplace) {
             Err(error) if error.errno() == Some(Errno::EXIST) => {}
             other => return own("keep", other),
