@@ -52,7 +52,7 @@ fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 
 /// Lets all contenders take turns, every other time from the last to the first: what has just been
 /// used is used again sooner, and nobody is to follow the same one always. One that is not in every
-/// round pauses in the others.
+/// round pauses in the others; it takes so long that whom it follows makes no difference to it.
 fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series>> {
     let mut all: Vec<Series> = contenders.iter().map(series).collect();
     for round in 0..WARM_UP_ROUNDS + rounds {

@@ -23,8 +23,13 @@ use probes::Probes;
 
 /// Where it is written, below the root. `crates/cli/build.rs` hands it to the linker.
 const ORDER: &str = "crates/cli/order.ld";
-/// What is run, in a project of its own.
-const RUNS: [&[&str]; 2] = [&["run", "--", "true"], &["run", "--discard", "--", "true"]];
+/// What is run, in a project of its own. A run goes on with what an earlier one has left.
+const RUNS: [&[&str]; 4] = [
+    &["run", "--", "true"],
+    &["run", "--", "true"],
+    &["run", "--discard", "--", "true"],
+    &["run", "--discard", "--", "true"],
+];
 /// How many bytes a pattern may bring along that nobody has called.
 const BESIDE_BYTES: u64 = 8 << 10;
 /// How many bytes of constants a file may bring along whose functions are called.
@@ -71,7 +76,10 @@ fn ensure_current(map: &Map) -> anyhow::Result<()> {
     let is_ours = |section: &&Section| {
         section.archive.as_ref().is_some_and(|archive| archive.starts_with("libstockade_"))
     };
-    let old = map.sections().filter(is_ours).find(|section| section.name.contains("._ZN"));
+    // What is copied from another crate has the name that it has there.
+    let is_old =
+        |section: &&Section| section.name.contains("._ZN") && section.name.contains("stockade_");
+    let old = map.sections().filter(is_ours).find(is_old);
     if let Some(Section { archive: Some(archive), .. }) = old {
         bail!("{archive} was built before `.cargo/rustc` changed: cargo clean --release");
     }
@@ -209,8 +217,12 @@ struct Project(PathBuf);
 impl Project {
     fn make() -> anyhow::Result<Self> {
         let directory = std::env::temp_dir().join(format!("stockade-order-{}", std::process::id()));
-        std::fs::create_dir_all(directory.join("project/.git"))?;
-        Ok(Self(directory))
+        let project = Self(directory);
+        let git = project.0.join("project");
+        let made = Command::new("git").args(["init", "--quiet"]).arg(&git).status();
+        ensure!(made.context("a git project is needed")?.success(), "git makes no project");
+        std::fs::write(git.join("README.md"), "A project.\n")?;
+        Ok(project)
     }
 
     fn run(&self, program: &Path, arguments: &[&str]) -> anyhow::Result<()> {

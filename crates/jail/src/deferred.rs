@@ -9,6 +9,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
 };
+use rustix::system::uname;
 
 /// How many descriptors one message takes.
 const MOST: usize = 8;
@@ -23,7 +24,7 @@ const MOST: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Deferred {
     descriptors: Vec<OwnedFd>,
-    /// Where the message waits. Closed first, so that the message alone holds it.
+    /// Where the message waits. Closed before the other end, so that the message alone holds it then.
     holder: OwnedFd,
     /// The other end, whose closing calls the collector.
     caller: OwnedFd,
@@ -40,8 +41,12 @@ impl Deferred {
         Ok(Self { descriptors: vec![descriptor], holder, caller })
     }
 
-    /// Takes more, as far as there is room for them; what has none is closed here.
+    /// Takes more, as far as there is room for them, and where they are closed sooner in an older kernel
+    /// than when this is dropped. What is not taken is closed here.
     pub(crate) fn extend(&mut self, more: Vec<OwnedFd>) {
+        if !is_collected_elsewhere(&uname().release().to_string_lossy()) {
+            return;
+        }
         let room = (MOST - 1).saturating_sub(self.descriptors.len());
         self.descriptors.extend(more.into_iter().take(room));
     }
@@ -60,6 +65,13 @@ impl Drop for Deferred {
             let _ = sendmsg(&self.caller, &[io::IoSlice::new(&[0])], &mut ancillary, flags);
         }
     }
+}
+
+/// Whether a kernel of this release (`uname(2)`) collects messages in a thread of its own.
+fn is_collected_elsewhere(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    (next(), next()) >= (6, 9)
 }
 
 #[cfg(test)]
@@ -85,12 +97,24 @@ mod tests {
         };
         let mut all: Vec<_> = std::iter::once(from).chain(froms).collect();
         // The message has a place for the socket too, and no room for all the rest.
-        assert_eq!(all.iter_mut().filter_map(|from| is_open(from).then_some(())).count(), MOST - 1);
+        let release = uname().release().to_string_lossy().into_owned();
+        let taken = if is_collected_elsewhere(&release) { MOST - 1 } else { 1 };
+        assert_eq!(all.iter_mut().filter_map(|from| is_open(from).then_some(())).count(), taken);
         drop(deferred);
         let give_up = Instant::now() + Duration::from_secs(60);
         while all.iter_mut().any(is_open) {
             assert!(Instant::now() < give_up, "they are never closed");
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn older_kernels_are_told_by_their_release() {
+        for newer in ["6.9.0", "6.18.3-cloud", "10.0"] {
+            assert!(is_collected_elsewhere(newer), "{newer}");
+        }
+        for older in ["6.8.0-45-generic", "5.15.0", "5.99", "6", "", "x"] {
+            assert!(!is_collected_elsewhere(older), "{older}");
         }
     }
 }

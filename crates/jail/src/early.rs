@@ -2,8 +2,8 @@
 //! tenth of a short run where the processor is asked for what it can do in a virtual machine, and the
 //! namespaces of a run can be made meanwhile.
 //!
-//! So the program is entered here (`crates/cli/build.rs`), by what the kernel calls: without a C library,
-//! without relocations, without a thread of Rust's. Where the first argument is `run`, it makes a
+//! So the program is entered here (`crates/cli/build.rs`), by what the kernel calls, or the dynamic linker
+//! where the program is not linked statically: before the C library has begun, and Rust. Where the first argument is `run`, it makes a
 //! process beside this one, which makes the namespaces, and waits until it is told how to go on
 //! ([`crate::prepared`]). Then the program begins as any other. What fails here is left to who prepares a
 //! run the usual way.
@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::sys;
 use crate::word::Word;
@@ -218,11 +218,16 @@ const SET_THREAD: i32 = 0x1002;
 pub(crate) fn take() -> Option<(libc::pid_t, OwnedFd)> {
     let pid = EARLY.pid.swap(0, Ordering::Relaxed);
     let process = Pid::from_raw(pid)?;
-    match pidfd_open(process, PidfdFlags::empty()) {
+    let held = pidfd_open(process, PidfdFlags::empty());
+    // Where its end is nobody's business (`SIGCHLD` was ignored before) it may have ended, and the number
+    // be another's.
+    let wait = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(process), wait).ok()?;
+    match held {
         Ok(descriptor) => Some((pid, descriptor)),
         Err(_) => {
             let _ = sys::kill(pid, libc::SIGKILL);
-            let _ = rustix::process::waitpid(Some(process), rustix::process::WaitOptions::empty());
+            let _ = waitid(WaitId::Pid(process), WaitIdOptions::EXITED);
             None
         }
     }

@@ -102,7 +102,8 @@ pub struct Jail {
     /// Nothing but init was alive when it said so, and it is about to exit: whoever supervised it
     /// waits for that.
     pub(crate) ended: bool,
-    /// Keeps init's end from being that of the mounts, which the kernel takes down later.
+    /// Keeps init's end from being that of the mounts, which the kernel takes down later, and of what is
+    /// closed with them.
     pub(crate) mounts: Option<Deferred>,
     _range: Option<Range>,
 }

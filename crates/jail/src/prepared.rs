@@ -188,7 +188,8 @@ fn run(shared: &Shared) {
         let _ = capabilities::empty_bounding_set();
     }
     if shared.processors.are_several() {
-        // The jail's spec will be ready soon, and nobody else has use for this processor.
+        // The jail's spec will be ready soon. Where somebody else has use for this processor he waits until
+        // it is, or for a millisecond.
         (0..16).for_each(|_| shared.wanted.look());
     }
     shared.wanted.wait();

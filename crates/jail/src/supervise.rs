@@ -109,7 +109,7 @@ pub enum Ending {
 
 /// The end of a jail's init. Dropping the value waits for it, so that no process is left to whoever
 /// inherits orphans; until then there is time for other work. The kernel takes down the jail's
-/// mounts after that, and nobody waits for it.
+/// mounts after that, with what is closed with them, and nobody waits for it.
 #[derive(Debug)]
 pub struct Teardown {
     init: OwnedFd,

@@ -17,9 +17,15 @@ pub(crate) const LOOKING: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 2000;
 
 /// A word that is said once: a number, which is not 0 any more once it is said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Word(AtomicI32);
+
+impl Default for Word {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Word {
     pub(crate) const fn new() -> Self {

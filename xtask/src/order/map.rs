@@ -74,9 +74,12 @@ impl Map {
     pub(super) fn functions(&self) -> impl Iterator<Item = u64> {
         self.functions.iter().copied().filter(|address| {
             self.section(*address).is_some_and(|section| {
-                let is_rust = ["._ZN", "._R", ".text.main"];
+                let is_rust = ["._ZN", "._R", ".text.main", ".text.stockade_"];
                 is_rust.iter().any(|part| section.name.contains(part))
-                    || matches!(section.archive.as_deref(), Some("libc.a" | "libm.a"))
+                    || matches!(
+                        section.archive.as_deref(),
+                        Some("libc.a" | "libm.a" | "libgcc_eh.a")
+                    )
             })
         })
     }
