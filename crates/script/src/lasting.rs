@@ -7,12 +7,14 @@
 use std::ffi::CString;
 use std::io::{self, Write as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    self as jail, Command, Identity, Payload, Signals, Sink, Streams, Supervision, Task, confined,
-    identity, landlock, seccomp,
+    self as jail, Command, Ending, Identity, Payload, Signals, Sink, Streams, Supervision, Task,
+    confined, identity, landlock, seccomp,
 };
 
 use crate::walls::{self, STACK_BYTES};
@@ -30,6 +32,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const NO_WALLS: u8 = 125;
 /// That of one whose thread could not be had, or panicked.
 const NO_THREAD: u8 = 3;
+/// What is added to the number of the signal that has ended a worker, as shells do.
+const SIGNALED: u8 = 128;
 
 /// What a worker does.
 pub trait Serve {
@@ -54,19 +58,18 @@ pub enum Error {
     Jail(#[source] jail::Error),
 }
 
-/// Serves in a jail, its standard streams joined to those of this process, and waits for its end.
-/// This process must have a single thread, and nothing in memory that the worker may not know.
+/// Serves in a jail, its standard streams joined to those of this process, and waits for its end: the
+/// exit code, which is 128 more than the signal where one has ended it. This process must have a single thread, and nothing in memory that the worker may not know.
 ///
 /// # Errors
 /// When a wall cannot be raised: nothing has been served then.
-pub fn serve<S: Serve>() -> Result<(), Error> {
+pub fn serve<S: Serve>() -> Result<u8, Error> {
     let address_space_bytes = Some(ADDRESS_SPACE_BYTES);
     let limits = ResourceLimits { address_space_bytes, ..ResourceLimits::default() };
     if confined::is_within() {
         let limits = ResourceLimits { file_bytes: Some(0), ..limits };
         confined::confine(&limits).map_err(Error::Jail)?;
-        alone::<S>(false);
-        return Ok(());
+        return Ok(alone::<S>(false));
     }
     let signals = Signals::hold().map_err(Error::Signals)?;
     let identity = Identity::of_caller().map_err(Error::Identity)?;
@@ -99,7 +102,19 @@ pub fn serve<S: Serve>() -> Result<(), Error> {
         terminal: None,
         watches: Vec::new(),
     };
-    jail::supervise(jail, supervision, signals).map(drop).map_err(Error::Jail)
+    let outcome = jail::supervise(jail, supervision, signals).map_err(Error::Jail)?;
+    Ok(match outcome.ending {
+        Ending::Exited(code) => code,
+        Ending::Signaled(signal) => SIGNALED.saturating_add(u8::try_from(signal).unwrap_or(0)),
+        // Whatever else there is, it was not let go on.
+        _ => NO_WALLS,
+    })
+}
+
+/// The signal that has ended a worker, where one has: by how the process ended that called [`serve`].
+pub fn signal(status: ExitStatus) -> Option<i32> {
+    let coded = status.code().map(|code| code - i32::from(SIGNALED));
+    status.signal().or(coded).filter(|signal| *signal > 0)
 }
 
 fn own(stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {

@@ -21,6 +21,7 @@ pub use graph::{Unresolved, joined, resolve};
 pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};
 pub use survey::{Survey, survey, uses_free};
+pub use walls::{TOO_DEEP, is_beyond_stack};
 
 /// The syntax tree that an [`Inspector`] sees.
 pub mod syntax {

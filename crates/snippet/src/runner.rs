@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use stockade_script::fetch::{Fetcher, Hosts};
 use stockade_script::worker::{self, Call, Ended, Program, Raised, Told, Zygote};
-use stockade_script::{Fault, LibrarySet, SourceFile};
+use stockade_script::{Fault, LibrarySet, SourceFile, TOO_DEEP, is_beyond_stack};
 use tokio::sync::Mutex;
 
 use crate::imports::Imports;
@@ -25,9 +25,6 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most that its lines may take here. A realm lets fewer through.
 const LINE_BYTES: usize = 10 << 20;
 
-/// `SIGBUS` and `SIGSEGV`: beyond the end of the stack.
-const BEYOND_STACK: [u8; 2] = [7, 11];
-const TOO_DEEP: &str = "the files are nested too deeply to be read";
 const ABORTED: &str = "sandbox: aborted by caller signal";
 const BARE: &str = "the worker had no namespaces of its own, for none can be made here: it was \
                     confined by its system call filter and Landlock alone";
@@ -258,7 +255,7 @@ fn at_start(path: String, message: String) -> Fault {
 }
 
 fn is_too_deep(told: &Told, ended: Ended) -> bool {
-    told.reading && matches!(ended, Ended::Signaled(signal) if BEYOND_STACK.contains(&signal))
+    told.reading && matches!(ended, Ended::Signaled(signal) if is_beyond_stack(signal.into()))
 }
 
 fn without_answer(told: &Told, ended: Ended) -> String {

@@ -32,7 +32,7 @@ pub const FIRST_FILES: &[(&str, &str)] = &[
 /// before any thread exists, in a process with nothing in memory that a workflow may not know.
 pub fn process() -> u8 {
     match stockade_script::lasting::serve::<inside::Inside>() {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err(error) => {
             let mut text = error.to_string();
             let mut source = std::error::Error::source(&error);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use stockade_script::SourceFile;
 use stockade_script::realm::Failure;
 use stockade_script::worker::Raised;
+use stockade_script::{SourceFile, TOO_DEEP, lasting};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
@@ -34,6 +34,8 @@ const MAX_WORDS: usize = 64;
 const MAX_WORD_BYTES: usize = 5 << 20;
 /// How much of what its process says of itself is told.
 const MAX_REMARK_BYTES: u64 = 4 << 10;
+/// How long is waited for that, and for its end.
+const REMARKING: Duration = Duration::from_secs(1);
 
 /// Why a realm did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -175,7 +177,7 @@ impl Realm {
         };
         let raised = match tokio::time::timeout(LOADING, loading).await {
             Ok(Ok(raised)) => raised,
-            Ok(Err(Error::Ended(_))) => return Err(Error::Start(remark(&mut process).await)),
+            Ok(Err(Error::Ended(_))) => return Err(unfinished(&mut process).await),
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(Error::Late { what: "run", limit: LOADING }),
         };
@@ -287,6 +289,18 @@ fn ended(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
     Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a word".to_owned()))
 }
 
+/// Why a process has ended before its program was loaded.
+async fn unfinished(process: &mut Child) -> Error {
+    let remark = remark(process).await;
+    let ended = tokio::time::timeout(REMARKING, process.wait()).await;
+    if let Ok(Ok(status)) = ended
+        && lasting::signal(status).is_some_and(stockade_script::is_beyond_stack)
+    {
+        return Error::Faults(vec![Fault { place: None, message: TOO_DEEP.to_owned() }]);
+    }
+    Error::Start(remark)
+}
+
 /// What a process said of itself before it ended.
 async fn remark(process: &mut Child) -> String {
     let mut text = Vec::new();
@@ -294,7 +308,7 @@ async fn remark(process: &mut Child) -> String {
         let mut errors = errors.take(MAX_REMARK_BYTES);
         let read = errors.read_to_end(&mut text);
         // It may have left others who hold the pipe.
-        let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
+        let _ = tokio::time::timeout(REMARKING, read).await;
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     if text.is_empty() { "it ended without a word".to_owned() } else { text }

@@ -85,3 +85,14 @@ async fn what_is_written_wrong_is_told_where_and_how_it_is_put_right() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
+
+#[tokio::test]
+async fn what_is_nested_too_deeply_is_told_before_anything_is_begun() {
+    let world = agents::world(&Fake::new(|_, _| (0, String::new()))).await;
+    let depth = 400_000;
+    let source = format!("export default {}1{};\n", "(".repeat(depth), ")".repeat(depth));
+    let file = world.write("deep.tsx", &source);
+    let (kind, text) = told(&world, &file).await;
+    assert_eq!(kind, "up", "{text}");
+    assert!(text.contains(stockade_script::TOO_DEEP), "{text}");
+}
