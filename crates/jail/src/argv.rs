@@ -5,6 +5,11 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+#[cfg(not(target_env = "gnu"))]
+compile_error!(
+    "where the arguments lie is told by glibc alone: find them, or every jail can read them"
+);
+
 static START: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
