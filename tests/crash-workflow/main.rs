@@ -278,8 +278,9 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
         boxed.len()
     );
     // What killed servers have gathered is swept by whoever asks for bundles next.
-    place.json(program, &["bundles", "--json"])?;
-    held::bundles(&place.data(), plain.len())?;
+    let listed = place.json(program, &["bundles", "--json"])?;
+    held::bundles(&place.data(), plain.len())
+        .map_err(|error| format!("{error}: {plain:?} have ended, and there are {listed:?}"))?;
     println!(
         "crash workflow: {killed} servers killed, {} runs and {tasks} tasks finished, {again} tasks \
          begun again, none that was finished",
