@@ -3,10 +3,10 @@
 //! namespaces of a run can be made meanwhile.
 //!
 //! So the program is entered here (`crates/cli/build.rs`), by what the kernel calls, or the dynamic linker
-//! where the program is not linked statically: before the C library has begun, and Rust. Where the first argument is `run`, it makes a
-//! process beside this one, which makes the namespaces, and waits until it is told how to go on
-//! ([`crate::prepared`]). Then the program begins as any other. What fails here is left to who prepares a
-//! run the usual way.
+//! where the program is not linked statically: before the C library has begun, and Rust. Where the first
+//! argument is `run`, it makes a process beside this one, which makes the namespaces, and waits until it is
+//! told how to go on ([`crate::prepared`]). Then the program begins as any other. What fails here is left to
+//! who prepares a run the usual way.
 
 use std::arch::{asm, global_asm};
 use std::mem::offset_of;
