@@ -91,7 +91,7 @@ impl Worker<'_> {
         let spec = SandboxSpec {
             network,
             limits: Limits { memory_bytes, ..Limits::default() },
-            best_effort: [LimitName::Memory].into(),
+            best_effort: [LimitName::Memory.into()].into(),
             labels: [("worker".to_owned(), self.name.to_owned())].into(),
             environment: [("WORKER".to_owned(), self.name.to_owned())].into(),
             lease: Some(LEASE),

@@ -22,6 +22,7 @@ mod crash;
 mod credentials;
 mod doctor;
 mod documents;
+mod doors;
 mod escape;
 mod held;
 mod host;

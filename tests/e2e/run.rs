@@ -259,7 +259,7 @@ fn json_is_one_object(world: &World) {
     let late =
         world.stockade(&["run", "--json", "--timeout", "300ms", "--", "sleep", "9"]).finish();
     late.ends_with(124);
-    assert!(late.json()["outcome"].to_string().to_lowercase().contains("time"), "{late}");
+    assert!(late.json()["ending"].to_string().to_lowercase().contains("time"), "{late}");
 }
 
 /// Failures come as JSON too.

@@ -217,7 +217,7 @@ async fn refused(scene: &Scene) -> String {
     let Err(Error::Limit { limit: LimitName::Memory, reason, remedy }) = refused else {
         panic!("{refused:?}");
     };
-    let best_effort = [LimitName::Memory].into();
+    let best_effort = [LimitName::Memory.into()].into();
     let id = scene.create("box", SandboxSpec { best_effort, ..limited() }).await;
     let (ending, _) = scene.run(&id, "hog", &["probe", "hog-memory", "1073741824"]).await;
     assert_eq!(ending, Ending::LimitExceeded("memory".to_owned()));

@@ -54,7 +54,7 @@ pub(crate) fn assert_enforced(limits: &Value, name: &str) {
 #[track_caller]
 pub(crate) fn assert_out_of_memory(outcome: &Outcome) -> String {
     let json = outcome.ends_with(137).json();
-    assert_eq!((&json["outcome"], &json["exitCode"]), (&"out-of-memory".into(), &137.into()));
+    assert_eq!((&json["ending"], &json["exitCode"]), (&"outOfMemory".into(), &137.into()));
     assert_eq!(json["outOfMemoryKills"], 1, "{json}");
     let peak = json["memoryPeakBytes"].as_u64().unwrap();
     assert!((40 * MIB..=48 * MIB).contains(&peak), "{peak}");
@@ -77,7 +77,7 @@ fn out_of_memory_of_a_child(groups: &Groups) -> String {
     let json = groups.scope().run(LIMITED, &["sh", "-c", script]).ends_with(0).json();
     let stdout = json["stdout"].as_str().unwrap();
     assert!(stdout.ends_with("the child ended with 137\n"), "{json}");
-    assert_eq!((&json["outcome"], &json["outOfMemoryKills"]), (&"exited".into(), &1.into()));
+    assert_eq!((&json["ending"], &json["outOfMemoryKills"]), (&"exited".into(), &1.into()));
     stdout.to_owned()
 }
 
@@ -89,7 +89,7 @@ fn files_in_memory_count(groups: &Groups) -> String {
 fn enough_memory(groups: &Groups) -> String {
     let outcome = groups.session(0).run(LIMITED, &["probe", "hog-memory", "16777216"]);
     let json = outcome.json();
-    assert_eq!((&json["outcome"], &json["outOfMemoryKills"]), (&"exited".into(), &0.into()));
+    assert_eq!((&json["ending"], &json["outOfMemoryKills"]), (&"exited".into(), &0.into()));
     let peak = json["memoryPeakBytes"].as_u64().unwrap();
     assert!((16 * MIB..=48 * MIB).contains(&peak), "{peak}");
     format!("a peak of {peak} bytes")
@@ -110,7 +110,7 @@ fn kill_is_told_apart(groups: &Groups) -> String {
     assert_eq!(limit("memory.swap.max"), "0\n");
     kill_process(pid, Signal::KILL).unwrap();
     let json = running.finish().ends_with(137).json();
-    assert_eq!((&json["outcome"], &json["signal"]), (&"signaled".into(), &9.into()));
+    assert_eq!((&json["ending"], &json["signal"]), (&"signaled".into(), &9.into()));
     assert_eq!(json["outOfMemoryKills"], 0);
     assert!(!group.exists());
     "killed by signal 9".to_owned()
@@ -145,7 +145,7 @@ fn process_count(caller: &Caller) -> String {
 fn time_out(groups: &Groups) -> String {
     let options = ["--memory", "48M", "--cpus", "1", "--timeout", "1s"];
     let outcome = groups.scope().run(&options, &["probe", "spin", "4"]);
-    assert_eq!(outcome.ends_with(124).json()["outcome"], "timed-out");
+    assert_eq!(outcome.ends_with(124).json()["ending"], "timedOut");
     assert_eq!(groups.of_stockade(), Vec::<PathBuf>::new());
     "no group is left".to_owned()
 }

@@ -1,5 +1,7 @@
 //! Bundles of changes to a project on the host, and the decisions about them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stockade_core::{Problem, SandboxId};
@@ -52,6 +54,9 @@ pub struct Bundle {
     pub created_at_ms: u64,
     /// The command that made the changes.
     pub command: Vec<String>,
+    /// What it can be found by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// How that ended.
     pub exit_code: u8,
     /// The commit that the project's `HEAD` named.

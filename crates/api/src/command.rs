@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
+pub use stockade_core::ending::Kind as Ending;
 
 use crate::bytes::Bytes;
 use crate::operation::OperationId;
@@ -48,7 +49,8 @@ pub struct Execute {
     /// How long it may take, in seconds.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,
-    /// How much it may write to both streams together, in bytes, until it is killed.
+    /// How much it may write to both streams together, in bytes, until it is killed; what the sandbox
+    /// was created with when absent.
     #[serde(default)]
     pub output_limit_bytes: Option<u64>,
     /// Whether it waits in the queue of sandbox operations until it is its turn; for
@@ -77,32 +79,6 @@ impl Execute {
     }
 }
 
-/// How a command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Ending {
-    /// By itself.
-    Exited,
-    /// By a signal.
-    Signaled,
-    /// Killed when its time was up.
-    TimedOut,
-    /// Killed for want of memory.
-    OutOfMemory,
-    /// Killed for writing more than it may.
-    OutputExceeded,
-    /// Killed because the sandbox used more than one of its limits.
-    LimitExceeded,
-    /// Killed because somebody asked for it.
-    Killed,
-    /// It did not run: the program was not found or is none.
-    NotRun,
-    /// Its sandbox ended while it ran.
-    SandboxEnded,
-    /// Nobody is left who knows.
-    Unknown,
-}
-
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -116,8 +92,12 @@ pub struct Executed {
     pub stdout: Bytes,
     /// The last of what it wrote to its standard error.
     pub stderr: Bytes,
-    /// Whether it wrote more than is given here.
-    pub truncated: bool,
+    /// Whether it wrote more to its standard output than is given here.
+    #[serde(alias = "truncated")]
+    pub stdout_truncated: bool,
+    /// Whether it wrote more to its standard error than is given here.
+    #[serde(default)]
+    pub stderr_truncated: bool,
 }
 
 /// The end of a command, as it is told last.
@@ -129,7 +109,10 @@ pub struct OutputEnd {
     /// The exit code as a shell would give it: 124 for a time-out, 126 and 127 for what cannot be
     /// run, 128 and the signal's number for a signal; absent when it is not known.
     pub exit_code: Option<i32>,
-    /// What there is to say of it besides.
+    /// The signal that ended it, where one did.
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// What is known besides, such as why it could not be run.
     pub reason: Option<String>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,

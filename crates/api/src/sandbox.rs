@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use stockade_core::sandbox::{HostMount, LimitName, Limits, Workspace};
+use stockade_core::sandbox::{BestEffort, HostMount, Limits, Workspace};
 use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
 
 use crate::network::{Network, Reached};
@@ -18,8 +18,8 @@ pub struct CreateSandbox {
     /// Its id; one is made when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<SandboxId>,
-    /// What its file system begins with: an absolute path of a directory that holds the root of a
-    /// system, or an image's name where the runtime has images; the host's own programs when
+    /// What its file system begins with: an absolute path of a directory or tar archive that holds
+    /// the root of a system, or an image's name where the runtime has images; the host's own programs when
     /// absent.
     pub image: Option<String>,
     /// A directory of the host that is shown copy-on-write.
@@ -37,8 +37,12 @@ pub struct CreateSandbox {
     pub working_directory: Option<PathBuf>,
     /// What its processes may use together.
     pub limits: Limits,
-    /// Limits without which the sandbox is wanted too, where they cannot be held.
-    pub best_effort: BTreeSet<LimitName>,
+    /// What the sandbox may do without, where this host cannot give it.
+    pub best_effort: BTreeSet<BestEffort>,
+    /// How many bytes each command may write to both streams together until it is killed, unless it
+    /// says otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_limit_bytes: Option<u64>,
     /// Which paths may be used how; every path in every way when empty.
     /// Each is checked by itself, so that a bad one is told by its index.
     pub access_rules: Vec<serde_json::Value>,

@@ -4,6 +4,8 @@
 //! The bytes of the manifest are written once; their BLAKE3 hash is the
 //! bundle's id, so a bundle whose manifest was altered is not found.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::path::{RelativePath, bytes_as_json};
@@ -145,6 +147,9 @@ pub struct Manifest {
     pub created_at_ms: u64,
     /// The command that made the changes, as a person would read it.
     pub command: Vec<String>,
+    /// What the bundle can be found by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// How the command ended: the exit code as `stockade run` returned it.
     pub exit_code: u8,
     /// The commit that the project's HEAD named when the view was made, where there is one.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 pub use copy::{copy_whole, later_stamp};
 pub use gathered::{Gathered, Gathering};
-pub use record::{Record, Summary};
+pub use record::{About, Record, Summary};
 
 use crate::beneath::{self, Dir, Timestamp};
 use crate::claim;
@@ -121,13 +121,13 @@ impl View {
         project: &Project,
         kind: ViewKind,
         ownership: Option<Ownership>,
-        command: &[String],
+        about: impl Into<About>,
         started: Timestamp,
     ) -> Result<Self, Error> {
         let views = data.views()?;
         let prefix = format!("{:010x}{:08x}-", started.seconds, started.nanoseconds);
         let (name, dir, spare) = claimed(&views, &prefix, kind)?;
-        let view = Self::fill(project, kind, ownership, command, started, &dir);
+        let view = Self::fill(project, kind, ownership, about.into(), started, &dir);
         match view {
             Ok((layers, record)) => Ok(Self { name, spare, views, dir, layers, record }),
             Err(error) => {
@@ -143,7 +143,7 @@ impl View {
         project: &Project,
         kind: ViewKind,
         ownership: Option<Ownership>,
-        command: &[String],
+        about: About,
         started: Timestamp,
         dir: &Dir,
     ) -> Result<(Layers, Record), Error> {
@@ -164,7 +164,7 @@ impl View {
             }
         }
         set_mode(&layer, project.stat.mode)?;
-        let mut record = Record::new(project, kind, command, started);
+        let mut record = Record::new(project, kind, about, started);
         record.started = record.started.max(moment(&layer, project.stat.mode)?);
         let layers = match work {
             Some(work) => Layers::Overlay { upper: layer, work },

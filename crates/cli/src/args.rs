@@ -2,22 +2,22 @@
 //! rooms understand.
 
 pub(crate) mod held;
+pub(crate) mod sandbox;
 pub(crate) mod snippet;
 pub(crate) mod workflow;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use stockade_core::network::Allowed;
+use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::{parse_bytes, parse_cpus, parse_duration};
+use stockade_core::{parse_bytes, parse_duration};
 
 use self::held::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Reach, Remove, Renew,
     Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
+use self::sandbox::{Pair, SandboxFlags, pair};
 use crate::commands::Debug;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
@@ -169,60 +169,25 @@ pub(crate) struct Run {
     /// Throw the changes away
     #[arg(long, group = "fate")]
     pub(crate) discard: bool,
-    /// What the command reaches [default: off, or policy with --allow]
-    #[arg(long, value_enum)]
-    pub(crate) net: Option<Network>,
-    /// Let the command reach a host, at one port or at all: a name, `*.example.com` for what is
-    /// below one, an address or a block of addresses. Can be repeated; all else is refused
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) allow: Vec<Allowed>,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxFlags,
     /// Give the secret of this environment variable to a host and not to the command, which has
     /// a placeholder in its place: it is swapped in requests to that host. Can be repeated; the
     /// host is to be allowed too
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
     pub(crate) secret: Vec<BoundSecret>,
-    /// Show a file or directory of the host inside; writable unless `:ro` is added
-    #[arg(long, value_name = "HOST:PATH[:ro]")]
-    pub(crate) mount: Vec<OsString>,
-    /// Set a variable of the command's environment
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<OsString>,
-    /// The directory that the command starts in [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
-    /// How much memory all processes together may use, such as 512M
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) memory: Option<u64>,
-    /// How many processors all processes together may use, such as 0.5
-    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
-    pub(crate) cpus: Option<u64>,
-    /// How many processes and threads there may be
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) pids: Option<u64>,
-    /// How much the command may write to the project's view; such a view is held in memory
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) disk: Option<u64>,
     /// How long the command may take, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// How much the command may write to its output and errors together
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_output: Option<u64>,
     /// How large the changes may be to become a bundle [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_bundle: Option<u64>,
-    /// Use this directory or tar archive as the root file system in place of the host's programs
-    #[arg(long, value_name = "DIR|TAR")]
-    pub(crate) image: Option<PathBuf>,
     /// Give the command a terminal
     #[arg(long)]
     pub(crate) tty: bool,
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
     pub(crate) json: bool,
-    /// Go on without this if the host cannot give it; the answer says so
-    #[arg(long, value_name = "NAME", value_enum)]
-    pub(crate) best_effort: Vec<BestEffort>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -245,26 +210,11 @@ impl Run {
     }
 }
 
-/// What the command may reach.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Network {
-    /// Nothing but the sandbox's own loopback
-    Off,
-    /// What --allow names, and nothing else; what was refused is told
-    Policy,
-}
-
-/// What a run may go on without. Every other wall is always required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BestEffort {
-    Landlock,
-    Memory,
-    Cpus,
-    Pids,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct Bundles {
+    /// Only those with this label
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<Pair>,
     /// How large the changes that killed runs left may be to become bundles [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_bundle: Option<u64>,

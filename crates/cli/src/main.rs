@@ -19,6 +19,7 @@ mod json;
 mod problem;
 mod processes;
 mod remote;
+mod request;
 mod review;
 mod run;
 mod server;

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod address;
 pub mod egress;
+pub mod ending;
 mod error;
 pub mod event;
 pub mod id;
@@ -21,6 +22,7 @@ mod parse;
 pub mod sandbox;
 mod ttl;
 
+pub use ending::Ending;
 pub use error::{Code, Problem};
 pub use id::{ExecId, ExecutionId, OwnerId, SandboxId, SnapshotId};
 pub use isolation::{Enforcement, Isolation, Level, LimitReport, WallReport};

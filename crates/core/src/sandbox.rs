@@ -31,8 +31,8 @@ pub struct SandboxSpec {
     pub working_directory: Option<PathBuf>,
     /// What the processes may use together.
     pub limits: Limits,
-    /// Limits without which the sandbox is wanted too, where they cannot be held.
-    pub best_effort: BTreeSet<LimitName>,
+    /// What the sandbox may do without, where this host cannot give it.
+    pub best_effort: BTreeSet<BestEffort>,
     /// Which paths inside its processes may use, and how. The system's own directories can be read
     /// and executed as well, unless a rule names them.
     #[serde(skip_serializing_if = "Rules::is_empty")]
@@ -128,8 +128,36 @@ impl LimitName {
         match self {
             Self::Memory => "memory",
             Self::Cpus => "cpus",
-            Self::Processes => "processes",
+            Self::Processes => "pids",
             Self::Disk => "disk",
+        }
+    }
+}
+
+/// What a sandbox may do without. Every other wall is always required.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BestEffort {
+    /// The wall `landlock`, on kernels without it.
+    Landlock,
+    /// [`Limits::memory_bytes`].
+    Memory,
+    /// [`Limits::cpu_millis`].
+    Cpus,
+    /// [`Limits::processes`]. Records have it under this name.
+    #[serde(rename = "processes", alias = "pids")]
+    Pids,
+    /// [`Limits::disk_bytes`].
+    Disk,
+}
+
+impl From<LimitName> for BestEffort {
+    fn from(limit: LimitName) -> Self {
+        match limit {
+            LimitName::Memory => Self::Memory,
+            LimitName::Cpus => Self::Cpus,
+            LimitName::Processes => Self::Pids,
+            LimitName::Disk => Self::Disk,
         }
     }
 }
@@ -156,12 +184,19 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_on_processes_has_two_names_for_best_effort() {
+        let read = |json: &str| serde_json::from_str::<BestEffort>(json).unwrap();
+        assert_eq!([read("\"pids\""), read("\"processes\"")], [BestEffort::Pids; 2]);
+        assert_eq!(serde_json::to_string(&BestEffort::Pids).unwrap(), "\"processes\"");
+    }
+
+    #[test]
     fn a_request_survives_the_way() {
         let spec = SandboxSpec {
             root: Root::Directory("/images/base".into()),
             workspace: Some(Workspace { host: "/home/me/project".into(), inside: "/work".into() }),
             limits: Limits { memory_bytes: Some(1 << 30), ..Limits::default() },
-            best_effort: [LimitName::Memory].into(),
+            best_effort: [BestEffort::Memory].into(),
             access: Rules::stored(r#"[{"effect":"allow","level":"read","path":"/work"}]"#),
             network: Some(Policy::default()),
             labels: [("owner".to_owned(), "me".to_owned())].into(),

@@ -18,17 +18,27 @@ const ATOMIC_BYTES: usize = 4096;
 pub enum Sink {
     /// To this descriptor, which is never made non-blocking: others may share it.
     Descriptor(OwnedFd),
-    /// Into memory, this many bytes at most; what is more is counted and dropped.
+    /// Into memory: the last so many bytes; what came before them is counted and dropped.
     Capture(usize),
 }
 
 /// What a captured stream held.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// The first bytes.
+    /// The last bytes.
     pub bytes: Vec<u8>,
     /// Whether there were more.
     pub truncated: bool,
+    /// How many bytes came in all, also of a stream that was not captured.
+    pub total_bytes: u64,
+}
+
+impl Captured {
+    fn keep_last(&mut self, limit: usize) {
+        let excess = self.bytes.len().saturating_sub(limit);
+        self.truncated |= excess > 0;
+        self.bytes.drain(..excess);
+    }
 }
 
 /// One direction: a source and its sink.
@@ -97,9 +107,11 @@ impl Pump {
                 let length = length.min(room);
                 self.buffer.truncate(length);
                 if let Some((limit, captured)) = &mut self.capture {
-                    let room = limit.saturating_sub(captured.bytes.len()).min(length);
-                    captured.bytes.extend_from_slice(&self.buffer[..room]);
-                    captured.truncated |= room < length;
+                    captured.bytes.extend_from_slice(&self.buffer);
+                    // Moved seldom: only when as much again is there.
+                    if captured.bytes.len() >= limit.saturating_mul(2) {
+                        captured.keep_last(*limit);
+                    }
                     self.buffer.clear();
                 } else if self.sink.is_none() {
                     self.buffer.clear();
@@ -170,7 +182,15 @@ impl Pump {
 
     /// What was captured.
     pub(crate) fn into_captured(self) -> Captured {
-        self.capture.map(|(_, captured)| captured).unwrap_or_default()
+        let mut captured = match self.capture {
+            Some((limit, mut captured)) => {
+                captured.keep_last(limit);
+                captured
+            }
+            None => Captured::default(),
+        };
+        captured.total_bytes = self.total_bytes;
+        captured
     }
 }
 
@@ -210,11 +230,13 @@ mod tests {
     fn a_capture_is_bounded_and_says_so() {
         let (source, writer) = pipe();
         let mut pump = Pump::new(source, Sink::Capture(3));
-        rustix::io::write(&writer, b"hello").unwrap();
-        pump.read(u64::MAX);
-        assert_eq!(pump.total_bytes, 5);
+        for bytes in [&b"hello"[..], b"you"] {
+            rustix::io::write(&writer, bytes).unwrap();
+            pump.read(u64::MAX);
+        }
         let captured = pump.into_captured();
-        assert_eq!(captured, Captured { bytes: b"hel".to_vec(), truncated: true });
+        let expected = Captured { bytes: b"you".to_vec(), truncated: true, total_bytes: 8 };
+        assert_eq!(captured, expected);
     }
 
     #[test]

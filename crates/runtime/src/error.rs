@@ -43,7 +43,7 @@ pub enum Error {
         operation: &'static str,
     },
     /// This backend, or this host, cannot do that.
-    #[error("{capability} cannot be had here: {reason}")]
+    #[error("{capability}: not supported here: {reason}")]
     Unsupported {
         /// What is missing.
         capability: Capability,
@@ -52,8 +52,8 @@ pub enum Error {
         /// What would make it possible.
         remedy: Option<String>,
     },
-    /// A limit that was asked for cannot be held here, and was not left to best effort.
-    #[error("the limit `{limit}` cannot be held here: {reason}")]
+    /// A requested limit cannot be enforced here, and was not left to best effort.
+    #[error("the limit `{limit}` cannot be enforced here: {reason}")]
     Limit {
         /// Which.
         limit: LimitName,
@@ -80,6 +80,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// The request names a path of the host that is never shown in a sandbox.
+    #[error("{0}")]
+    PathRefused(String),
     /// A part of the request can never be granted.
     #[error("{0}")]
     Invalid(String),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use stockade_core::ExecId;
+pub use stockade_core::ending::Ending;
 use stockade_core::sandbox::User;
 use tokio::sync::mpsc;
 
@@ -139,37 +140,6 @@ pub enum Event {
     },
     /// The end. Nothing follows.
     Ended(Ending),
-}
-
-/// How a command ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// By itself, with this code.
-    Exited(u8),
-    /// By this signal, which it was sent by somebody or sent itself.
-    Signaled(i32),
-    /// It was killed when its time was up.
-    TimedOut,
-    /// It was killed for want of memory.
-    OutOfMemory,
-    /// It was killed for writing more output than it may.
-    OutputExceeded,
-    /// It was killed because its sandbox used more than one of its limits.
-    LimitExceeded(String),
-    /// It was killed because somebody asked for it.
-    Killed,
-    /// It did not run: the program was not found or is none, by this error number of the kernel.
-    NotRun {
-        /// The number, such as 2 for a program that was not found.
-        errno: i32,
-        /// What was tried, in words.
-        step: String,
-    },
-    /// Its sandbox ended while it ran.
-    SandboxEnded,
-    /// It was started, and nobody is left who knows how it ended.
-    Unknown,
 }
 
 /// A command that runs or ran: what is heard of it, and the way to its standard input.

@@ -9,12 +9,8 @@ mod directory;
 mod failure;
 pub mod files;
 mod given;
-mod isolation;
 pub mod keeper;
-pub mod skeleton;
 mod socket;
-mod wipe;
 pub mod wire;
 
 pub use client::{Native, Options};
-pub use isolation::isolation;

@@ -69,6 +69,7 @@ pub(crate) fn of_runtime(error: &Error) -> Problem {
         Error::Exceeded { remedy, .. } => remedied(problem(Code::DiskExceeded), Some(remedy)),
         Error::Wall { .. } => problem(Code::WallUnavailable)
             .remedied_by("run `stockade doctor` to see what this host can raise"),
+        Error::PathRefused(_) => problem(Code::PathRefused),
         Error::Invalid(_) | Error::Host { .. } => problem(Code::InvalidInput),
         Error::Exhausted(_) => problem(Code::LaunchFailed),
         Error::File { source, .. } => match source.kind() {

@@ -39,4 +39,5 @@ mod watcher;
 pub use migrations::MIGRATIONS;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;
+pub use spec::requested;
 pub use tools::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};

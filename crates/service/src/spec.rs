@@ -1,6 +1,6 @@
 //! From what a sandbox is asked for with to what its runtime is told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,10 +25,7 @@ const SNAPSHOT: &str = "snapshot:";
 
 /// Everything that can be said of a request without looking at anything.
 pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
-    Rules::from_values(request.access_rules.clone()).map_err(|error| {
-        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
-            .because(error.reason)
-    })?;
+    rules(request)?;
     let mut names = BTreeSet::new();
     for user in &request.users {
         if user.name.is_empty() || !names.insert(&user.name) {
@@ -50,6 +47,13 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
         }
     }
     root(request).map(drop)
+}
+
+fn rules(request: &CreateSandbox) -> Result<Rules> {
+    Rules::from_values(request.access_rules.clone()).map_err(|error| {
+        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
+            .because(error.reason)
+    })
 }
 
 /// How long a sandbox lives, from now on.
@@ -93,10 +97,24 @@ fn root(request: &CreateSandbox) -> Result<Root> {
     })
 }
 
-/// What the runtime of a sandbox is told; the same each time, for it is what a runtime knows a
-/// repeated question by.
+/// What a runtime is asked for; the same each time, for a runtime knows a repeated request by it.
 pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
-    let request = &row.request;
+    specification(&row.request, row.rules.clone(), row.labels(service))
+}
+
+/// The specification that a request is.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for what has no such form, [`Code::RuleInvalid`] for access rules.
+pub fn requested(request: &CreateSandbox) -> Result<SandboxSpec> {
+    specification(request, rules(request)?, request.metadata.clone())
+}
+
+fn specification(
+    request: &CreateSandbox,
+    access: Rules,
+    labels: BTreeMap<String, String>,
+) -> Result<SandboxSpec> {
     Ok(SandboxSpec {
         root: root(request)?,
         workspace: request.workspace.clone(),
@@ -109,9 +127,9 @@ pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
         working_directory: request.working_directory.clone(),
         limits: request.limits,
         best_effort: request.best_effort.clone(),
-        access: row.rules.clone(),
+        access,
         network: request.network.as_ref().map(Network::policy).transpose()?,
-        labels: row.labels(service),
+        labels,
         // That of its whole life, however much of that is over: it is the same each time.
         lease: match request.expiry {
             Expiry::Never => None,

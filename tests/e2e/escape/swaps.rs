@@ -119,21 +119,28 @@ fn discarding_follows_no_link(world: &World) {
     assert!(world.bundles().is_empty());
 }
 
-/// Somebody who may write to the data directory's parent puts a link there first.
+/// The data directory is a link that its owner has made: it is followed, what is made in it is
+/// private, and none of its names is shown in a sandbox.
 fn data_directory_is_a_link(world: &World) {
-    let data = world.data();
+    let (data, real) = (world.data(), world.outside().join("data"));
     fs::remove_dir_all(&data).unwrap();
-    symlink(world.outside(), &data).unwrap();
-    world.own(&data);
-    let outcome = world.run(&["--review"], &["sh", "-c", "echo x > new"]);
-    // Following its owner's own link is fine, as long as what it makes is private.
-    if outcome.code() == 0 {
-        for part in ["views", "bundles"] {
-            let path = world.outside().join(part);
-            let mode = Tree::of(&path).entries[&path].mode;
-            assert_eq!(mode & 0o077, 0, "{part} is open to others: {mode:o}");
-        }
+    fs::create_dir(&real).unwrap();
+    world.own(&real);
+    symlink(&real, &data).unwrap();
+    world.run(&["--review"], &["sh", "-c", "echo x > new"]).succeeds();
+    for part in ["views", "bundles"] {
+        let path = real.join(part);
+        let mode = Tree::of(&path).entries[&path].mode;
+        assert_eq!(mode & 0o077, 0, "{part} is open to others: {mode:o}");
     }
+    assert_eq!(world.bundles().len(), 1);
+    for shown in [&data, &real, &world.outside(), &real.join("bundles")] {
+        let mount = format!("{}:/m", shown.display());
+        let run = world.run(&["--discard", "--mount", &mount], &["sh", "-c", "rm -r /m/*"]);
+        run.ends_with(125);
+        assert!(run.stderr.contains("[PATH_REFUSED]"), "{run}");
+    }
+    assert_eq!(world.bundles().len(), 1, "the bundle that waits is still there");
 }
 
 /// What others can read of the data directory: nothing.

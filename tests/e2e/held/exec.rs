@@ -52,7 +52,7 @@ fn what_cannot_be_run_is_named(world: &World) {
     let started = call(world, &["exec", "--detach", &id, "--", "no-such-program"]);
     let told = call(world, &["logs", "-f", started.stdout.trim_end()]);
     told.ends_with(127);
-    assert!(told.stderr.contains("cannot run the program: No such file"), "{told}");
+    assert!(told.stderr.contains("cannot run `no-such-program`: No such file"), "{told}");
 }
 
 fn options_reach_the_command(world: &World) {

@@ -27,7 +27,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-egress", &["stockade-core"]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
-    ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle"]),
+    ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle"]),
+    ("stockade-runtime", &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-plan"]),
     (
         "stockade-workflow",
         &[
@@ -51,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-egress",
             "stockade-jail",
             "stockade-measure",
+            "stockade-plan",
             "stockade-runtime",
             "stockade-script",
             "stockade-server",

@@ -64,6 +64,7 @@ impl Store {
             project: project.root.as_os_str().as_bytes().to_vec(),
             created_at_ms,
             command: view.record().command.clone(),
+            labels: view.record().labels.clone(),
             exit_code,
             base_ref: view.record().base_ref.clone(),
             view: view.record().kind,

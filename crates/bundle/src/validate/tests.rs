@@ -29,6 +29,7 @@ fn manifest() -> Manifest {
         project: b"/some/\xffwhere".to_vec(),
         created_at_ms: 5,
         command: vec!["true".to_owned()],
+        labels: std::collections::BTreeMap::new(),
         exit_code: 0,
         base_ref: None,
         view: ViewKind::Overlay,

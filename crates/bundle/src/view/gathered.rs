@@ -68,7 +68,7 @@ impl Gathering {
     ) -> Result<View, Error> {
         let Gathered { since, removed } = gathered;
         let upper = own("open", self.dir.open_dir(&RelativePath::literal(LAYER)))?;
-        let mut record = Record::new(project, ViewKind::Overlay, command, since);
+        let mut record = Record::new(project, ViewKind::Overlay, command.into(), since);
         // Which commit there was at the beginning is not known any more.
         record.base_ref = None;
         let (views, dir) = (self.views.try_clone(), self.dir.try_clone());

@@ -1,5 +1,6 @@
 //! What is on disk about a view: enough to go on with it after its process was killed.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -34,8 +35,26 @@ pub struct Record {
     pub copied: Option<Timestamp>,
     /// What runs in it.
     pub command: Vec<String>,
+    /// What its bundle can be found by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The commit that the project's HEAD named, where there was one.
     pub base_ref: Option<String>,
+}
+
+/// What a view is for, in the words of its maker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// What runs in it.
+    pub command: Vec<String>,
+    /// What its bundle can be found by.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl<S: AsRef<[String]>> From<S> for About {
+    fn from(command: S) -> Self {
+        Self { command: command.as_ref().to_vec(), labels: BTreeMap::new() }
+    }
 }
 
 /// One view as [`super::View::list`] finds it.
@@ -56,18 +75,14 @@ impl Summary {
 }
 
 impl Record {
-    pub(super) fn new(
-        project: &Project,
-        kind: ViewKind,
-        command: &[String],
-        started: Timestamp,
-    ) -> Self {
+    pub(super) fn new(project: &Project, kind: ViewKind, about: About, started: Timestamp) -> Self {
         Self {
             project: project.root.as_os_str().as_bytes().to_vec(),
             kind,
             started,
             copied: None,
-            command: command.to_vec(),
+            command: about.command,
+            labels: about.labels,
             base_ref: project.base_ref.clone(),
         }
     }

@@ -4,22 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use stockade_core::network::Allowed;
-use stockade_core::{parse_bytes, parse_cpus, parse_duration};
+use stockade_core::{parse_bytes, parse_duration};
 
-use super::Network;
-
-/// A name and a value.
-#[derive(Debug, Clone)]
-pub(crate) struct Pair(pub(crate) String, pub(crate) String);
-
-fn pair(text: &str) -> Result<Pair, String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok(Pair(name.to_owned(), value.to_owned())),
-        _ => Err("it is not NAME=VALUE".to_owned()),
-    }
-}
+use super::sandbox::{Pair, SandboxFlags, pair};
 
 /// A time, or `none`.
 #[derive(Debug, Clone, Copy)]
@@ -59,52 +48,11 @@ pub(crate) struct Create {
     /// The sandbox's id: lower-case letters, digits and hyphens [default: one is made]
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
-    /// A directory that holds the root of a system [default: the host's own programs]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) image: Option<String>,
     /// Show this directory inside as a copy-on-write view, at its own path unless another is named
     #[arg(long, value_name = "DIR[:PATH]")]
     pub(crate) workspace: Option<PathBuf>,
-    /// Show a file or directory of the host inside; writable unless `:ro` is added
-    #[arg(long, value_name = "HOST:PATH[:ro]")]
-    pub(crate) mount: Vec<String>,
-    /// Set a variable for every command
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) env: Vec<Pair>,
-    /// Something to find it by
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) label: Vec<Pair>,
-    /// The user id that commands run as
-    #[arg(long, value_name = "UID")]
-    pub(crate) user: Option<u32>,
-    /// Where commands start
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
-    /// How much memory all processes together may use, such as 512M
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) memory: Option<u64>,
-    /// How many processors all processes together may use, such as 0.5
-    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
-    pub(crate) cpus: Option<u64>,
-    /// How many processes and threads there may be
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) pids: Option<u64>,
-    /// How much its files may take on disk, such as 1G
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) disk: Option<u64>,
-    /// Go on without this limit if the host cannot hold it
-    #[arg(long, value_name = "LIMIT", value_enum)]
-    pub(crate) best_effort: Vec<Limit>,
-    /// Which paths may be used how, such as `allow:read:/src`; every path when none is given
-    #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
-    pub(crate) access: Vec<String>,
-    /// What its commands reach [default: off, or policy with --allow]
-    #[arg(long, value_enum)]
-    pub(crate) net: Option<Network>,
-    /// Let its commands reach a host, at one port or at all: a name, `*.example.com` for what is
-    /// below one, an address or a block of addresses. Can be repeated; all else is refused
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) allow: Vec<Allowed>,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxFlags,
     /// How long it lives, such as 30m, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = until)]
     pub(crate) ttl: Option<Until>,
@@ -117,15 +65,6 @@ pub(crate) struct Create {
     /// Who does it
     #[command(flatten)]
     pub(crate) way: Way,
-}
-
-/// A limit, by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Limit {
-    Memory,
-    Cpus,
-    Processes,
-    Disk,
 }
 
 #[derive(Debug, Args)]

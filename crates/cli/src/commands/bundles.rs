@@ -5,6 +5,7 @@ use stockade_api::{Bundle, BundleList, KeptView, ListBundles, ListedBundle};
 use stockade_core::{Code, Problem};
 
 use crate::args::Bundles;
+use crate::args::sandbox::Pair;
 use crate::problem::short;
 use crate::review::{Review, output, words};
 
@@ -12,7 +13,8 @@ use crate::review::{Review, output, words};
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     let review = Review::open()?;
     stockade_jail::cgroup::sweep();
-    let list = review.list(ListBundles { limit_bytes: arguments.max_bundle })?;
+    let mut list = review.list(ListBundles { limit_bytes: arguments.max_bundle })?;
+    list.bundles.retain(|listed| has_labels(listed, &arguments.label));
     if arguments.json {
         output::print_answer(&list)?;
     } else {
@@ -22,6 +24,14 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
         tell_kept(kept);
     }
     Ok(0)
+}
+
+/// Whether a bundle has all of these labels. One that cannot be read has none.
+fn has_labels(listed: &ListedBundle, wanted: &[Pair]) -> bool {
+    wanted.iter().all(|Pair(name, value)| match listed {
+        ListedBundle::Bundle(bundle) => bundle.labels.get(name) == Some(value),
+        ListedBundle::Unreadable { .. } => false,
+    })
 }
 
 /// A view that could not become a bundle, and what can be done about it.

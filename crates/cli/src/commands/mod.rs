@@ -5,7 +5,7 @@ mod bundles;
 mod debug;
 mod diff;
 mod doctor;
-mod held;
+pub(crate) mod held;
 mod manual;
 mod mcp;
 mod reject;

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
-use stockade_core::Problem;
 use stockade_core::network::binding::Binding;
 use stockade_core::network::{Reason, Refusals};
-use stockade_jail::Ending;
+use stockade_core::{Ending, Problem};
 
 use crate::args::Run;
 use crate::problem::{self, Failure, short};
@@ -18,7 +17,7 @@ use crate::run::{self, Conclusion, Report};
 pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     let report = run::run(arguments)?;
     if arguments.json {
-        print(&report)?;
+        print(arguments, &report)?;
     } else {
         tell(arguments, &report);
     }
@@ -31,11 +30,7 @@ pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     })
 }
 
-fn print(report: &Report) -> Result<(), Problem> {
-    let signal = match report.ending {
-        Ending::Signaled(signal) | Ending::Stopped(signal) => Value::from(signal),
-        _ => Value::Null,
-    };
+fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     let kept = |bundle: &Bundle| {
         let entries = bundle.manifest.entries.len();
         json!({ "id": bundle.id(), "entries": entries, "applied": false })
@@ -59,11 +54,14 @@ fn print(report: &Report) -> Result<(), Problem> {
     });
     let answer = json!({
         "exitCode": report.exit_code,
-        "signal": signal,
-        "outcome": run::outcome(report.ending),
+        "signal": report.ending.signal(),
+        "ending": report.ending.kind(),
+        "reason": reason(arguments, &report.ending),
         "stdout": run::lossy(&report.output),
+        "stdoutBytes": report.output.total_bytes,
         "stdoutTruncated": report.output.truncated,
         "stderr": run::lossy(&report.error),
+        "stderrBytes": report.error.total_bytes,
         "stderrTruncated": report.error.truncated,
         "bundle": bundle,
         "view": view,
@@ -83,7 +81,7 @@ fn tell(arguments: &Run, report: &Report) {
     for reason in report.isolation.reasons.iter().chain(&report.notes) {
         say!("stockade: note: {reason}");
     }
-    if let Some(ending) = ending(arguments, report.ending) {
+    if let Some(ending) = ending(arguments, &report.ending) {
         say!("stockade: {ending}");
     }
     if report.out_of_memory_kills > 0 && report.ending != Ending::OutOfMemory {
@@ -149,23 +147,26 @@ fn tell_refused(heard: &Refusals) {
     }
 }
 
-fn ending(arguments: &Run, ending: Ending) -> Option<String> {
-    let name = arguments.command.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+/// What is known of an ending besides, with the names that were requested.
+fn reason(arguments: &Run, ending: &Ending) -> Option<String> {
+    let program = arguments.command.first().map(|name| name.to_string_lossy());
+    let directory = arguments.sandbox.cwd.as_deref().map(Path::to_string_lossy);
+    ending.reason(program.as_deref(), directory.as_deref())
+}
+
+fn ending(arguments: &Run, ending: &Ending) -> Option<String> {
     Some(match ending {
         Ending::Exited(_) | Ending::Signaled(_) => return None,
-        Ending::NotEntered(errno) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            let directory = arguments.cwd.as_deref().map(Path::to_string_lossy).unwrap_or_default();
-            format!("cannot start in the directory {directory}: {error}")
-        }
-        Ending::NotRun(errno) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            format!("cannot run `{name}`: {error}")
+        Ending::NotRun { .. } => {
+            format!("cannot {}", reason(arguments, ending).unwrap_or_default())
         }
         Ending::TimedOut => "the command was ended by --timeout".to_owned(),
         Ending::OutOfMemory => "the command ran out of memory".to_owned(),
         Ending::OutputExceeded => "the command was ended by --max-output".to_owned(),
         Ending::LimitExceeded(limit) => format!("the command was ended for using too much {limit}"),
         Ending::Stopped(_) => "the command did not end when asked to, and was killed".to_owned(),
+        Ending::Killed => "the command was killed".to_owned(),
+        Ending::SandboxEnded => "the sandbox ended".to_owned(),
+        Ending::Unknown => "how the command ended is not known".to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! What becomes of a run's changes, and which exit code its ending is.
+//! What becomes of a run's changes.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::Bundle;
 use stockade_bundle::view::View;
-use stockade_core::{Code, Problem};
-use stockade_jail::Ending;
+use stockade_core::{Code, Ending, Problem};
 use stockade_service::bundles;
 
 use crate::args::Run;
@@ -29,20 +28,6 @@ pub(crate) enum Conclusion {
     ViewKept(PathBuf, Problem),
 }
 
-/// The exit code of `stockade run`: the command's own, or what shells and `timeout(1)` return.
-pub(super) fn exit_code(ending: Ending) -> u8 {
-    match ending {
-        Ending::Exited(code) => code,
-        Ending::Signaled(signal) | Ending::Stopped(signal) => {
-            u8::try_from(128 + signal).unwrap_or(u8::MAX)
-        }
-        Ending::TimedOut => 124,
-        Ending::OutOfMemory | Ending::OutputExceeded | Ending::LimitExceeded(_) => 137,
-        Ending::NotRun(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => 127,
-        Ending::NotEntered(_) | Ending::NotRun(_) => 126,
-    }
-}
-
 /// Makes a bundle of what changed, and applies it where that was asked for and the command
 /// succeeded.
 pub(super) fn conclude(
@@ -50,7 +35,7 @@ pub(super) fn conclude(
     data: &DataDir,
     project: &Project,
     view: View,
-    ending: Ending,
+    ending: &Ending,
 ) -> Result<(Conclusion, Vec<String>), Problem> {
     let mut notes = Vec::new();
     if arguments.discard {
@@ -59,7 +44,8 @@ pub(super) fn conclude(
     }
     let place = data.path().join("views").join(view.id());
     let limits = bundles::limits(arguments.max_bundle);
-    let made = bundles::of_view(data, project, &view, exit_code(ending), &limits, &mut notes);
+    let exit_code = ending.kind().process_exit_code(ending.exit_code().map(i32::from));
+    let made = bundles::of_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,
         // The view has what the command wrote; it stays for whoever wants to look.
@@ -69,7 +55,7 @@ pub(super) fn conclude(
     view.release().map_err(|e| caused(Code::Io, &e))?;
     let Some(bundle) = bundle else { return Ok((Conclusion::Nothing, notes)) };
     let bundle = Box::new(bundle);
-    if !arguments.apply || ending != Ending::Exited(0) {
+    if !arguments.apply || *ending != Ending::Exited(0) {
         return Ok((Conclusion::Kept(bundle), notes));
     }
     let conclusion = match apply_all(data, project, &bundle) {
@@ -101,26 +87,4 @@ fn apply_all(
         selection: &Selection::default(),
     };
     apply::apply(&request).map_err(|e| of_apply(&e, bundle.id()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exit_codes_are_those_of_shells() {
-        for (ending, code) in [
-            (Ending::Exited(0), 0),
-            (Ending::Exited(77), 77),
-            (Ending::Signaled(9), 137),
-            (Ending::Stopped(2), 130),
-            (Ending::TimedOut, 124),
-            (Ending::OutOfMemory, 137),
-            (Ending::NotEntered(2), 126),
-            (Ending::NotRun(2), 127),
-            (Ending::NotRun(13), 126),
-        ] {
-            assert_eq!(exit_code(ending), code, "{ending:?}");
-        }
-    }
 }

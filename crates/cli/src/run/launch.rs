@@ -2,30 +2,37 @@
 //! ended. Where no overlay can be had, a plain copy takes its place and the
 //! answer says so.
 
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
-use stockade_bundle::view::{self, Ownership, View};
-use stockade_core::{Code, Isolation, Problem};
+use stockade_bundle::project::Project;
+use stockade_bundle::view::{self, About, Ownership, View};
+use stockade_core::network::binding::Binding;
+use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
 use stockade_jail::{
-    self as jail, Captured, Ending, Identity, Jail, Payload, Signals, Sink, Supervision, Task,
+    self as jail, Captured, Identity, Jail, JailSpec, Payload, Signals, Sink, Streams, Supervision,
     Teardown, Wall,
 };
+use stockade_plan::limits::{Disk, Granted, Groups, Watched, grant};
+use stockade_plan::{self as plan, HostPaths, Once, Standing, Users};
 
-use super::plan::{self, Shown, Surroundings};
-use super::{limits, report};
+use super::network::placeholders;
+use super::{environment, limits};
 use crate::args::Run;
 use crate::egress::{Egress, Serving};
 use crate::problem::caused;
-use crate::terminal::Raw;
+use crate::terminal::{self, Raw};
 
 /// How long a command that was asked to end may take.
 const GRACE: Duration = Duration::from_secs(10);
-/// How much of each stream a JSON answer carries.
-const CAPTURE_BYTES: usize = 5 << 20;
+/// How much of each stream a JSON answer carries, the last of it, as that of `exec` does.
+const CAPTURE_BYTES: usize = 1 << 20;
 
 /// A running jail and its view.
 #[derive(Debug)]
@@ -33,8 +40,8 @@ pub(super) struct Launched {
     pub(super) jail: Jail,
     pub(super) view: View,
     pub(super) isolation: Isolation,
-    /// A bound on memory that is only looked at, in bytes.
-    watched_memory: Option<u64>,
+    /// The limits that are watched.
+    watched: Watched,
 }
 
 /// What is left when the command has ended.
@@ -62,10 +69,25 @@ impl Launched {
     }
 }
 
-/// Makes a view and launches the jail on it.
+/// What is to be launched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) project: &'a Project,
+    /// What is requested, with the project as its workspace.
+    pub(super) spec: &'a SandboxSpec,
+    pub(super) command: &'a [OsString],
+    /// Whether the command has a terminal.
+    pub(super) tty: bool,
+    /// The secrets that the egress proxy puts into requests.
+    pub(super) secrets: &'a [Binding],
+    /// The certificates (PEM) that programs trust, where they are not the system's.
+    pub(super) authorities: Option<&'a str>,
+}
+
+/// Makes a view and launches the jail on it. `reports` are the limits that are enforced elsewhere.
 pub(super) fn launch(
-    arguments: &Run,
-    around: &Surroundings<'_>,
+    wanted: &Wanted<'_>,
+    reports: Vec<LimitReport>,
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
@@ -76,28 +98,32 @@ pub(super) fn launch(
         _ => None,
     };
     let again = || function.map(Payload::Function);
-    match attempt(arguments, around, data, identity, started, (ViewKind::Overlay, payload)) {
+    match attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)) {
         Err(Attempt::NoOverlay(reason)) => {
-            if arguments.disk.is_some() {
+            if wanted.spec.limits.disk_bytes.is_some() {
                 return Err(Problem::new(
                     Code::LimitUnavailable,
-                    "--disk needs an overlay, which cannot be had here",
+                    "--disk needs an overlay, which this host cannot mount here",
                 )
                 .because(reason)
                 .remedied_by("leave --disk out: the project is then copied")
                 .into());
             }
             let identity = super::identity()?;
-            let mut launched =
-                attempt(arguments, around, data, identity, started, (ViewKind::Copy, again()))
-                    .map_err(Attempt::into_refused)?;
+            let mut launched = attempt(wanted, data, identity, started, (ViewKind::Copy, again()))
+                .map_err(Attempt::into_refused)?;
+            launched.isolation.limits.extend(reports);
             launched
                 .isolation
                 .reasons
                 .push(format!("the project was copied, for no overlay can be had: {reason}"));
             Ok(launched)
         }
-        other => other.map_err(Attempt::into_refused),
+        other => {
+            let mut launched = other.map_err(Attempt::into_refused)?;
+            launched.isolation.limits.extend(reports);
+            Ok(launched)
+        }
     }
 }
 
@@ -148,47 +174,49 @@ impl From<Problem> for Attempt {
 }
 
 fn attempt(
-    arguments: &Run,
-    around: &Surroundings<'_>,
+    wanted: &Wanted<'_>,
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
     (kind, payload): (ViewKind, Option<Payload>),
 ) -> Result<Launched, Attempt> {
-    let limits::Held { group, reports, watched_memory } = limits::hold(arguments)?;
+    let spec = wanted.spec;
+    let refused = |error: plan::Error| Attempt::from(limits::refused(&error));
+    let paths = || HostPaths::of(data.path());
+    let request =
+        plan::Request::check(spec, &spec.root, Users::of(&identity), &paths).map_err(refused)?;
+    let Granted { group, reports } = grant(Groups::Own, spec, Disk::Memory).map_err(refused)?;
+    let watched = Watched::of(spec, &reports);
     let ownership =
         identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
     let words: Vec<_> =
-        arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let view = View::create(data, around.project, kind, ownership, &words, started)
+        wanted.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let about = About { command: words, labels: spec.labels.clone() };
+    let view = View::create(data, wanted.project, kind, ownership, about, started)
         .map_err(|e| view_failed(&e))?;
     let place = data.path().join("views").join(view.id());
-    let shown = match (kind, arguments.disk) {
-        (ViewKind::Overlay, None) => Shown::Overlay(place),
-        (ViewKind::Overlay, Some(size_bytes)) => Shown::InMemory(size_bytes),
-        (ViewKind::Copy, _) => Shown::Copy(place.join("copy")),
+    let shown = match (kind, spec.limits.disk_bytes) {
+        (ViewKind::Overlay, None) => plan::View::Overlay(place),
+        (ViewKind::Overlay, Some(size_bytes)) => plan::View::InMemory(size_bytes),
+        (ViewKind::Copy, _) => plan::View::Copy(place.join("copy")),
     };
-    let seen = view.record().started;
-    let launched = plan::spec(
-        arguments,
-        around,
-        identity,
-        &shown,
-        (seen.seconds, seen.nanoseconds),
-        view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
-    )
-    .map_err(Attempt::from)
-    .and_then(|mut spec| {
-        spec.cgroup = group;
-        if let (Some(payload), Task::Once { command, .. }) = (payload, &mut spec.task) {
-            command.payload = payload;
-        }
-        jail::launch(spec).map_err(|e| refused(&e, around))
-    });
+    let launched = jail_spec(wanted, request, identity, &shown, &view, payload)
+        .map_err(Attempt::from)
+        .and_then(|mut jail_spec| {
+            jail_spec.cgroup =
+                (spec.limits.memory_bytes.or(spec.limits.cpu_millis)).is_some().then_some(group);
+            jail::launch(jail_spec).map_err(|e| self::refused(&e, wanted.project))
+        });
     match launched {
         Ok(jail) => {
-            let isolation = report::isolation(&jail, reports);
-            Ok(Launched { jail, view, isolation, watched_memory })
+            let standing = Standing {
+                landlock: jail.landlock,
+                proc_missing: jail.proc_missing,
+                has_network: jail.listeners.is_some(),
+                has_access_rules: !spec.access.is_empty(),
+            };
+            let isolation = plan::isolation(standing, reports);
+            Ok(Launched { jail, view, isolation, watched })
         }
         Err(failure) => {
             // Nothing has run, so nothing is lost with it.
@@ -198,19 +226,69 @@ fn attempt(
     }
 }
 
+fn jail_spec(
+    wanted: &Wanted<'_>,
+    request: plan::Request,
+    identity: Identity,
+    shown: &plan::View,
+    view: &View,
+    payload: Option<Payload>,
+) -> Result<JailSpec, Problem> {
+    let text = |bytes: &[u8], what: &str| {
+        CString::new(bytes)
+            .map_err(|_| Problem::new(Code::InvalidInput, format!("{what} holds a NUL byte")))
+    };
+    let payload = match payload {
+        Some(payload) => payload,
+        None => Payload::Program(
+            wanted
+                .command
+                .iter()
+                .map(|word| text(word.as_bytes(), "an argument"))
+                .collect::<Result<_, _>>()?,
+        ),
+    };
+    let placeholders: Vec<_> = placeholders(wanted.secrets).collect();
+    let environment = environment::build(
+        std::env::vars_os(),
+        &request.network_variables(wanted.authorities.is_some()),
+        &placeholders,
+        wanted.spec,
+        request.own(),
+    )?;
+    let directory = wanted.spec.working_directory.as_deref().unwrap_or_else(|| Path::new("/"));
+    let seen = view.record().started;
+    let once = Once {
+        identity,
+        view: shown,
+        payload,
+        environment,
+        working_directory: text(directory.as_os_str().as_bytes(), "the directory")?,
+        streams: match wanted.tty {
+            true => Streams::Terminal(terminal::window_size()),
+            false => Streams::Pipes,
+        },
+        not_before: Some((seen.seconds, seen.nanoseconds)),
+        authorities: wanted.authorities,
+        group: None,
+        lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
+    };
+    request.once(once).map_err(|error| limits::refused(&error))
+}
+
 fn view_failed(error: &view::Error) -> Problem {
     caused(Code::Io, error)
 }
 
 /// Tells a jail that cannot have an overlay from one that cannot be had at all.
-fn refused(error: &jail::Error, around: &Surroundings<'_>) -> Attempt {
+fn refused(error: &jail::Error, project: &Project) -> Attempt {
     let problem = caused(Code::LaunchFailed, error);
     let reason = || {
         let cause = problem.cause.clone().unwrap_or_default();
         format!("{}: {cause}", problem.message)
     };
     match error {
-        jail::Error::MapOwners { path, .. } if *path == around.project.root => {
+        jail::Error::MapOwners { path, .. } if *path == project.root => {
             Attempt::NoOverlay(reason())
         }
         jail::Error::Wall { wall: Wall::View, .. } => Attempt::NoOverlay(reason()),
@@ -234,7 +312,7 @@ pub(super) fn supervise(
     signals: Signals,
     data: &DataDir,
 ) -> Result<Ended, Problem> {
-    let Launched { mut jail, mut view, isolation, watched_memory } = launched;
+    let Launched { mut jail, mut view, isolation, watched } = launched;
     // The command has just been started.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
@@ -260,16 +338,16 @@ pub(super) fn supervise(
         output,
         error,
         timeout: arguments.timeout,
-        output_limit_bytes: arguments.max_output,
+        output_limit_bytes: arguments.sandbox.max_output,
         grace: GRACE,
         terminal: raw.as_ref().map(Raw::descriptor).transpose().map_err(io)?,
-        watches: limits::watches(arguments, watched_memory, &jail, data),
+        watches: limits::watches(arguments, watched, &jail, data),
     };
     let outcome = jail::supervise(jail, supervision, signals);
     drop(raw);
     match outcome {
         Ok(outcome) => Ok(Ended {
-            ending: outcome.ending,
+            ending: plan::ending::of_jail(outcome.ending),
             output: outcome.output,
             error: outcome.error,
             unwritten: outcome.unwritten,

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Enforcement, LimitReport, Problem};
-use stockade_jail::cgroup::{self, Group, Limit, Limits, Refusal};
 use stockade_jail::{self as jail, Jail, Wall, Watch, watch};
+use stockade_plan::limits::Watched;
 
-use crate::args::{BestEffort, Run};
+use crate::args::Run;
+use crate::problem::caused;
 
 /// How often memory is looked at where no control group holds it.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
@@ -32,104 +33,29 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The limits of a run: the control groups that hold them, and how each is held.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) group: Option<Group>,
-    pub(super) reports: Vec<LimitReport>,
-    /// A bound on memory that is only looked at, in bytes.
-    pub(super) watched_memory: Option<u64>,
-}
-
-/// Makes the control groups that were asked for, and refuses what cannot be held unless
-/// `--best-effort` names it.
-pub(super) fn hold(arguments: &Run) -> Result<Held, Problem> {
-    let wanted = Limits {
-        memory_bytes: arguments.memory,
-        cpu_millis: arguments.cpus,
-        // The user namespace counts processes itself.
-        pids: None,
-    };
-    let report = |name: &'static str, enforcement, by: &str| LimitReport {
+/// The limits of a run that Stockade itself enforces.
+pub(super) fn of_stockade(arguments: &Run) -> Vec<LimitReport> {
+    let report = |name: &'static str| LimitReport {
         name: name.into(),
-        enforcement,
-        by: by.to_owned(),
+        enforcement: Enforcement::Enforced,
+        by: "stockade".to_owned(),
     };
-    let mut reports = vec![report("pids", Enforcement::Enforced, "rlimit of the user namespace")];
-    reports.push(if arguments.disk.is_some() {
-        report("disk", Enforcement::Enforced, "file system in memory, which is volatile")
-    } else {
-        report("disk", Enforcement::Watched, "the free space of the data directory's disk")
-    });
-    if arguments.timeout.is_some() {
-        reports.push(report("timeout", Enforcement::Enforced, "stockade"));
-    }
-    if arguments.max_output.is_some() {
-        reports.push(report("output", Enforcement::Enforced, "stockade"));
-    }
-    if wanted == Limits::default() {
-        return Ok(Held { group: None, reports, watched_memory: None });
-    }
-    let (group, refusals) = grouped(wanted)?;
-    let mut watched_memory = None;
-    for (limit, name, best_effort, wanted) in [
-        (Limit::Memory, "memory", BestEffort::Memory, wanted.memory_bytes),
-        (Limit::Cpus, "cpus", BestEffort::Cpus, wanted.cpu_millis),
-    ] {
-        let Some(wanted) = wanted else { continue };
-        match refusals.iter().find(|refusal| refusal.limit == limit) {
-            None => {
-                let by = group.as_ref().and_then(|group| group.held_by(limit));
-                reports.push(report(name, Enforcement::Enforced, by.unwrap_or("control group")));
-            }
-            Some(refusal) if !arguments.best_effort.contains(&best_effort) => {
-                return Err(refused(refusal));
-            }
-            Some(refusal) if limit == Limit::Memory => {
-                watched_memory = Some(wanted);
-                reports.push(report(name, Enforcement::Watched, &refusal.reason));
-            }
-            Some(refusal) => reports.push(report(name, Enforcement::Refused, &refusal.reason)),
+    let timeout = arguments.timeout.map(|_| report("timeout"));
+    timeout.into_iter().chain(arguments.sandbox.max_output.map(|_| report("output"))).collect()
+}
+
+/// The problem of a request that cannot be planned.
+pub(super) fn refused(error: &stockade_plan::Error) -> Problem {
+    use stockade_plan::Error;
+    match error {
+        Error::OwnData(_) | Error::HostRoot => caused(Code::PathRefused, error),
+        Error::Limit { remedy, .. } => {
+            caused(Code::LimitUnavailable, error).remedied_by(remedy.of(&own_command()))
         }
+        Error::OneUser(_) => caused(Code::Unsupported, error).remedied_by("sudo"),
+        Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
+        _ => caused(Code::InvalidInput, error),
     }
-    Ok(Held { group, reports, watched_memory })
-}
-
-/// A group for as many of the limits as can be held, and the others' refusals.
-fn grouped(wanted: Limits) -> Result<(Option<Group>, Vec<Refusal>), Problem> {
-    let name = cgroup::fresh_name();
-    let refusals = match Group::create(&name, &wanted) {
-        Ok(group) => return Ok((Some(group), Vec::new())),
-        Err(unavailable) => unavailable.refusals,
-    };
-    let kept = |limit, value: Option<u64>| {
-        value.filter(|_| refusals.iter().all(|refusal| refusal.limit != limit))
-    };
-    let rest = Limits {
-        memory_bytes: kept(Limit::Memory, wanted.memory_bytes),
-        cpu_millis: kept(Limit::Cpus, wanted.cpu_millis),
-        pids: None,
-    };
-    if rest == Limits::default() {
-        return Ok((None, refusals));
-    }
-    match Group::create(&name, &rest) {
-        Ok(group) => Ok((Some(group), refusals)),
-        Err(unavailable) => Ok((None, [refusals, unavailable.refusals].concat())),
-    }
-}
-
-fn refused(refusal: &Refusal) -> Problem {
-    let name = refusal.limit.name();
-    Problem::new(
-        Code::LimitUnavailable,
-        format!(
-            "the limit `{name}` cannot be held on this host, so nothing was run (--best-effort {name} \
-             runs without it)"
-        ),
-    )
-    .because(&refusal.reason)
-    .remedied_by(refusal.remedy.of(&own_command()))
 }
 
 /// The problem of a memory limit that is held, and in which no command can be started.
@@ -145,12 +71,12 @@ pub(super) fn no_room(error: &jail::Error) -> Problem {
 /// What is to be looked at while the command runs.
 pub(super) fn watches(
     arguments: &Run,
-    memory_bytes: Option<u64>,
+    watched: Watched,
     jail: &Jail,
     data: &DataDir,
 ) -> Vec<Watch> {
     let mut watches = Vec::new();
-    if let Some(limit) = memory_bytes {
+    if let Some(limit) = watched.memory_bytes {
         let init = jail.init_process;
         watches.push(Watch {
             limit: "memory",
@@ -158,7 +84,7 @@ pub(super) fn watches(
             exceeded: Box::new(move || watch::uses_more_than(init, limit).unwrap_or(false)),
         });
     }
-    if arguments.disk.is_none()
+    if arguments.sandbox.disk.is_none()
         && let Some(free) = free_bytes(data)
     {
         let reserved = RESERVED_BYTES.min(free / 2);

@@ -1,36 +1,38 @@
 //! `stockade run`, from the arguments to the command's end: one process with a
 //! single thread, no daemon.
 
-mod account;
 mod ending;
 mod environment;
-mod image;
 mod launch;
 mod limits;
-mod mounts;
 mod network;
-mod plan;
 mod probe;
 mod report;
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
-use stockade_core::{Code, Problem};
-use stockade_jail::{self as jail, Captured, Identity, Signals};
+use stockade_core::access::Rules;
+use stockade_core::ending::Step;
+use stockade_core::sandbox::{Root, Workspace};
+use stockade_core::{Code, Ending, Problem, SandboxSpec};
+use stockade_jail::{Captured, Identity, Signals};
+use stockade_plan::HostPaths;
+use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
 pub(crate) use limits::{wall_refused, wall_remedy};
-pub(crate) use network::allowed;
 pub(crate) use probe::{ProbeRefused, probe};
-pub(crate) use report::{Report, outcome};
+pub(crate) use report::Report;
 
 use crate::args::Run;
 use crate::egress::{Egress, Serving};
 use crate::problem::caused;
+use crate::request::Requested;
 
 /// Runs the command and decides its changes' fate.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
@@ -44,54 +46,49 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let caller = rustix::process::geteuid().as_raw();
-    if let Some((_, listed)) = account::listed(&passwd, caller)
+    if let Some(listed) = listed_home(&passwd, caller)
         && Some(&listed) != home.as_ref()
     {
         project.refuse_home(&listed).map_err(project_refused)?;
     }
-    let data = open_data(&project)?;
+    let data = open_data()?;
+    refuse_own_data(&project, &data)?;
     crate::review::recover(&data)?;
-    let image = arguments.image.as_deref().map(|path| image::directory(path, &data)).transpose()?;
     let identity = identity()?;
-    let account = account::choose(
-        &identity,
-        (project.stat.uid, project.stat.gid),
-        std::env::var_os("HOME"),
-        &passwd,
-    );
-    let policy = network::policy(arguments)?;
-    let secrets = network::secrets(arguments, policy.as_ref())?;
+    let requested = request(arguments, &project, &current, &data)?;
+    let spec = &requested;
+    let secrets = network::secrets(arguments, spec)?;
     // It starts beside the jail.
-    let mut egress = policy.clone().map(Egress::start).transpose()?;
+    let mut egress = spec.network.clone().map(Egress::start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
-    let believed = match &mut egress {
+    let authorities = match &mut egress {
         Some(egress) if !secrets.is_empty() => Some(egress.give(secrets)?),
         _ => None,
     };
-    let around = plan::Surroundings {
+    let wanted = launch::Wanted {
         project: &project,
-        data: data.path(),
-        current: &current,
-        account: &account,
-        image: image.as_deref(),
-        network: if policy.is_some() { jail::Network::Egress } else { jail::Network::Off },
+        spec,
+        command: &arguments.command,
+        tty: arguments.tty,
         secrets: &bound,
-        believed: believed.as_deref(),
+        authorities: authorities.as_deref(),
     };
-    let mut launched = launch::launch(arguments, &around, &data, identity, started, None)?;
+    let mut launched =
+        launch::launch(&wanted, limits::of_stockade(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
     let told = egress.map(Serving::end);
     let (conclusion, mut notes) =
-        ending::conclude(arguments, &data, &project, ended.view, ended.ending)?;
+        ending::conclude(arguments, &data, &project, ended.view, &ended.ending)?;
+    let policy = spec.network.clone();
     let network = policy.zip(told).map(|(policy, (heard, ended_early))| {
         notes.extend(ended_early);
         (policy, bound, heard)
     });
     Ok(Report {
+        hint: hint(arguments, &ended.ending),
+        exit_code: exit_code(&ended.ending),
         ending: ended.ending,
-        exit_code: ending::exit_code(ended.ending),
-        hint: hint(arguments, ended.ending),
         output: ended.output,
         error: ended.error,
         unwritten: ended.unwritten,
@@ -106,6 +103,54 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     })
 }
 
+/// The request of a run: a sandbox like any other, with the project as its workspace.
+pub(crate) fn request(
+    arguments: &Run,
+    project: &Project,
+    current: &Path,
+    data: &DataDir,
+) -> Result<SandboxSpec, Problem> {
+    let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
+    let requested = Requested::read(&arguments.sandbox, Some(&workspace), current)?;
+    let root = match requested.root {
+        Root::Directory(path) => Root::Directory(
+            stockade_plan::image::directory(&path, data.path()).map_err(|error| image(&error))?,
+        ),
+        other => other,
+    };
+    let access = Rules::from_values(requested.access_rules).map_err(|error| {
+        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
+            .because(error.reason)
+    })?;
+    Ok(SandboxSpec {
+        root,
+        workspace: Some(workspace),
+        mounts: requested.mounts,
+        environment: requested.environment,
+        user: requested.user,
+        working_directory: requested.working_directory,
+        limits: requested.limits,
+        best_effort: requested.best_effort,
+        access,
+        network: requested.allowed.map(network::policy).transpose()?,
+        labels: requested.labels,
+        lease: None,
+    })
+}
+
+fn image(error: &stockade_plan::image::Error) -> Problem {
+    let code = match error {
+        stockade_plan::image::Error::Write { .. } => Code::Io,
+        _ => Code::InvalidInput,
+    };
+    caused(code, error)
+}
+
+/// The exit code of a process that ran a command which ended like this.
+fn exit_code(ending: &Ending) -> u8 {
+    ending.kind().process_exit_code(ending.exit_code().map(i32::from))
+}
+
 /// The identity of a jail for this caller.
 pub(crate) fn identity() -> Result<Identity, Problem> {
     Identity::of_caller().map_err(|error| match &error {
@@ -115,26 +160,32 @@ pub(crate) fn identity() -> Result<Identity, Problem> {
     })
 }
 
-/// The data directory, which must not lie in what the sandbox sees.
-fn open_data(project: &Project) -> Result<DataDir, Problem> {
-    let path = data_path()?;
-    let data = DataDir::open(&path).map_err(|e| {
+fn open_data() -> Result<DataDir, Problem> {
+    DataDir::open(&data_path()?).map_err(|e| {
         let problem = caused(Code::Io, &e);
         match e.hint() {
             Some(hint) => problem.remedied_by(hint),
             None => problem,
         }
-    })?;
-    // Neither path may hide the other behind a link.
-    let real = std::fs::canonicalize(data.path()).unwrap_or_else(|_| path.clone());
-    if real.starts_with(&project.root) {
-        return Err(Problem::new(
+    })
+}
+
+/// Refuses a project that holds the data directory, or lies in it.
+fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
+    let shown = HostPaths::of(data.path()).and_then(|paths| paths.open(&project.root));
+    match shown {
+        Ok(_) => Ok(()),
+        Err(stockade_plan::Error::OwnData(_)) => Err(Problem::new(
             Code::ProjectRefused,
-            format!("the data directory {} lies in the project", path.display()),
+            format!(
+                "the data directory {} and the project {} hold one another",
+                data.path().display(),
+                project.root.display()
+            ),
         )
-        .remedied_by("set STOCKADE_DATA_DIR to a directory outside the project"));
+        .remedied_by("set STOCKADE_DATA_DIR to a directory outside the project")),
+        Err(other) => Err(limits::refused(&other)),
     }
-    Ok(data)
 }
 
 /// Where views and bundles are kept: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`, else
@@ -181,22 +232,51 @@ fn project_refused(error: stockade_bundle::project::Error) -> Problem {
 }
 
 /// What a person can do about a command that was not found.
-fn hint(arguments: &Run, ending: stockade_jail::Ending) -> Option<String> {
-    let stockade_jail::Ending::NotRun(_) = ending else { return None };
+fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
+    let Ending::NotRun { step: Step::RunProgram, .. } = ending else { return None };
     let name = arguments.command.first()?;
     if Path::new(name).components().count() > 1 {
         return None;
     }
-    let hidden = plan::hidden_program(name, std::env::var_os("PATH").as_ref())?;
+    let hidden = hidden_program(name, std::env::var_os("PATH").as_ref())?;
     let directory = hidden.parent()?.display().to_string();
     Some(format!(
-        "{} is on the host, where the sandbox does not look; add --mount {directory}:{directory}:ro --env PATH={directory}:{}",
+        "{} is on the host, where the sandbox does not look; add --mount {directory}:{directory}:ro --env PATH={directory}:{PATH}",
         hidden.display(),
-        environment::PATH,
     ))
+}
+
+/// Where a program is on the host, when the sandbox does not show it.
+fn hidden_program(name: &OsStr, path: Option<&OsString>) -> Option<PathBuf> {
+    std::env::split_paths(path?).map(|directory| directory.join(name)).find(|candidate| {
+        let shown = PATH.split(':').any(|directory| candidate.starts_with(directory));
+        !shown && candidate.is_file()
+    })
+}
+
+/// The home directory that `passwd(5)` lists for a user id.
+fn listed_home(passwd: &str, user: u32) -> Option<PathBuf> {
+    passwd.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        let is_it = fields.get(2)?.parse() == Ok(user);
+        is_it.then(|| fields.get(5).map(PathBuf::from))?
+    })
 }
 
 /// What was captured, as text.
 pub(crate) fn lossy(captured: &Captured) -> String {
     String::from_utf8_lossy(&captured.bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_listed_for_its_user() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000:,,,:/home/ann:/bin/sh\nbad\n";
+        assert_eq!(listed_home(passwd, 1000), Some("/home/ann".into()));
+        assert_eq!(listed_home(passwd, 7), None);
+    }
 }

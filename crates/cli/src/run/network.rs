@@ -1,52 +1,31 @@
 //! What the command reaches: nothing but its own loopback, or what `--allow` names; and which secrets
-//! go with its requests without being told to it.
+//! are put into its requests by the egress proxy.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 
 use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, Place, check_bindings};
 use stockade_core::network::{Allowed, Policy, Rule, secret};
-use stockade_core::{Code, Problem};
+use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_egress::Credential;
 use uuid::Uuid;
 
-use crate::args::{Network, Run};
+use crate::args::Run;
 
-/// The policy of a run; none where there is to be no way out at all.
-pub(super) fn policy(arguments: &Run) -> Result<Option<Policy>, Problem> {
-    let Some(allowed) = allowed(arguments.net, &arguments.allow)? else { return Ok(None) };
-    let rules = allowed.iter().cloned().map(Rule::from).collect();
-    Ok(Some(Policy::new(Effect::Deny, rules)?))
-}
-
-/// What `--net` and `--allow` let through; none where there is to be no way out at all.
-pub(crate) fn allowed(
-    net: Option<Network>,
-    allow: &[Allowed],
-) -> Result<Option<&[Allowed]>, Problem> {
-    match (net, allow) {
-        (None | Some(Network::Off), []) => Ok(None),
-        (Some(Network::Off), _) => {
-            Err(Problem::new(Code::InvalidInput, "`--net off` and `--allow` exclude each other")
-                .remedied_by("leave `--net off` out: `--allow` lets through what it names alone"))
-        }
-        (None | Some(Network::Policy), allow) => Ok(Some(allow)),
-    }
+/// The policy that lets through what is allowed.
+pub(super) fn policy(allowed: Vec<Allowed>) -> Result<Policy, Problem> {
+    Ok(Policy::new(Effect::Deny, allowed.into_iter().map(Rule::from).collect())?)
 }
 
 /// The secrets of a run with their values, which are those of the caller's variables of their names.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] where one has no value, or no way to its host.
-pub(super) fn secrets(
-    arguments: &Run,
-    policy: Option<&Policy>,
-) -> Result<Vec<Credential>, Problem> {
+pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credential>, Problem> {
     let invalid = |message: String| Problem::new(Code::InvalidInput, message);
     let Some(first) = arguments.secret.first() else { return Ok(Vec::new()) };
-    let policy = policy.ok_or_else(|| {
-        invalid(format!("`--secret {first}` is of no use where the network is off"))
+    let policy = spec.network.as_ref().ok_or_else(|| {
+        invalid(format!("`--secret {first}` needs a network policy"))
             .remedied_by(format!("--allow {}", first.host))
     })?;
     let placeholder = || format!("stockade-{}", Uuid::now_v7().simple());
@@ -55,11 +34,7 @@ pub(super) fn secrets(
     check_bindings(&bindings, policy)?;
     let with_value = bindings.into_iter().map(|binding| {
         let name = &binding.credential;
-        let is_set = |given: &OsString| {
-            let rest = given.as_bytes().strip_prefix(name.as_bytes());
-            rest.is_some_and(|rest| rest.starts_with(b"="))
-        };
-        if arguments.env.iter().any(is_set) {
+        if spec.environment.contains_key(name) {
             return Err(invalid(format!("`--env` and `--secret` both set {name}")));
         }
         // What the system says of a value that is no text has that value in it.

@@ -1,17 +1,17 @@
 //! A run that attacks its own jail, for `doctor`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Parser as _;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
-use stockade_core::{Code, Problem};
+use stockade_core::network::Policy;
+use stockade_core::sandbox::Workspace;
+use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_jail::{self as jail, Captured, Ending, Identity, Network, Payload, Wall};
 
-use super::launch::{self, Refused};
-use super::{account, data_path, plan};
-use crate::args::{Arguments, Command};
+use super::data_path;
+use super::launch::{self, Refused, Wanted};
 use crate::doctor;
 use crate::problem::caused;
 
@@ -55,28 +55,26 @@ pub(crate) fn probe(
     network: Network,
     payload: Payload,
 ) -> Result<Probed, ProbeRefused> {
-    let parsed = Arguments::try_parse_from(["stockade", "run", "--discard", "--", "true"])
-        .map_err(|e| Problem::new(Code::InvalidInput, e.to_string()))?;
-    let Command::Run(arguments) = parsed.command else {
-        return Err(Problem::new(Code::InvalidInput, "no run was parsed").into());
-    };
     let signals = doctor::signals()?;
     let data = DataDir::open(&data_path()?).map_err(|e| caused(Code::Io, &e))?;
     let project = Project::open(place, None).map_err(|e| caused(Code::ProjectRefused, &e))?;
-    let account = account::choose(&identity, (project.stat.uid, project.stat.gid), None, "");
-    let current = PathBuf::from(place);
-    let around = plan::Surroundings {
-        project: &project,
-        data: data.path(),
-        current: &current,
-        account: &account,
-        image: None,
-        network,
-        secrets: &[],
-        believed: None,
+    let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
+    let spec = SandboxSpec {
+        working_directory: Some(workspace.inside.clone()),
+        workspace: Some(workspace),
+        network: (network == Network::Egress).then(Policy::default),
+        ..SandboxSpec::default()
     };
-    let launched =
-        launch::launch(&arguments, &around, &data, identity, view::coarse_now(), Some(payload))?;
+    let wanted = Wanted {
+        project: &project,
+        spec: &spec,
+        command: &["true".into()],
+        tty: false,
+        secrets: &[],
+        authorities: None,
+    };
+    let (started, payload) = (view::coarse_now(), Some(payload));
+    let launched = launch::launch(&wanted, Vec::new(), &data, identity, started, payload)?;
     let launch::Launched { jail, view, isolation, .. } = launched;
     let kind = match view.record().kind {
         stockade_bundle::manifest::ViewKind::Overlay => "overlay",

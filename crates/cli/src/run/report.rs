@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stockade_core::network::binding::Binding;
 use stockade_core::network::{Policy, Refusals};
-use stockade_core::{Isolation, Level, LimitReport, WallReport};
-use stockade_jail::{Captured, Ending, Jail, Teardown, Wall};
+use stockade_core::{Ending, Isolation};
+use stockade_jail::{Captured, Teardown};
 
 use super::ending::Conclusion;
 
@@ -32,54 +32,4 @@ pub(crate) struct Report {
     /// Waited for when everything has been told.
     pub(crate) _teardown: Teardown,
     pub(crate) duration: Duration,
-}
-
-/// What the wall `network` is where there is a way out.
-const BY_POLICY: &str = "by policy: what --allow names is reached, through a process outside";
-
-/// What stands around this jail. Every wall that is not optional stands, or there were no jail.
-pub(super) fn isolation(jail: &Jail, limits: Vec<LimitReport>) -> Isolation {
-    let walls: Vec<_> = Wall::ALL
-        .iter()
-        .map(|wall| {
-            let reason = match wall {
-                Wall::Landlock if jail.landlock == 0 => {
-                    Some("this kernel has no Landlock".to_owned())
-                }
-                Wall::Landlock if jail.landlock < 6 => Some(format!(
-                    "version {}: signals and abstract sockets are left to the namespaces",
-                    jail.landlock
-                )),
-                Wall::Proc if jail.proc_missing => {
-                    Some("/proc is empty: this container's own is partly covered".to_owned())
-                }
-                Wall::Network if jail.listeners.is_some() => Some(BY_POLICY.to_owned()),
-                _ => None,
-            };
-            let raised = !(*wall == Wall::Landlock && jail.landlock == 0);
-            WallReport { name: wall.as_str().into(), raised, reason }
-        })
-        .collect();
-    // Only what is less than was asked for.
-    let fallbacks = walls.iter().filter(|wall| wall.name != Wall::Network.as_str());
-    let reasons = fallbacks
-        .filter_map(|wall| wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name)));
-    let reasons = reasons.collect();
-    let level = if walls.iter().all(|wall| wall.raised) { Level::Full } else { Level::Reduced };
-    Isolation { level, walls, limits, reasons }
-}
-
-/// The word for how a command ended.
-pub(crate) fn outcome(ending: Ending) -> &'static str {
-    match ending {
-        Ending::Exited(_) => "exited",
-        Ending::Signaled(_) => "signaled",
-        Ending::TimedOut => "timed-out",
-        Ending::OutOfMemory => "out-of-memory",
-        Ending::OutputExceeded => "output-exceeded",
-        Ending::LimitExceeded("memory") => "memory-exceeded",
-        Ending::LimitExceeded(_) => "disk-exceeded",
-        Ending::Stopped(_) => "stopped",
-        Ending::NotEntered(_) | Ending::NotRun(_) => "not-run",
-    }
 }

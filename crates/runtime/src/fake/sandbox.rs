@@ -226,7 +226,7 @@ fn isolation(state: &State, spec: &SandboxSpec) -> Result<Isolation> {
         };
         match state.supports(capability) {
             Ok(()) => limits.push(report(Enforcement::Enforced, "a fake")),
-            Err(unsupported) if spec.best_effort.contains(&limit) => {
+            Err(unsupported) if spec.best_effort.contains(&limit.into()) => {
                 limits.push(report(Enforcement::Refused, &unsupported.reason));
             }
             Err(unsupported) => {

@@ -140,5 +140,5 @@ fn find(
 }
 
 fn not_run(errno: i32, step: &str) -> Ending {
-    Ending::NotRun { errno, step: step.to_owned() }
+    Ending::NotRun { errno, step: step.to_owned().into() }
 }

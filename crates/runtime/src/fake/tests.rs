@@ -136,7 +136,7 @@ async fn what_was_refused_cannot_be_had() {
     let refused = fake.create(&id("a"), &spec).await;
     assert!(matches!(refused, Err(Error::Limit { limit: LimitName::Memory, .. })), "{refused:?}");
 
-    let spec = SandboxSpec { best_effort: [LimitName::Memory].into(), ..spec };
+    let spec = SandboxSpec { best_effort: [LimitName::Memory.into()].into(), ..spec };
     let status = fake.create(&id("a"), &spec).await.unwrap();
     assert_eq!(status.isolation.limits.len(), 2);
     assert!(matches!(

@@ -71,6 +71,19 @@ pub struct Options {
 pub struct Native(Arc<Client>);
 
 impl Native {
+    /// The request with the directory of its image in the place of a tar archive, which is unpacked in
+    /// the data directory unless it is there.
+    async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
+        let archive = match &spec.root {
+            Root::Directory(path) if path.is_file() => path.clone(),
+            _ => return Ok(spec),
+        };
+        let data = self.0.data().to_owned();
+        let unpacked =
+            files::blocking(move || Ok(stockade_plan::image::directory(&archive, &data)?));
+        Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
+    }
+
     /// The sandboxes of a data directory. Its keeper is found, or started, when something is asked
     /// of it.
     ///
@@ -155,6 +168,7 @@ impl Runtime for Native {
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
+        let spec = &self.with_unpacked_image(spec.clone()).await?;
         let mut attempts = call::ATTEMPTS;
         let mut without_overlay = None;
         loop {

@@ -1,6 +1,7 @@
 //! Where the native backend keeps what it has: the layout of `DATA/runtime/PROTOCOL/`, which
 //! client and keeper share. Only names, and how a directory is made, claimed and thrown away.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
 use stockade_bundle::claim::claim;
 use stockade_bundle::data::{self, DataDir};
 use stockade_core::SandboxId;
+use stockade_plan::skeleton;
 
 use super::socket::{Listener, Socket};
 use super::wire::PROTOCOL;
@@ -195,6 +197,24 @@ impl Directory {
         entry: &str,
     ) -> Result<Option<String>, beneath::Error> {
         discard(parent, entry, &self.trash()?)
+    }
+
+    /// Throws every whole skeleton away but those that are `used`, by their names; whether there was
+    /// one.
+    pub(crate) fn discard_unused_skeletons(
+        &self,
+        used: &BTreeSet<&str>,
+    ) -> Result<bool, beneath::Error> {
+        let skeletons = Dir::open(&self.skeletons()?)?;
+        let mut discarded = false;
+        for (name, _) in skeletons.entries()? {
+            let Ok(name) = std::str::from_utf8(&name) else { continue };
+            // What is not whole is its maker's, or the next one's to sweep.
+            if !name.starts_with(skeleton::UNFINISHED) && !used.contains(name) {
+                discarded |= self.discard(&skeletons, name)?.is_some();
+            }
+        }
+        Ok(discarded)
     }
 
     /// The directory of what was thrown away.

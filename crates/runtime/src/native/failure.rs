@@ -5,6 +5,7 @@ use std::io;
 
 use stockade_core::{ExecId, SandboxId};
 
+use super::keeper::STARTER;
 use super::wire::Failure;
 use crate::capability::Capability;
 use crate::error::Error;
@@ -41,12 +42,13 @@ impl Failure {
             Self::Unsupported { capability, reason, remedy } => {
                 match Capability::ALL.into_iter().find(|known| known.as_str() == capability) {
                     Some(capability) => Error::Unsupported { capability, reason, remedy },
-                    None => Error::Invalid(format!("{capability} cannot be had here: {reason}")),
+                    None => Error::Invalid(format!("{capability}: not supported here: {reason}")),
                 }
             }
             Self::Limit { limit, reason, remedy } => Error::Limit { limit, reason, remedy },
             Self::Exceeded { limit, reason, remedy } => Error::Exceeded { limit, reason, remedy },
             Self::Wall { wall, reason, .. } => Error::Wall { wall, reason },
+            Self::PathRefused(what) => Error::PathRefused(what),
             Self::Invalid(what) => Error::Invalid(what),
             Self::Exhausted(what) => Error::Exhausted(what),
             Self::File { path, errno } => {
@@ -79,6 +81,7 @@ impl From<Error> for Failure {
             Error::Limit { limit, reason, remedy } => Self::Limit { limit, reason, remedy },
             Error::Exceeded { limit, reason, remedy } => Self::Exceeded { limit, reason, remedy },
             Error::Wall { wall, reason } => Self::Wall { wall, reason, without_overlay: None },
+            Error::PathRefused(what) => Self::PathRefused(what),
             Error::Invalid(what) => Self::Invalid(what),
             Error::Exhausted(what) => Self::Exhausted(what),
             Error::File { path, source, .. } => Self::File { path, errno: errno(&source) },
@@ -89,6 +92,51 @@ impl From<Error> for Failure {
                 Self::Unreachable { what, errno: errno(&source) }
             }
             Error::Deadline(_) => Self::Deadline,
+        }
+    }
+}
+
+impl From<stockade_plan::Error> for Failure {
+    fn from(error: stockade_plan::Error) -> Self {
+        use stockade_plan::Error as Plan;
+        match error {
+            Plan::OwnData(_) | Plan::HostRoot => Self::PathRefused(error.to_string()),
+            Plan::HostPath { path, source } => {
+                Self::Host { path: path.display().to_string(), errno: errno(&source) }
+            }
+            Plan::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Plan::Limit { limit, reason, remedy } => {
+                Self::Limit { limit, reason, remedy: remedy.of(STARTER) }
+            }
+            Plan::OneUser(own) => Self::Unsupported {
+                capability: Capability::Users.as_str().to_owned(),
+                reason: stockade_plan::only_one(own),
+                remedy: Some("sudo".to_owned()),
+            },
+            Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
+            Plan::NotDirectory(_)
+            | Plan::NoImage(_)
+            | Plan::NotAbsolute(_)
+            | Plan::Reserved(_)
+            | Plan::MissingInWorkspace(_)
+            | Plan::Variable(_)
+            | Plan::Rules(_)
+            | Plan::NothingLeft(_)
+            | Plan::UserTooLarge { .. } => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<stockade_plan::image::Error> for Error {
+    fn from(error: stockade_plan::image::Error) -> Self {
+        use stockade_plan::image::Error as Image;
+        match error {
+            Image::Unreadable { path, source } => {
+                Self::Host { path: path.display().to_string(), source }
+            }
+            Image::NoImage(_) => Self::Invalid(error.to_string()),
+            Image::Refused { ref source, .. } => Self::Invalid(format!("{error}: {source}")),
+            Image::Write { ref source, .. } => Self::Exhausted(format!("{error}: {source}")),
         }
     }
 }
@@ -128,6 +176,7 @@ mod tests {
             Error::Limit { limit: LimitName::Disk, reason: text(), remedy: text() },
             Error::Exceeded { limit: LimitName::Disk, reason: text(), remedy: text() },
             Error::Wall { wall: text(), reason: text() },
+            Error::PathRefused(text()),
             Error::Invalid(text()),
             Error::Exhausted(text()),
             Error::File { operation: "execute", path: text(), source: source(13) },
@@ -161,7 +210,7 @@ mod tests {
             remedy: None,
         };
         for (failure, text) in [
-            (unknown, "time-travel cannot be had here: no"),
+            (unknown, "time-travel: not supported here: no"),
             (Failure::NoExec, "the keeper cannot create"),
             (Failure::Draining, "cannot reach a keeper that takes new sandboxes"),
         ] {

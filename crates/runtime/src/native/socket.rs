@@ -22,8 +22,8 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::wipe::{wipe, wipe_all};
 use super::wire::{self, MESSAGE_BYTES};
+use stockade_plan::wipe::{wipe, wipe_all};
 
 /// The longest message at all, in bytes.
 pub(crate) const LONGEST_BYTES: usize = 64 * 1024 * 1024;

@@ -382,6 +382,8 @@ pub enum Failure {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         without_overlay: Option<Below>,
     },
+    /// See [`Error::PathRefused`](crate::Error::PathRefused).
+    PathRefused(String),
     /// See [`Error::Invalid`](crate::Error::Invalid).
     Invalid(String),
     /// See [`Error::Exhausted`](crate::Error::Exhausted).

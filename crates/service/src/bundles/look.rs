@@ -127,6 +127,7 @@ pub(super) fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle 
         project: Bytes(manifest.project.clone()),
         created_at_ms: manifest.created_at_ms,
         command: manifest.command.clone(),
+        labels: manifest.labels.clone(),
         exit_code: manifest.exit_code,
         base_ref: manifest.base_ref.clone(),
         state: match state.status {

@@ -1,7 +1,7 @@
 //! `execute`: a command from its start to its end, with the last of its output.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -158,7 +158,7 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
         // What it reads is with whoever starts it.
         input: StandardInput::Empty,
         timeout: request.timeout_seconds.map(spec::duration).transpose()?,
-        output_limit_bytes: request.output_limit_bytes,
+        output_limit_bytes: request.output_limit_bytes.or(owned.request.output_limit_bytes),
     })
 }
 
@@ -206,10 +206,11 @@ pub(crate) async fn perform(
                     Heard::End(end) => break end,
                 }
             };
-            let truncated = stdout.is_cut() || stderr.is_cut();
+            let (stdout_truncated, stderr_truncated) = (stdout.is_cut(), stderr.is_cut());
             let workflow_id = OperationId(context.id().as_str().to_owned());
             let (stdout, stderr) = (stdout.into_bytes().into(), stderr.into_bytes().into());
-            let executed = Executed { workflow_id, end, stdout, stderr, truncated };
+            let executed =
+                Executed { workflow_id, end, stdout, stderr, stdout_truncated, stderr_truncated };
             Ok((running.exec_id().clone(), executed))
         })
         .await?;
@@ -264,6 +265,10 @@ pub(crate) struct Running<'a> {
     written: Offsets,
     step: Step,
     killed: bool,
+    /// The program and the directory that were requested, to be named where they cannot be used;
+    /// absent for a command that was found again.
+    program: Option<String>,
+    directory: Option<String>,
 }
 
 /// What is heard of a command.
@@ -291,6 +296,11 @@ impl<'a> Running<'a> {
         let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
         let exec_id = exec_id(&step.key).map_err(to_failure)?;
         let begun = Instant::now();
+        let text = |text: &OsStr| text.to_string_lossy().into_owned();
+        let program = command.as_ref().and_then(|command| command.arguments.first());
+        let program = program.map(|program| text(program));
+        let directory = command.as_ref().and_then(|command| command.working_directory.as_ref());
+        let directory = directory.map(|directory| text(directory.as_path().as_os_str()));
         let exec = match command.filter(|_| known == Offsets::default()) {
             // Where it was started before, this finds it again.
             Some(command) => runtime.execute(&owned.id, &exec_id, &command).await,
@@ -311,7 +321,19 @@ impl<'a> Running<'a> {
         };
         let step = step.clone();
         let killed = false;
-        Ok(Self { inner, context, owned, exec_id, exec, begun, written: known, step, killed })
+        Ok(Self {
+            inner,
+            context,
+            owned,
+            exec_id,
+            exec,
+            begun,
+            written: known,
+            step,
+            killed,
+            program,
+            directory,
+        })
     }
 
     /// The way to its standard input, where that is streamed.
@@ -371,11 +393,12 @@ impl<'a> Running<'a> {
     }
 
     fn end(&self, ended: &Ended) -> OutputEnd {
-        let (ending, exit_code, reason) = told(ended);
+        let (program, directory) = (self.program.as_deref(), self.directory.as_deref());
         OutputEnd {
-            ending,
-            exit_code,
-            reason,
+            ending: ended.kind(),
+            exit_code: ended.exit_code().map(i32::from),
+            signal: ended.signal(),
+            reason: ended.reason(program, directory),
             duration_ms: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             stdout_bytes: self.written.output,
             stderr_bytes: self.written.error,
@@ -408,29 +431,5 @@ pub(crate) async fn is_known(
         Ok(())
     } else {
         Err(to_failure(interrupted()))
-    }
-}
-
-/// What runtimes call the step before the program, in a directory that may not be there either.
-const ENTER_DIRECTORY: &str = "enter the working directory";
-
-/// An ending as it is told: what it was, the exit code as a shell has it, and what there is to say.
-fn told(ended: &Ended) -> (Ending, Option<i32>, Option<String>) {
-    match ended {
-        Ended::Exited(code) => (Ending::Exited, Some(i32::from(*code)), None),
-        Ended::Signaled(signal) => (Ending::Signaled, Some(128 + signal), None),
-        Ended::TimedOut => (Ending::TimedOut, Some(124), None),
-        Ended::OutOfMemory => (Ending::OutOfMemory, Some(137), None),
-        Ended::OutputExceeded => (Ending::OutputExceeded, Some(137), None),
-        Ended::LimitExceeded(limit) => (Ending::LimitExceeded, Some(137), Some(limit.clone())),
-        Ended::Killed => (Ending::Killed, Some(137), None),
-        // As shells have it: 127 for a program that is not there, 126 for what cannot be run.
-        Ended::NotRun { errno, step } => {
-            let is_missing = *errno == 2 && step != ENTER_DIRECTORY;
-            let reason = format!("{step}: {}", std::io::Error::from_raw_os_error(*errno));
-            (Ending::NotRun, Some(if is_missing { 127 } else { 126 }), Some(reason))
-        }
-        Ended::SandboxEnded => (Ending::SandboxEnded, None, None),
-        Ended::Unknown => (Ending::Unknown, None, None),
     }
 }

@@ -87,7 +87,7 @@ pub(super) async fn run_with(
     let mut execute = Execute::new(call.sandbox_id.clone(), line);
     execute.environment = environment;
     execute.timeout_seconds = Some(call.timeout.as_secs_f64());
-    let Executed { end, stdout, stderr, truncated, .. } =
+    let Executed { end, stdout, stderr, stdout_truncated, stderr_truncated, .. } =
         call.service.execute(&call.caller, execute).await?;
     if end.ending == Ending::TimedOut {
         return Err(Problem::new(Code::TimedOut, "the command timed out"));
@@ -96,7 +96,7 @@ pub(super) async fn run_with(
         "exitCode": end.exit_code,
         "stdout": stdout,
         "stderr": stderr,
-        "truncated": truncated,
+        "truncated": stdout_truncated || stderr_truncated,
     }))
 }
 

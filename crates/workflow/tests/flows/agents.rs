@@ -66,6 +66,7 @@ impl Fake {
             end: OutputEnd {
                 ending: Ending::Exited,
                 exit_code: Some(exit_code),
+                signal: None,
                 reason: None,
                 duration_ms: 1,
                 stdout_bytes: 1,
@@ -73,7 +74,8 @@ impl Fake {
             },
             stdout: written.clone().into(),
             stderr: Bytes::from(written),
-            truncated: false,
+            stdout_truncated: false,
+            stderr_truncated: false,
         };
         Ok(serde_json::to_value(executed).unwrap())
     }

@@ -206,6 +206,7 @@ fn manifest(old: &Tree, new: &Tree, project: &Path) -> Manifest {
         project: project.as_os_str().as_encoded_bytes().to_vec(),
         created_at_ms: 0,
         command: vec!["true".to_owned()],
+        labels: std::collections::BTreeMap::new(),
         exit_code: 0,
         base_ref: None,
         view: ViewKind::Overlay,

@@ -250,7 +250,7 @@ impl Spec {
                 processes: self.pids,
                 disk_bytes: self.disk,
             },
-            best_effort: self.best_effort.into_iter().collect(),
+            best_effort: self.best_effort.into_iter().map(Into::into).collect(),
             labels: self.label.into_iter().collect(),
             lease: self.lease,
             ..SandboxSpec::default()

@@ -62,7 +62,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
     drop(raw);
     // What nobody asks for again is kept for nobody.
     let _ = native.acknowledge(&id, &exec).await;
-    let code = exit_code(&ending);
+    let code = ending.kind().process_exit_code(ending.exit_code().map(i32::from));
     if json {
         let [output, error] = captured.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         tell(&json!({
@@ -105,46 +105,9 @@ fn complain(ending: &Ending, lost_bytes: u64) {
     }
 }
 
-/// The code that a shell gives a command that ended like this.
-const fn exit_code(ending: &Ending) -> u8 {
-    match ending {
-        Ending::Exited(code) => *code,
-        Ending::Signaled(signal) => 128_u8.saturating_add(signal.to_le_bytes()[0]),
-        Ending::TimedOut => 124,
-        Ending::NotRun { errno: 2, .. } => 127,
-        Ending::NotRun { .. } => 126,
-        Ending::OutOfMemory
-        | Ending::OutputExceeded
-        | Ending::LimitExceeded(_)
-        | Ending::Killed
-        | Ending::SandboxEnded => 137,
-        Ending::Unknown => 125,
-    }
-}
-
 /// An id that no other command has.
 fn fresh_id() -> Result<ExecId, Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let id = format!("exec-{:x}-{now:x}", std::process::id());
     ExecId::new(id).map_err(|error| Failure::from(caused(Code::InvalidInput, &error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ending_becomes_the_code_that_a_shell_gives() {
-        for (ending, code) in [
-            (Ending::Exited(3), 3),
-            (Ending::Signaled(15), 143),
-            (Ending::TimedOut, 124),
-            (Ending::NotRun { errno: 2, step: String::new() }, 127),
-            (Ending::NotRun { errno: 13, step: String::new() }, 126),
-            (Ending::Killed, 137),
-            (Ending::Unknown, 125),
-        ] {
-            assert_eq!(exit_code(&ending), code, "{ending:?}");
-        }
-    }
 }

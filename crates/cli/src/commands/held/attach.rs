@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use stockade_api::{Execute, OpenSession, Session, SessionEvent, SessionInput, Terminal};
+use stockade_core::ending::of_signal;
 use stockade_core::{Code, Problem};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -33,7 +34,6 @@ pub(super) async fn attach(
     if tty && let Ok(kind) = std::env::var("TERM") {
         execute.environment.entry("TERM".to_owned()).or_insert(kind);
     }
-    let named = exec::Named::of(&execute);
     let request = OpenSession { execute, terminal: tty.then(size), input: true };
     let session = remote.sandboxes.open_session(&remote.once(), request).await?;
     let Session { mut events, input, .. } = session;
@@ -78,11 +78,11 @@ pub(super) async fn attach(
     let code = match stopping {
         Stopping::Killed { signal, .. } => {
             say("the command did not end when asked to, and was killed");
-            u8::try_from(128 + signal).unwrap_or(u8::MAX)
+            of_signal(signal)
         }
         Stopping::No | Stopping::Asked { .. } => {
-            exec::complain(&end, &named);
-            exec::exit_code(&end)
+            exec::complain(&end);
+            end.ending.process_exit_code(end.exit_code)
         }
     };
     match streams.unwritten() {

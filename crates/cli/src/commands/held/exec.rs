@@ -5,7 +5,8 @@ use stockade_core::SandboxId;
 
 use super::attach::attach;
 use super::{find, print, print_text, say, shown};
-use crate::args::held::{Exec, Pair, Shell};
+use crate::args::held::{Exec, Shell};
+use crate::args::sandbox::Pair;
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 use crate::terminal;
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
         if arguments.json {
             let executed = remote.sandboxes.execute(&remote.once(), execute).await?;
             print(&executed)?;
-            return Ok(exit_code(&executed.end));
+            return Ok(executed.end.ending.process_exit_code(executed.end.exit_code));
         }
         let id = execute.sandbox_id.clone();
         let code = attach(&remote, execute, arguments.tty).await?;
@@ -69,50 +70,13 @@ pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
     })
 }
 
-/// The exit code of a command, as a shell would give it; 125 where nobody knows it.
-pub(super) fn exit_code(end: &OutputEnd) -> u8 {
-    match (end.ending, end.exit_code) {
-        (Ending::SandboxEnded, _) => 137,
-        (_, Some(code)) => u8::try_from(code).unwrap_or(125),
-        (_, None) => 125,
-    }
-}
-
-/// What a person has named of a command, to be named again where it could not be run.
-#[derive(Debug, Default)]
-pub(super) struct Named {
-    program: Option<String>,
-    directory: Option<String>,
-}
-
-impl Named {
-    /// The names in a request.
-    pub(super) fn of(execute: &Execute) -> Self {
-        let program = match &execute.command {
-            CommandLine::Program(words) => words.first().cloned(),
-            CommandLine::Shell(_) => None,
-        };
-        Self { program, directory: execute.working_directory.clone() }
-    }
-
-    /// Why the command could not be run: what was tried, with its name, and what the kernel said.
-    fn not_run(&self, reason: &str) -> String {
-        let named = |reason: String, what: &str, name: &Option<String>| match name {
-            Some(name) => reason.replacen(what, &format!("`{}`", shown(name)), 1),
-            None => reason,
-        };
-        let reason = named(reason.to_owned(), "the program", &self.program);
-        named(reason, "the working directory", &self.directory)
-    }
-}
-
 /// Says how a command ended, unless it ended by itself.
-pub(super) fn complain(end: &OutputEnd, named: &Named) {
+pub(super) fn complain(end: &OutputEnd) {
     let how = match end.ending {
-        Ending::Exited | Ending::Signaled => return,
+        Ending::Exited | Ending::Signaled | Ending::Stopped => return,
         Ending::NotRun => {
             let reason = end.reason.as_deref().unwrap_or("run the program");
-            return say(&format!("cannot {}", named.not_run(reason)));
+            return say(&format!("cannot {}", shown(reason)));
         }
         Ending::TimedOut => "its time was up",
         Ending::OutOfMemory => "it ran out of memory",

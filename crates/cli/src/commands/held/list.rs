@@ -3,7 +3,8 @@
 use stockade_api::{ListSandboxes, Sandbox};
 
 use super::{STATES, print, print_text, say, shown};
-use crate::args::held::{List, Pair};
+use crate::args::held::List;
+use crate::args::sandbox::Pair;
 use crate::problem::Failure;
 use crate::remote;
 

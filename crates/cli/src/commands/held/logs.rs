@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
             if let OutputChunk::Exit(end) = &item.chunk
                 && arguments.follow
             {
-                code = exec::exit_code(end);
+                code = end.ending.process_exit_code(end.exit_code);
             }
             if arguments.json {
                 print_line(&item)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
                 OutputChunk::Truncated { bytes } => {
                     say(&format!("{bytes} bytes of the output were not kept"));
                 }
-                OutputChunk::Exit(end) => exec::complain(&end, &exec::Named::default()),
+                OutputChunk::Exit(end) => exec::complain(&end),
             }
         }
         Ok(code)

@@ -4,7 +4,7 @@
 mod attach;
 pub(super) mod collect;
 pub(super) mod copy;
-pub(super) mod create;
+pub(crate) mod create;
 pub(super) mod events;
 pub(super) mod exec;
 pub(super) mod life;

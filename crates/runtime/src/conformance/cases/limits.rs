@@ -59,7 +59,7 @@ pub(crate) async fn they_hold_or_are_refused(harness: &Harness) {
 pub(crate) async fn best_effort_says_what_it_was(harness: &Harness) {
     let runtime = harness.runtime();
     for (limit, capability, limits) in each() {
-        let best_effort = [limit].into();
+        let best_effort = [limit.into()].into();
         let spec = SandboxSpec { limits, best_effort, ..harness.spec() };
         let sandbox = harness.sandbox_with(&spec).await;
         let status = sandbox.inspect().await.unwrap();

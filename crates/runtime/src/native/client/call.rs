@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -105,6 +106,11 @@ impl Client {
             return Err(failure.into_error(&asked));
         }
         Ok(answered)
+    }
+
+    /// The data directory.
+    pub(super) fn data(&self) -> &Path {
+        self.starter.data()
     }
 
     /// Takes back a connection whose last request was answered.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -65,6 +65,11 @@ impl Starter {
     /// For the keeper of a data directory, whose path is absolute.
     pub(super) fn new(data: PathBuf, program: Vec<OsString>, pool: usize) -> Self {
         Self { data, program, pool, told: AtomicBool::new(false), turn: Mutex::new(()) }
+    }
+
+    /// The data directory.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
     }
 
     /// A new connection to the keeper, which is started where it does not live.

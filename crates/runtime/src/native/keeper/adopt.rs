@@ -15,15 +15,15 @@ use super::Key;
 use super::command::{Command, Stage};
 use super::desk::Desk;
 use super::jail::{Jail, SOCKET};
-use super::limits::Watched as Limits;
 use super::moment::Moment;
 use super::pause::Pause;
-use super::plan::LEASE;
 use super::reactor::{Interest, Source};
 use super::record::{self, Ended, Held, Record};
 use super::sandbox::{Life, Sandbox};
 use super::usage::Excess;
 use crate::exec::Ending;
+use stockade_plan::LEASE;
+use stockade_plan::limits::Watched as Limits;
 
 impl Sandbox {
     /// Takes over the sandbox in a directory; nothing when there is none to keep, and then its

@@ -11,10 +11,8 @@ use std::time::Duration;
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_jail::cgroup::{Group, Place};
 
-use super::account::Users;
 use super::moment::{self, Moment};
 use super::pipes::Spare;
-use super::programs::Programs;
 use super::reactor::Reactor;
 use super::spool::Bench;
 use super::timers::{Timer, Timers};
@@ -22,6 +20,8 @@ use super::{ClientId, Error, Key};
 use crate::exec::{Ending, Offsets};
 use crate::native::directory::{self, Directory};
 use crate::native::wire::{Answer, Failure, Metrics};
+use stockade_plan::Programs;
+use stockade_plan::Users;
 
 /// How many descriptors a new sandbox leaves for the commands of those that are there; each of
 /// these at most, where few can be had a part of them.

@@ -9,8 +9,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use stockade_core::ExecId;
 use stockade_core::access::Level;
 use stockade_core::sandbox::User;
-use stockade_jail::WindowSize;
 use stockade_jail::control::{COMMANDS, Execute, Request, Target};
+use stockade_jail::{WindowSize, network};
+use stockade_plan::wipe::wipe_all;
+use stockade_plan::{account, environment};
 
 use super::ClientId;
 use super::command::{Command, Stage};
@@ -96,12 +98,7 @@ impl Sandbox {
             number,
             key: exec.as_str().as_bytes().to_vec(),
             arguments: words.arguments,
-            environment: desk.users.environment(
-                user,
-                self.record.spec.network.is_some(),
-                environment,
-                words.environment,
-            ),
+            environment: self.environment(desk, user, environment, words.environment),
             working_directory: self.directory_inside(desk, user, head.working_directory),
             user: user.user,
             group: user.group,
@@ -154,13 +151,37 @@ impl Sandbox {
         let spec = &self.record.spec;
         let own = || spec.working_directory.clone();
         let home = || {
-            let home = desk.users.home(user).as_bytes();
+            let home = account::home(user.user, self.home_owner(desk)).as_bytes();
             let is_open = spec.access.allows(Level::Read, home).is_ok();
             if is_open && !self.lacks(home) { home.to_vec() } else { b"/".to_vec() }
         };
         asked
             .or_else(|| own().map(|path| path.into_os_string().into_encoded_bytes()))
             .unwrap_or_else(home)
+    }
+
+    fn home_owner(&self, desk: &Desk) -> User {
+        self.record.home_owner.unwrap_or_else(|| desk.users.ordinary())
+    }
+
+    /// The whole environment of a command: see [`environment`].
+    fn environment(
+        &self,
+        desk: &Desk,
+        user: User,
+        sandbox: record::Environment,
+        command: Vec<Vec<u8>>,
+    ) -> Vec<Vec<u8>> {
+        let network = self.record.spec.network.is_some().then(network::variables);
+        let network = network.into_iter().flatten();
+        let of_network = network.map(|(name, value)| environment::line(name, value)).collect();
+        let of_sandbox = sandbox.into_iter().map(|(name, value)| {
+            let line = environment::line(name, &value);
+            wipe_all([value.into_bytes()]);
+            line
+        });
+        let account = environment::Account { user, own: self.home_owner(desk) };
+        environment::build(account, [of_network, of_sandbox.collect(), command])
     }
 
     /// Whether there is no such directory inside, as far as can be told.

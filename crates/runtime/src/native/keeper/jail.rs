@@ -15,7 +15,7 @@ use super::moment::Moment;
 use super::pause::Pause;
 use super::reactor::{Interest, Reactor, Source, Watched};
 use super::record;
-use crate::native::wipe::wipe_all;
+use stockade_plan::wipe::wipe_all;
 
 /// The name of the socket that init listens on, in the sandbox's directory.
 pub(super) const SOCKET: &str = "init";

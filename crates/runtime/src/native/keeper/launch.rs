@@ -11,24 +11,24 @@ use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_bundle::view;
 use stockade_core::sandbox::{LimitName, Root, Workspace};
-use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec, WallReport};
+use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
 use stockade_jail::control::{self, Request};
 use stockade_jail::network::Listeners;
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
+use stockade_plan::layers::Origin;
+use stockade_plan::limits::{self, Disk, Granted, Groups, Watched as Limits};
+use stockade_plan::{Held as HeldPlan, HostPaths, Request as Planned, Standing};
 
 use super::Key;
 use super::desk::Desk;
 use super::jail::{Jail, PATIENCE, SOCKET};
-use super::limits::{self, Granted, Watched as Limits};
 use super::moment::{self, Moment};
-use super::network::{self, by_policy};
-use super::plan::{self, Checked, Parts};
+use super::network;
 use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
 use super::sandbox::{Life, Sandbox};
 use super::timers::Timer;
 use crate::native::directory;
-use crate::native::isolation::isolation;
 use crate::native::wire::{Answer, Begun, Below, Failure, Layers};
 
 /// How long to wait for the next tick of the clock that file systems stamp changes with.
@@ -86,21 +86,9 @@ impl Sandbox {
                 return Err(Failure::Invalid("only a snapshot begins with layers".to_owned()));
             }
         };
-        let user = match spec.user {
-            Some(user) => desk.users.check(user)?,
-            None => desk.users.of_workspace(spec.workspace.as_ref()),
-        };
-        let path = desk.directory.path().join("sandboxes").join(&name);
-        let parts = Parts {
-            data: &desk.data,
-            place: &path,
-            root: &root,
-            restored: matches!(spec.root, Root::Snapshot(_)),
-            whole: layers.as_ref().is_some_and(|layers| layers.whole.is_some()),
-            user,
-            descriptors: desk.descriptors,
-        };
-        let checked = plan::check(&spec, &parts)?;
+        let paths = || HostPaths::of(&desk.data);
+        let checked = Planned::check(&spec, &root, desk.users, &paths)?;
+        let user = checked.own();
         let environment = std::mem::take(&mut spec.environment);
         let lease = spec.lease.map(record::Lease::from_now);
 
@@ -119,7 +107,7 @@ impl Sandbox {
         if let Some(layers) = &layers {
             take_layers(desk, layers, &name, spec.workspace.is_some())?;
         }
-        let granted = limits::grant(&desk.place, &spec)?;
+        let granted = limits::grant(Groups::At(&desk.place), &spec, Disk::Layers)?;
         let record = Record {
             id,
             has_environment: false,
@@ -129,6 +117,7 @@ impl Sandbox {
             created_at_ms: moment::wall_ms(),
             lease,
             user,
+            home_owner: Some(user),
             host_start: desk.host_start.clone(),
             groups: granted.group.to_record(),
             stage: Stage::Starting,
@@ -169,33 +158,33 @@ impl Sandbox {
     fn launch(
         &mut self,
         desk: &mut Desk,
-        checked: Checked,
+        checked: Planned,
         identity: Identity,
         granted: Granted,
     ) -> Result<(), Failure> {
         let path: PathBuf = desk.directory.path().join("sandboxes").join(&self.name);
-        let parts = Parts {
-            data: &desk.data,
-            place: &path,
-            root: &self.record.root,
-            restored: matches!(self.record.spec.root, Root::Snapshot(_)),
-            whole: self.record.whole.is_some(),
-            user: self.record.user,
-            descriptors: desk.descriptors,
+        let origin = match (&self.record.whole, &self.record.spec.root) {
+            (Some(_), _) => Origin::FullCopy,
+            (None, Root::Snapshot(_)) => Origin::Snapshot,
+            (None, _) => Origin::New,
         };
         let Granted { group, reports } = granted;
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
         desk.afford_sandbox(&listener)?;
-        let limits = &self.record.spec.limits;
-        let programs = &mut desk.programs;
-        let spec = plan::spec(checked, &parts, programs, limits, identity, Some(group), listener)?;
-        if self.record.root == Root::Host {
-            self.skeleton = programs.skeleton().map(str::to_owned);
-        }
+        let planned = checked.held(HeldPlan {
+            identity,
+            directory: &path,
+            origin,
+            programs: &mut desk.programs,
+            group,
+            listener,
+            descriptors: desk.descriptors,
+        })?;
+        self.skeleton = planned.skeleton;
         // The jail's init is a copy of this process.
         desk.bench.wipe();
-        let launching = jail::begin(spec).map_err(|error| self.launch_refused(&error))?;
+        let launching = jail::begin(planned.spec).map_err(|error| self.launch_refused(&error))?;
         let deadline = launching.deadline().saturating_duration_since(std::time::Instant::now());
         desk.timers.after(deadline, Timer::Launch(self.key));
         let launching = desk
@@ -224,13 +213,13 @@ impl Sandbox {
             Ok(None) => {}
             Ok(Some(held)) => {
                 let limits = std::mem::take(&mut self.reports);
-                let mut isolation = isolation(held.landlock, held.proc_missing, limits);
-                if !self.record.spec.access.is_empty() {
-                    isolation.walls.push(WallReport::access(None));
-                }
-                if held.listeners.is_some() {
-                    by_policy(&mut isolation);
-                }
+                let standing = Standing {
+                    landlock: held.landlock,
+                    proc_missing: held.proc_missing,
+                    has_network: held.listeners.is_some(),
+                    has_access_rules: !self.record.spec.access.is_empty(),
+                };
+                let mut isolation = stockade_plan::isolation(standing, limits);
                 if let Some(why) = &self.record.whole {
                     let reason = format!("the files were copied, for no overlay can be had: {why}");
                     isolation.reasons.push(reason);
@@ -312,11 +301,8 @@ impl Sandbox {
         mut spec: SandboxSpec,
     ) -> Result<(), Failure> {
         let environment = std::mem::take(&mut spec.environment);
-        let user = match spec.user {
-            Some(user) => desk.users.check(user)?,
-            None => desk.users.ordinary(),
-        };
-        plan::check_words(&spec, &environment)?;
+        let user = desk.users.choose(spec.user, None)?;
+        stockade_plan::check_command(spec.working_directory.as_deref(), &environment)?;
         self.keep_environment(environment)?;
         let record = &mut self.record;
         record.id = Some(id.clone());

@@ -7,9 +7,7 @@
 //! its neighbours `launch`, `reports`, `execute`, `ending` (one jail), `command` and `spool` (one
 //! command), `adopt` and `record` (what a successor finds). What takes longer is left to `helpers`.
 
-mod account;
 mod adopt;
-mod areas;
 mod client;
 mod command;
 mod connections;
@@ -19,14 +17,11 @@ mod execute;
 pub mod helpers;
 mod jail;
 mod launch;
-mod limits;
 mod moment;
 mod network;
 mod pause;
 mod pipes;
-mod plan;
 mod pool;
-mod programs;
 mod reactor;
 pub(super) mod record;
 mod reports;
@@ -47,6 +42,7 @@ use std::time::Duration;
 use stockade_core::SandboxId;
 use stockade_core::sandbox::LimitName;
 use stockade_jail::{Identity, cgroup};
+use stockade_plan::Users;
 
 use self::client::Client;
 use self::command::Command;
@@ -57,8 +53,9 @@ use self::pool::Pool;
 use self::reactor::{Interest, Source, Watched};
 use self::sandbox::{Life, Sandbox};
 use self::timers::Timer;
+pub(in crate::native) use self::usage::STARTER;
+use self::usage::{DISK_INTERVAL, MEMORY_INTERVAL};
 use super::directory::{self, Directory};
-use super::skeleton;
 use super::socket::Listener;
 use crate::exec::{Ending, Stream};
 
@@ -170,7 +167,7 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
     let directory = Directory::open(&options.data).map_err(|error| Error::Data(error.into()))?;
     let Some(lock) = directory.lock()? else { return Ok(Ended::Another) };
     become_lonely(&directory)?;
-    let users = account::Users::of(&Identity::of_caller()?);
+    let users = Users::of(&Identity::of_caller()?);
     let descriptors = raise_descriptors().map_err(step("raise the number of open files"))?;
     let pool = Pool::new(options.pool, descriptors);
     let desk = Desk::new(options.data.clone(), directory, users, descriptors)?;
@@ -502,9 +499,8 @@ impl Keeper {
     /// Throws the skeletons away that no root lies over, and none will: the host has changed.
     fn collect_skeletons(&mut self) {
         let used = self.sandboxes.values().filter_map(Sandbox::skeleton);
-        let Some(newest) = self.desk.programs.skeleton() else { return };
-        let used: BTreeSet<_> = used.chain([newest]).collect();
-        match skeleton::discard_unused(&self.desk.directory, &used) {
+        let used: BTreeSet<_> = used.chain(self.desk.programs.skeletons()).collect();
+        match self.desk.directory.discard_unused_skeletons(&used) {
             Ok(discarded) => self.desk.has_trash |= discarded,
             Err(error) => self.desk.note(&format!("old skeletons stay: {error}")),
         }
@@ -542,7 +538,7 @@ impl Keeper {
         };
         if let Err(error) = self.helpers.watch(&self.desk.reactor, key, jail.held.init, limit) {
             self.desk.note(&format!("{}: its memory cannot be watched: {error}", sandbox.name));
-            self.desk.timers.after(limits::MEMORY_INTERVAL, Timer::Memory(key));
+            self.desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
         }
     }
 
@@ -559,7 +555,7 @@ impl Keeper {
             sandbox.measuring = matches!(begun, Ok(true));
         }
         if !sandbox.measuring {
-            self.desk.timers.after(limits::DISK_INTERVAL, Timer::Disk(key));
+            self.desk.timers.after(DISK_INTERVAL, Timer::Disk(key));
         }
     }
 
@@ -581,7 +577,7 @@ impl Keeper {
                     if is_over && sandbox.is_active() {
                         sandbox.used_too_much(desk, LimitName::Memory);
                     }
-                    desk.timers.after(limits::MEMORY_INTERVAL, Timer::Memory(key));
+                    desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
                 });
             }
             Job::Measure(key) => {

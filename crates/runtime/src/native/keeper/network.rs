@@ -5,8 +5,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use stockade_core::Isolation;
-use stockade_jail::Wall;
 use stockade_jail::control::Request;
 use stockade_jail::network::{self, Listeners};
 
@@ -20,9 +18,6 @@ use super::timers::Timer;
 use super::{ClientId, Keeper};
 use crate::capability::Capability;
 use crate::native::wire::{Answer, Failure};
-
-/// What the wall `network` is where there are ways out.
-const BY_POLICY: &str = "by policy: what it allows is reached, through a process outside";
 
 /// How often it is tried whether there can be a network, where whoever tries is killed.
 const PROOFS: u32 = 3;
@@ -158,14 +153,6 @@ pub(super) fn unsupported(step: &str, source: &io::Error) -> Failure {
         capability: Capability::Egress.as_str().to_owned(),
         reason: format!("cannot {step}: {source}"),
         remedy: network::remedy(step).map(str::to_owned),
-    }
-}
-
-/// Tells that there are ways out, which is no less than was asked for.
-pub(super) fn by_policy(isolation: &mut Isolation) {
-    let network = isolation.walls.iter_mut().find(|wall| wall.name == Wall::Network.as_str());
-    if let Some(wall) = network {
-        wall.reason = Some(BY_POLICY.to_owned());
     }
 }
 

@@ -18,8 +18,8 @@ use stockade_core::{Isolation, SandboxId, SandboxSpec};
 
 use super::moment::{self, Moment};
 use crate::exec::ExecStatus;
-use crate::native::wipe::{wipe, wipe_all};
 use crate::native::wire::Begun;
+use stockade_plan::wipe::{wipe, wipe_all};
 
 const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
@@ -53,6 +53,10 @@ pub(super) struct Record {
     pub(super) lease: Option<Lease>,
     /// Whom commands run as when they do not say.
     pub(super) user: User,
+    /// The user whose home directory is `/home/user`; the ordinary user where the version that made it
+    /// did not note that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) home_owner: Option<User>,
     /// The run of the host in which it was made.
     pub(super) host_start: String,
     /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
@@ -270,6 +274,7 @@ mod tests {
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },
+            home_owner: None,
             host_start: moment::host_start().unwrap(),
             groups: b"1 stops /x\n".to_vec(),
             stage: Stage::Starting,

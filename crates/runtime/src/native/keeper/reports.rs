@@ -91,7 +91,7 @@ impl Sandbox {
                     None => step,
                 };
                 self.was_started(desk, number);
-                self.ended_by_init(desk, number, Ending::NotRun { errno, step });
+                self.ended_by_init(desk, number, Ending::NotRun { errno, step: step.into() });
                 self.gone(desk, number);
                 Ok(())
             }
@@ -262,7 +262,7 @@ impl Sandbox {
             Progress::NotStarted { errno } => {
                 let step = "start the command".to_owned();
                 self.was_started(desk, number);
-                self.ended_by_init(desk, number, Ending::NotRun { errno, step });
+                self.ended_by_init(desk, number, Ending::NotRun { errno, step: step.into() });
                 self.gone(desk, number);
             }
             Progress::Exited { status, cause } => {
@@ -288,7 +288,7 @@ impl Sandbox {
             let errno = rustix::io::Errno::CONNRESET.raw_os_error();
             let step = "reach its init".to_owned();
             self.was_started(desk, number);
-            self.ended_by_init(desk, number, Ending::NotRun { errno, step });
+            self.ended_by_init(desk, number, Ending::NotRun { errno, step: step.into() });
             self.gone(desk, number);
         }
         if matches!(self.life, Life::Joining(_)) {

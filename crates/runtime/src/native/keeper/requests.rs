@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_jail::cgroup;
+use stockade_plan::Users;
+use stockade_plan::wipe::wipe_all;
 
-use super::account::Users;
 use super::client::Phase;
 use super::desk::Reply;
 use super::execute::Deferred;
 use super::launch::Asked;
-use super::limits;
 use super::record::{self, Environment};
 use super::sandbox::{Life, Sandbox};
+use super::usage::STARTER;
 use super::{ClientId, Keeper, Key};
 use crate::capability::Capability;
 use crate::native::given::Given;
 use crate::native::socket::Message;
-use crate::native::wipe::wipe_all;
 use crate::native::wire::{Answer, Failure, Layers, Metrics, PROTOCOL, Request, Words};
 use crate::runtime::Status;
 
@@ -155,7 +155,7 @@ impl Keeper {
         if self.draining {
             return Err(Failure::Draining);
         }
-        if is_served_by_pool(&asked.spec, asked.layers.as_ref())
+        if is_served_by_pool(&asked.spec, asked.layers.as_ref(), self.desk.users)
             && let Some(key) = self.take_from_pool()
         {
             self.refill_later();
@@ -265,8 +265,8 @@ impl Keeper {
             }
             Err(unavailable) => {
                 let refusal = unavailable.refusals.into_iter().next();
-                let (reason, remedy) = refusal
-                    .map_or_else(Default::default, |r| (r.reason, r.remedy.of(limits::STARTER)));
+                let (reason, remedy) =
+                    refusal.map_or_else(Default::default, |r| (r.reason, r.remedy.of(STARTER)));
                 unsupported(reason, Some(remedy))
             }
         }
@@ -274,8 +274,8 @@ impl Keeper {
 }
 
 /// Whether a jail that was made for nobody can be the one that is asked for.
-fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>) -> bool {
-    let SandboxSpec { root, workspace, mounts, limits, access, network, .. } = spec;
+fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) -> bool {
+    let SandboxSpec { root, workspace, mounts, user, limits, access, network, .. } = spec;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
     *root == Root::Host
         && layers.is_none()
@@ -283,6 +283,7 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>) -> bool {
         && mounts.is_empty()
         && access.is_empty()
         && network.is_none()
+        && user.is_none_or(|user| user == users.ordinary())
         && unlimited.or(limits.disk_bytes).is_none()
 }
 
@@ -303,7 +304,7 @@ fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
 mod tests {
     use stockade_core::access::Rules;
     use stockade_core::network::Policy;
-    use stockade_core::sandbox::{LimitName, Limits, Workspace};
+    use stockade_core::sandbox::{BestEffort, Limits, User, Workspace};
 
     use super::*;
 
@@ -312,14 +313,15 @@ mod tests {
         let with = |change: &dyn Fn(&mut SandboxSpec)| {
             let mut spec = SandboxSpec::default();
             change(&mut spec);
-            is_served_by_pool(&spec, None)
+            is_served_by_pool(&spec, None, Users::Many)
         };
         assert!(with(&|_| {}));
         assert!(with(&|spec| {
             spec.environment.insert("A".to_owned(), "b".to_owned());
             spec.labels.insert("owner".to_owned(), "me".to_owned());
             spec.working_directory = Some("/tmp".into());
-            spec.best_effort.insert(LimitName::Memory);
+            spec.best_effort.insert(BestEffort::Memory);
+            spec.user = Some(User { user: 1000, group: 1000 });
         }));
         let workspace = Workspace { host: "/a".into(), inside: "/b".into() };
         assert!(!with(&|spec| spec.workspace = Some(workspace.clone())));
@@ -327,6 +329,7 @@ mod tests {
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
         assert!(!with(&|spec| spec.access = Rules::stored(rules)));
         assert!(!with(&|spec| spec.network = Some(Policy::default())));
+        assert!(!with(&|spec| spec.user = Some(User { user: 7, group: 7 })));
         for limits in [
             Limits { memory_bytes: Some(1), ..Limits::default() },
             Limits { cpu_millis: Some(1), ..Limits::default() },

@@ -22,11 +22,9 @@ use super::desk::{Desk, Reply};
 use super::execute::Deferred;
 use super::jail::Jail;
 use super::launch::Reports;
-use super::limits::Watched as Limits;
 use super::moment::Moment;
 use super::network::Awaited;
 use super::pause::{Commands, Step};
-use super::plan::LEASE;
 use super::reactor::Watched;
 use super::record::{self, Record};
 use super::timers::Timer;
@@ -34,6 +32,8 @@ use super::usage::Excess;
 use super::{ClientId, Key};
 use crate::native::wire::{Answer, Failure};
 use crate::runtime::{State, Status};
+use stockade_plan::LEASE;
+use stockade_plan::limits::Watched as Limits;
 
 /// One sandbox.
 #[derive(Debug)]

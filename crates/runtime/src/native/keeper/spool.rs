@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 use stockade_jail::patience;
 
-use crate::native::wipe::wipe;
+use stockade_plan::wipe::wipe;
 
 /// How much of a stream is kept at least, in bytes.
 pub(super) const KEPT_BYTES: u64 = 16 << 20;

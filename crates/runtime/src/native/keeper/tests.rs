@@ -15,7 +15,6 @@ use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_jail::cgroup::Group;
 use stockade_jail::control;
 
-use super::account::Users;
 use super::command::Stage;
 use super::desk::{Desk, Reply};
 use super::execute::Deferred;
@@ -29,12 +28,18 @@ use super::{ClientId, Key};
 use crate::exec::{Ending, Offsets, Stream};
 use crate::native::directory::Directory;
 use crate::native::given::{self, Given, HELD_BYTES};
-use crate::native::isolation;
 use crate::native::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
 use crate::runtime::State;
+use stockade_plan::Users;
 
 const CLIENT: ClientId = ClientId(1);
 const OTHER: ClientId = ClientId(2);
+const STANDING: stockade_plan::Standing = stockade_plan::Standing {
+    landlock: 7,
+    proc_missing: false,
+    has_network: false,
+    has_access_rules: false,
+};
 const OWN: User = User { user: 4242, group: 4242 };
 
 /// A held sandbox, and this test in the place of its init.
@@ -78,7 +83,7 @@ impl Faked {
             init: process,
             init_started: 0,
             host_start: None,
-            isolation: isolation(7, false, Vec::new()),
+            isolation: stockade_plan::isolation(STANDING, Vec::new()),
             paused: false,
             skeleton: None,
             network: None,
@@ -93,6 +98,7 @@ impl Faked {
             created_at_ms: 0,
             lease: None,
             user: OWN,
+            home_owner: None,
             host_start: desk.host_start.clone(),
             groups: Vec::new(),
             stage: record::Stage::Starting,

@@ -6,18 +6,30 @@
 //! that was tried [`CHANCES`] times, no more are started until something was removed from outside. So
 //! it grows no further, however many commands there are.
 
+use std::time::Duration;
+
 use stockade_core::sandbox::LimitName;
 use stockade_jail::control::Request;
 
 use super::command::Stage;
 use super::desk::Desk;
 use super::helpers::Outcome;
-use super::limits::{DISK_INTERVAL, EXCESS_INTERVAL};
 use super::moment::Moment;
 use super::sandbox::{Life, Sandbox};
 use super::timers::Timer;
 use crate::exec::Ending;
 use crate::native::wire::Failure;
+
+/// How long until memory is watched again after a sandbox has used too much.
+pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the disk is watched, at most.
+pub(super) const DISK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often it is while it holds too much.
+const EXCESS_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The command to name in remedies for limits: the keeper lives in the control group that it was
+/// started in. One that lives already ends a minute after its last sandbox.
+pub(in crate::native) const STARTER: &str = "stockade serve";
 
 /// How often the commands of a sandbox may take too much on disk until none is started.
 pub(super) const CHANCES: u32 = 4;

@@ -189,7 +189,7 @@ impl Place for Held {
             exit_code: executed.end.exit_code,
             output: executed.stdout.0,
             errors: executed.stderr.0,
-            is_cut: executed.truncated,
+            is_cut: executed.stdout_truncated || executed.stderr_truncated,
             bundle,
         })
     }

@@ -14,6 +14,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
     set_child_subreaper, wait,
 };
+use stockade_core::ending::of_signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 /// The exit code of a command whose time was up, as `timeout(1)` has it.
@@ -115,7 +116,7 @@ impl Asked {
 }
 
 fn code_of(status: ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    status.code().or_else(|| status.signal().map(|it| i32::from(of_signal(it)))).unwrap_or(1)
 }
 
 /// Ends all that is left of a command.

@@ -6,20 +6,18 @@
 //! that began with an old one keep it. What is in it is the host's and may be read by everybody
 //! inside; nothing of a sandbox ever gets here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
-use stockade_bundle::beneath::{self, Dir, FileKind, Rename, Stat};
+use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat};
 use stockade_bundle::claim::{claim, try_lock};
 use stockade_bundle::manifest::ContentHash;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{Mount, Source};
-
-use super::directory::Directory;
 
 /// Told apart from what other builds of this program put in a skeleton of the same names.
 const FORM: &[u8] = b"skeleton 1";
@@ -27,7 +25,7 @@ const FORM: &[u8] = b"skeleton 1";
 /// mount them.
 const COPIED_BYTES: u64 = 256 << 10;
 /// How the names of skeletons begin that are not whole yet.
-const UNFINISHED: &str = "new-";
+pub const UNFINISHED: &str = "new-";
 
 /// A skeleton that is there, whole, and what belongs above it.
 #[derive(Debug)]
@@ -184,24 +182,6 @@ fn make(
         let _ = skeletons.remove_tree(&unfinished);
     }
     made
-}
-
-/// Throws every whole skeleton away but those that are `used`, by their names; whether there was
-/// one.
-pub(crate) fn discard_unused(
-    directory: &Directory,
-    used: &BTreeSet<&str>,
-) -> Result<bool, beneath::Error> {
-    let skeletons = Dir::open(&directory.skeletons()?)?;
-    let mut discarded = false;
-    for (name, _) in skeletons.entries()? {
-        let Ok(name) = std::str::from_utf8(&name) else { continue };
-        // What is not whole is its maker's, or the next one's to sweep.
-        if !name.starts_with(UNFINISHED) && !used.contains(name) {
-            discarded |= directory.discard(&skeletons, name)?.is_some();
-        }
-    }
-    Ok(discarded)
 }
 
 /// Removes what makers left that were killed.

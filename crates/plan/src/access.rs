@@ -1,5 +1,5 @@
-//! From access rules to the areas of a jail. The rights of a path change only where a rule names
-//! it, so there is one area for each such path, and for each directory of the system.
+//! From access rules to the access mounts of a jail. The rights of a path change only where a rule
+//! names it, so there is one area for each such path, and for each directory of the system.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use stockade_core::access::{Level, Rules, SYSTEM};
 use stockade_core::sandbox::User;
 use stockade_jail::{Area, Areas, Reach};
 
-use crate::native::wire::Failure;
+use crate::error::Error;
 
 /// What the jail itself has put there, and what is in there is not the sandbox's.
 const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -17,8 +17,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The areas of a jail for these rules; none when there are no rules. Directories that are made for
 /// them belong to `user`.
-pub(super) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Failure> {
-    let invalid = |error: stockade_core::access::Error| Failure::Invalid(error.to_string());
+pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
+    let invalid = |error: stockade_core::access::Error| Error::Rules(error.to_string());
     let list = rules.as_slice().map_err(invalid)?;
     if list.is_empty() {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Failure> {
         let of_kernel = KERNEL.iter().any(|top| path.starts_with(top) && *path != Path::new(top));
         if of_kernel && *path != Path::new(SHARED_MEMORY) {
             let text = format!("a rule for {}: that belongs to the sandbox itself", path.display());
-            return Err(Failure::Invalid(text));
+            return Err(Error::Rules(text));
         }
     }
     let kernel = KERNEL.iter().chain([&SHARED_MEMORY]);
@@ -52,7 +52,7 @@ pub(super) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Failure> {
         };
         Ok(Area { path: PathBuf::from(path), reach, is_made: named.contains(path) })
     });
-    let list = areas.collect::<Result<_, Failure>>()?;
+    let list = areas.collect::<Result<_, Error>>()?;
     Ok(Some(Areas { list, user: user.user, group: user.group }))
 }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn no_rules_make_no_areas_and_unreadable_ones_no_sandbox() {
         assert!(of(&Rules::default(), USER).unwrap().is_none());
-        assert!(matches!(of(&Rules::stored("{"), USER), Err(Failure::Invalid(_))));
+        assert!(matches!(of(&Rules::stored("{"), USER), Err(Error::Rules(_))));
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
     fn what_is_in_the_directories_of_the_kernel_has_no_rules() {
         for path in ["/proc/self", "/sys/kernel", "/dev/null"] {
             let refused = of(&rules(&[("allow", "read", path)]), USER).unwrap_err();
-            assert!(matches!(refused, Failure::Invalid(text) if text.contains(path)));
+            assert!(matches!(refused, Error::Rules(text) if text.contains(path)));
         }
     }
 }

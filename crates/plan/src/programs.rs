@@ -3,13 +3,14 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use stockade_jail::system::Account;
+use stockade_core::sandbox::User;
 use stockade_jail::{HostTree, Mount, Source};
 
-use super::moment::Moment;
-use crate::native::skeleton;
+use crate::account::account;
+use crate::request::HOSTNAME;
+use crate::skeleton;
 
 /// How long what was found is taken for what is there. When something was replaced meanwhile, a
 /// launch that finds another thing in its place fails.
@@ -17,57 +18,62 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// The host's programs, as they were when they were looked up last.
 #[derive(Debug)]
-pub(super) struct Programs {
+pub struct Programs {
     /// Where skeletons are made.
-    place: PathBuf,
-    found: Option<Found>,
-    /// The last that was found is another than the one before.
+    directory: PathBuf,
+    /// One for each user at home in sandboxes.
+    found: Vec<Found>,
+    /// A skeleton differs from the one before of the same user.
     changed: bool,
 }
 
 #[derive(Debug)]
 struct Found {
-    at: Moment,
+    at: Instant,
+    owner: User,
     skeleton: PathBuf,
     mounts: Vec<(PathBuf, Mount)>,
 }
 
 impl Programs {
-    pub(super) const fn new(place: PathBuf) -> Self {
-        Self { place, found: None, changed: false }
+    /// Nothing was looked up yet; skeletons are made in `directory`.
+    pub const fn new(directory: PathBuf) -> Self {
+        Self { directory, found: Vec::new(), changed: false }
     }
 
-    /// The lower layer of a root, and what is mounted above it.
-    pub(super) fn find(
-        &mut self,
-        account: &Account,
-        hostname: &str,
-    ) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
-        let now = Moment::now();
-        let last = self.found.take();
+    /// The lower layer of the root of a sandbox of this user, and what is mounted above it.
+    ///
+    /// # Errors
+    /// What looking at the host's system directories and writing a skeleton said.
+    pub fn find(&mut self, own: User) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
+        let now = Instant::now();
+        let last = self.found.iter().position(|found| found.owner == own);
+        let last = last.map(|index| self.found.swap_remove(index));
         let before = last.as_ref().map(|last| last.skeleton.clone());
-        let found = match last.filter(|found| now.since(found.at) < FRESH) {
+        let found = match last.filter(|found| now.duration_since(found.at) < FRESH) {
             Some(found) => found,
             None => {
-                let skeleton = skeleton::ensure(&self.place, account, hostname)?;
+                let skeleton = skeleton::ensure(&self.directory, &account(own), HOSTNAME)?;
                 let path = skeleton.path().to_owned();
-                Found { at: now, skeleton: path, mounts: skeleton.mounts() }
+                Found { at: now, owner: own, skeleton: path, mounts: skeleton.mounts() }
             }
         };
         self.changed |= before.as_ref() != Some(&found.skeleton);
-        let found = self.found.insert(found);
         let mounts = found.mounts.iter().map(|(path, mount)| Ok((path.clone(), copy(mount)?)));
-        Ok((found.skeleton.clone(), mounts.collect::<io::Result<_>>()?))
+        let mounts = mounts.collect::<io::Result<_>>()?;
+        let skeleton = found.skeleton.clone();
+        self.found.push(found);
+        Ok((skeleton, mounts))
     }
 
-    /// Whether another skeleton was found since this was asked last.
-    pub(super) const fn have_changed(&mut self) -> bool {
+    /// Whether a new skeleton was found since the last call.
+    pub const fn have_changed(&mut self) -> bool {
         std::mem::replace(&mut self.changed, false)
     }
 
-    /// The skeleton that was found last, by its name.
-    pub(super) fn skeleton(&self) -> Option<&str> {
-        self.found.as_ref()?.skeleton.file_name()?.to_str()
+    /// The names of the skeletons that were found last.
+    pub fn skeletons(&self) -> impl Iterator<Item = &str> {
+        self.found.iter().filter_map(|found| found.skeleton.file_name()?.to_str())
     }
 }
 

@@ -1,0 +1,102 @@
+//! What a sandbox is made from: flags that `run`, `create` and `restore` share, so that each has one
+//! spelling and one meaning.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use stockade_core::network::Allowed;
+use stockade_core::{parse_bytes, parse_cpus, sandbox};
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct SandboxFlags {
+    /// Use this directory or tar archive as the root file system in place of the host's programs
+    #[arg(long, value_name = "DIR|TAR")]
+    pub(crate) image: Option<PathBuf>,
+    /// Show a file or directory of the host inside; writable unless `:ro` is added
+    #[arg(long, value_name = "HOST:PATH[:ro]")]
+    pub(crate) mount: Vec<OsString>,
+    /// Set an environment variable
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<OsString>,
+    /// Add a label to find it by
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<Pair>,
+    /// The user id that commands run as [default: the owner of the project or workspace]
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+    /// The directory that commands start in [default: the current one where it is shown]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How much memory all processes together may use, such as 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// How many processors all processes together may use, such as 0.5
+    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
+    pub(crate) cpus: Option<u64>,
+    /// How many processes and threads there may be
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pids: Option<u64>,
+    /// How much its files may take, such as 1G; of `run`, the view is then kept in memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) disk: Option<u64>,
+    /// How much each command may write to its output and errors together
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_output: Option<u64>,
+    /// Go on without this if the host cannot give it; the answer says so
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub(crate) best_effort: Vec<BestEffort>,
+    /// Which paths may be used how, such as `allow:read:/src`; every path when none is given
+    #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
+    pub(crate) access: Vec<String>,
+    /// What commands reach [default: off, or policy with --allow]
+    #[arg(long, value_enum)]
+    pub(crate) net: Option<Network>,
+    /// Let commands reach a host, at one port or at all: a name, `*.example.com` for what is below
+    /// one, an address or a block of addresses. Can be repeated; all else is refused
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<Allowed>,
+}
+
+/// What commands may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Network {
+    /// Nothing but the sandbox's own loopback
+    Off,
+    /// What --allow names, and nothing else; what was refused is reported
+    Policy,
+}
+
+/// What a sandbox may do without. Every other wall is always required.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BestEffort {
+    Landlock,
+    Memory,
+    Cpus,
+    #[value(alias = "processes")]
+    Pids,
+    Disk,
+}
+
+impl From<BestEffort> for sandbox::BestEffort {
+    fn from(named: BestEffort) -> Self {
+        match named {
+            BestEffort::Landlock => Self::Landlock,
+            BestEffort::Memory => Self::Memory,
+            BestEffort::Cpus => Self::Cpus,
+            BestEffort::Pids => Self::Pids,
+            BestEffort::Disk => Self::Disk,
+        }
+    }
+}
+
+/// A name and a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pair(pub(crate) String, pub(crate) String);
+
+pub(crate) fn pair(text: &str) -> Result<Pair, String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok(Pair(name.to_owned(), value.to_owned())),
+        _ => Err("it is not NAME=VALUE".to_owned()),
+    }
+}

@@ -1,0 +1,200 @@
+//! From the flags of a sandbox to its request, the same for `run` and `create`. Whether what is
+//! requested may be shown is decided by the planner, not here.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+use stockade_core::network::Allowed;
+use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
+use stockade_core::{Code, Problem};
+
+use crate::args::sandbox::{Network, Pair, SandboxFlags};
+
+/// What the flags say, read and checked for form.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Requested {
+    /// What the file system begins with: the host's programs, a directory or tar archive by its
+    /// absolute path, or an image by its name.
+    pub(crate) root: Root,
+    pub(crate) mounts: Vec<HostMount>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) user: Option<User>,
+    pub(crate) working_directory: Option<PathBuf>,
+    pub(crate) limits: Limits,
+    pub(crate) output_limit_bytes: Option<u64>,
+    pub(crate) best_effort: BTreeSet<BestEffort>,
+    /// Each rule by itself, so that a bad one is named by its index.
+    pub(crate) access_rules: Vec<Value>,
+    /// What is let through; `None` where there is no network at all.
+    pub(crate) allowed: Option<Vec<Allowed>>,
+}
+
+impl Requested {
+    /// Reads the flags of a sandbox with this workspace, where the caller is in `current`.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for a flag that has no such form.
+    pub(crate) fn read(
+        flags: &SandboxFlags,
+        workspace: Option<&Workspace>,
+        current: &Path,
+    ) -> Result<Self, Problem> {
+        let label = |Pair(name, value): &Pair| (name.clone(), value.clone());
+        Ok(Self {
+            root: flags.image.as_deref().map_or(Root::Host, |image| root(image, current)),
+            mounts: flags
+                .mount
+                .iter()
+                .map(|text| mount(text, current))
+                .collect::<Result<_, _>>()?,
+            environment: environment(&flags.env)?,
+            labels: flags.label.iter().map(label).collect(),
+            user: flags.user.map(|user| User { user, group: user }),
+            working_directory: working_directory(flags.cwd.as_deref(), workspace, current)?,
+            limits: Limits {
+                memory_bytes: flags.memory,
+                cpu_millis: flags.cpus,
+                processes: flags.pids,
+                disk_bytes: flags.disk,
+            },
+            output_limit_bytes: flags.max_output,
+            best_effort: flags.best_effort.iter().map(|named| (*named).into()).collect(),
+            access_rules: flags.access.iter().map(|text| rule(text)).collect::<Result<_, _>>()?,
+            allowed: allowed(flags.net, &flags.allow)?.map(<[_]>::to_vec),
+        })
+    }
+}
+
+/// What `--net` and `--allow` let through; `None` where there is no network at all.
+///
+/// # Errors
+/// [`Code::InvalidInput`] where the two exclude each other.
+pub(crate) fn allowed(
+    net: Option<Network>,
+    allow: &[Allowed],
+) -> Result<Option<&[Allowed]>, Problem> {
+    match (net, allow) {
+        (None | Some(Network::Off), []) => Ok(None),
+        (Some(Network::Off), _) => {
+            Err(Problem::new(Code::InvalidInput, "`--net off` and `--allow` exclude each other")
+                .remedied_by("leave `--net off` out: `--allow` lets through what it names alone"))
+        }
+        (None | Some(Network::Policy), allow) => Ok(Some(allow)),
+    }
+}
+
+/// `--image`: a path where it looks like one or is one, else a name.
+fn root(image: &Path, current: &Path) -> Root {
+    let path = current.join(image);
+    let is_path = image.starts_with(".") || image.starts_with("..") || image.is_absolute();
+    match image.to_str() {
+        Some(name) if !is_path && !path.exists() => Root::Image(name.to_owned()),
+        _ => Root::Directory(path),
+    }
+}
+
+/// `--mount HOST:PATH[:ro|:rw]`.
+fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
+    let refused = |why: &str| {
+        let shown = argument.to_string_lossy();
+        Problem::new(Code::InvalidInput, format!("`--mount {shown}`: {why}"))
+            .remedied_by("--mount /path/on/host:/path/inside:ro")
+    };
+    let bytes = argument.as_bytes();
+    let (bytes, writable) = match bytes.strip_suffix(b":ro") {
+        Some(rest) => (rest, false),
+        None => (bytes.strip_suffix(b":rw").unwrap_or(bytes), true),
+    };
+    // The path inside is absolute, so the last `:/` parts the two even where names hold colons.
+    let at = bytes
+        .windows(2)
+        .rposition(|pair| pair == b":/")
+        .filter(|at| *at > 0)
+        .ok_or_else(|| refused("no absolute path inside is named"))?;
+    let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+    let (host, inside) = (path(&bytes[..at]), path(&bytes[at + 1..]));
+    if inside == Path::new("/") {
+        return Err(refused("the root is not replaced by a mount").remedied_by("--image DIR"));
+    }
+    let host = current.join(host);
+    // Before anything is made for it: what may be shown is decided later, by what is there then.
+    std::fs::metadata(&host).map_err(|error| {
+        Problem::new(Code::InvalidInput, format!("cannot use {} of the host", host.display()))
+            .because(error.to_string())
+    })?;
+    Ok(HostMount { host, inside, writable })
+}
+
+/// `--env NAME=VALUE`; the last of a name wins.
+fn environment(assignments: &[OsString]) -> Result<BTreeMap<String, String>, Problem> {
+    let read = |assignment: &OsString| {
+        let refused = |what: &str| {
+            let shown = assignment.to_string_lossy();
+            Problem::new(Code::InvalidInput, format!("`--env {shown}` is not {what}"))
+                .remedied_by("--env NAME=VALUE")
+        };
+        let text = assignment.to_str().ok_or_else(|| refused("UTF-8 text"))?;
+        let (name, value) = text.split_once('=').ok_or_else(|| refused("NAME=VALUE"))?;
+        if name.is_empty() {
+            return Err(refused("NAME=VALUE"));
+        }
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    assignments.iter().map(read).collect()
+}
+
+/// Where commands start: in `cwd`, which is seen from where they would start without it; else where
+/// the caller is, if that is in the workspace; else in the workspace.
+fn working_directory(
+    cwd: Option<&Path>,
+    workspace: Option<&Workspace>,
+    current: &Path,
+) -> Result<Option<PathBuf>, Problem> {
+    let start = workspace.map(|workspace| match current.strip_prefix(&workspace.host) {
+        Ok(below) => workspace.inside.components().chain(below.components()).collect(),
+        Err(_) => workspace.inside.clone(),
+    });
+    let Some(cwd) = cwd else { return Ok(start) };
+    if let Some(start) = start {
+        return Ok(Some(normal(&start.join(cwd))));
+    }
+    if cwd.is_absolute() {
+        return Ok(Some(normal(cwd)));
+    }
+    let message = format!("`--cwd {}` is not an absolute path", cwd.display());
+    Err(Problem::new(Code::InvalidInput, message)
+        .because("a relative one is seen from the workspace, and there is none")
+        .remedied_by("--workspace ."))
+}
+
+/// A path without `.` and `..`, by its text alone: what links there are inside is not known here.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(normal.pop()),
+            Component::CurDir => {}
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+/// `EFFECT:LEVEL:PATH` as a rule; whether it makes sense is decided with the others.
+fn rule(text: &str) -> Result<Value, Problem> {
+    let mut parts = text.splitn(3, ':');
+    let (Some(effect), Some(level), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+        let message = format!("`--access {text}` is not EFFECT:LEVEL:PATH");
+        return Err(
+            Problem::new(Code::InvalidInput, message).remedied_by("--access allow:read:/src")
+        );
+    };
+    Ok(serde_json::json!({ "effect": effect, "level": level, "path": path }))
+}

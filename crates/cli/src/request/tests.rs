@@ -1,0 +1,157 @@
+//! Each flag that `run` and `create` share has one meaning: both make the same request of it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use clap::Parser as _;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
+use stockade_core::{Problem, SandboxSpec};
+
+use crate::args::{Arguments, Command};
+use crate::commands::held::create;
+use crate::run;
+
+/// Flags of both commands that are about the answer, not about the sandbox.
+const PRESENTATION: [&str; 2] = ["json", "help"];
+
+/// A value for each flag that both have; `@` stands for a directory that is there.
+const SAMPLES: &[(&str, &[&str])] = &[
+    ("image", &["@/image"]),
+    ("image", &["debian:12"]),
+    ("mount", &["@/image:/m:ro"]),
+    ("mount", &["@/image:/m:rw"]),
+    ("mount", &["@/image:/m"]),
+    ("env", &["A=b=c", "EMPTY=", "A=d"]),
+    ("label", &["team=x"]),
+    ("user", &["1234"]),
+    ("cwd", &["/tmp/../var"]),
+    ("cwd", &["below"]),
+    ("memory", &["64M"]),
+    ("cpus", &["0.5"]),
+    ("pids", &["7"]),
+    ("disk", &["1G"]),
+    ("best-effort", &["pids"]),
+    ("best-effort", &["processes", "landlock", "memory", "cpus", "disk"]),
+    ("access", &["deny:read:/a:b", "allow:readwrite:/"]),
+    ("net", &["off"]),
+    ("net", &["policy"]),
+    ("allow", &["example.com:443", "*.example.com"]),
+    ("max-output", &["1K"]),
+];
+
+/// Values that both commands refuse.
+const BAD: &[(&str, &str)] = &[
+    ("mount", "/a"),
+    ("mount", "/a:b"),
+    ("mount", ":/b"),
+    ("mount", "/a:/"),
+    ("env", "NAME"),
+    ("env", "=x"),
+    ("access", "allow:/x"),
+    ("access", "maybe:read:/x"),
+];
+
+struct Scene {
+    directory: tempfile::TempDir,
+    project: Project,
+    data: DataDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["image", "project", "project/below"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let root = directory.path().join("project").canonicalize().unwrap();
+        let project = Project::open(&root, None).unwrap();
+        let data = DataDir::open(&directory.path().join("data")).unwrap();
+        Self { directory, project, data }
+    }
+
+    fn words(&self, flag: &str, values: &[&str]) -> Vec<String> {
+        let here = self.directory.path().to_str().unwrap();
+        let each = values.iter().map(|value| value.replace('@', here));
+        each.flat_map(|value| [format!("--{flag}"), value]).collect()
+    }
+
+    /// What `run` requests.
+    fn run(&self, words: &[String]) -> Result<SandboxSpec, Problem> {
+        let line = ["stockade", "run", "--discard"].map(str::to_owned);
+        let line = line.iter().chain(words).cloned().chain(["--".into(), "true".into()]);
+        let Command::Run(run) = Arguments::try_parse_from(line).unwrap().command else { panic!() };
+        run::request(&run, &self.project, &self.project.root, &self.data)
+    }
+
+    /// What `create` requests of a runtime, in the project's directory.
+    fn create(&self, words: &[String]) -> Result<SandboxSpec, Problem> {
+        let workspace = self.project.root.to_str().unwrap();
+        let line = ["stockade", "create", "--workspace", workspace].map(str::to_owned);
+        let parsed = Arguments::try_parse_from(line.iter().chain(words)).unwrap();
+        let Command::Create(create) = parsed.command else { panic!() };
+        let request = create::request_in(*create, &self.project.root)?;
+        stockade_service::requested(&request)
+    }
+}
+
+fn shared_flags() -> BTreeSet<String> {
+    let mut whole = Arguments::command();
+    // The arguments of subcommands are made when they are needed.
+    whole.build();
+    let of = |name: &str| -> BTreeSet<String> {
+        let command = &whole;
+        let command = command.find_subcommand(name).unwrap();
+        command.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect()
+    };
+    let shared: BTreeSet<_> = of("run").intersection(&of("create")).cloned().collect();
+    shared.into_iter().filter(|name| !PRESENTATION.contains(&name.as_str())).collect()
+}
+
+#[test]
+fn every_flag_of_both_commands_makes_the_same_request() {
+    let scene = Scene::new();
+    let sampled: BTreeSet<String> = SAMPLES.iter().map(|(flag, _)| (*flag).to_owned()).collect();
+    assert_eq!(shared_flags(), sampled, "each flag of both has a sample here");
+    for (flag, values) in SAMPLES {
+        let words = scene.words(flag, values);
+        let (run, create) = (scene.run(&words).unwrap(), scene.create(&words).unwrap());
+        // How long it is kept is not for a flag of both to say.
+        assert_eq!(run, SandboxSpec { lease: None, ..create }, "--{flag} {values:?}");
+    }
+}
+
+#[test]
+fn a_flag_changes_the_request() {
+    let scene = Scene::new();
+    let plain = scene.run(&[]).unwrap();
+    for (flag, values) in SAMPLES {
+        // One limit is no part of what a runtime is asked for, and `off` is the default.
+        if *flag != "max-output" && (*flag, *values) != ("net", &["off"][..]) {
+            assert_ne!(scene.run(&scene.words(flag, values)).unwrap(), plain, "--{flag}");
+        }
+    }
+}
+
+#[test]
+fn both_refuse_the_same_in_the_same_words() {
+    let scene = Scene::new();
+    for (flag, value) in BAD {
+        let words = scene.words(flag, &[value]);
+        let (run, create) = (scene.run(&words).unwrap_err(), scene.create(&words).unwrap_err());
+        assert_eq!(run, create, "--{flag} {value}");
+    }
+}
+
+#[test]
+fn commands_start_where_the_caller_is() {
+    let scene = Scene::new();
+    let root = &scene.project.root;
+    let started = |words: &[String]| scene.run(words).unwrap().working_directory;
+    assert_eq!(started(&[]).as_deref(), Some(root.as_path()));
+    let below = scene.words("cwd", &["below/./x/.."]);
+    assert_eq!(started(&below), Some(root.join("below")));
+    let elsewhere = scene.words("cwd", &["/tmp/../var"]);
+    assert_eq!(started(&elsewhere).as_deref(), Some(Path::new("/var")));
+}

@@ -1,0 +1,166 @@
+//! Who commands are inside: users, names and homes.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use stockade_core::sandbox::{User, Workspace};
+use stockade_jail::Identity;
+use stockade_jail::system::Account;
+
+use crate::error::Error;
+
+/// Where the sandbox's own user is at home, in every sandbox.
+pub const HOME: &str = "/home/user";
+/// The name of that user, unless it is root.
+const NAME: &str = "user";
+/// The ids of that user, where there is a choice and neither a request nor a workspace says.
+const ORDINARY: User = User { user: 1000, group: 1000 };
+/// How many ids commands may have, where there is a choice: all but init's.
+const USERS: u32 = 65_535;
+
+/// Which users there can be inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Users {
+    /// The caller's own user alone.
+    Own(User),
+    /// Every id below 65 535.
+    Many,
+}
+
+impl Users {
+    /// The users of jails with this identity.
+    pub fn of(identity: &Identity) -> Self {
+        match identity {
+            Identity::Own { user, group } => Self::Own(User { user: *user, group: *group }),
+            Identity::Range(_) => Self::Many,
+        }
+    }
+
+    /// The user of a sandbox without a workspace, for which nothing was requested.
+    pub const fn ordinary(self) -> User {
+        match self {
+            Self::Own(user) => user,
+            Self::Many => ORDINARY,
+        }
+    }
+
+    /// The sandbox's own user: the requested one, else the owner of the workspace, since no other
+    /// user might be able to change that, else the ordinary one.
+    ///
+    /// # Errors
+    /// As [`Users::check`].
+    pub fn choose(
+        self,
+        requested: Option<User>,
+        workspace: Option<&Workspace>,
+    ) -> Result<User, Error> {
+        match (requested, workspace) {
+            (Some(user), _) => self.check(user),
+            (None, Some(workspace)) => Ok(self.owner_of(workspace)),
+            (None, None) => Ok(self.ordinary()),
+        }
+    }
+
+    /// The owner of a workspace. What no id inside stands for belongs to root there.
+    fn owner_of(self, workspace: &Workspace) -> User {
+        let inside = |id: u32| if id < USERS { id } else { 0 };
+        match (self, std::fs::metadata(&workspace.host)) {
+            (Self::Many, Ok(metadata)) => {
+                User { user: inside(metadata.uid()), group: inside(metadata.gid()) }
+            }
+            _ => self.ordinary(),
+        }
+    }
+
+    /// Refuses a user that there cannot be.
+    ///
+    /// # Errors
+    /// [`Error::OneUser`] and [`Error::UserTooLarge`].
+    pub const fn check(self, user: User) -> Result<User, Error> {
+        match self {
+            // Where only a user is named, the group has the same number.
+            Self::Own(own)
+                if user.user == own.user
+                    && (user.group == own.group || user.group == user.user) =>
+            {
+                Ok(own)
+            }
+            Self::Own(own) => Err(Error::OneUser(own)),
+            Self::Many if user.user >= USERS || user.group >= USERS => {
+                Err(Error::UserTooLarge { user, limit: USERS })
+            }
+            _ => Ok(user),
+        }
+    }
+}
+
+/// The account of a sandbox's own user.
+pub fn account(own: User) -> Account {
+    let User { user, group } = own;
+    Account { name: name(user, own), user, group, home: PathBuf::from(HOME) }
+}
+
+/// The name of a user, where `own` is the sandbox's own.
+pub(crate) fn name(user: u32, own: User) -> String {
+    match user {
+        0 => "root".to_owned(),
+        id if id == own.user => NAME.to_owned(),
+        id => id.to_string(),
+    }
+}
+
+/// The home directory of a user, where `own` is the sandbox's own.
+pub const fn home(user: u32, own: User) -> &'static str {
+    match user {
+        id if id == own.user => HOME,
+        0 => "/root",
+        _ => "/",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn user(user: u32, group: u32) -> User {
+        User { user, group }
+    }
+
+    #[test]
+    fn an_ordinary_callers_sandbox_has_one_user() {
+        let own = user(4242, 42);
+        let users = Users::Own(own);
+        assert_eq!((users.ordinary(), users.check(own).unwrap()), (own, own));
+        for other in [user(0, 0), user(4242, 7), user(7, 42)] {
+            assert!(matches!(users.check(other), Err(Error::OneUser(only)) if only == own));
+        }
+        assert_eq!(users.check(user(4242, 4242)).unwrap(), own);
+        let workspace = Workspace { host: "/".into(), inside: "/".into() };
+        assert_eq!(users.choose(None, Some(&workspace)).unwrap(), own);
+    }
+
+    #[test]
+    fn root_gives_all_but_inits() {
+        assert_eq!(Users::Many.check(user(65_534, 7)).unwrap(), user(65_534, 7));
+        assert!(Users::Many.check(user(65_535, 7)).is_err());
+        assert!(Users::Many.check(user(7, 65_535)).is_err());
+    }
+
+    #[test]
+    fn a_request_beats_a_workspace_which_beats_the_ordinary_user() {
+        let workspace = Workspace { host: "/".into(), inside: "/".into() };
+        assert_eq!(Users::Many.choose(None, None).unwrap(), ORDINARY);
+        assert_eq!(Users::Many.choose(None, Some(&workspace)).unwrap(), user(0, 0));
+        assert_eq!(Users::Many.choose(Some(user(7, 8)), Some(&workspace)).unwrap(), user(7, 8));
+    }
+
+    #[test]
+    fn the_sandboxes_own_user_is_at_home_in_one_place_whoever_it_is() {
+        for own in [0, 1000, 4242] {
+            assert_eq!(home(own, user(own, own)), HOME);
+        }
+        assert_eq!((home(0, ORDINARY), home(7, ORDINARY)), ("/root", "/"));
+        let names = [0, 1000, 7].map(|id| name(id, ORDINARY));
+        assert_eq!(names, ["root", "user", "7"]);
+    }
+}

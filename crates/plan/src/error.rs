@@ -1,0 +1,89 @@
+//! Why a request cannot become a jail.
+
+use std::io;
+use std::path::PathBuf;
+
+use stockade_core::SnapshotId;
+use stockade_core::sandbox::{LimitName, User};
+
+/// Why a sandbox cannot be planned. Nothing was made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A path of the host is, holds or lies in Stockade's data directory.
+    #[error("{} holds Stockade's own data, which is never shown in a sandbox", .0.display())]
+    OwnData(PathBuf),
+    /// The host's root directory would be shown.
+    #[error("the host's root directory is never shown in a sandbox")]
+    HostRoot,
+    /// A path of the host cannot be used.
+    #[error("cannot use {} of the host", path.display())]
+    HostPath {
+        /// The path, as it was written.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A root or workspace is no directory.
+    #[error("{} is not a directory", .0.display())]
+    NotDirectory(PathBuf),
+    /// The runtime has no store of images with names.
+    #[error("there is no image {0} here: name a directory or tar archive that holds a root")]
+    NoImage(String),
+    /// The layers of a snapshot were not given.
+    #[error("there is no snapshot {0}")]
+    NoSnapshot(SnapshotId),
+    /// A path inside is not absolute or has a `..`.
+    #[error("{} is not an absolute path without `..`", .0.display())]
+    NotAbsolute(PathBuf),
+    /// A path inside belongs to the sandbox itself.
+    #[error("{} belongs to the sandbox itself", .0.display())]
+    Reserved(PathBuf),
+    /// A mount point in the workspace is missing, and would come back as a change.
+    #[error("{} does not exist in the workspace", .0.display())]
+    MissingInWorkspace(PathBuf),
+    /// A name or value of an environment variable that no process can have.
+    #[error("the environment variable {0:?} has a name or value that no process can have")]
+    Variable(String),
+    /// The access rules cannot be read.
+    #[error("{0}")]
+    Rules(String),
+    /// A limit of zero.
+    #[error("the limit `{0}` is 0, which leaves nothing to run")]
+    NothingLeft(LimitName),
+    /// A limit cannot be enforced here, and was not left to best effort.
+    #[error("the limit `{limit}` cannot be enforced here: {reason}")]
+    Limit {
+        /// Which.
+        limit: LimitName,
+        /// Why not.
+        reason: String,
+        /// What would make it possible.
+        remedy: stockade_jail::cgroup::Remedy,
+    },
+    /// Only root can give a sandbox another user than the caller.
+    #[error("users: not supported here: {}", only_one(*.0))]
+    OneUser(User),
+    /// An id that lies outside of a sandbox's range.
+    #[error("the ids {}:{} are not below {limit}", user.user, user.group)]
+    UserTooLarge {
+        /// The ids.
+        user: User,
+        /// The first id that no sandbox has.
+        limit: u32,
+    },
+    /// Something ran out on this host while files were prepared.
+    #[error("{what}")]
+    Exhausted {
+        /// What was being done.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why another user cannot be given: a text that is the same from a run and from a runtime.
+pub fn only_one(own: User) -> String {
+    format!("only root can give a sandbox another user than {}:{}", own.user, own.group)
+}

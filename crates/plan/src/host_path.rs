@@ -1,0 +1,248 @@
+//! Paths of the host that a request names: what may be shown in a sandbox. Every such path goes
+//! through [`HostPaths::open`], whatever it is for.
+//!
+//! Stockade's data directory is never shown, nor anything in it, nor anything that holds it. Paths
+//! are compared by what they are and not by their text, in two ways. By device and inode of each
+//! directory on the way to the root, which sees through every link. And by their places within
+//! their file systems, as `/proc/self/mountinfo` tells them (`proc_pid_mountinfo(5)`), which sees
+//! through bind mounts: of the data directory, of what holds it, of what is in it, and of those
+//! below the path, for a tree is shown with all that is mounted in it.
+
+mod mountinfo;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use stockade_jail::HostTree;
+
+use self::mountinfo::{MountTable, Place};
+use crate::error::Error;
+
+/// The directory of unpacked images, below the data directory: see [`HostPaths::open_root`].
+pub const IMAGES: &str = "images";
+
+/// A path of the host that may be shown.
+#[derive(Debug)]
+pub struct HostPath {
+    /// The path without links.
+    pub real: PathBuf,
+    /// What is there.
+    pub tree: HostTree,
+}
+
+/// What tells a file or directory from every other one: device and inode.
+type Identity = (u32, u32, u64);
+
+/// The paths of the host, seen from one data directory.
+#[derive(Debug)]
+pub struct HostPaths {
+    /// The data directory without links.
+    data: PathBuf,
+    /// Its identity, then those of what holds it, up to the root.
+    ancestry: Vec<Identity>,
+    mounts: MountTable,
+    /// Where the data directory is in its file system; unknown where the mount is not listed, as after
+    /// a `chroot(2)`.
+    place: Option<Place>,
+}
+
+/// An open path with what is known of it.
+struct Opened {
+    path: HostPath,
+    ancestry: Vec<Identity>,
+    mount_id: Option<u64>,
+}
+
+impl HostPaths {
+    /// Looks up the data directory and the mounts of this process.
+    ///
+    /// # Errors
+    /// [`Error::HostPath`] where the data directory or the mount table cannot be read.
+    pub fn of(data: &Path) -> Result<Self, Error> {
+        let opened = Opened::at(data)?;
+        let mounts = MountTable::read()
+            .map_err(|source| Error::HostPath { path: mountinfo::PATH.into(), source })?;
+        let place = opened.mount_id.and_then(|id| mounts.place(id, &opened.path.real));
+        Ok(Self { data: opened.path.real, ancestry: opened.ancestry, mounts, place })
+    }
+
+    /// Opens a path that is to be shown, following links.
+    ///
+    /// # Errors
+    /// [`Error::OwnData`] and [`Error::HostRoot`] for what is never shown; [`Error::HostPath`] for
+    /// what cannot be opened.
+    pub fn open(&self, path: &Path) -> Result<HostPath, Error> {
+        let opened = Opened::at(path)?;
+        if opened.path.real == Path::new("/") {
+            return Err(Error::HostRoot);
+        }
+        if self.is_own_data(&opened) {
+            return Err(Error::OwnData(path.to_owned()));
+        }
+        Ok(opened.path)
+    }
+
+    /// Opens a directory that is to be the root of a sandbox: as [`HostPaths::open`], and an image
+    /// that was unpacked in the data directory.
+    ///
+    /// # Errors
+    /// As [`HostPaths::open`], and [`Error::NotDirectory`].
+    pub fn open_root(&self, path: &Path) -> Result<HostPath, Error> {
+        let root = match path.canonicalize() {
+            Ok(real) if real.parent() == Some(&self.data.join(IMAGES)) => {
+                HostPath { tree: open(&real)?, real }
+            }
+            _ => self.open(path)?,
+        };
+        if !root.real.is_dir() {
+            return Err(Error::NotDirectory(path.to_owned()));
+        }
+        Ok(root)
+    }
+
+    /// Whether a path is, holds, or lies in the data directory, under any name.
+    fn is_own_data(&self, opened: &Opened) -> bool {
+        let [own, above @ ..] = self.ancestry.as_slice() else { return true };
+        let holds = |identity: &Identity| above.contains(identity) || identity == own;
+        if opened.ancestry.contains(own) || opened.ancestry.first().is_some_and(holds) {
+            return true;
+        }
+        let Some(data) = &self.place else { return false };
+        // A path on a mount of another namespace cannot be compared.
+        let place = opened.mount_id.and_then(|id| self.mounts.place(id, &opened.path.real));
+        let Some(place) = place else { return true };
+        place.overlaps(data)
+            || self.mounts.below(&opened.path.real).any(|below| below.overlaps(data))
+    }
+}
+
+impl Opened {
+    fn at(path: &Path) -> Result<Self, Error> {
+        let failed = |source: io::Error| Error::HostPath { path: path.to_owned(), source };
+        let mut tree = open(path)?;
+        let real = real_path(&tree.file).map_err(failed)?;
+        tree.path.clone_from(&real);
+        let stat = stat(&tree.file).map_err(failed)?;
+        let mut ancestry = vec![identity(&stat)];
+        for above in real.ancestors().skip(1) {
+            let stat = statx(CWD, above, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO);
+            ancestry.push(identity(&stat.map_err(|errno| failed(errno.into()))?));
+        }
+        let has_id = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+        let mount_id = has_id.then_some(stat.stx_mnt_id);
+        Ok(Self { path: HostPath { real, tree }, ancestry, mount_id })
+    }
+}
+
+fn open(path: &Path) -> Result<HostTree, Error> {
+    HostTree::open(path).map_err(|source| Error::HostPath { path: path.to_owned(), source })
+}
+
+fn stat(file: impl AsFd) -> io::Result<rustix::fs::Statx> {
+    Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::MNT_ID)?)
+}
+
+const fn identity(stat: &rustix::fs::Statx) -> Identity {
+    (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
+}
+
+/// The path of an open file, without links.
+fn real_path(file: impl AsFd) -> io::Result<PathBuf> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?;
+    // The kernel marks what is not below this process's root so.
+    if path.is_absolute() && !path.starts_with("/(unreachable)") {
+        return Ok(path);
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "it is not below this process's root directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory `top` with `home/data`, the data directory, with one directory in it.
+    fn scene() -> (tempfile::TempDir, HostPaths) {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir_all(top.path().join("home/data/journals")).unwrap();
+        fs::create_dir_all(top.path().join("elsewhere/below")).unwrap();
+        fs::write(top.path().join("home/data/stockade.db"), "").unwrap();
+        let paths = HostPaths::of(&top.path().join("home/data")).unwrap();
+        (top, paths)
+    }
+
+    fn is_own(paths: &HostPaths, path: &Path) -> bool {
+        match paths.open(path) {
+            Err(Error::OwnData(named)) => named == path,
+            Ok(_) => false,
+            Err(other) => panic!("{}: {other}", path.display()),
+        }
+    }
+
+    #[test]
+    fn the_data_directory_is_known_by_every_name() {
+        let (top, paths) = scene();
+        let top = top.path();
+        symlink("home", top.join("link")).unwrap();
+        symlink(top.join("home/data/journals"), top.join("elsewhere/journals")).unwrap();
+        for own in [
+            "home",
+            "home/data",
+            "home/data/journals",
+            "home/data/stockade.db",
+            "link",
+            "link/data",
+            "link/data/journals",
+            "elsewhere/journals",
+            "elsewhere/../home",
+            "",
+        ] {
+            assert!(is_own(&paths, &top.join(own)), "{own}");
+        }
+        for other in ["elsewhere", "elsewhere/below"] {
+            assert!(!is_own(&paths, &top.join(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_data_directory_may_be_named_through_a_link() {
+        let (top, _) = scene();
+        symlink("home", top.path().join("link")).unwrap();
+        let paths = HostPaths::of(&top.path().join("link/data")).unwrap();
+        assert!(is_own(&paths, &top.path().join("home")));
+        assert!(is_own(&paths, &top.path().join("home/data")));
+        assert!(!is_own(&paths, &top.path().join("elsewhere")));
+    }
+
+    #[test]
+    fn the_root_is_refused_and_what_is_missing_is_an_error() {
+        let (top, paths) = scene();
+        for root in ["/", "/..", "/usr/..", "/proc/self/root"] {
+            assert!(matches!(paths.open(Path::new(root)), Err(Error::HostRoot)), "{root}");
+        }
+        let missing = paths.open(&top.path().join("none")).unwrap_err();
+        assert!(
+            matches!(missing, Error::HostPath { source, .. } if source.kind() == io::ErrorKind::NotFound)
+        );
+    }
+
+    #[test]
+    fn an_unpacked_image_may_be_a_root_and_nothing_else() {
+        let (top, paths) = scene();
+        let image = top.path().join("home/data/images/0123");
+        fs::create_dir_all(image.join("usr")).unwrap();
+        assert_eq!(paths.open_root(&image).unwrap().real, image.canonicalize().unwrap());
+        for bad in [image.join("usr"), top.path().join("home/data/images"), top.path().join("home")]
+        {
+            assert!(matches!(paths.open_root(&bad), Err(Error::OwnData(_))), "{}", bad.display());
+        }
+        assert!(is_own(&paths, &image));
+        let file = top.path().join("elsewhere/file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(paths.open_root(&file), Err(Error::NotDirectory(_))));
+    }
+}

@@ -1,0 +1,132 @@
+//! The layers of a persistent sandbox, in directories of its own.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::path::{Component, Path, PathBuf};
+
+use stockade_core::sandbox::User;
+use stockade_jail::Identity;
+
+use crate::account::HOME;
+use crate::error::Error;
+
+/// Where the upper layers of a sandbox come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// They are made, empty.
+    New,
+    /// They are there, from a snapshot, with the owners that they have inside.
+    Snapshot,
+    /// They are there, and whole trees: there can be no overlay.
+    FullCopy,
+}
+
+/// Makes the directory with the layers over `lower`: new ones, unless an upper layer is there.
+///
+/// # Errors
+/// [`Error::Exhausted`] for want of room, else [`Error::HostPath`].
+pub fn make(
+    directory: &Path,
+    lower: &Path,
+    identity: &Identity,
+    origin: Origin,
+) -> Result<PathBuf, Error> {
+    try_make(directory, lower, identity, origin).map_err(|source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Exhausted {
+            what: "there is no room for the layers of a sandbox".to_owned(),
+            source,
+        },
+        _ => Error::HostPath { path: directory.to_owned(), source },
+    })?;
+    Ok(directory.to_owned())
+}
+
+fn try_make(place: &Path, lower: &Path, identity: &Identity, origin: Origin) -> io::Result<()> {
+    let start = identity.range().map(|range| range.start);
+    let root = std::fs::metadata(lower)?;
+    // What cannot be owned inside belongs to root there.
+    let inside = |id: u32| identity.range().map_or(id, |range| inside_id(id, range.count));
+    let (user, group) = (inside(root.uid()), inside(root.gid()));
+    let own = |path: &Path, user: u32, group: u32| match start {
+        Some(start) => chown(path, Some(start + user), Some(start + group)),
+        None => Ok(()),
+    };
+    if !place.is_dir() {
+        directory(place)?;
+    }
+    // The jail, which has no rights of the host's root, must find its layers in it.
+    own(place, 0, 0)?;
+    let upper = place.join("upper");
+    if origin == Origin::New {
+        directory(&upper)?;
+        let mode = std::fs::Permissions::from_mode(root.mode() & 0o1777);
+        std::fs::set_permissions(&upper, mode)?;
+        own(&upper, user, group)?;
+    }
+    if origin == Origin::FullCopy {
+        return Ok(());
+    }
+    let work = place.join("work");
+    directory(&work)?;
+    own(&work, 0, 0)
+}
+
+const fn inside_id(id: u32, count: u32) -> u32 {
+    if id < count { id } else { 0 }
+}
+
+/// Makes the home directory of the sandbox's own user where an image has none and has nothing in the
+/// way. Directories on the way that the image has keep their owner and mode.
+///
+/// # Errors
+/// [`Error::HostPath`] for what cannot be made.
+pub fn make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> Result<(), Error> {
+    try_make_home(upper, lower, own, identity)
+        .map_err(|source| Error::HostPath { path: upper.to_owned(), source })
+}
+
+fn try_make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> io::Result<()> {
+    let home = Path::new(HOME);
+    let mut path = PathBuf::new();
+    for component in home.components().filter(|component| *component != Component::RootDir) {
+        path.push(component);
+        let in_the_way = |metadata: std::fs::Metadata| !metadata.is_dir();
+        if std::fs::symlink_metadata(lower.join(&path)).is_ok_and(in_the_way) {
+            return Ok(());
+        }
+    }
+    if std::fs::symlink_metadata(lower.join(&path)).is_ok() {
+        return Ok(());
+    }
+    let start = identity.range().map(|range| range.start);
+    let mut made = upper.to_owned();
+    let last = path.components().count() - 1;
+    let mut below = lower.to_owned();
+    for (index, component) in path.components().enumerate() {
+        made.push(component);
+        below.push(component);
+        match directory(&made) {
+            // A whole tree has what the lower layer has.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        let below = std::fs::symlink_metadata(&below).ok();
+        if let Some((range, start)) = identity.range().zip(start) {
+            let inside = |id: u32| inside_id(id, range.count);
+            let (user, group) = match &below {
+                Some(below) => (inside(below.uid()), inside(below.gid())),
+                None if index == last => (own.user, own.group),
+                None => (0, 0),
+            };
+            chown(&made, Some(start + user), Some(start + group))?;
+        }
+        // Whatever the umask of this process is, every user inside passes what is new.
+        let mode = below.map_or(0o755, |below| below.mode() & 0o1777);
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+fn directory(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}

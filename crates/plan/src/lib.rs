@@ -1,0 +1,36 @@
+//! What a sandbox sees and may use: the one [`JailSpec`](stockade_jail::JailSpec) from the one
+//! [`SandboxSpec`](stockade_core::SandboxSpec), for `stockade run` and for persistent sandboxes.
+//!
+//! Reading order: `host_path` (which paths of the host may be shown), `account` and `environment`
+//! (who commands are inside), `limits`, `access`, then `request` (a checked request) with its two
+//! endings `once` and `held`. `programs`, `skeleton` and `layers` are the file systems of persistent
+//! sandboxes; `image` unpacks archives; `isolation` reports what is in force.
+//!
+//! Launches nothing and keeps no state between two sandboxes, except for the cache of `programs`.
+
+pub mod access;
+pub mod account;
+pub mod ending;
+pub mod environment;
+mod error;
+mod held;
+pub mod host_path;
+pub mod image;
+mod inside_path;
+mod isolation;
+pub mod layers;
+pub mod limits;
+mod once;
+mod programs;
+mod request;
+pub mod skeleton;
+pub mod wipe;
+
+pub use account::Users;
+pub use error::{Error, only_one};
+pub use held::{Held, LEASE};
+pub use host_path::{HostPath, HostPaths};
+pub use isolation::{Standing, isolation};
+pub use once::{Once, View};
+pub use programs::Programs;
+pub use request::{HOSTNAME, Request, check_command};

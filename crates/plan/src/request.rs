@@ -1,0 +1,198 @@
+//! A request whose paths of the host are checked and open, and what of it is the same in every jail:
+//! the mounts, the network, the access rules, the limits of each process.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use stockade_bundle::project::{Git, Project};
+use stockade_core::SandboxSpec;
+use stockade_core::sandbox::{BestEffort, HostMount, Root, User, Workspace};
+use stockade_jail::rlimits::ResourceLimits;
+use stockade_jail::{
+    Access, Areas, HostTree, Identity, JailSpec, Mount, Network, Owners, Source, Task,
+};
+
+use crate::access;
+use crate::account::Users;
+use crate::error::Error;
+use crate::host_path::{HostPath, HostPaths};
+use crate::inside_path::{absolute, mount_point};
+use crate::limits::PROCESSES;
+
+/// The machine's name inside.
+pub const HOSTNAME: &str = "stockade";
+
+/// A request for which a jail may be made: each path of the host was checked and is open.
+#[derive(Debug)]
+pub struct Request {
+    /// The directory that holds the root; none for the host's own programs.
+    pub(crate) root: Option<HostPath>,
+    pub(crate) workspace: Option<(PathBuf, HostPath)>,
+    /// The sandbox's own user.
+    pub(crate) own: User,
+    mounts: Vec<(PathBuf, Mount)>,
+    areas: Option<Areas>,
+    pub(crate) network: Network,
+    processes: u64,
+    landlock_optional: bool,
+}
+
+/// What a jail has besides what every jail of the request has.
+pub(crate) struct Parts {
+    pub(crate) identity: Identity,
+    pub(crate) root: Source,
+    pub(crate) root_writable: bool,
+    pub(crate) root_is_own: bool,
+    /// What is below the requested mounts.
+    pub(crate) mounts: Vec<(PathBuf, Mount)>,
+    pub(crate) task: Task,
+    pub(crate) open_files: Option<u64>,
+    pub(crate) cgroup: Option<stockade_jail::cgroup::Group>,
+    pub(crate) locks: Vec<OwnedFd>,
+}
+
+impl Request {
+    /// Checks a request. `root` is what lies below the root's upper layer: that of the request, or of
+    /// the snapshot that it names.
+    ///
+    /// # Errors
+    /// What can never be granted, or not on this host.
+    pub fn check(
+        spec: &SandboxSpec,
+        root: &Root,
+        users: Users,
+        paths: &dyn Fn() -> Result<HostPaths, Error>,
+    ) -> Result<Self, Error> {
+        let own = users.choose(spec.user, spec.workspace.as_ref())?;
+        let names_host = spec.workspace.is_some()
+            || !spec.mounts.is_empty()
+            || matches!(root, Root::Directory(_));
+        // The mount table is read only where there is something to compare.
+        let paths = if names_host { Some(paths()?) } else { None };
+        let root = match (root, &paths) {
+            (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
+            (Root::Image(name), _) => return Err(Error::NoImage(name.clone())),
+            (Root::Snapshot(snapshot), _) => return Err(Error::NoSnapshot(snapshot.clone())),
+            (Root::Host | Root::Directory(_), _) => None,
+        };
+        let mut request = Self {
+            root,
+            workspace: None,
+            own,
+            mounts: Vec::new(),
+            areas: access::of(&spec.access, own)?,
+            network: if spec.network.is_some() { Network::Egress } else { Network::Off },
+            processes: spec.limits.processes.unwrap_or(PROCESSES),
+            landlock_optional: spec.best_effort.contains(&BestEffort::Landlock),
+        };
+        if let (Some(workspace), Some(paths)) = (&spec.workspace, &paths) {
+            request.show_workspace(workspace, paths)?;
+        }
+        if let Some(paths) = &paths {
+            for mount in &spec.mounts {
+                let shown = request.mount(mount, paths)?;
+                request.mounts.push(shown);
+            }
+        }
+        request.check_access_rules()?;
+        check_command(spec.working_directory.as_deref(), &spec.environment)?;
+        Ok(request)
+    }
+
+    /// The sandbox's own user.
+    pub const fn own(&self) -> User {
+        self.own
+    }
+
+    fn show_workspace(&mut self, workspace: &Workspace, paths: &HostPaths) -> Result<(), Error> {
+        mount_point(&workspace.inside)?;
+        let host = paths.open(&workspace.host)?;
+        // A worktree of git is of no use without the repository that it belongs to.
+        if std::fs::symlink_metadata(host.real.join(".git")).is_ok_and(|file| file.is_file())
+            && let Ok(project) = Project::open(&host.real, None)
+            && let Git::Worktree { common_dir, .. } = &project.git
+        {
+            let common = paths.open(common_dir)?;
+            self.mounts.push((common_dir.clone(), tree(common.tree, Access::Read)));
+        }
+        self.workspace = Some((workspace.inside.clone(), host));
+        Ok(())
+    }
+
+    fn mount(&self, mount: &HostMount, paths: &HostPaths) -> Result<(PathBuf, Mount), Error> {
+        mount_point(&mount.inside)?;
+        let host = paths.open(&mount.host)?;
+        self.check_in_workspace(&mount.inside)?;
+        let access = if mount.writable { Access::Write } else { Access::Read };
+        Ok((mount.inside.clone(), tree(host.tree, access)))
+    }
+
+    /// Refuses a path below the workspace that is missing there: it would have to be made in the view,
+    /// and would come back as a change.
+    fn check_in_workspace(&self, inside: &Path) -> Result<(), Error> {
+        if let Some((workspace, host)) = &self.workspace
+            && let Ok(below) = inside.strip_prefix(workspace)
+            && std::fs::symlink_metadata(host.real.join(below)).is_err()
+        {
+            return Err(Error::MissingInWorkspace(inside.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn check_access_rules(&self) -> Result<(), Error> {
+        let made = self.areas.iter().flat_map(|areas| &areas.list).filter(|area| area.is_made);
+        made.into_iter().try_for_each(|area| self.check_in_workspace(&area.path))
+    }
+
+    /// Completes the jail.
+    pub(crate) fn jail(self, parts: Parts) -> JailSpec {
+        let mut mounts = parts.mounts;
+        mounts.extend(self.mounts);
+        JailSpec {
+            identity: parts.identity,
+            root: parts.root,
+            root_writable: parts.root_writable,
+            root_is_own: parts.root_is_own,
+            mounts,
+            hostname: HOSTNAME.to_owned(),
+            network: self.network,
+            task: parts.task,
+            rlimits: ResourceLimits {
+                processes: Some(self.processes),
+                open_files: parts.open_files,
+                ..ResourceLimits::default()
+            },
+            cgroup: parts.cgroup,
+            kept: parts.locks,
+            areas: self.areas,
+            landlock_optional: self.landlock_optional,
+        }
+    }
+}
+
+/// Refuses a directory or variables that no command can have.
+///
+/// # Errors
+/// [`Error::NotAbsolute`] and [`Error::Variable`].
+pub fn check_command(
+    working_directory: Option<&Path>,
+    environment: &BTreeMap<String, String>,
+) -> Result<(), Error> {
+    working_directory.map_or(Ok(()), absolute)?;
+    let is_bad = |name: &str, value: &str| {
+        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+    };
+    match environment.iter().find(|(name, value)| is_bad(name, value)) {
+        Some((name, _)) => Err(Error::Variable(name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// A tree of the host as it is.
+fn tree(tree: HostTree, access: Access) -> Mount {
+    Mount::Tree(Source::Host { tree, access, owners: Owners::OnDisk })
+}

@@ -1,0 +1,214 @@
+use std::ffi::CString;
+use std::fs::File;
+
+use stockade_core::access::Rules;
+use stockade_core::network::Policy;
+use stockade_core::sandbox::Limits;
+use stockade_jail::cgroup::Group;
+use stockade_jail::{Payload, Reach, Streams};
+
+use super::*;
+use crate::layers::Origin;
+use crate::once::{Once, View};
+use crate::{Held, Programs};
+
+/// A data directory and a project with one directory in it.
+struct Scene(tempfile::TempDir);
+
+impl Scene {
+    fn new() -> Self {
+        let top = tempfile::tempdir().unwrap();
+        for directory in ["data/skeleton", "data/view/upper", "data/view/work", "box"] {
+            std::fs::create_dir_all(top.path().join(directory)).unwrap();
+        }
+        std::fs::create_dir_all(top.path().join("project/there")).unwrap();
+        Self(top)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn spec(&self) -> SandboxSpec {
+        let workspace = Workspace { host: self.path("project"), inside: "/project".into() };
+        SandboxSpec { workspace: Some(workspace), ..SandboxSpec::default() }
+    }
+
+    fn check(&self, spec: &SandboxSpec) -> Result<Request, Error> {
+        let users = Users::of(&Identity::of_caller().unwrap());
+        Request::check(spec, &spec.root, users, &|| HostPaths::of(&self.path("data")))
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut SandboxSpec)) -> Result<Request, Error> {
+        let mut spec = self.spec();
+        change(&mut spec);
+        self.check(&spec)
+    }
+
+    fn once(&self, request: Request) -> JailSpec {
+        let once = Once {
+            identity: Identity::of_caller().unwrap(),
+            view: &View::Overlay(self.path("data/view")),
+            payload: Payload::Program(vec![CString::from(c"true")]),
+            environment: Vec::new(),
+            working_directory: CString::from(c"/"),
+            streams: Streams::Pipes,
+            not_before: None,
+            authorities: None,
+            group: None,
+            lock: File::open(self.path("data")).unwrap().into(),
+        };
+        request.once(once).unwrap()
+    }
+
+    fn held(&self, request: Request) -> JailSpec {
+        let held = Held {
+            identity: Identity::of_caller().unwrap(),
+            directory: &self.path("box"),
+            origin: Origin::New,
+            programs: &mut Programs::new(self.path("data/skeleton")),
+            group: Group::default(),
+            listener: File::open(self.path("data")).unwrap().into(),
+            descriptors: 1024,
+        };
+        request.held(held).unwrap().spec
+    }
+}
+
+fn mount(host: &str, inside: &str) -> HostMount {
+    HostMount { host: host.into(), inside: inside.into(), writable: false }
+}
+
+#[test]
+fn what_would_hide_the_sandbox_or_show_our_data_is_refused() {
+    let scene = Scene::new();
+    let refused = |mount| scene.changed(|spec| spec.mounts.push(mount)).unwrap_err();
+    assert!(scene.changed(|_| {}).is_ok());
+    for inside in ["/", "/proc/x"] {
+        assert!(matches!(refused(mount("/usr", inside)), Error::Reserved(_)), "{inside}");
+    }
+    for inside in ["/a/../b", "a"] {
+        assert!(matches!(refused(mount("/usr", inside)), Error::NotAbsolute(_)), "{inside}");
+    }
+    assert!(matches!(refused(mount("/", "/a")), Error::HostRoot));
+    assert!(matches!(refused(mount("/no-such", "/a")), Error::HostPath { .. }));
+    for own in ["", "data", "data/view"] {
+        let path = scene.path(own);
+        assert!(matches!(refused(mount(path.to_str().unwrap(), "/a")), Error::OwnData(_)), "{own}");
+    }
+    let workspace = |host| {
+        let workspace = Workspace { host, inside: "/project".into() };
+        scene.changed(|spec| spec.workspace = Some(workspace)).unwrap_err()
+    };
+    assert!(matches!(workspace(scene.path("data")), Error::OwnData(_)));
+    assert!(matches!(workspace("/".into()), Error::HostRoot));
+}
+
+#[test]
+fn a_mount_or_a_rule_in_the_workspace_needs_its_path() {
+    let scene = Scene::new();
+    assert!(scene.changed(|spec| spec.mounts.push(mount("/usr", "/project/there"))).is_ok());
+    let missing = scene.changed(|spec| spec.mounts.push(mount("/usr", "/project/missing")));
+    assert!(matches!(missing, Err(Error::MissingInWorkspace(_))));
+    let rule = |path: &str| {
+        let rules = format!(r#"[{{"effect":"deny","level":"read","path":"{path}"}}]"#);
+        scene.changed(|spec| spec.access = Rules::stored(&rules))
+    };
+    assert!(rule("/project/there").is_ok() && rule("/elsewhere").is_ok());
+    assert!(matches!(rule("/project/missing"), Err(Error::MissingInWorkspace(_))));
+}
+
+#[test]
+fn a_root_is_a_directory_and_no_name() {
+    let scene = Scene::new();
+    let root = |root| scene.changed(|spec| spec.root = root).unwrap_err();
+    assert!(matches!(root(Root::Image("debian".to_owned())), Error::NoImage(_)));
+    assert!(matches!(root(Root::Directory("/".into())), Error::HostRoot));
+    assert!(matches!(root(Root::Directory("/etc/hosts".into())), Error::NotDirectory(_)));
+    assert!(matches!(root(Root::Directory(scene.path(""))), Error::OwnData(_)));
+    assert!(scene.changed(|spec| spec.root = Root::Directory("/usr".into())).is_ok());
+}
+
+#[test]
+fn a_variable_and_a_directory_must_be_possible() {
+    let scene = Scene::new();
+    let variable = |name: &str, value: &str| {
+        let set = |spec: &mut SandboxSpec| {
+            spec.environment.insert(name.to_owned(), value.to_owned());
+        };
+        scene.changed(set)
+    };
+    assert!(variable("A", "b=c\n").is_ok());
+    for (name, value) in [("", "x"), ("a=b", "x"), ("a", "\0")] {
+        assert!(matches!(variable(name, value), Err(Error::Variable(_))), "{name:?}");
+    }
+    let relative = scene.changed(|spec| spec.working_directory = Some("a".into()));
+    assert!(matches!(relative, Err(Error::NotAbsolute(_))));
+}
+
+/// What a jail shows below its root, and how, of what was requested.
+fn requested(jail: &JailSpec) -> Vec<(PathBuf, String)> {
+    let described = |mount: &Mount| match mount {
+        Mount::Tree(Source::Host { tree, access, owners }) => {
+            format!("{} {access:?} {owners:?}", tree.path.display())
+        }
+        Mount::Tree(Source::Overlay(overlay)) => {
+            format!("view of {}", overlay.lower.path.display())
+        }
+        other => format!("{other:?}"),
+    };
+    let paths = ["/project", "/one", "/two", "/etc/resolv.conf"].map(Path::new);
+    let is_it = |(path, _): &&(PathBuf, Mount)| paths.contains(&path.as_path());
+    jail.mounts
+        .iter()
+        .filter(is_it)
+        .filter(|(path, _)| path != Path::new("/etc/resolv.conf"))
+        .map(|(path, mount)| (path.clone(), described(mount)))
+        .collect()
+}
+
+#[test]
+fn a_run_and_a_persistent_sandbox_get_the_same_of_one_request() {
+    let scene = Scene::new();
+    let mut spec = scene.spec();
+    spec.mounts = vec![mount("/usr/share", "/one"), mount("/usr/lib", "/two")];
+    spec.mounts[1].writable = true;
+    spec.limits = Limits { processes: Some(7), ..Limits::default() };
+    spec.best_effort = [BestEffort::Landlock].into();
+    spec.access = Rules::stored(r#"[{"effect":"deny","level":"read","path":"/project/there"}]"#);
+    spec.network = Some(Policy::default());
+    let once = scene.once(scene.check(&spec).unwrap());
+    let held = scene.held(scene.check(&spec).unwrap());
+
+    assert_eq!(requested(&once), requested(&held));
+    assert_eq!(requested(&once).len(), 3);
+    assert_eq!((once.rlimits.processes, held.rlimits.processes), (Some(7), Some(7)));
+    assert_eq!((&once.hostname, once.network), (&held.hostname, held.network));
+    assert!(once.landlock_optional && held.landlock_optional);
+    let reaches = |jail: &JailSpec| -> Vec<(PathBuf, Reach)> {
+        let areas = jail.areas.as_ref().unwrap();
+        areas.list.iter().map(|area| (area.path.clone(), area.reach)).collect()
+    };
+    assert_eq!(reaches(&once), reaches(&held));
+    // Whether programs find a resolver is the same too, however its file is shown.
+    for jail in [&once, &held] {
+        assert!(jail.mounts.iter().any(|(path, _)| path == Path::new("/etc/resolv.conf")));
+    }
+}
+
+#[test]
+fn without_a_request_nothing_of_the_host_is_shown_but_its_programs() {
+    let scene = Scene::new();
+    let spec = SandboxSpec::default();
+    let once = scene.once(scene.check(&spec).unwrap());
+    let held = scene.held(scene.check(&spec).unwrap());
+    for jail in [&once, &held] {
+        assert!(jail.areas.is_none() && !jail.landlock_optional);
+        assert_eq!((jail.network, jail.rlimits.processes), (Network::Off, Some(PROCESSES)));
+        for (path, mount) in &jail.mounts {
+            if let Mount::Tree(Source::Host { access, .. }) = mount {
+                assert_eq!(*access, Access::Read, "{}", path.display());
+            }
+        }
+    }
+}
