@@ -91,7 +91,7 @@ fn the_commands_for_a_project_of_ones_own_do_what_readme_says(world: &World) {
 }
 
 fn sandboxes_live_on_as_readme_says(world: &World) {
-    let commands = commands_below("Sandboxes that live on");
+    let commands = commands_below("Persistent sandboxes");
     assert!(commands.len() > 5, "{commands:?}");
     for command in commands {
         let outcome = documented(world, command);
@@ -236,5 +236,5 @@ fn documented(world: &World, line: &str) -> Outcome {
     let words: Vec<&str> = rest.expect("a command of stockade").split_whitespace().collect();
     assert!(!line.contains(['"', '\'', '$', '|', '>', '&', ';']), "{line} needs a shell");
     // What the documents suppose that the reader has.
-    world.stockade(&words).env("GITHUB_TOKEN", "ghp-of-nobody").finish()
+    world.stockade(&words).env("API_TOKEN", "an-example-token").finish()
 }

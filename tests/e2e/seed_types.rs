@@ -1,4 +1,4 @@
-//! The types on the pages of `<Sandbox>` (seeds 000 and 001): each of their props is accepted, each
+//! The types on Smithers' pages about `<Sandbox>`: each of their props is accepted, each
 //! member of a request is there, editors know them all, and the blocks are those of the pages.
 
 use std::collections::BTreeMap;

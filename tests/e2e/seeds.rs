@@ -1,4 +1,4 @@
-//! The code blocks of the pages of `<Sandbox>` (seeds 000 and 001), which `tests/cases/seeds` has: each
+//! The code blocks of Smithers' pages about `<Sandbox>`, which `tests/cases/seeds` has: each
 //! is executed as it stands. What a block leaves open, such as `ctx` or the child workflow, is put
 //! around it; only what is remote is a double. What its types name is in `seed_types.rs`.
 
@@ -244,7 +244,7 @@ fn the_manifest_in_its_layout_is_a_result(world: &World) {
     call(world, &["approve", "whole", "box"]).succeeds();
     let run = ended(world, "whole");
     assert_eq!(run["run"]["output"], json!({ "summary": "Done" }), "{run}");
-    // Patches as files are reviewed, but what is applied is a diffBundle (seed 001).
+    // Patches as files are reviewed, but what is applied is a diffBundle (Smithers).
     assert_eq!(world.read("a.txt"), "alpha\n");
     is_clean(world);
 }

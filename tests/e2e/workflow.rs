@@ -350,7 +350,7 @@ fn a_first_workflow_is_written_and_runs(world: &World) {
     call(world, &["init", "flows"]).succeeds();
     let refused = call(world, &["init", "flows"]);
     refused.ends_with(1);
-    // The binary answers to the seeds' name as well.
+    // The binary also works under Smithers' name.
     let smithers = world.path("bin/smithers");
     std::os::unix::fs::symlink("stockade", &smithers).unwrap();
     let words = ["up", "flows/workflow.tsx", "--in-process", "--run-id", "first"];

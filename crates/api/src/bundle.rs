@@ -237,7 +237,7 @@ pub struct SkippedPath {
     pub reason: String,
 }
 
-/// Changes as a result bundle has them, to be kept as a bundle (seed 001, "Result bundles").
+/// Changes as a result bundle has them, to be kept as a bundle (Smithers, "Result bundles").
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProposeChanges {

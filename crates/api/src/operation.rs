@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use stockade_core::{Problem, SandboxId};
 
-/// Names one operation that was recorded. The seeds call it a workflow id.
+/// The id of a recorded operation. FireFlow and DBOS call it a workflow id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(pub String);
@@ -38,7 +38,7 @@ pub enum OperationStatus {
     Cancelled,
 }
 
-/// What is known of a recorded operation (seed 002, `ISandboxWorkflowHandle`).
+/// What is known of a recorded operation (FireFlow's `ISandboxWorkflowHandle`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationInfo {

@@ -125,7 +125,7 @@ pub struct SandboxUser {
     pub gid: Option<u32>,
 }
 
-/// Which ports a browser may reach through the endpoint proxy (seed 002, `SandboxProxyConfig`).
+/// Which ports a browser may reach through the endpoint proxy (FireFlow's `SandboxProxyConfig`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Proxy {

@@ -1,4 +1,4 @@
-//! Orbiter's `Sandbox` (seed 003) over any [`Sandboxes`]: an object with Orbiter's five states, its
+//! Orbiter's `Sandbox` over any [`Sandboxes`]: an object with Orbiter's five states, its
 //! table of transitions, and a scope that cleans up once.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Tools that run in a sandbox (seed 003, `run_tool`).
+//! Tools that run in a sandbox (Orbiter's `run_tool`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

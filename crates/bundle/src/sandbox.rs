@@ -36,7 +36,7 @@ pub struct SandboxBundle {
     pub total_bytes: u64,
 }
 
-/// A limit of the profile that a bundle is held to (seed 000, "Bundle limits").
+/// A limit of the profile that a bundle must satisfy (Smithers, "Bundle limits").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The length of all files together, in bytes.
@@ -124,7 +124,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code that the seeds give this refusal.
+    /// The error code that Smithers uses for this refusal.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Escape { .. } | Self::Symlink { .. } | Self::Special { .. } => "TOOL_PATH_ESCAPE",

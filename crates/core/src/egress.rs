@@ -1,5 +1,5 @@
-//! What a `<Sandbox>` says of its way to the network: the egress contract of seed 001, "Egress
-//! controls". Read here, made uniform, turned into an environment and a policy, and stripped of what
+//! What a `<Sandbox>` says of its way to the network: the egress contract of Smithers ("Egress
+//! controls"). Read here, made uniform, turned into an environment and a policy, and stripped of what
 //! nobody may store. What lets traffic through is not here.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub struct Contract {
     /// Which placeholder stands for which secret.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secret_bindings: BTreeMap<String, String>,
-    /// The only hosts that are reached, besides the proxies. Ours, and not in the seed.
+    /// The only hosts that may be reached, besides the proxies. Smithers does not have this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_hosts: Option<Vec<Allowed>>,
 }

@@ -1,4 +1,4 @@
-//! What is recorded of each sandbox for those who watch (seed 002, "Events"): the eight events and
+//! What is recorded of each sandbox for those who watch (FireFlow, "Events"): its eight events and
 //! two of ours, and what each tells. An event never holds the content of a file, output, or an
 //! environment.
 

@@ -110,7 +110,7 @@ id!(
 );
 
 impl SandboxId {
-    /// The id of the workflow that watches the sandbox (seed 002, "Lifecycle watcher").
+    /// The id of the workflow that watches the sandbox (FireFlow, "Lifecycle watcher").
     pub fn watcher(&self) -> String {
         format!("sandbox-watcher:{self}")
     }

@@ -18,7 +18,7 @@ pub struct BundleLimits {
 }
 
 impl BundleLimits {
-    /// The limits of `<Sandbox>` bundles (seed 000, "Bundle limits").
+    /// The limits of `<Sandbox>` bundles (Smithers, "Bundle limits").
     pub const SANDBOX: Self = Self {
         profile: "sandbox",
         total_bytes: 100 << 20,

@@ -1,4 +1,4 @@
-//! What Orbiter's `Sandbox` is made from and says of itself (seed 003, "Constructor parameters" and
+//! What Orbiter's `Sandbox` is made from and says of itself ("Constructor parameters" and
 //! `describe`). Its states are in `lifecycle::orbiter`; starting and stopping is the service's.
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! The trait of every sandbox backend: the one list of what can be done to a sandbox.
 //!
-//! `create`, `ship`, `execute`, `collect` and `cleanup` are the transport operations of seed 000.
+//! `create`, `ship`, `execute`, `collect` and `cleanup` are the transport operations of Smithers.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

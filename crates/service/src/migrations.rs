@@ -4,8 +4,8 @@ use stockade_durable::Migration;
 
 /// Every change of the tables so far, in order. One that was released is never edited.
 ///
-/// `sandbox_instances` has the columns of seed 002, and of ours what is needed to make a sandbox
-/// again. Times are milliseconds since 1970; what is structured is JSON.
+/// `sandbox_instances` has the columns of FireFlow's table, and those that Stockade needs to create a
+/// sandbox again. Times are milliseconds since 1970; what is structured is JSON.
 pub const MIGRATIONS: &[Migration] = &[
     Migration {
         number: 1,

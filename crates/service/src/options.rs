@@ -6,7 +6,7 @@ use std::time::Duration;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_egress::owner::Program;
 
-/// The variable of [`Options::queue_concurrency`] (seed 002, "Configuration").
+/// The variable of [`Options::queue_concurrency`] (FireFlow, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
 
 /// The variable of [`Options::worker_concurrency`].
@@ -26,7 +26,7 @@ pub struct Options {
     pub home: Option<Home>,
     /// The program that is the only way out of sandboxes; without it none has one.
     pub egress: Option<Program>,
-    /// How often a sandbox is looked at (seed 002: every 10 s).
+    /// How often a sandbox is looked at (FireFlow: every 10 s).
     pub watch_interval: Duration,
     /// How long a runtime may take for one change to a sandbox, and a change may wait for those
     /// before it.
@@ -56,7 +56,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with what the seed's variables say. The way to variables is given, since
+    /// The defaults, with the values of FireFlow's variables. The way to variables is given, since
     /// whose they are is the caller's to know.
     ///
     /// # Errors

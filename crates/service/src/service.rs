@@ -25,7 +25,7 @@ use crate::row::{SERVICE_LABEL, SandboxRow};
 use crate::tools::Tools;
 use crate::watcher;
 
-/// The queue of seed 002.
+/// FireFlow's queue.
 pub(crate) const QUEUE: &str = "fireflow-sandbox";
 
 /// The version of the workflows, not of the program: a new program goes on with what an old one
@@ -269,9 +269,9 @@ impl Inner {
         }
     }
 
-    /// The runtime of that name, also by the names that the seeds have for it.
+    /// The runtime of that name, also by the names that Smithers uses.
     pub(crate) fn selected(&self, name: &str) -> Result<&'static str> {
-        // Seed 000's default word names unprivileged namespaces without a daemon.
+        // Smithers' default names unprivileged namespaces without a daemon.
         let name = if name == "bubblewrap" { "native" } else { name };
         self.runtimes.keys().find(|known| **known == name).copied().ok_or_else(|| {
             let known = self.runtimes.keys().copied().collect::<Vec<_>>().join(", ");

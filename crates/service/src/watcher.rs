@@ -1,4 +1,4 @@
-//! The watcher of each sandbox (seed 002, "Lifecycle watcher"): a workflow with an id of its own
+//! The watcher of each sandbox (FireFlow, "Lifecycle watcher"): a workflow with an id of its own
 //! that looks at the sandbox every ten seconds, and at the moments that matter, until it has ended.
 //!
 //! The loop is one step: after a restart it begins anew instead of replaying every look.

@@ -1,5 +1,5 @@
 //! Durable workflows: TSX becomes a graph of tasks, what can be done is done, what was done is kept
-//! and never done again. Seeds 000 and 001 call it Smithers; the names in files are theirs.
+//! and never done again. The elements and the names in files are those of Smithers.
 //!
 //! Reading order: `graph` (what a workflow is), `authoring` (how a file becomes one), `built` (how
 //! Rust does), `schedule` (what is next), `engine` (does it).

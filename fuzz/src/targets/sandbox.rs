@@ -40,7 +40,7 @@ pub(super) const WORDS: &[&str] = &[
 ];
 
 /// Reads a manifest. What was accepted keeps its paths where they belong and its outputs within
-/// the limits of seed 000.
+/// the limits of Smithers.
 pub(super) fn run(bytes: &[u8]) -> bool {
     let limits = &BundleLimits::SANDBOX;
     let Ok(manifest) = SandboxManifest::parse(bytes, limits) else { return false };

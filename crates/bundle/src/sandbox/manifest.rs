@@ -7,13 +7,13 @@ use stockade_core::BundleLimits;
 use super::{Error, Limit, too_large};
 use crate::path::RelativePath;
 
-/// Seed 000, "Run ID length", in characters.
+/// Smithers, "Run ID length", in characters.
 const RUN_ID_CHARACTERS: usize = 256;
-/// Seed 000, "Output JSON depth".
+/// Smithers, "Output JSON depth".
 const OUTPUT_DEPTH: usize = 16;
-/// Seed 000, "Output array length".
+/// Smithers, "Output array length".
 const OUTPUT_ARRAY_ITEMS: usize = 512;
-/// Seed 000, "Output string length": 64 KB.
+/// Smithers, "Output string length": 64 KB.
 const OUTPUT_STRING_BYTES: usize = 64 << 10;
 
 /// How a child run ended.

@@ -1,4 +1,4 @@
-//! Tests of result bundles: the seeds' example, each limit by name, each way to escape, and
+//! Tests of result bundles: the example of Smithers, each limit by name, each way to escape, and
 //! arbitrary bytes.
 
 use std::fs;

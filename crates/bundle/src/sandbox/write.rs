@@ -11,7 +11,7 @@ use super::{Error, Limit, SandboxBundle, too_large};
 use crate::beneath::{self, Dir};
 use crate::path::RelativePath;
 
-/// What is shipped to a sandbox (seed 000, "How sandbox execution works", step 2).
+/// The request that is shipped to a sandbox (Smithers, "How sandbox execution works", step 2).
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'r> {
     /// The id of the `<Sandbox>`.
@@ -29,7 +29,7 @@ pub struct Request<'r> {
     pub files: &'r [(RelativePath, Vec<u8>)],
 }
 
-/// What a provider answered (seed 001, "Result bundles").
+/// The result of a provider (Smithers, "Result bundles").
 #[derive(Debug, Clone)]
 pub struct StructuredResult {
     /// How its work ended.

@@ -1,4 +1,4 @@
-//! The contract of seed 001's example, and what is none.
+//! The egress contract of the example of Smithers, and invalid ones.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! The states of a sandbox as FireFlow stores them (seed 002): `creating`, `running`, `paused`,
-//! `terminated`. The seed has no word for a failure; `error` is added, and the four stay.
+//! The states of a sandbox as FireFlow stores them: `creating`, `running`, `paused`, `terminated`.
+//! FireFlow has no state for a failure; Stockade adds `error` to the four.
 
 use super::State;
 use crate::names::names;

@@ -1,4 +1,4 @@
-//! The states of a sandbox as Orbiter names them, with Orbiter's own table (seed 003).
+//! The states of a sandbox as Orbiter names them, with Orbiter's own table.
 
 use super::{CannotTransition, State};
 use crate::names::names;
@@ -74,7 +74,7 @@ impl Call {
 mod tests {
     use super::*;
 
-    /// The table of the seed, each status with its allowed targets.
+    /// Orbiter's table: each status with its allowed targets.
     const TABLE: [(Status, &[Status]); 5] = {
         use Status::{Closed, Error, Idle, Init, Running};
         [

@@ -1,4 +1,4 @@
-//! The states of a sandbox as the rows of Smithers name them (seed 000): a row is `pending` until
+//! The states of a sandbox as the rows of Smithers name them: a row is `pending` until
 //! its request is sent, `shipped` until its result is there, and then what the result says.
 
 use super::State;

@@ -1,5 +1,5 @@
 //! Bundles of changes that nobody made in a sandbox of this host: a `diffBundle` that a result
-//! brings (seed 001, "Result bundles").
+//! brings (Smithers, "Result bundles").
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Bundles {
     /// same time.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for changes that are refused, with the word of seed 001 for it in
+    /// [`Code::InvalidInput`] for changes that are refused, with the error code of Smithers in
     /// its cause; [`Code::ProjectRefused`].
     pub(crate) fn propose(&self, request: &ProposeChanges, at_ms: u64) -> Result<CollectedChanges> {
         let limits = BundleLimits::SANDBOX;

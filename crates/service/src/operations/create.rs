@@ -115,7 +115,7 @@ fn plan(
     })
 }
 
-/// An id for a sandbox that was given none: 12 hexadecimal digits (seed 003), from the id of the
+/// An id for a sandbox that was given none: 12 hexadecimal digits (as Orbiter's), from the id of the
 /// workflow, so that asking again under the same name gives the same sandbox.
 fn made_up(workflow: &WorkflowId) -> Result<SandboxId> {
     let hash = blake3::hash(workflow.as_str().as_bytes()).to_hex();

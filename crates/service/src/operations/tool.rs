@@ -1,4 +1,4 @@
-//! `run_tool` and `tools` (seed 003): a tool by its name, in a sandbox that runs.
+//! `run_tool` and `tools` (Orbiter): a tool by its name, in a sandbox that runs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::tools::ToolCall;
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.run_tool";
 
-/// How long a tool may take that does not say, in seconds (seed 003).
+/// How long a tool may take that does not say, in seconds (Orbiter's default).
 const TIMEOUT_SECONDS: f64 = 30.0;
 
 /// Runs a tool.

@@ -1,5 +1,5 @@
 //! The splitter: one stream of a command's output becomes three, of standard output, standard error
-//! and the exit code (seed 002, `SandboxStreamSplitterNode`).
+//! and the exit code (FireFlow's `SandboxStreamSplitterNode`).
 
 use super::{Channel, Cursor, Error, Item, Reader, Size, Writer, channel};
 

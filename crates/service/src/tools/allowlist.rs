@@ -1,4 +1,4 @@
-//! Orbiter's shell tool (seed 003): programs of a list, without a shell.
+//! Orbiter's shell tool: programs of a list, without a shell.
 
 use std::collections::BTreeMap;
 

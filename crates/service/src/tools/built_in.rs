@@ -50,7 +50,7 @@ impl Handler for Shell {
     }
 }
 
-/// Runs a program that is given as text, in the sandbox (seed 003, `CodeTool`).
+/// Runs a program that is given as text, in the sandbox (Orbiter's `CodeTool`).
 #[derive(Debug)]
 pub struct CodeTool;
 

@@ -1,4 +1,4 @@
-//! Orbiter's file tool (seed 003): files below directories of a list, in the sandbox.
+//! Orbiter's file tool: files below directories of a list, in the sandbox.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Orbiter's terminal tool (seed 003): a shell's line, unless it runs a program of a list.
+//! Orbiter's terminal tool: a shell's line, unless it runs a program of a list.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};

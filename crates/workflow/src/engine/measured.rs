@@ -288,7 +288,7 @@ const fn told(histogram: Histogram) -> Number {
 struct Told(Measurements);
 
 impl Told {
-    /// `word` is that of seed 000 and its kind; `name` is what monitoring has for it.
+    /// `word` is the name in Smithers, with its kind; `name` is the metric's name in Prometheus.
     fn add(
         &mut self,
         word: &str,

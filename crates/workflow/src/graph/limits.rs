@@ -1,4 +1,4 @@
-//! What the tools of a run may take (seed 001: `maxOutputBytes`, `toolTimeoutMs`). Its tools are the
+//! What the tools of a run may take (Smithers: `maxOutputBytes`, `toolTimeoutMs`). Its tools are the
 //! commands of its agents and of its sandboxes; a workflow is none.
 
 use std::time::Duration;

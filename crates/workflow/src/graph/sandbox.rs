@@ -1,4 +1,4 @@
-//! What `<Sandbox>` says (seeds 000 and 001, their tables of props). Its types are checked when a
+//! What `<Sandbox>` says (Smithers' tables of props). Its types are checked when a
 //! rendering is read; whether what it asks for can be had is decided when it is executed.
 
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub struct Sandbox {
     pub config: Map<String, Value>,
 }
 
-/// A directory or file of the host that a sandbox sees (seed 000, `SandboxVolumeMount`).
+/// A directory or file of the host that a sandbox sees (Smithers' `SandboxVolumeMount`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Its absolute path.
@@ -69,7 +69,7 @@ pub struct Volume {
 /// What follows when as many sandboxes are under way as there may be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// The task fails at once, as in seed 000.
+    /// The task fails at once, as in Smithers.
     #[default]
     Fail,
     /// It waits for its turn.
@@ -157,7 +157,7 @@ fn given(props: &mut Props<'_>) -> Sandbox {
     }
 }
 
-/// What is no provider fails when it is asked: the attribute has no type in seed 001.
+/// What is no provider fails when it is asked: the attribute has no type in Smithers.
 fn provider(found: &Value) -> String {
     let id = tagged(found, "provider").and_then(|object| object.get("id")).and_then(Value::as_str);
     id.unwrap_or("custom").to_owned()

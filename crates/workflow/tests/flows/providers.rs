@@ -1,4 +1,4 @@
-//! Providers of sandboxes, in whole runs: the seed's, and hostile ones.
+//! Providers of sandboxes, in whole runs: those of Smithers' documentation, and hostile ones.
 
 use serde_json::{Value, json};
 use stockade_api::{Decide, Run, RunById, RunStatus, Wait, Workflows as _};
@@ -53,7 +53,7 @@ fn code(run: &Run) -> String {
     error["code"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Seed 001, "Basic usage", as it stands.
+/// Smithers, "Basic usage", byte for byte.
 const BASIC: &str = include_str!("../../../../tests/cases/seeds/001-basic.tsx");
 
 #[tokio::test]

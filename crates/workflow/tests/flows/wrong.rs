@@ -1,4 +1,4 @@
-//! What people write wrong who know the seeds' pages alone, one file each below `wrong`, and what they
+//! What people write wrong who know Smithers' documentation alone, one file each below `wrong`, and what they
 //! are told: the file begins with that. `up` is told before anything is begun, `run` of a run that
 //! failed, `ok` is what comes of a file that only looks wrong; ` … ` stands for whatever is between.
 //! Those with `zod` need it installed.

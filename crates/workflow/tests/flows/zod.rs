@@ -55,7 +55,7 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
     assert!(error["message"].as_str().unwrap().contains("/text: "), "{error}");
 }
 
-/// Seed 001, "Complete one-file provider and child workflow", as it stands.
+/// Smithers, "Complete one-file provider and child workflow", byte for byte.
 pub(crate) const SEED: &str = include_str!("../../../../tests/cases/seeds/001-complete.tsx");
 
 #[tokio::test]

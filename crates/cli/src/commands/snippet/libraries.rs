@@ -14,7 +14,8 @@ use crate::problem::caused;
 
 /// Where packages are, where no argument says it.
 const DIRECTORY: &str = "STOCKADE_LIBRARIES";
-/// Which of them may be imported beside those of the seed, where no argument says it.
+/// The variable with the packages that snippets may import besides those that Directive allows, where
+/// no argument names them.
 const PACKAGES: &str = "STOCKADE_PACKAGES";
 
 /// From where packages may fetch, where no argument says it.

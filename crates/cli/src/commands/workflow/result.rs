@@ -1,5 +1,5 @@
 //! `stockade up --result`: a child run that is done inside a sandbox, and leaves its result there as
-//! the bundle that the seeds describe. What its tasks left in that directory is kept.
+//! the result bundle that Smithers describes. What its tasks left in that directory is kept.
 //!
 //! A run that waits for something from outside leaves no result yet, but what it waits for; it is
 //! done again in the same directory when it is there, and goes on where it was.

@@ -50,8 +50,8 @@ pub struct Inside {
 
 impl Inside {
     /// Commands work in this directory: the child of a `<Sandbox>` has its workflow file in a
-    /// request, and works at the workspace (seed 000, step 5). `nested` is the directory of its
-    /// result, if it may ask the host for sandboxes from there.
+    /// request, and works at the workspace (Smithers, "How sandbox execution works", step 5).
+    /// `nested` is the directory of its result, if it may ask the host for sandboxes from there.
     #[must_use]
     pub const fn at(project: PathBuf, nested: Option<PathBuf>) -> Self {
         Self { project: Some(project), nested, reaches: false }

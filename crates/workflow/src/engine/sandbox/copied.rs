@@ -1,5 +1,5 @@
 //! A result bundle that lies somewhere else, copied into a place of our own before anything of it is
-//! believed: through no link, within the limits of seed 000.
+//! believed: through no link, within the limits of Smithers.
 
 use std::io::{self, Read as _};
 

@@ -1,4 +1,4 @@
-//! One try of a `<Sandbox>` (seeds 000 and 001): a request bundle is made, a child workflow or a
+//! One attempt of a `<Sandbox>` (as in Smithers): a request bundle is made, a child workflow or a
 //! command is executed in a sandbox, its result is held to the limits, its changes are reviewed,
 //! and its outputs are the task's. `Try::go` has the steps in order.
 //!
@@ -53,7 +53,7 @@ use super::{Inner, rows, tools};
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::schedule::Key;
 
-/// How many sandboxes of a run are under way at once, unless a variable says otherwise (seed 000).
+/// How many sandboxes of a run are under way at once, unless a variable says otherwise (as in Smithers).
 const USUAL_LIMIT: usize = 10;
 /// The variables that say otherwise; the first that is a number counts.
 const LIMITS: [&str; 2] =

@@ -1,4 +1,4 @@
-//! A `<Sandbox>` that a provider of the author's executes (seed 001, "Execution model"): the same
+//! A `<Sandbox>` that a provider of the author's executes (Smithers, "Execution model"): the same
 //! steps as for a runtime of this host, but for who does the work.
 
 use std::path::PathBuf;

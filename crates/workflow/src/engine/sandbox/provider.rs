@@ -1,4 +1,4 @@
-//! What the provider of a `<Sandbox>` gave, read as what it must be (seed 001, "Result bundles").
+//! What the provider of a `<Sandbox>` gave, read as what it must be (Smithers, "Result bundles").
 //! Nothing is believed: one of two forms, texts of known lengths, and paths only below the places
 //! that a result may come from, never through a link.
 
@@ -14,7 +14,7 @@ use stockade_core::BundleLimits;
 
 use crate::engine::attempt::Trouble;
 
-/// The longest id of something remote, in characters (seed 000, "Run ID length").
+/// The longest id of something remote, in characters (Smithers, "Run ID length").
 const ID_CHARACTERS: usize = 256;
 
 /// Where a result may come from.
@@ -180,7 +180,7 @@ fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<Strin
 }
 
 /// A directory that a provider names. It may be in the project, beside the request, or in the
-/// directory for what does not last (seed 001 has `/tmp/smithers-result-bundle`); there it must be
+/// directory for what does not last (Smithers' example has `/tmp/smithers-result-bundle`); there it must be
 /// the caller's own, for anybody else can have put one there.
 fn directory(path: &str, places: &Places) -> Result<Dir, Trouble> {
     let kept = [&places.sandbox, &places.project];

@@ -14,9 +14,9 @@ use crate::engine::attempt::Trouble;
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::graph::{Sandbox, ToolLimits, nearest};
 
-/// The runtime that is meant when none is named (seed 000).
+/// The default runtime (as in Smithers).
 pub(super) const USUAL: &str = "bubblewrap";
-/// Those that seeds 000 and 001 name, and that are there: the usual word, and our own.
+/// The runtimes that exist here: Smithers' default name, and our own.
 const LOCAL: [&str; 2] = [USUAL, "native"];
 const KNOWN: [&str; 5] = [USUAL, "native", "docker", "codeplane", "cloudflare"];
 /// What there is upstream where nobody says anything else.
@@ -100,7 +100,7 @@ pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Va
 /// What a runtime of this host is asked for.
 ///
 /// # Errors
-/// With a code of seeds 000 and 001 for what it cannot give; nothing was made then.
+/// With an error code of Smithers for what is not supported; then nothing was created.
 pub(super) fn local(
     sandbox: &Sandbox,
     contract: Option<&Contract>,

@@ -1,5 +1,5 @@
 //! The result of a command inside: its result directory is copied out, whatever it made of it, and
-//! held to the limits of seed 000 before anything of it is believed.
+//! held to the limits of Smithers before anything of it is believed.
 
 use std::io::{Read as _, Write as _};
 
@@ -28,7 +28,7 @@ const MANIFEST: &str = "README.md";
 /// that [`sync`] is to bring to the disk.
 ///
 /// # Errors
-/// The codes of seed 000 for what is refused, `SANDBOX_EXECUTION_FAILED` for a command that failed
+/// The error codes of Smithers for what is refused, `SANDBOX_EXECUTION_FAILED` for a command that failed
 /// and left no result.
 pub(super) async fn collect(
     held: &Held,

@@ -70,7 +70,7 @@ pub(super) async fn proposed(
     Ok(collected.map_err(|problem| refused(&problem))?.bundle)
 }
 
-/// A refusal, whose cause begins with the word that seed 001 has for it.
+/// A refusal, whose cause begins with the error code that Smithers has for it.
 fn refused(problem: &Problem) -> Trouble {
     let mut trouble = trouble(problem);
     let word = problem.cause.as_deref().and_then(|cause| cause.split(':').next());

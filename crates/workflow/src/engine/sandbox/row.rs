@@ -1,5 +1,5 @@
 //! What is kept of the sandboxes of a run: one row for each `<Sandbox>` and iteration, that of its
-//! last try (seed 000: "records … in the local database").
+//! last try (Smithers: "records … in the local database").
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -47,8 +47,8 @@ CREATE INDEX run_sandboxes_parent ON run_sandboxes (parent) WHERE parent IS NOT 
 ",
 };
 
-/// Where a try is. The words are those of seed 000 and of its successors; a child that waits and a
-/// review are ours.
+/// The status of an attempt. The names are those of Smithers; a waiting child and a review are
+/// additions of Stockade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Pending,

@@ -1,4 +1,4 @@
-//! How long the operations take by which a sandbox is made, used and ended (seed 000, "Delta
+//! How long the operations take by which a sandbox is made, used and ended (Smithers, "Delta
 //! transport"). A try's events tell it, so that it is known as long as they are.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::engine::author::lock;
 
-/// One of the operations of seed 000's `SandboxTransportService`.
+/// One of the operations of Smithers' `SandboxTransportService`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// What executes is made.

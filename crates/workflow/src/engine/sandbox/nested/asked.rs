@@ -1,4 +1,4 @@
-//! What a child asks the host for that comes to a `<Sandbox>` of its own: a request bundle as seed 000
+//! What a child asks the host for that comes to a `<Sandbox>` of its own: a request bundle as Smithers
 //! has them, with what else the host must know of it. Written in the sandbox around it, and read on
 //! the host as what it is there: files that anybody in that sandbox may have written.
 

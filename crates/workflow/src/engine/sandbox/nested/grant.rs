@@ -1,4 +1,4 @@
-//! What a sandbox leaves to those within it: never more than it has itself (seed 001, "Nested
+//! What a sandbox leaves to those within it: never more than it has itself (Smithers, "Nested
 //! sandboxes"). What asks for more is refused by name, and what does not say gets what is around it.
 //! Decided from values alone, before anything is made.
 

@@ -1,4 +1,4 @@
-//! Sandboxes in sandboxes (seed 001, "Nested sandboxes"). No sandbox can be made inside one: a child
+//! Sandboxes in sandboxes (Smithers, "Nested sandboxes"). No sandbox can be made inside one: a child
 //! that comes to a `<Sandbox>` writes what it asks for and waits (`within`), the host reads that as it
 //! reads everything from inside (`asked`), gives no more than the sandbox around has (`grant`), makes
 //! the inner one beside it on what the workspace of the outer holds at that moment (`inner`, `fork`), and
