@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
-use crate::early;
 use crate::processors::{Elsewhere, Processors};
 use crate::sys::{self, Stack};
 use crate::word::{LOOKING, Word};
@@ -68,35 +67,6 @@ impl<S: Sync> Beside<S> {
         task.elsewhere.send(pid);
         // SAFETY: the kernel has just opened this descriptor for us.
         let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { process, pid, task, _stack: stack })
-    }
-
-    /// Has a process that began before this program ([`early`]) do `work`, and then end.
-    ///
-    /// # Errors
-    /// What mmap(2) said; the process is ended then.
-    ///
-    /// # Safety
-    /// As for [`Beside::start`].
-    pub(crate) unsafe fn go_on(
-        (pid, process): (libc::pid_t, OwnedFd),
-        shared: S,
-        stack_bytes: usize,
-        work: fn(&S),
-    ) -> io::Result<Self> {
-        // It is where it is to run.
-        let elsewhere = Processors::default().elsewhere();
-        let task = Box::new(Task { elsewhere, work, shared });
-        let mut stack = match Stack::new(stack_bytes) {
-            Ok(stack) => stack,
-            Err(error) => {
-                crate::launch::end(&process);
-                return Err(error);
-            }
-        };
-        // SAFETY: the stack and the task live until the process is dead (`Drop`), and what it does
-        // is the caller's to answer for.
-        unsafe { early::go_on(stack.top(), enter::<S>, (&raw const *task).cast_mut().cast()) };
         Ok(Self { process, pid, task, _stack: stack })
     }
 

@@ -24,8 +24,6 @@ pub mod confined;
 mod content;
 pub mod control;
 mod deferred;
-#[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu")), path = "early/none.rs")]
-mod early;
 mod file_user;
 mod fixtures;
 mod helper;
@@ -40,8 +38,6 @@ pub mod network;
 pub mod patience;
 mod prepared;
 mod processors;
-#[doc(hidden)]
-pub mod program;
 mod pty;
 mod raw;
 mod relay;

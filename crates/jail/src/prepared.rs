@@ -16,7 +16,7 @@ use crate::beside::Beside;
 use crate::processors::Processors;
 use crate::sys::{self, Side};
 use crate::word::Word;
-use crate::{capabilities, early, network, raw};
+use crate::{capabilities, network, raw};
 
 /// How long it may take on a machine under heavy load.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -69,8 +69,6 @@ struct Shared {
     parent: libc::pid_t,
     /// The processors that the parent may run on.
     processors: Processors,
-    /// The process began before the program, and with the making of the namespaces.
-    is_early: bool,
     /// The namespaces are there, or cannot be.
     apart: Word,
     /// What is in them is there, or cannot be.
@@ -94,11 +92,6 @@ impl Maker {
         let parent = rustix::process::getpid().as_raw_nonzero().get();
         let processors = Processors::own();
         let shared = Shared { parent, processors, ..Shared::default() };
-        if let Some(process) = early::take() {
-            let shared = Shared { is_early: true, ..shared };
-            // SAFETY: as below.
-            return unsafe { Beside::go_on(process, shared, STACK_BYTES, run) }.map(Self);
-        }
         // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
         unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
     }
@@ -166,8 +159,7 @@ impl Maker {
 /// The process's own code.
 fn run(shared: &Shared) {
     end_with(shared.parent);
-    let separated = if shared.is_early { early::separated() } else { network::separate(OTHERS) };
-    let made = separated.and_then(|()| {
+    let made = network::separate(OTHERS).and_then(|()| {
         shared.apart.say();
         network::bring_up()
     });
