@@ -37,8 +37,6 @@ fn run_arguments() -> u8 {
     if let Some(code) = processes::run(&words) {
         return code;
     }
-    // Takes longest of all that a run needs, and goes on beside what is done here first.
-    let _prepared = words.first().filter(|word| *word == "run").map(|_| stockade_jail::prepare());
     let arguments = match args::Arguments::read(&words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

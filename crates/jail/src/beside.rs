@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
-use crate::processors::{Elsewhere, Processors};
 use crate::sys::{self, Stack};
 use crate::word::{LOOKING, Word};
 
@@ -16,22 +15,18 @@ use crate::word::{LOOKING, Word};
 #[derive(Debug)]
 pub(crate) struct Beside<S> {
     process: OwnedFd,
-    pid: libc::pid_t,
     task: Box<Task<S>>,
     _stack: Stack,
 }
 
 #[derive(Debug)]
 struct Task<S> {
-    /// Where the process is to run: not where whoever started it goes on.
-    elsewhere: Elsewhere,
     work: fn(&S),
     shared: S,
 }
 
 impl<S: Sync> Beside<S> {
-    /// Starts a process that does `work`, and then ends. It begins on another of these processors than
-    /// the caller goes on with, where they are several.
+    /// Starts a process that does `work`, and then ends.
     ///
     /// # Errors
     /// What mmap(2) or clone(2) said.
@@ -39,15 +34,9 @@ impl<S: Sync> Beside<S> {
     /// # Safety
     /// `work` may allocate nothing and touch nothing but what is shared, and all that it calls must
     /// be bare, for not even `errno` is its own. The stack must be enough for it.
-    pub(crate) unsafe fn start(
-        shared: S,
-        stack_bytes: usize,
-        processors: Processors,
-        work: fn(&S),
-    ) -> io::Result<Self> {
+    pub(crate) unsafe fn start(shared: S, stack_bytes: usize, work: fn(&S)) -> io::Result<Self> {
         make_room_for_descriptors();
-        let elsewhere = processors.elsewhere();
-        let task = Box::new(Task { elsewhere, work, shared });
+        let task = Box::new(Task { work, shared });
         let mut stack = Stack::new(stack_bytes)?;
         let mut descriptor: RawFd = -1;
         // SAFETY: the stack and the task live until the process is dead (`Drop`), and what it does
@@ -64,20 +53,14 @@ impl<S: Sync> Beside<S> {
         if pid == -1 {
             return Err(io::Error::last_os_error());
         }
-        task.elsewhere.send(pid);
         // SAFETY: the kernel has just opened this descriptor for us.
         let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Ok(Self { process, pid, task, _stack: stack })
+        Ok(Self { process, task, _stack: stack })
     }
 
     /// What both processes use.
     pub(crate) fn shared(&self) -> &S {
         &self.task.shared
-    }
-
-    /// Its number.
-    pub(crate) fn pid(&self) -> libc::pid_t {
-        self.pid
     }
 
     /// Waits for a word that the process is to say, so long at most, and not beyond its end.
@@ -132,7 +115,6 @@ pub(crate) fn make_room_for_descriptors() {
 extern "C" fn enter<S>(task: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the argument is in a box that outlives this process.
     let task = unsafe { &*task.cast::<Task<S>>() };
-    task.elsewhere.go();
     (task.work)(&task.shared);
     sys::exit_now(0)
 }
@@ -147,9 +129,8 @@ mod tests {
         let ended = in_child(|| {
             let longest = Duration::from_secs(600);
             let start = |work: fn(&Word)| {
-                let own = Processors::own();
                 // SAFETY: what these do allocates nothing.
-                unsafe { Beside::start(Word::default(), 64 * 1024, own, work) }.unwrap()
+                unsafe { Beside::start(Word::default(), 64 * 1024, work) }.unwrap()
             };
             let silent = start(|_| {});
             assert_eq!(silent.expect(silent.shared(), longest), Err(Errno::TIMEDOUT));

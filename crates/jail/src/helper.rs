@@ -1,6 +1,6 @@
 //! A second process that raises walls beside the jail's first one: it makes the network, which takes
-//! longest of all, unless that was made before ([`crate::prepared`]), then a root of the jail's own with
-//! what is in it, lets go of the host's root and furnishes `/proc`, while the first one does all else.
+//! longest of all, then a root of the jail's own with what is in it, lets go of the host's root and
+//! furnishes `/proc`, while the first one does all else.
 //!
 //! It shares memory and descriptors with the first process and runs at the same time. So it
 //! allocates nothing, touches nothing but what is meant for it, and makes bare calls on a stack of
@@ -20,7 +20,6 @@ use crate::content::Content;
 use crate::fixtures::{self, Fixtures, Step};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::{self, Listeners, egress};
-use crate::processors::Processors;
 use crate::spec::Network;
 use crate::walls::Wall;
 use crate::word::Word;
@@ -39,12 +38,8 @@ pub(crate) struct Helper(Beside<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Whether the network is still to be made.
-    makes_network: bool,
     /// What there is to be in the network.
     network_content: Network,
-    /// Those that the processes are spread over, where somebody waits for this jail.
-    processors: Processors,
     /// What is to be in a root of the jail's own, where it is to have one.
     root_content: Option<Content>,
     /// What every jail has, and the root that it is attached in.
@@ -70,7 +65,7 @@ struct Shared {
     networked: Word,
     /// There is nothing left to do, or something has failed.
     over: Word,
-    /// The network's namespace, where it was made here.
+    /// The network's namespace.
     network: AtomicI32,
     /// The network's listeners, where there are to be some.
     listeners: [AtomicI32; egress::LISTENERS],
@@ -80,21 +75,14 @@ struct Shared {
 }
 
 impl Helper {
-    /// Starts the helper, which makes the network where that is still to be made, and takes hold of the
-    /// fixtures where it is not. Nobody has anything yet of a root with `root_content`.
+    /// Starts the helper. Nobody has anything yet of a root with `root_content`.
     pub(crate) fn start(
-        makes_network: bool,
         network_content: Network,
         kind: fixtures::Root,
         root_content: Option<Content>,
     ) -> io::Result<Self> {
-        // A run has prepared its network, and somebody waits for it. Of jails that are made many at
-        // once each is made sooner where nothing is moved.
-        let processors = if makes_network { Processors::default() } else { Processors::own() };
         let shared = Shared {
-            makes_network,
             network_content,
-            processors,
             root_content,
             fixtures: OnceLock::new(),
             kind,
@@ -114,15 +102,12 @@ impl Helper {
             errno: AtomicI32::new(0),
         };
         // SAFETY: `run` allocates nothing, touches nothing else and makes bare calls.
-        unsafe { Beside::start(shared, STACK_BYTES, processors, run) }.map(Self)
+        unsafe { Beside::start(shared, STACK_BYTES, run) }.map(Self)
     }
 
-    /// Takes hold of the fixtures where the helper does not, while the host's root is there.
+    /// Takes hold of the fixtures, while the host's root is there.
     pub(crate) fn gather(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
-        if !shared.makes_network {
-            return Ok(());
-        }
         let fixtures = Fixtures::gather(shared.kind).map_err(|(step, errno)| step.failed(errno))?;
         shared.fixtures.get_or_init(|| fixtures);
         Ok(())
@@ -136,10 +121,10 @@ impl Helper {
         shared.mapped.say();
     }
 
-    /// Waits until everything is there that was to be gathered here; the root where it was made.
+    /// Waits until the root is there, where it was made here.
     pub(crate) fn gathered(&self) -> Result<Option<OwnedFd>, Failure> {
         let shared = self.0.shared();
-        if !shared.makes_network || shared.root_content.is_some() {
+        if shared.root_content.is_some() {
             self.hear(&shared.gathered, Wall::Root)?;
         }
         let root = shared.root.swap(NONE, Ordering::Relaxed);
@@ -183,18 +168,14 @@ impl Helper {
 
     /// Waits for a word that is also said when something has failed.
     fn hear(&self, word: &Word, wall: Wall) -> Result<(), Failure> {
-        self.0.shared().look(word);
         self.0.expect(word, DEADLINE).at(wall, || "wait for the helper".to_owned())?;
         if self.0.shared().failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
     }
 
-    /// Enters the network, where it is made here, once it is there.
+    /// Enters the network, once it is there.
     pub(crate) fn enter_network(&self) -> Result<(), Failure> {
         let words = |text: &'static str| move || text.to_owned();
         let shared = self.0.shared();
-        if !shared.makes_network {
-            return Ok(());
-        }
         self.0
             .expect(&shared.networked, DEADLINE)
             .at(Wall::Network, words("wait for the network"))?;
@@ -227,7 +208,6 @@ impl Helper {
     /// Waits until all is done. The helper is about to end.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
-        shared.look(&shared.over);
         self.0
             .expect(&shared.over, DEADLINE)
             .at(Wall::Proc, || "wait for the helper".to_owned())?;
@@ -245,13 +225,6 @@ impl Shared {
     /// Whether the root has places for the fixtures from the start.
     fn has_places(&self) -> bool {
         self.kind == fixtures::Root::Furnished
-    }
-
-    /// Looks for a word for a moment, where both processes have a processor to themselves.
-    fn look(&self, word: &Word) {
-        if self.processors.are_several() {
-            word.look();
-        }
     }
 }
 
@@ -272,11 +245,6 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     if shared.root_content.is_none() {
         make_network(shared)?;
     }
-    if !shared.makes_network {
-        let fixtures = Fixtures::gather(shared.kind)?;
-        shared.fixtures.get_or_init(|| fixtures);
-    }
-    shared.look(&shared.mapped);
     shared.mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
@@ -298,7 +266,6 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
         }
     }
     let terminals = if shared.has_places() { Some(Fixtures::new_terminals()?) } else { None };
-    shared.look(&shared.entered);
     shared.entered.wait();
     if let (Some(terminals), Some(fixtures)) = (terminals, shared.fixtures.get()) {
         fixtures.attach_devices()?;
@@ -307,17 +274,14 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     }
     mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
     shared.alone.say();
-    shared.look(&shared.furnished);
     shared.furnished.wait();
     shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
 }
 
-/// Makes the network, where that is still to be made.
+/// Makes the network.
 fn make_network(shared: &Shared) -> Result<(), (Step, Errno)> {
-    if shared.makes_network {
-        let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
-        shared.network.store(network, Ordering::Relaxed);
-        shared.networked.say();
-    }
+    let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
+    shared.network.store(network, Ordering::Relaxed);
+    shared.networked.say();
     Ok(())
 }

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::Pid;
 
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
@@ -23,7 +22,6 @@ use crate::init;
 use crate::landlock::{Place, Ruleset, Scope};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::Listeners;
-use crate::processors::Processors;
 use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
@@ -41,23 +39,15 @@ pub(crate) enum InnerStreams {
     None,
 }
 
-/// Whether the jail's first process is in the jail's network already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Namespace {
-    Made,
-    ToBeMade,
-}
-
 /// Raises every wall, and stays as init: of one command, which is started, or of those that are
 /// asked for.
 pub(crate) fn run(
     spec: JailSpec,
     channel: Channel,
     streams: InnerStreams,
-    network: Namespace,
     plan: Option<Plan>,
 ) -> ! {
-    let code = match start(spec, &channel, streams, network, plan) {
+    let code = match start(spec, &channel, streams, plan) {
         Ok(init) => init.run(channel),
         Err(failure) => {
             report(&channel, failure);
@@ -109,7 +99,6 @@ fn start(
     mut spec: JailSpec,
     channel: &Channel,
     streams: InnerStreams,
-    network: Namespace,
     plan: Option<Plan>,
 ) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
@@ -126,8 +115,8 @@ fn start(
     };
     let (content, places) = plan.map(|plan| (plan.content, plan.places)).unzip();
     // Before the helper is there, which this would interrupt.
-    argv::forget();
-    let helper = Helper::start(network == Namespace::ToBeMade, spec.network, kind, content)
+    argv::erase().at(Wall::Inheritance, words("erase the arguments"))?;
+    let helper = Helper::start(spec.network, kind, content)
         .at(Wall::Network, words("start making the network"))?;
     // Needs no ids, which the supervisor maps meanwhile.
     helper.gather()?;
@@ -367,19 +356,10 @@ fn start_once(
         failure: command::Failure::default(),
     };
     let descriptors = streams.each().map(|stream| stream.as_raw_fd());
-    // The command begins where init is, which waits for it.
-    let processors = Processors::own();
-    let child = || {
-        processors.free();
-        // Init goes on as soon as the command has begun: neither after it nor in its place.
-        processors.elsewhere().send(Pid::INIT.as_raw_nonzero().get());
-        command::run(&prepared, descriptors, ruleset)
-    };
-    processors.tie();
+    let child = || command::run(&prepared, descriptors, ruleset);
     // SAFETY: this process has had a single thread since it was made, and the command's process
     // only borrows what is here.
     let pid = unsafe { sys::spawn_sharing_memory(&child) };
-    processors.free();
     let pid = pid.at(Wall::Pid, || "start the command".to_owned())?;
     announce()?;
     if let Some((step, errno)) = prepared.failure.get() {

@@ -36,8 +36,6 @@ mod memory;
 mod mounts;
 pub mod network;
 pub mod patience;
-mod prepared;
-mod processors;
 mod pty;
 mod raw;
 mod relay;
@@ -66,7 +64,6 @@ pub fn inherit_nothing() -> std::io::Result<()> {
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use launch::{Error, Held, Jail, Launching, begin, launch};
-pub use prepared::{Prepared, prepare};
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, Area, Areas, Command, HostTree, JailSpec, Mount, Network, Overlay, Owners, Payload,

@@ -13,42 +13,18 @@ const SAID: i32 = 1;
 
 /// How long one wait for a word is that may never come.
 pub(crate) const LOOKING: Duration = Duration::from_millis(100);
-/// How often a word is looked for by who expects it soon: some tens of microseconds.
-const LOOKS: u32 = 2000;
 
 /// A word that is said once: a number, which is not 0 any more once it is said.
-#[derive(Debug)]
-#[repr(transparent)]
+#[derive(Debug, Default)]
 pub(crate) struct Word(AtomicI32);
 
-impl Default for Word {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Word {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicI32::new(NOT_YET))
-    }
-
     /// Says it, and wakes who waits. All that was written before is seen by whoever has waited.
     pub(crate) fn say(&self) {
         self.0.store(SAID, Ordering::Release);
         let arguments = [self.0.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0];
         // SAFETY: wakes whoever waits on a valid word.
         unsafe { raw::syscall(libc::SYS_futex, arguments) };
-    }
-
-    /// Looks for it for a moment without sleeping, for to be woken takes longer than most words do. For
-    /// who has a processor to himself, and would keep nobody else from working.
-    pub(crate) fn look(&self) {
-        for _ in 0..LOOKS {
-            if self.is_said() {
-                return;
-            }
-            std::hint::spin_loop();
-        }
     }
 
     /// Waits for it, however long that takes.
@@ -74,7 +50,7 @@ impl Word {
     }
 
     /// Whether it was said.
-    pub(crate) fn is_said(&self) -> bool {
+    fn is_said(&self) -> bool {
         self.0.load(Ordering::Acquire) == SAID
     }
 
