@@ -27,6 +27,9 @@ use std::process::ExitCode;
 
 use crate::problem::Failure;
 
+#[global_allocator]
+static ALLOCATOR: stockade_jail::InitAllocator = stockade_jail::InitAllocator;
+
 fn main() -> ExitCode {
     ExitCode::from(run_arguments())
 }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::address_space::AddressSpace;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::command::{self, Prepared, Program};
 use crate::content::Plan;
@@ -26,7 +27,7 @@ use crate::pty;
 use crate::seccomp::SetIdBits;
 use crate::spec::{self, Access, JailSpec, Mount, Owners, Reach, Source, Streams, Task};
 use crate::walls::Wall;
-use crate::{areas, argv, capabilities, confined, landlock, memory, seccomp, sys, zygote};
+use crate::{areas, capabilities, confined, init_allocator, landlock, seccomp, sys, zygote};
 
 /// The inner ends of the command's streams.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ pub(crate) fn run(
 /// What this process has become.
 enum Init {
     Once(libc::pid_t),
-    Serve(Box<init::serve::Init>),
+    Serve(Box<init::serve::Init>, AddressSpace),
     Fork(Box<init::fork::Zygote>),
 }
 
@@ -68,11 +69,11 @@ impl Init {
     fn run(self, channel: Channel) -> i32 {
         match self {
             Self::Once(command) => init::once::run(&channel, command),
-            Self::Serve(init) => {
-                // Whoever launched it has heard that the walls stand, and connects from now on.
+            Self::Serve(init, addresses) => {
+                // The launcher knows that the walls stand, and connects from now on.
                 drop(channel);
-                // SAFETY: init was made anew, and all else was dropped.
-                unsafe { memory::give_back_heap() };
+                // SAFETY: init was made after the switch to fresh memory, and all else was dropped.
+                unsafe { init_allocator::release_inherited_heap(addresses.heap_start) };
                 init.run()
             }
             Self::Fork(zygote) => {
@@ -81,12 +82,6 @@ impl Init {
             }
         }
     }
-}
-
-/// Has all that is allocated from now on come from memory of this process's own.
-fn begin_anew() -> Result<(), Failure> {
-    // SAFETY: this process has had a single thread since it was made.
-    unsafe { memory::begin_anew() }.at(Wall::Inheritance, || "begin with own memory".to_owned())
 }
 
 fn report(channel: &Channel, failure: Failure) {
@@ -103,19 +98,18 @@ fn start(
 ) -> Result<Init, Failure> {
     let words = |text: &'static str| move || text.to_owned();
     mounts::separate()?;
-    if matches!(spec.task, Task::Once { .. }) {
-        // A page of the heap that is written to is copied, and whoever else runs in this memory then is
-        // interrupted by it.
-        begin_anew()?;
-    }
     let kind = match (spec.root_writable, &plan) {
         (true, _) => fixtures::Root::Writable,
         (false, None) => fixtures::Root::ReadOnly,
         (false, Some(_)) => fixtures::Root::Furnished,
     };
     let (content, places) = plan.map(|plan| (plan.content, plan.places)).unzip();
-    // Before the helper is there, which this would interrupt.
-    argv::erase().at(Wall::Inheritance, words("erase the arguments"))?;
+    let addresses = AddressSpace::read().at(Wall::Inheritance, words("find the arguments"))?;
+    // Before the helper shares this memory: a first write to a page then interrupts both processes.
+    // SAFETY: this process has had a single thread since it was made, and reads neither arguments nor
+    // environment.
+    unsafe { addresses.erase_arguments() };
+    sys::set_process_name(c"stockade-init");
     let helper = Helper::start(spec.network, kind, content)
         .at(Wall::Network, words("start making the network"))?;
     // Needs no ids, which the supervisor maps meanwhile.
@@ -258,9 +252,12 @@ fn start(
                 Identity::Range(range) => init::serve::Users::Below(range.init()),
             };
             let parts = (users, rlimits, ruleset);
-            begin_anew()?;
+            // SAFETY: this process has had a single thread since it was made.
+            unsafe { init_allocator::switch_to_fresh_memory() }
+                .at(Wall::Inheritance, words("begin with own memory"))?;
             let kept = (root, carried.listeners);
-            Init::Serve(Box::new(init::serve::Init::new(listener, descriptors, kept, lease, parts)))
+            let init = init::serve::Init::new(listener, descriptors, kept, lease, parts);
+            Init::Serve(Box::new(init), addresses)
         }
         _ => return Err(Errno::INVAL).at(Wall::Inheritance, words("choose what to do")),
     };

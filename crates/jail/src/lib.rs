@@ -13,8 +13,8 @@
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
+mod address_space;
 mod areas;
-mod argv;
 mod beside;
 pub mod capabilities;
 pub mod cgroup;
@@ -29,10 +29,10 @@ mod fixtures;
 mod helper;
 pub mod identity;
 mod init;
+mod init_allocator;
 mod inside;
 pub mod landlock;
 mod launch;
-mod memory;
 mod mounts;
 pub mod network;
 pub mod patience;
@@ -63,6 +63,7 @@ pub fn inherit_nothing() -> std::io::Result<()> {
 
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
+pub use init_allocator::InitAllocator;
 pub use launch::{Error, Held, Jail, Launching, begin, launch};
 pub use relay::{Captured, Sink};
 pub use spec::{

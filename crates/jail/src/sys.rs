@@ -285,6 +285,12 @@ pub(crate) fn prctl(option: i32, argument: u64) -> io::Result<()> {
     check(i64::from(unsafe { libc::prctl(option, argument, 0, 0, 0) }))
 }
 
+/// Sets the name of the calling process that `ps` shows (`PR_SET_NAME`), of at most 15 bytes.
+pub(crate) fn set_process_name(name: &CStr) {
+    // SAFETY: the kernel reads at most 16 bytes, up to the name's terminator. The call cannot fail.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
 /// Makes every descriptor from `first` on close at the next exec (`close_range(2)`).
 pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     let flag = libc::CLOSE_RANGE_CLOEXEC as usize;
