@@ -13,7 +13,6 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::content::Plan;
 use crate::deferred::Deferred;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
@@ -21,6 +20,7 @@ use crate::mounts;
 use crate::network::Listeners;
 use crate::spec::{JailSpec, Source, Streams, Task};
 use crate::sys::{self, Side};
+use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
 
 /// How long the walls may take to go up, on a machine under heavy load.
@@ -286,7 +286,7 @@ struct Forked {
     channel: Channel,
     /// Not needed any more. It is dropped late: to unmap it here would compete with the child for the
     /// processor.
-    plan: Option<Plan>,
+    plan: Option<RootPlan>,
 }
 
 /// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
@@ -325,13 +325,13 @@ fn fork(
 }
 
 /// What is to be in a root that is the jail's own and stays as it is made.
-fn plan(spec: &mut JailSpec) -> Result<Option<Plan>, Error> {
+fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     if spec.root_writable || !matches!(spec.root, Source::Empty) {
         return Ok(None);
     }
     let step = || "plan what is in the root".to_owned();
     let refused = |source| Error::Wall { wall: Wall::Root, step: step(), source };
-    Plan::of(&mut spec.mounts).map(Some).map_err(refused)
+    RootPlan::of(&mut spec.mounts).map(Some).map_err(refused)
 }
 
 /// The error of a launch, where the memory limit is not what ended it.

@@ -13,20 +13,17 @@
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
+mod access_mounts;
 mod address_space;
-mod areas;
-mod beside;
 pub mod capabilities;
 pub mod cgroup;
 mod channel;
 mod command;
 pub mod confined;
-mod content;
 pub mod control;
 mod deferred;
 mod file_user;
 mod fixtures;
-mod helper;
 pub mod identity;
 mod init;
 mod init_allocator;
@@ -47,9 +44,9 @@ mod sys;
 pub mod system;
 #[cfg(test)]
 mod testing;
+mod vm_helper;
 mod walls;
 pub mod watch;
-mod word;
 pub mod zygote;
 
 /// Lets no program that is started from now on inherit a descriptor beyond the three standard

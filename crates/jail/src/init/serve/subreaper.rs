@@ -12,13 +12,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use crate::beside::make_room_for_descriptors;
 use crate::channel::Channel;
 use crate::command::{self, Failure, Prepared, Step, Streams};
 use crate::control::wire;
 use crate::landlock::Ruleset;
 use crate::raw::{self, signed};
 use crate::sys;
+use crate::vm_helper::reserve_descriptors;
 
 /// What wakes a subreaper.
 pub(super) const WAKE: i32 = libc::SIGUSR1;
@@ -111,7 +111,7 @@ impl Subreaper {
             leaves: AtomicBool::new(false),
             stack: Box::new_uninit_slice(WORDS),
         });
-        make_room_for_descriptors();
+        reserve_descriptors();
         // The lower part is the command's, which is entered from the upper one.
         let top = post.stack.as_ptr_range().end.cast_mut();
         // SAFETY: the stack is 16-byte aligned and grows down from its end; the post is kept. The
