@@ -23,6 +23,10 @@ use stockade_workflow::built::{Built, Call, Context, Error};
 use stockade_workflow::engine::{Begin, MIGRATIONS, Options, Workflows};
 use stockade_workflow::graph::{Approval, Function, Graph, Node, Task};
 
+/// Stockade's libraries declare no allocator, so a program may choose its own.
+#[global_allocator]
+static ALLOCATOR: std::alloc::System = std::alloc::System;
+
 /// The run: there is one in a directory.
 const RUN: &str = "release";
 

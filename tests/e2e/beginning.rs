@@ -1,7 +1,7 @@
 //! How a run begins and ends: whatever it starts ends with it, at whichever moment that is.
 //!
-//! A run starts a process before it has read its own arguments, so these tests take in what it leaves,
-//! which needs a process of their own.
+//! These tests become the parent of every process that a run leaves behind, so each needs a process of
+//! its own.
 
 use std::time::{Duration, Instant};
 

@@ -50,7 +50,7 @@ fn bad_arguments(world: &World) {
     }
 }
 
-/// A run tells its processes where to begin, and none of that stays.
+/// A run leaves the processor affinity of a command as the caller set it.
 fn a_command_may_run_where_its_caller_may(world: &World) {
     for _ in 0..5 {
         let words = ["grep", "Cpus_allowed_list", "/proc/self/status"];

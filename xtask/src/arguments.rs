@@ -34,8 +34,7 @@ usage: cargo xtask COMMAND
                               what does runs of workflows is killed at every write of one, then
                               the local server at random
   fuzz [--seconds N] [--seed N] [--target NAME]
-                              mutated input for the parsers that read what a sandbox wrote
-  order                       which functions a run calls, for the linker to put side by side";
+                              mutated input for the parsers that read what a sandbox wrote";
 
 /// One command with its options.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,8 +45,6 @@ pub(crate) enum Command {
     Ci,
     /// Run the checks of the tree itself.
     Tidy,
-    /// Write down which functions a run calls.
-    Order,
     /// Boot a kernel of control groups of version 2 and try the limits there.
     Guest,
     /// Measure the start of a sandbox.
@@ -134,7 +131,6 @@ impl Command {
             ["ci"] => Ok(Self::Ci),
             ["tidy"] => Ok(Self::Tidy),
             ["guest"] => Ok(Self::Guest),
-            ["order"] => Ok(Self::Order),
             ["bench", "start", options @ ..] => {
                 Ok(Self::BenchStart(bench(options, BenchOptions::default())?))
             }

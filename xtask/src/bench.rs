@@ -77,7 +77,7 @@ fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series
 fn series(contender: &Contender) -> Series {
     let series = Series::new(contender.name);
     if contender.name == contenders::RUN {
-        series.with_goal(Goal::RatioAtMost(0.7))
+        series.with_goal(Goal::RatioAtMost(1.1))
     } else {
         series
     }

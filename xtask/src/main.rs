@@ -8,7 +8,6 @@ mod ci;
 mod crash;
 mod fuzz;
 mod guest;
-mod order;
 mod tidy;
 mod workspace;
 
@@ -62,6 +61,5 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
             Answer::Missing(reason) => anyhow::bail!("{reason}"),
         },
         Command::Fuzz(options) => fuzz::run(workspace, options),
-        Command::Order => order::run(workspace),
     }
 }

@@ -1,8 +1,6 @@
 //! The `stockade` command: reads arguments, calls the rooms, presents what they
 //! answer. No rule of the product lives here.
 
-#![cfg_attr(all(target_env = "gnu", not(test)), no_main)]
-
 /// Writes a line to standard error. Where it cannot be written, there is nobody to tell.
 macro_rules! say {
     ($($words:tt)*) => {{
@@ -26,17 +24,23 @@ mod server;
 mod streams;
 mod terminal;
 
+use std::process::ExitCode;
+
 use crate::problem::Failure;
 
-stockade_jail::program!(begin);
+#[global_allocator]
+static ALLOCATOR: stockade_jail::InitAllocator = stockade_jail::InitAllocator;
 
-fn begin() -> u8 {
+fn main() -> ExitCode {
+    ExitCode::from(run_arguments())
+}
+
+/// Does what the arguments ask; returns the exit code.
+fn run_arguments() -> u8 {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let Some(code) = processes::run(&words) {
         return code;
     }
-    // Takes longest of all that a run needs, and goes on beside what is done here first.
-    let _prepared = words.first().filter(|word| *word == "run").map(|_| stockade_jail::prepare());
     let arguments = match args::Arguments::read(&words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

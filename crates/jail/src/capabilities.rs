@@ -35,12 +35,6 @@ pub fn drop_bounding() -> io::Result<()> {
     if capabilities_secure_bits() != Ok(LOCKED) {
         set_capabilities_secure_bits(LOCKED)?;
     }
-    Ok(empty_bounding_set()?)
-}
-
-/// Does of [`drop_bounding`] what takes longest: what is still in the bounding set is dropped. Takes
-/// nothing of what the calling thread, or a child that it forks, has. Allocates nothing.
-pub(crate) fn empty_bounding_set() -> rustix::io::Result<()> {
     // The kernel's last capability is not known here, but past it there are none: EINVAL.
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
@@ -48,7 +42,7 @@ pub(crate) fn empty_bounding_set() -> rustix::io::Result<()> {
             Ok(false) => {}
             Ok(true) => remove_capability_from_bounding_set(capability)?,
             Err(Errno::INVAL) if number > 0 => break,
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(errno.into()),
         }
     }
     Ok(())

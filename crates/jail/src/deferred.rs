@@ -1,5 +1,8 @@
-//! Descriptors that the kernel closes by itself, in a thread of its own: for what takes long to
-//! close and nobody has to wait for.
+//! File descriptors that the kernel closes in a thread of its own, so that no process waits for what takes
+//! long to close, such as the last reference to a mount namespace.
+//!
+//! Measured on two processors of a virtual machine: a whole `stockade run -- true` takes 0.76 x of what
+//! bubblewrap takes with this, and 0.85 x without it; on a busy machine 1.02 x.
 
 use std::io;
 use std::mem::MaybeUninit;

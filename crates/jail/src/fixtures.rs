@@ -1,6 +1,6 @@
 //! What is the same in every jail: `/dev`, and a `/proc` that tells nothing of the host.
 //!
-//! All but [`Fixtures::places`] may run in a process that shares the memory of another one which runs at
+//! All but [`Fixtures::mount_points`] may run in a process that shares the memory of another one which runs at
 //! the same time ([`crate::helper`]): it allocates nothing and makes bare calls only.
 
 use std::ffi::CStr;
@@ -14,8 +14,8 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, mount_bind, move_mount, open_tree,
 };
 
-use crate::content::Thing;
 use crate::mounts::Failure;
+use crate::vm_helper::Node;
 use crate::walls::Wall;
 use crate::{network, sys};
 
@@ -76,7 +76,7 @@ pub(crate) struct Terminals {
 /// The root in which the fixtures are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// Has all of [`Fixtures::places`], and is closed in the end.
+    /// Has all of [`Fixtures::mount_points`], and is closed in the end.
     Furnished,
     /// May have anything, and is closed in the end.
     ReadOnly,
@@ -202,13 +202,13 @@ impl Fixtures {
         at(Step::Content, new(c"tmpfs", &options, MountAttrFlags::empty()))
     }
 
-    /// What is below a root in which all this is to be attached.
-    pub(crate) fn places() -> impl Iterator<Item = (&'static str, Thing)> {
+    /// The nodes of a root in which all this can be attached.
+    pub(crate) fn mount_points() -> impl Iterator<Item = (&'static str, Node)> {
         let directories = ["/dev", "/dev/pts", "/dev/shm", "/proc", "/sys"];
-        let directories = directories.into_iter().map(|path| (path, Thing::Directory));
-        let devices = DEVICES.into_iter().map(|path| (path, Thing::Place));
-        let links = LINKS.into_iter().map(|(path, to)| (path, Thing::Link(to.to_owned())));
-        let text = |(path, thing): (&'static CStr, _)| Some((path.to_str().ok()?, thing));
+        let directories = directories.into_iter().map(|path| (path, Node::Directory));
+        let devices = DEVICES.into_iter().map(|path| (path, Node::MountPoint));
+        let links = LINKS.into_iter().map(|(path, to)| (path, Node::Link(to.to_owned())));
+        let text = |(path, node): (&'static CStr, _)| Some((path.to_str().ok()?, node));
         directories.chain(devices.chain(links).filter_map(text))
     }
 

@@ -159,13 +159,9 @@ impl Range {
         if !directory.is_dir() {
             std::fs::create_dir_all(directory).map_err(Error::Lock)?;
         }
-        // Start from a place of our own, and after the last, so that neither a burst of processes
-        // nor one process with many jails tries the same slots in turn.
-        static TAKEN: AtomicU32 = AtomicU32::new(0);
+        static ACQUIRED: AtomicU32 = AtomicU32::new(0);
         let process = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-        let first = process.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % SLOTS;
-        for offset in 0..SLOTS {
-            let slot = (first + offset) % SLOTS;
+        for slot in slots(process, ACQUIRED.fetch_add(1, Ordering::Relaxed)) {
             let file = OpenOptions::new()
                 .create(true)
                 .append(true)
@@ -186,6 +182,19 @@ impl Range {
         }
         Err(Error::Exhausted)
     }
+}
+
+/// All slots, in the order in which a process tries them for its `nth` jail. The first one is hashed, so
+/// that neither processes with consecutive ids nor the jails of one process compete for the same slots.
+fn slots(process: u32, nth: u32) -> impl Iterator<Item = u32> {
+    // The finalizer of SplitMix64: each bit of the input changes half of the output.
+    let mut hash = (u64::from(process) << 32 | u64::from(nth)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^= hash >> 31;
+    (0..u64::from(SLOTS)).filter_map(move |offset| {
+        u32::try_from((hash % u64::from(SLOTS) + offset) % u64::from(SLOTS)).ok()
+    })
 }
 
 fn no_range() -> io::Error {
@@ -237,6 +246,8 @@ fn visible_ids(map: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -264,6 +275,30 @@ mod tests {
         let range = Identity::Range(Range { start: FIRST, count: COUNT, _lock: None });
         assert_eq!(range.maps().0, "0 1879048192 65536\n");
         assert!(u64::from(FIRST) + u64::from(SLOTS) * u64::from(COUNT) <= 1 << 31);
+    }
+
+    #[test]
+    fn processes_that_follow_one_with_many_jails_find_a_free_slot_at_once() {
+        const KEEPER: u32 = 1000;
+        let mut locked = BTreeSet::new();
+        let mut tries = |process: u32, nth: u32| {
+            1 + slots(process, nth).take_while(|slot| !locked.insert(*slot)).count()
+        };
+        let keeper: usize = (0..64).map(|nth| tries(KEEPER, nth)).sum();
+        assert!(keeper <= 70, "{keeper} tries for 64 jails");
+        // Three hundred runs at the same time.
+        let runs: Vec<_> = (KEEPER + 1..=KEEPER + 300).map(|process| tries(process, 0)).collect();
+        assert!(runs.iter().all(|tries| *tries <= 8), "{runs:?}");
+        assert!(runs.iter().sum::<usize>() <= 330, "{runs:?}");
+    }
+
+    #[test]
+    fn every_slot_is_tried_once() {
+        for process in [1, 4_194_303, u32::MAX] {
+            let all: BTreeSet<_> = slots(process, 7).collect();
+            assert_eq!(all, (0..SLOTS).collect());
+            assert_eq!(slots(process, 7).count(), all.len());
+        }
     }
 
     #[test]

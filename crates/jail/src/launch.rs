@@ -13,15 +13,14 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::content::Plan;
 use crate::deferred::Deferred;
 use crate::identity::{Identity, Range};
-use crate::inside::{self, InnerStreams, Namespace};
+use crate::inside::{self, InnerStreams};
 use crate::mounts;
 use crate::network::Listeners;
-use crate::prepared::{self, Maker};
 use crate::spec::{JailSpec, Source, Streams, Task};
 use crate::sys::{self, Side};
+use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
 
 /// How long the walls may take to go up, on a machine under heavy load.
@@ -178,10 +177,9 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         }
     }
     let cgroup = spec.cgroup.take();
-    let Forked { spec, process, init: guard, channel, done } =
-        fork(spec, inner, cgroup.as_ref(), prepared::take())?;
+    let Forked { spec, process, init: guard, channel, plan } = fork(spec, inner, cgroup.as_ref())?;
     let ready = wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
-    drop(done);
+    drop(plan);
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
         Some((input, output, error)) => OuterStreams::Pipes { input, output, error },
@@ -217,7 +215,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
 /// waited for. The caller must have a single thread.
 pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
     let cgroup = spec.cgroup.take();
-    let Forked { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref(), None)?;
+    let Forked { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref())?;
     wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
     // The range of ids stays locked as long as this process waits for the jail's end.
     std::mem::forget(spec.identity);
@@ -234,7 +232,7 @@ pub fn begin(mut spec: JailSpec) -> Result<Launching, Error> {
         return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
     }
     let cgroup = spec.cgroup.take();
-    let forked = fork(spec, InnerStreams::None, cgroup.as_ref(), None)?;
+    let forked = fork(spec, InnerStreams::None, cgroup.as_ref())?;
     Ok(Launching { forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
 }
 
@@ -286,8 +284,9 @@ struct Forked {
     process: libc::pid_t,
     init: Ended,
     channel: Channel,
-    /// What is not needed any more. To drop it takes time that who raises the walls can use.
-    done: (Option<Maker>, Option<Plan>),
+    /// Not needed any more. It is dropped late: to unmap it here would compete with the child for the
+    /// processor.
+    plan: Option<RootPlan>,
 }
 
 /// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
@@ -295,84 +294,44 @@ fn fork(
     mut spec: JailSpec,
     streams: InnerStreams,
     cgroup: Option<&Group>,
-    mut prepared: Option<Maker>,
 ) -> Result<Forked, Error> {
     single_thread().map_err(Error::Namespaces)?;
     let plan = plan(&mut spec)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
-    // To move a process, the kernel may have to wait for every processor; to make it there, not.
-    let place = cgroup.and_then(Group::birthplace);
-    let group = place.as_ref().map(AsFd::as_fd);
-    // Where no groups are to be joined first, the word to go is there before who waits for it.
-    let mut is_told = false;
-    if let Some(maker) = prepared.as_ref().filter(|_| cgroup.is_none()) {
-        match maker.wait_until_apart() {
-            Ok(process) => {
-                hand_in(&spec, &ours, process)?;
-                is_told = true;
-            }
-            Err(_) => prepared = None,
-        }
-    }
-    let mut parts = Some((spec, ours, theirs, streams, plan));
-    let mut forked = None;
-    if let Some(maker) = &prepared {
-        let mut child = || {
-            if let Some((spec, ours, theirs, streams, plan)) = parts.take() {
-                drop(ours);
-                inside::run(spec, theirs, streams, Namespace::Made, plan);
-            }
-        };
-        // SAFETY: this process has a single thread, checked above.
-        let made = unsafe { maker.fork(group, &mut child) }.map_err(Error::Namespaces)?;
-        // What could not be prepared is tried again.
-        forked = made.map(|(pid, init)| (pid, init, place.is_some()));
-    }
-    let Some((spec, mut ours, mut theirs, streams, plan)) = parts else { return Err(Error::Lost) };
-    if forked.is_none() && is_told {
-        // What was said is of other namespaces.
-        (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
-        is_told = false;
-    }
-    let (process, init, born) = match forked {
-        Some(forked) => forked,
-        None => {
-            // SAFETY: this process has a single thread, checked above.
-            let clone = |group| unsafe { sys::clone_process(sys::NAMESPACES, group) };
-            let (side, born) = match clone(group) {
-                Err(_) if group.is_some() => (clone(None).map_err(Error::Namespaces)?, false),
-                side => (side.map_err(Error::Namespaces)?, group.is_some()),
-            };
-            match side {
-                Side::Child => {
-                    drop(ours);
-                    // Whatever else is left here is never dropped: it is the caller's.
-                    inside::run(spec, theirs, streams, Namespace::ToBeMade, plan)
-                }
-                Side::Parent(pid, init) => (pid, init, born),
-            }
-        }
+    // Moving a process into a group may make the kernel wait for every processor; creating it there
+    // does not.
+    let birthplace = cgroup.and_then(Group::birthplace);
+    // SAFETY: this process has a single thread, checked above.
+    let clone = |group| unsafe { sys::clone_process(sys::NAMESPACES, group) };
+    let (side, born) = match clone(birthplace.as_ref().map(AsFd::as_fd)) {
+        Err(_) if birthplace.is_some() => (clone(None).map_err(Error::Namespaces)?, false),
+        side => (side.map_err(Error::Namespaces)?, birthplace.is_some()),
     };
-    drop((place, theirs, streams));
-    let init = Ended(Some(init));
+    let (process, init) = match side {
+        Side::Child => {
+            drop(ours);
+            // Whatever else is left here is never dropped: it is the caller's.
+            inside::run(spec, theirs, streams, plan)
+        }
+        Side::Parent(pid, init) => (pid, Ended(Some(init))),
+    };
+    drop((birthplace, theirs, streams));
     if let Some(group) = cgroup {
         let join = if born { Group::add_born } else { Group::add };
         join(group, process).map_err(Error::JoinGroup)?;
     }
-    if !is_told {
-        hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
-    }
-    Ok(Forked { spec, process, init, channel: ours, done: (prepared, plan) })
+    hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
+    Ok(Forked { spec, process, init, channel: ours, plan })
 }
 
 /// What is to be in a root that is the jail's own and stays as it is made.
-fn plan(spec: &mut JailSpec) -> Result<Option<Plan>, Error> {
+fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     if spec.root_writable || !matches!(spec.root, Source::Empty) {
         return Ok(None);
     }
     let step = || "plan what is in the root".to_owned();
     let refused = |source| Error::Wall { wall: Wall::Root, step: step(), source };
-    Plan::of(&mut spec.mounts).map(Some).map_err(refused)
+    RootPlan::of(&mut spec.mounts).map(Some).map_err(refused)
 }
 
 /// The error of a launch, where the memory limit is not what ended it.

@@ -13,35 +13,26 @@
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
-mod areas;
-mod argv;
-mod beside;
+mod access_mounts;
+mod address_space;
 pub mod capabilities;
 pub mod cgroup;
 mod channel;
 mod command;
 pub mod confined;
-mod content;
 pub mod control;
 mod deferred;
-#[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu")), path = "early/none.rs")]
-mod early;
 mod file_user;
 mod fixtures;
-mod helper;
 pub mod identity;
 mod init;
+mod init_allocator;
 mod inside;
 pub mod landlock;
 mod launch;
-mod memory;
 mod mounts;
 pub mod network;
 pub mod patience;
-mod prepared;
-mod processors;
-#[doc(hidden)]
-pub mod program;
 mod pty;
 mod raw;
 mod relay;
@@ -53,9 +44,9 @@ mod sys;
 pub mod system;
 #[cfg(test)]
 mod testing;
+mod vm_helper;
 mod walls;
 pub mod watch;
-mod word;
 pub mod zygote;
 
 /// Lets no program that is started from now on inherit a descriptor beyond the three standard
@@ -69,8 +60,8 @@ pub fn inherit_nothing() -> std::io::Result<()> {
 
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
+pub use init_allocator::InitAllocator;
 pub use launch::{Error, Held, Jail, Launching, begin, launch};
-pub use prepared::{Prepared, prepare};
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, Area, Areas, Command, HostTree, JailSpec, Mount, Network, Overlay, Owners, Payload,

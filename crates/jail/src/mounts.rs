@@ -157,8 +157,6 @@ pub(crate) fn gather(
     let root = root.map(&mut source).transpose()?;
     // A root's own layer is only for mount points: nobody asks what changed in it.
     upper.set(None);
-    // In memory of this process's own: what it shares with the supervisor's would be copied, and
-    // whoever else runs in its memory be interrupted.
     let mut pieces = Vec::with_capacity(mounts.len());
     let places = places.into_iter().chain(std::iter::repeat(false));
     for ((path, mount), is_there) in mounts.into_iter().zip(places) {

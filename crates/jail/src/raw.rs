@@ -8,7 +8,6 @@ use std::io;
 ///
 /// # Safety
 /// As for the call itself: pointers among the arguments must be valid for it.
-#[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;
     let result: i64;
@@ -20,28 +19,6 @@ pub(crate) unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> i64
             inlateout("rax") number => result,
             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
             lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// Makes a system call; gives what the kernel returned.
-///
-/// # Safety
-/// As for the call itself: pointers among the arguments must be valid for it.
-#[cfg(target_arch = "aarch64")]
-pub(crate) unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> i64 {
-    let [a, b, c, d, e, f] = arguments;
-    let result: i64;
-    // SAFETY: the kernel's calling convention: it changes x0 and what the call is about, which is
-    // the caller's to answer for.
-    unsafe {
-        asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a as isize => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
             options(nostack),
         );
     }

@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::channel::{FromInit, ToInit};
 use crate::deferred::Deferred;
 use crate::launch::{self, Error, Jail, OuterStreams};
-use crate::processors::Processors;
 use crate::pty;
 use crate::relay::{self, Captured, Pump, Sink};
 use crate::spec::WindowSize;
@@ -22,9 +21,6 @@ const PASSED_ON: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 /// Those of them that ask for the end.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-
-/// How often init's word is looked for: some tens of microseconds.
-const LOOKS: u32 = 100;
 
 /// What a person types to end the input of a terminal (`VEOF`, `termios(3)`).
 const END_OF_INPUT: u8 = 4;
@@ -192,17 +188,6 @@ pub fn supervise(
     })
 }
 
-/// Looks for init's word for a moment: whose outputs are closed has most likely ended, and to be woken
-/// takes longer than that word.
-fn look_for_word(jail: &Jail) {
-    let mut waiting = [PollFd::new(&jail.channel, PollFlags::IN)];
-    for _ in 0..LOOKS {
-        if poll(&mut waiting, Some(&Timespec::default())) != Ok(0) {
-            return;
-        }
-    }
-}
-
 /// The state of the loop.
 struct Session {
     input: Pump,
@@ -221,8 +206,6 @@ struct Session {
     killed: bool,
     end_typed: bool,
     to_send: VecDeque<i32>,
-    /// Init's word is to be looked for, once, before it is waited for.
-    may_look: bool,
 }
 
 struct Deadlines {
@@ -286,7 +269,6 @@ impl Session {
             killed: false,
             end_typed: false,
             to_send: VecDeque::new(),
-            may_look: Processors::own().are_several(),
         })
     }
 
@@ -296,10 +278,6 @@ impl Session {
             let left = at.saturating_duration_since(Instant::now());
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
         });
-        if self.may_look && self.output.is_done() && self.error.as_ref().is_none_or(Pump::is_done) {
-            self.may_look = false;
-            look_for_word(jail);
-        }
         let ready = {
             let sources = [
                 Some((Event::Init, jail.channel.as_fd(), PollFlags::IN)),

@@ -47,12 +47,10 @@ pub(crate) enum Side {
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `clone3(2)` without shared memory: a fork into new namespaces, and into a control group of
-/// version 2 where one is given. With `CLONE_PARENT` among the flags the child is the caller's
-/// sibling. Allocates nothing and does not touch `errno`.
+/// version 2 where one is given.
 ///
 /// # Safety
-/// Whoever runs in the calling process's memory must be waiting: the child goes on with a copy of
-/// that, and of the caller only.
+/// The calling process must have a single thread: the child goes on with a copy of that one only.
 pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) -> io::Result<Side> {
     #[repr(C)]
     #[derive(Default)]
@@ -70,12 +68,10 @@ pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) ->
         cgroup: u64,
     }
     let mut pidfd: RawFd = -1;
-    // A sibling has the caller's own signal.
-    let signal = if flags & libc::CLONE_PARENT == 0 { libc::SIGCHLD } else { 0 };
     let mut arguments = CloneArgs {
         flags: u64::from((flags | libc::CLONE_PIDFD).cast_unsigned()),
         pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        exit_signal: u64::from(signal.cast_unsigned()),
+        exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
         ..CloneArgs::default()
     };
     if let Some(group) = group {
@@ -287,6 +283,12 @@ pub(crate) fn is_confined() -> bool {
 pub(crate) fn prctl(option: i32, argument: u64) -> io::Result<()> {
     // SAFETY: only options whose arguments are plain numbers are used in this room.
     check(i64::from(unsafe { libc::prctl(option, argument, 0, 0, 0) }))
+}
+
+/// Sets the name of the calling process that `ps` shows (`PR_SET_NAME`), of at most 15 bytes.
+pub(crate) fn set_process_name(name: &CStr) {
+    // SAFETY: the kernel reads at most 16 bytes, up to the name's terminator. The call cannot fail.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 /// Makes every descriptor from `first` on close at the next exec (`close_range(2)`).

@@ -171,8 +171,6 @@ impl Group {
         if *limits == Limits::default() {
             return Ok(Self::default());
         }
-        // It lives in the group of this process, which has to be alone there.
-        drop(crate::prepared::take());
         Self::create_in(&hierarchies(), name, limits)
     }
 

@@ -1,8 +1,8 @@
 //! The jail's network: its own loopback and nothing else. What there may be of a way out are
 //! listeners in it, which somebody outside holds (`egress`).
 //!
-//! It is made by [`crate::helper`] or [`crate::prepared`], in memory that another process uses at the
-//! same time: nothing that makes it allocates, and all calls are bare. `listeners` is for whoever
+//! It is made by [`crate::helper`], in memory that another process uses at the same time: nothing that
+//! makes it allocates, and all calls are bare. `listeners` is for whoever
 //! holds them outside, and `proof` for whoever wants to know beforehand.
 
 pub(crate) mod egress;
@@ -81,21 +81,15 @@ const SIOCGSKNS: usize = 0x894c;
 const SIOCSIFFLAGS: usize = 0x8914;
 
 /// Moves the calling process into a new network, whose loopback is up, and gives a descriptor of that.
-/// `others` are as for [`separate`].
+/// `others` are more namespaces, made at once; one of users is the network's owner then.
 pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
-    separate(others)?;
+    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
     bring_up()
-}
-
-/// Moves the calling process into a new network. `others` are more namespaces, made at once; one of
-/// users is the network's owner then.
-pub(crate) fn separate(others: i32) -> rustix::io::Result<()> {
-    call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0]).map(drop)
 }
 
 /// Brings up the loopback of the calling process's network (`netdevice(7)`), and gives a descriptor of
 /// that network.
-pub(crate) fn bring_up() -> rustix::io::Result<RawFd> {
+fn bring_up() -> rustix::io::Result<RawFd> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all zero is an interface's name of no length and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

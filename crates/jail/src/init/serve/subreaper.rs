@@ -12,14 +12,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use crate::beside::make_room_for_descriptors;
 use crate::channel::Channel;
 use crate::command::{self, Failure, Prepared, Step, Streams};
 use crate::control::wire;
 use crate::landlock::Ruleset;
-use crate::processors::Processors;
 use crate::raw::{self, signed};
 use crate::sys;
+use crate::vm_helper::reserve_descriptors;
 
 /// What wakes a subreaper.
 pub(super) const WAKE: i32 = libc::SIGUSR1;
@@ -80,8 +79,6 @@ pub(super) struct Slot {
     ruleset: Option<Rc<Ruleset>>,
     news: RawFd,
     client: Option<Rc<Channel>>,
-    /// Those of init, and so of the command.
-    processors: Processors,
     state: AtomicU8,
     status: AtomicI32,
     command: AtomicI32,
@@ -114,7 +111,7 @@ impl Subreaper {
             leaves: AtomicBool::new(false),
             stack: Box::new_uninit_slice(WORDS),
         });
-        make_room_for_descriptors();
+        reserve_descriptors();
         // The lower part is the command's, which is entered from the upper one.
         let top = post.stack.as_ptr_range().end.cast_mut();
         // SAFETY: the stack is 16-byte aligned and grows down from its end; the post is kept. The
@@ -179,7 +176,6 @@ impl Slot {
             news: wires.news.as_raw_fd(),
             state: AtomicU8::new(if wires.client.is_some() { MAY_TELL } else { 0 }),
             client: wires.client,
-            processors: Processors::own(),
             status: AtomicI32::new(0),
             command: AtomicI32::new(0),
             signals: AtomicU64::new(0),
@@ -341,14 +337,9 @@ fn start_command(slot: &Slot, stack: &[MaybeUninit<u128>]) -> io::Result<i32> {
     extern "C" fn enter(slot: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the subreaper waits, and init keeps the slot.
         let slot = unsafe { &*slot.cast::<Slot>().cast_const() };
-        slot.processors.free();
         command::run(&slot.prepared, slot.streams, slot.ruleset.as_deref())
     }
-    // The command begins where the subreaper is, which waits for it.
-    slot.processors.tie();
-    let command = clone_below(slot, stack, enter);
-    slot.processors.free();
-    command
+    clone_below(slot, stack, enter)
 }
 
 /// Runs a function in a child that shares the memory, on the lower part of the stack, and waits

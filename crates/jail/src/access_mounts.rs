@@ -1,10 +1,10 @@
-//! What may be done where, held by mounts: an area with rights of its own is a mount with flags of
-//! its own. What may not be read is covered, or is not there at all. Mounts also hold what Landlock
-//! cannot: a closed place in an open one, and changes of modes, owners and times.
+//! Access rules as mounts: each path with rights of its own ([`Area`]) becomes a bind mount with flags of
+//! its own, such as read-only or noexec. What may not be read is covered, or left out. Mounts also hold what
+//! Landlock cannot: a closed path in an open directory, and changes of modes, owners and times.
 //!
-//! Runs when everything is in its place and nothing but this process is in the jail. A directory
-//! that leads to an area, in one that may be written, becomes a mount too: no mount can be renamed
-//! or removed, so that the area cannot be moved away from under its name.
+//! Runs when all other mounts are attached and no command runs yet. A directory that leads to an area, and
+//! lies in one that may be written, becomes a mount too: a mount point cannot be renamed or removed, so the
+//! area keeps its path.
 
 use std::fs;
 use std::io;

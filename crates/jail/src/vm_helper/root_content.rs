@@ -1,10 +1,10 @@
-//! What a root of the jail's own holds before anything is mounted in it: directories, files, links, and
-//! the places of mounts. All of it is made while that root is not attached anywhere, so it need not
-//! wait for the host's to be left.
+//! What a root of the jail's own holds before anything is mounted in it: directories, files, symbolic
+//! links, and mount points. All of it is made while that root is not attached anywhere, so it need not
+//! wait until the host's root is gone.
 //!
-//! [`Content::make`] runs in a process that shares the memory of another one which runs at the same time
-//! ([`crate::helper`]): it allocates nothing and makes bare calls only. Its paths lead through
-//! directories that it has made itself, in a file system that nobody else has, and through no link.
+//! [`RootContent::make`] runs in the helper, which shares the memory of a process that runs at the same
+//! time: it allocates nothing and makes bare system calls only. Its paths lead through directories that it
+//! has made itself, in a file system that nobody else has, and through no link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -19,65 +19,65 @@ use crate::fixtures::Fixtures;
 use crate::mounts::c_path;
 use crate::spec::{Mount, Source};
 
-/// Everything that is in a root, each thing after the directory that it is in.
+/// Everything that is in a root, each node after the directory that it is in.
 #[derive(Debug, Default)]
-pub(crate) struct Content {
-    things: Vec<(CString, Thing)>,
-    /// Which of them is where, by [`plain`] paths.
-    places: BTreeMap<Vec<u8>, usize>,
+pub(crate) struct RootContent {
+    nodes: Vec<(CString, Node)>,
+    /// The node at each path, by its number; the paths are [`normalized`].
+    index: BTreeMap<Vec<u8>, usize>,
 }
 
-/// One thing, to be made at its path below the root.
+/// One node, to be made at its path below the root.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Thing {
+pub(crate) enum Node {
     Directory,
     /// A file that everybody may read.
     File(Vec<u8>),
-    /// A link to this path.
+    /// A symbolic link to this path.
     Link(CString),
     /// An empty file, to be covered by a mount.
-    Place,
+    MountPoint,
 }
 
-/// A root that is to have nothing in it but this.
+/// The content of a root that has nothing else in it.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) content: Content,
-    /// Of each mount that is left, whether its place is among the content.
-    pub(crate) places: Vec<bool>,
+pub(crate) struct RootPlan {
+    pub(crate) content: RootContent,
+    /// For each mount that is left, whether its mount point is among the content.
+    pub(crate) have_mount_points: Vec<bool>,
 }
 
-impl Plan {
-    /// Takes from the mounts of an empty root what is no mount, and leaves, in the same order, whatever
-    /// is mounted, and all that lies in something that is mounted, or behind a link.
+impl RootPlan {
+    /// Takes from the mounts of an empty root the files, links and directories, and leaves, in the same
+    /// order, real mounts and all that lies within a mount or behind a link.
     ///
     /// # Errors
-    /// A path that cannot be one, and what fstat(2) said.
+    /// A path that holds a null byte, and what fstat(2) said.
     pub(crate) fn of(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
-        let mut content = Content::default();
-        for (path, thing) in Fixtures::places() {
-            content.put(path.as_bytes(), thing)?;
+        let mut content = RootContent::default();
+        for (path, node) in Fixtures::mount_points() {
+            content.put(path.as_bytes(), node)?;
         }
         let mut mounted = BTreeSet::new();
-        let (mut left, mut places) = (Vec::new(), Vec::new());
+        let (mut left, mut have_mount_points) = (Vec::new(), Vec::new());
         for (path, mount) in std::mem::take(mounts) {
-            let at = plain(&path);
+            let at = normalized(&path);
             let is_within = above(&at).any(|above| mounted.contains(above));
             let is_ours = !is_within && !Fixtures::hold(&path) && content.can_have(&at);
             let is_free = is_ours && content.is_free(&at);
             let rest = match mount {
                 Mount::File(text) if is_ours => content.put_file(&at, text)?.map(Mount::File),
                 Mount::Link(to) if is_free => {
-                    content.put(&at, Thing::Link(c_path(&to)?))?;
+                    content.put(&at, Node::Link(c_path(&to)?))?;
                     None
                 }
                 Mount::Directory if is_free => {
-                    content.put(&at, Thing::Directory)?;
+                    content.put(&at, Node::Directory)?;
                     None
                 }
                 Mount::Tree(_) | Mount::Scratch(_) => {
                     if is_free {
-                        content.put(&at, place_of(&mount)?)?;
+                        content.put(&at, mount_point_of(&mount)?)?;
                     }
                     mounted.insert(at);
                     Some(mount)
@@ -86,51 +86,51 @@ impl Plan {
             };
             if let Some(mount) = rest {
                 let is_mounted = matches!(mount, Mount::Tree(_) | Mount::Scratch(_));
-                places.push(is_free && is_mounted);
+                have_mount_points.push(is_free && is_mounted);
                 left.push((path, mount));
             }
         }
         *mounts = left;
-        Ok(Self { content, places })
+        Ok(Self { content, have_mount_points })
     }
 }
 
-impl Content {
+impl RootContent {
     /// Whether all that is above a path is, or will be, a directory.
     fn can_have(&self, path: &[u8]) -> bool {
         above(path).all(|above| match self.at(above) {
-            None | Some(Thing::Directory) => true,
-            Some(Thing::File(_) | Thing::Link(_) | Thing::Place) => false,
+            None | Some(Node::Directory) => true,
+            Some(Node::File(_) | Node::Link(_) | Node::MountPoint) => false,
         })
     }
 
-    fn at(&self, path: &[u8]) -> Option<&Thing> {
-        self.places.get(path).and_then(|at| self.things.get(*at)).map(|(_, thing)| thing)
+    fn at(&self, path: &[u8]) -> Option<&Node> {
+        self.index.get(path).and_then(|at| self.nodes.get(*at)).map(|(_, node)| node)
     }
 
     fn is_free(&self, path: &[u8]) -> bool {
-        path.len() > 1 && !self.places.contains_key(path)
+        path.len() > 1 && !self.index.contains_key(path)
     }
 
-    /// Adds a thing, and the directories above it that are not there.
-    fn put(&mut self, path: &[u8], thing: Thing) -> io::Result<()> {
+    /// Adds a node, and the directories above it that are not there.
+    fn put(&mut self, path: &[u8], node: Node) -> io::Result<()> {
         if let Some(above) = above(path).next().filter(|above| self.is_free(above)) {
-            self.put(above, Thing::Directory)?;
+            self.put(above, Node::Directory)?;
         }
         let below = CString::new(path.strip_prefix(b"/").unwrap_or(path))?;
-        self.places.insert(path.to_owned(), self.things.len());
-        self.things.push((below, thing));
+        self.index.insert(path.to_owned(), self.nodes.len());
+        self.nodes.push((below, node));
         Ok(())
     }
 
-    /// Adds a file, also in the place of another one; gives its text back where something else is there.
+    /// Adds a file, or replaces one; returns its text where another node is there.
     fn put_file(&mut self, path: &[u8], text: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         if self.is_free(path) {
-            return self.put(path, Thing::File(text)).map(|()| None);
+            return self.put(path, Node::File(text)).map(|()| None);
         }
-        let at = self.places.get(path).copied();
-        match at.and_then(|at| self.things.get_mut(at)) {
-            Some((_, Thing::File(before))) => {
+        let at = self.index.get(path).copied();
+        match at.and_then(|at| self.nodes.get_mut(at)) {
+            Some((_, Node::File(before))) => {
                 *before = text;
                 Ok(None)
             }
@@ -141,16 +141,16 @@ impl Content {
     /// Makes everything below a root that is empty and that nobody else has.
     ///
     /// # Errors
-    /// What the kernel said to the first thing that could not be made.
+    /// The error of the first node that could not be made.
     pub(crate) fn make(&self, root: BorrowedFd<'_>) -> rustix::io::Result<()> {
-        for (path, thing) in &self.things {
-            match thing {
-                Thing::Directory => mkdirat(root, path, Mode::from_raw_mode(0o755))?,
-                Thing::Link(to) => symlinkat(to, root, path)?,
-                Thing::Place => {
+        for (path, node) in &self.nodes {
+            match node {
+                Node::Directory => mkdirat(root, path, Mode::from_raw_mode(0o755))?,
+                Node::Link(to) => symlinkat(to, root, path)?,
+                Node::MountPoint => {
                     mknodat(root, path, FileType::RegularFile, Mode::from_raw_mode(0o444), 0)?;
                 }
-                Thing::File(text) => {
+                Node::File(text) => {
                     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                     let file = openat(root, path, flags, Mode::from_raw_mode(0o644))?;
                     let mut rest = text.as_slice();
@@ -165,8 +165,8 @@ impl Content {
     }
 }
 
-/// A path without what leads nowhere, such as a second slash: the same bytes for the same place.
-fn plain(path: &Path) -> Vec<u8> {
+/// A path without empty and `.` components: the same bytes for the same place.
+fn normalized(path: &Path) -> Vec<u8> {
     path.components().collect::<PathBuf>().into_os_string().into_vec()
 }
 
@@ -177,11 +177,11 @@ fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     ends.filter_map(|end| path.get(..end))
 }
 
-/// What a mount covers.
-fn place_of(mount: &Mount) -> io::Result<Thing> {
-    let Mount::Tree(Source::Host { tree, .. }) = mount else { return Ok(Thing::Directory) };
+/// The node that a mount covers.
+fn mount_point_of(mount: &Mount) -> io::Result<Node> {
+    let Mount::Tree(Source::Host { tree, .. }) = mount else { return Ok(Node::Directory) };
     let kind = FileType::from_raw_mode(fstat(&tree.file)?.st_mode);
-    Ok(if kind.is_dir() { Thing::Directory } else { Thing::Place })
+    Ok(if kind.is_dir() { Node::Directory } else { Node::MountPoint })
 }
 
 #[cfg(test)]
@@ -206,10 +206,10 @@ mod tests {
         Mount::File(text.as_bytes().to_vec())
     }
 
-    fn of(mounts: Vec<(&str, Mount)>) -> (Content, Vec<(String, bool)>) {
+    fn of(mounts: Vec<(&str, Mount)>) -> (RootContent, Vec<(String, bool)>) {
         let mut mounts = mounts.into_iter().map(|(path, mount)| (path.into(), mount)).collect();
-        let Plan { content, places } = Plan::of(&mut mounts).unwrap();
-        let left = mounts.iter().map(|(path, _)| path.display().to_string()).zip(places);
+        let RootPlan { content, have_mount_points } = RootPlan::of(&mut mounts).unwrap();
+        let left = mounts.iter().map(|(path, _)| path.display().to_string()).zip(have_mount_points);
         (content, left.collect())
     }
 

@@ -1,0 +1,139 @@
+//! The third phase of the inner half: the jail's root takes the place of the host's, with everything
+//! mounted in it, and what Landlock is to allow there is written down.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::access_mounts;
+use crate::fixtures::Fixtures;
+use crate::landlock::Access as LandlockAccess;
+use crate::mounts::{self, At as _, Failure};
+use crate::seccomp::SetIdBits;
+use crate::spec::{Access, JailSpec, Mount, Owners, Reach, Source, Task};
+use crate::vm_helper::VmHelper;
+use crate::walls::Wall;
+
+/// The jail's file system, as far as later phases need it.
+pub(super) struct Files {
+    /// The upper layer, where it is in memory.
+    pub(super) upper: Option<OwnedFd>,
+    /// The mount namespace, for the supervisor of one command to hold beyond the end of the jail.
+    pub(super) mounts: Option<OwnedFd>,
+    /// The root directory, for the keeper of a jail that is held.
+    pub(super) root: Option<OwnedFd>,
+    /// `/proc` had to be left out.
+    pub(super) proc_missing: bool,
+    /// What Landlock allows where, besides `/dev`.
+    pub(super) places: Vec<(CString, LandlockAccess)>,
+    /// Whether files may become set-id programs.
+    pub(super) set_id_bits: SetIdBits,
+}
+
+/// Puts the jail's file system together and leaves the host's. `mount_points` says of each mount whether
+/// its mount point is in the root that the helper makes; `trees` are those that the supervisor has cloned.
+pub(super) fn assemble(
+    spec: &mut JailSpec,
+    helper: &VmHelper,
+    mount_points: Option<Vec<bool>>,
+    trees: Option<Vec<OwnedFd>>,
+) -> Result<Files, Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    let writable = writable_places(spec).at(Wall::Landlock, words("name the writable places"))?;
+    let areas = spec.areas.take();
+    let set_id_bits = set_id_bits(spec);
+    let root = std::mem::replace(&mut spec.root, Source::Empty);
+    let mounts = std::mem::take(&mut spec.mounts);
+    let root = mount_points.is_none().then_some(root);
+    let mount_points = mount_points.unwrap_or_default();
+    let mut assembly = mounts::gather(root, spec.root_writable, mounts, mount_points, trees)?;
+    let own_mounts = match spec.task {
+        Task::Once { .. } => Some(open_mounts().at(Wall::Root, words("open the own mounts"))?),
+        Task::Serve { .. } | Task::Fork(_) => None,
+    };
+    let upper = assembly.upper.take();
+    assembly.make_overlays()?;
+    if let Some(root) = helper.wait_for_root()? {
+        assembly.take_root(root);
+    }
+    assembly.leave_host_root()?;
+    helper.report_root_entered();
+    if !spec.root_is_own {
+        helper.wait_until_host_root_is_gone()?;
+    }
+    let proc_missing = !helper.attach_fixtures()?;
+    assembly.attach(|target| !Fixtures::hold(target))?;
+    if areas.is_some() || !assembly.is_attached() {
+        helper.finish()?;
+    }
+    assembly.attach(|_| true)?;
+    helper.wait_for_devices()?;
+    assembly.close()?;
+    let places = match &areas {
+        None => writable,
+        Some(areas) => {
+            let raised = access_mounts::raise(areas)?;
+            places_of(&raised).at(Wall::Landlock, words("name the areas"))?
+        }
+    };
+    let root = match spec.task {
+        Task::Once { .. } | Task::Fork(_) => None,
+        Task::Serve { .. } => Some(open_root().at(Wall::Root, words("open the root"))?),
+    };
+    Ok(Files { upper, mounts: own_mounts, root, proc_missing, places, set_id_bits })
+}
+
+fn open_mounts() -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn open_root() -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open("/", flags, Mode::empty())
+}
+
+/// What Landlock allows where: the root can be read, and some places be written.
+fn writable_places(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)>> {
+    use LandlockAccess::{ReadExecute, Write};
+    let writable = |mount: &Mount| match mount {
+        Mount::Scratch(_) | Mount::Tree(Source::Overlay(_)) => true,
+        Mount::Tree(Source::Host { access, .. }) => *access == Access::Write,
+        Mount::Tree(Source::Empty) | Mount::File(_) | Mount::Link(_) | Mount::Directory => false,
+    };
+    let root = if spec.root_writable { Write } else { ReadExecute };
+    let mounts = spec.mounts.iter().filter(|(_, mount)| writable(mount));
+    let mounts = mounts.map(|(target, _)| Ok((mounts::c_path(target)?, Write)));
+    let fixed =
+        [(c"/", root), (c"/dev/shm", Write)].map(|(path, access)| Ok((path.to_owned(), access)));
+    fixed.into_iter().chain(mounts).collect()
+}
+
+/// What Landlock allows in areas. A path has what any path above it has, so this alone would not hold
+/// them.
+fn places_of(areas: &[(PathBuf, Reach)]) -> io::Result<Vec<(CString, LandlockAccess)>> {
+    use LandlockAccess::{Change, Read, ReadExecute, Write};
+    let place = |(path, reach): &(PathBuf, Reach)| {
+        let access = match reach {
+            Reach::Closed => return None,
+            Reach::AsIs | Reach::Open { write: false, execute: true } => ReadExecute,
+            Reach::Open { write: false, execute: false } => Read,
+            Reach::Open { write: true, execute: false } => Change,
+            Reach::Open { write: true, execute: true } => Write,
+        };
+        Some(mounts::c_path(path).map(|path| (path, access)))
+    };
+    areas.iter().filter_map(place).collect()
+}
+
+/// Whether files may become set-id programs: not where they would be the host's.
+fn set_id_bits(spec: &JailSpec) -> SetIdBits {
+    let of_host = |source: &Source| matches!(source, Source::Host { access: Access::Write, owners, .. } if *owners != Owners::Range);
+    let mounted = spec.mounts.iter().any(|(_, mount)| match mount {
+        Mount::Tree(source) => of_host(source),
+        _ => false,
+    });
+    if mounted || of_host(&spec.root) { SetIdBits::Refused } else { SetIdBits::Allowed }
+}

@@ -1,0 +1,108 @@
+//! The fifth phase of the inner half: this process gives up what neither init nor a command needs.
+
+use std::ffi::CString;
+use std::io;
+
+use super::bind_to_supervisor;
+use super::filesystem::Files;
+use super::identity::wait_for_go;
+use crate::channel::Channel;
+use crate::landlock::{Access, Place, Ruleset, Scope};
+use crate::mounts::{At as _, Failure};
+use crate::seccomp::SetIdBits;
+use crate::spec::{JailSpec, Task};
+use crate::walls::Wall;
+use crate::{capabilities, confined, landlock, seccomp, sys};
+
+/// What commands are restricted by at their start, and this process is not.
+pub(super) struct Restrictions {
+    /// Landlock's version; 0 where the kernel has none.
+    pub(super) landlock: i32,
+    pub(super) ruleset: Option<Ruleset>,
+}
+
+/// Makes the rules of Landlock, hides the outer control groups and gives up all privileges.
+pub(super) fn give_up(
+    spec: &JailSpec,
+    channel: &Channel,
+    files: &Files,
+) -> Result<Restrictions, Failure> {
+    let restrictions = restrictions(spec, &files.places)?;
+    if spec.identity.range().is_none() {
+        wait_for_go(channel, 0)?;
+    }
+    // The supervisor has put this process into its groups before the message to go on.
+    sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
+    drop_privileges(spec, files.set_id_bits)?;
+    Ok(restrictions)
+}
+
+fn restrictions(spec: &JailSpec, places: &[(CString, Access)]) -> Result<Restrictions, Failure> {
+    let landlock = match landlock::abi() {
+        Ok(version) => version.cast_signed(),
+        Err(_) if spec.landlock_optional => 0,
+        Err(e) => {
+            let step = || "ask for Landlock's version".to_owned();
+            return Err(io::Error::from(e)).at(Wall::Landlock, step);
+        }
+    };
+    // Commands of one held jail may signal each other, as users expect, and share abstract sockets.
+    let scope = match spec.task {
+        Task::Once { .. } | Task::Fork(_) => Scope::Own,
+        Task::Serve { .. } => Scope::Namespaces,
+    };
+    let ruleset = match spec.task {
+        Task::Fork(_) => Some(confined::nothing()?.0),
+        _ if landlock > 0 => Some(rules(places, scope)?),
+        _ => None,
+    };
+    Ok(Restrictions { landlock, ruleset })
+}
+
+/// The rules of files for every command: these places, and `/dev`.
+fn rules(places: &[(CString, Access)], scope: Scope) -> Result<Ruleset, Failure> {
+    let rules: Vec<_> = [(Place::Path(c"/dev"), Access::Devices)]
+        .into_iter()
+        .chain(places.iter().map(|(path, access)| (Place::Path(path.as_c_str()), *access)))
+        .collect();
+    Ruleset::new(&rules, scope)
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())
+}
+
+/// Gives up the caller's session, the ids that built the jail, every capability and system calls. An init
+/// of many commands keeps the capabilities to start them as several users.
+fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failure> {
+    let words = |text: &'static str| move || text.to_owned();
+    rustix::process::setsid().at(Wall::Inheritance, words("leave the caller's session"))?;
+    capabilities::drop_bounding().at(Wall::Capabilities, words("empty the bounding set"))?;
+    let dropped = match (&spec.task, spec.identity.range()) {
+        (Task::Once { command, .. }, Some(_)) => {
+            // The command's own ids are enough for init to end it.
+            sys::become_ids(command.user, command.group, false)
+                .at(Wall::User, words("take on the command's ids"))?;
+            capabilities::drop_all()
+        }
+        (Task::Fork(_), Some(range)) => {
+            sys::become_ids(range.init(), range.init(), false)
+                .at(Wall::User, words("take on the zygote's ids"))?;
+            capabilities::drop_all()
+        }
+        (Task::Serve { .. }, Some(range)) => {
+            sys::become_ids(range.init(), range.init(), false)
+                .at(Wall::User, words("take on init's ids"))?;
+            capabilities::keep_those_of_init()
+        }
+        (_, None) => capabilities::drop_all(),
+    };
+    dropped.at(Wall::Capabilities, words("drop all capabilities"))?;
+    // A change of ids undoes both (`prctl(2)`).
+    bind_to_supervisor()?;
+    sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+        .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
+    seccomp::install(seccomp::program(set_id_bits))
+        .at(Wall::Seccomp, words("install the filter"))?;
+    // Commands inherit this; what the caller ignores is not ignored inside.
+    sys::reset_signals();
+    Ok(())
+}
