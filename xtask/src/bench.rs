@@ -15,6 +15,9 @@ use crate::arguments::BenchOptions;
 use crate::workspace::Workspace;
 use contenders::{Contender, Skipped};
 
+/// Rounds that are counted, where no other number is asked for.
+const ROUNDS: usize = 300;
+
 /// Rounds that are run and not counted.
 const WARM_UP_ROUNDS: usize = 10;
 
@@ -26,7 +29,8 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
     let stockade = build(workspace)?;
     let scene = contenders::Scene::set(&stockade)?;
     let (contenders, skipped) = scene.contenders(options);
-    let series = measure(&contenders, options.rounds)?;
+    let rounds = options.rounds(ROUNDS);
+    let series = measure(&contenders, rounds)?;
     scene.check_that_nothing_was_left()?;
 
     let what = "start to exit of `true`";
@@ -36,7 +40,7 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
         println!("Skipped: {name}: {reason}");
     }
     if let Some(path) = &options.json {
-        let more = more(options.rounds, &contenders, &skipped);
+        let more = more(rounds, &contenders, &skipped);
         let written = report.write(path, "start", &more);
         written.with_context(|| format!("write {}", path.display()))?;
     }

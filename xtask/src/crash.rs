@@ -13,22 +13,23 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-use crate::arguments::CrashOptions;
+use crate::arguments::{CrashOptions, CrashRuntimeOptions};
 use crate::workspace::{Built, Profile, Workspace};
 
 /// Runs it; true when nothing was lost, done twice or left behind.
-pub(crate) fn run(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
+pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyhow::Result<bool> {
     let built = workspace.build("stockade-cli", "crash", Profile::Debug)?;
-    let seed = seed(options)?;
-    let place = options.user.map(|_| Place::with(&built)).transpose()?;
-    let (crash, stockade) = match place.as_ref() {
+    let CrashRuntimeOptions { crash, user } = options;
+    let seed = seed(crash)?;
+    let place = user.map(|_| Place::with(&built)).transpose()?;
+    let (program, stockade) = match place.as_ref() {
         Some(Place(place)) => (place.join("crash"), place.join("stockade")),
         None => (built.program, built.stockade),
     };
-    let mut command = Command::new(crash);
-    command.arg("run").arg(stockade).args([options.kills.to_string(), seed.to_string()]);
-    if let Some(user) = options.user {
-        command.uid(user).gid(user).current_dir("/");
+    let mut command = Command::new(program);
+    command.arg("run").arg(stockade).args([crash.kills.to_string(), seed.to_string()]);
+    if let Some(user) = user {
+        command.uid(*user).gid(*user).current_dir("/");
     }
     let status = command.status().context("start the program that kills")?;
     Ok(status.success())
