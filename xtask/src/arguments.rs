@@ -18,6 +18,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Everything that must hold before a change is merged
     Ci,
+    /// The programs that tests start: they refuse one that is older than its sources
+    Build,
     /// The rules of the house that no compiler checks
     Tidy,
     /// Limits on a kernel with control groups v2 alone, and a reset of a machine, in QEMU

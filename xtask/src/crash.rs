@@ -1,6 +1,6 @@
 //! `cargo xtask crash runtime`: kills clients, keepers, their helpers and inits at random under load,
-//! and looks at what is left. The work is done by `tests/crash`, a program of its own; this builds
-//! it.
+//! and looks at what is left. The work is done by `tests/programs/crash`; this
+//! builds it.
 
 pub(crate) mod programs;
 
@@ -14,11 +14,12 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use crate::arguments::{CrashOptions, CrashRuntimeOptions};
-use crate::workspace::{Built, Profile, Workspace};
+use crate::programs::{Built, that_crashes};
+use crate::workspace::Workspace;
 
 /// Runs it; true when nothing was lost, done twice or left behind.
 pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyhow::Result<bool> {
-    let built = workspace.build("stockade-cli", "crash", Profile::Debug)?;
+    let built = that_crashes(workspace, "crash")?;
     let CrashRuntimeOptions { crash, user } = options;
     let seed = seed(crash)?;
     let place = user.map(|_| Place::with(&built)).transpose()?;

@@ -9,6 +9,7 @@ mod crash;
 mod fuzz;
 mod guest;
 mod order;
+mod programs;
 mod tidy;
 mod workspace;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
 fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
     match command {
         Command::Ci => ci::run(workspace),
+        Command::Build => programs::for_tests(workspace).map(|_| true),
         Command::Tidy => tidy::run(workspace),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),

@@ -13,21 +13,6 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
 }
 
-/// How a program is built.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Profile {
-    Debug,
-    Release,
-}
-
-/// A program that was built.
-#[derive(Debug)]
-pub(crate) struct Built {
-    pub(crate) program: PathBuf,
-    /// Where `stockade` is, when it is of the same package.
-    pub(crate) stockade: PathBuf,
-}
-
 impl Workspace {
     /// Finds the workspace by asking cargo.
     pub(crate) fn find() -> anyhow::Result<Self> {
@@ -56,28 +41,6 @@ impl Workspace {
             command.arg("--no-deps");
         }
         serde_json::from_str(&output(&mut command)?).context("cargo metadata is not JSON")
-    }
-
-    /// Builds a program that measures or kills, an example of a package, and `stockade` where that
-    /// is the package's.
-    pub(crate) fn build(
-        &self,
-        package: &str,
-        example: &str,
-        profile: Profile,
-    ) -> anyhow::Result<Built> {
-        let mut cargo = self.cargo();
-        cargo.args(["build", "--quiet", "--package", package, "--bins", "--example", example]);
-        if matches!(profile, Profile::Release) {
-            cargo.arg("--release");
-        }
-        ensure!(cargo.status()?.success(), "{example} does not build");
-        let directory = self.target_directory()?.join(match profile {
-            Profile::Debug => "debug",
-            Profile::Release => "release",
-        });
-        let program = directory.join("examples").join(example);
-        Ok(Built { program, stockade: directory.join("stockade") })
     }
 
     /// The directory that cargo builds into.

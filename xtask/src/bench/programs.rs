@@ -4,7 +4,8 @@
 use std::process::Command;
 
 use crate::arguments::BenchOptions;
-use crate::workspace::{Profile, Workspace};
+use crate::programs::that_measures;
+use crate::workspace::Workspace;
 
 /// How many rounds are counted where no other number is asked for: fewer of those that take longer.
 const ROUNDS: usize = 300;
@@ -14,7 +15,7 @@ const LONGEST_ROUNDS: usize = 50;
 /// `cargo xtask bench durable`: what a durable step costs, over the engine alone. False when a
 /// contender failed.
 pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let built = workspace.build("stockade-durable", "bench-durable", Profile::Release)?;
+    let built = that_measures(workspace, "bench-durable")?;
     let mut command = Command::new(built.program);
     command.arg(options.rounds(LONG_ROUNDS).to_string());
     measured(command, options)
@@ -54,7 +55,7 @@ const PACKAGES: &str = "STOCKADE_BENCH_PACKAGES";
 
 /// A program that measures `stockade`, so many times.
 fn of_stockade(workspace: &Workspace, example: &str, rounds: usize) -> anyhow::Result<Command> {
-    let built = workspace.build("stockade-cli", example, Profile::Release)?;
+    let built = that_measures(workspace, example)?;
     let mut command = Command::new(built.program);
     command.arg(built.stockade).arg(rounds.to_string());
     Ok(command)
