@@ -14,7 +14,7 @@ const STOCKADE: &str = "stockade";
 
 /// The examples that tests start: of `stockade-test-programs`, and of crates that have one for
 /// themselves.
-const EXAMPLES_FOR_TESTS: &[&str] = &["echo", "probe", "realm", "snippets"];
+const EXAMPLES_FOR_TESTS: &[&str] = &["echo", "probe", "realm", "release", "snippets"];
 
 /// A program that was built, and the product's beside it.
 #[derive(Debug)]

@@ -135,6 +135,20 @@ mod tests {
     }
 
     #[test]
+    fn cargo_tests_crates_and_runs_the_program_of_the_product() {
+        let metadata = Workspace::find().unwrap().metadata(false).unwrap();
+        let members = metadata["workspace_default_members"].as_array().unwrap();
+        let crates = |member: &&Value| member.as_str().unwrap().contains("/crates/");
+        assert_eq!(members.iter().filter(crates).count(), members.len(), "{members:?}");
+        let folders = std::fs::read_dir(Workspace::find().unwrap().root.join("crates")).unwrap();
+        assert_eq!(members.len(), folders.count(), "{members:?}");
+        let packages = metadata["packages"].as_array().unwrap();
+        let programs: Vec<_> =
+            packages.iter().filter_map(|package| package["default_run"].as_str()).collect();
+        assert_eq!(programs, ["stockade"]);
+    }
+
+    #[test]
     fn without_git_the_tree_is_walked() {
         let mut walked = Vec::new();
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
