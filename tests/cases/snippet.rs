@@ -159,12 +159,9 @@ async fn concurrent(case: &Case) -> Result<(), String> {
     }
 }
 
-/// The example that workers are forked from, which cargo builds beside the tests.
+/// The example that workers are forked from.
 fn program() -> Program {
-    let mut path = std::env::current_exe().unwrap();
-    path.pop();
-    path.set_file_name("examples");
-    Program { path: path.join("snippets"), arguments: Vec::new() }
+    Program { path: stockade_test_support::program("snippets"), arguments: Vec::new() }
 }
 
 fn run(input: &Value) -> Transcript {

@@ -8,6 +8,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use stockade_test_support::program;
+
 use crate::call::{Call, Outcome};
 
 /// The ordinary user that root's test runs lend themselves to.
@@ -119,11 +121,12 @@ impl World {
         }
         let programs = world.path("bin");
         fs::create_dir(&programs).unwrap();
-        place(Path::new(env!("CARGO_BIN_EXE_stockade")), &programs.join("stockade"));
-        place(&probe_of_this_build(), &programs.join("probe"));
+        let probe = program("probe");
+        place(&program("stockade"), &programs.join("stockade"));
+        place(&probe, &programs.join("probe"));
         // Not a link: tests give the project's files to others, which changes all names of one.
         let attacker = world.project.join("probe");
-        copy_program(&probe_of_this_build(), &attacker);
+        copy_program(&probe, &attacker);
         fs::set_permissions(&attacker, PermissionsExt::from_mode(0o755)).unwrap();
         world.own(&attacker);
         world.write("a.txt", "alpha\n");
@@ -362,18 +365,6 @@ impl Drop for World {
             }
         }
     }
-}
-
-/// The probe that cargo built beside the binary: an example of the same package.
-fn probe_of_this_build() -> PathBuf {
-    let binary = Path::new(env!("CARGO_BIN_EXE_stockade"));
-    let probe = binary.with_file_name("examples").join("probe");
-    assert!(
-        probe.exists(),
-        "{} is not built: run `cargo test` or `cargo build --examples`",
-        probe.display()
-    );
-    probe
 }
 
 /// Makes a program of the build reachable for everybody: by a hard link where that can be had,

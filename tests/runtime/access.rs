@@ -14,8 +14,8 @@ use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Ending, Error, ReadRange, Runtime as _, SandboxPath, WriteOptions};
 
 use crate::attacks::Attacked;
-use crate::identity::program;
 use crate::support;
+use stockade_test_support::program;
 
 /// How often a name is used that changes meanwhile.
 const ROUNDS: u32 = 2_000;

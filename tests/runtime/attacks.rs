@@ -1,5 +1,5 @@
 //! Attacks from inside held sandboxes: on the kernel, on init and its subreapers, on commands of
-//! other users, and of one sandbox on another. The attacker is `tests/probe`.
+//! other users, and of one sandbox on another. The attacker is `tests/programs/probe`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,7 +17,7 @@ use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Ending, Event, Offsets, Runtime as _, StandardInput, State};
 
-use crate::identity::program;
+use stockade_test_support::program;
 
 /// Where the probe is inside.
 const PROBE: &str = "/opt/probe/probe";

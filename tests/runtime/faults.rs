@@ -4,7 +4,7 @@
 //!
 //! Faults that every backend has to stand are cases of `stockade_runtime::conformance`: the holder
 //! is killed (`holder`), and commands flood, close their streams, fork away, stop themselves or
-//! fill the disk (`streams`, `survivors`, `limits`). Clocks are set in `tests/guest`.
+//! fill the disk (`streams`, `survivors`, `limits`). Clocks are set in `tests/programs/guest`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

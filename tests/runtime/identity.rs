@@ -3,17 +3,16 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use stockade_runtime::conformance;
+use stockade_test_support::{DIRECTORY, program};
 
 use crate::native::backend;
 
 /// The ordinary user that root's test runs lend themselves to.
 const ORDINARY_USER: u32 = 1000;
-/// Names the directory of the programs to a test that runs as another user.
-const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
 /// Tells a test that its temporary files are where it wants them.
 const MOUNTED: &str = "STOCKADE_TEST_MOUNTED";
 const NAMES: [&str; 3] = ["stockade", "echo", "probe"];
@@ -51,7 +50,7 @@ pub(crate) fn do_as_user(run: impl FnOnce()) {
     let test = place.path().join("test");
     link(&std::env::current_exe().unwrap(), &test);
     let mut again = Command::new(&test);
-    again.env(PROGRAMS, place.path()).uid(ORDINARY_USER).gid(ORDINARY_USER);
+    again.env(DIRECTORY, place.path()).uid(ORDINARY_USER).gid(ORDINARY_USER);
     run_again(&mut again);
 }
 
@@ -113,24 +112,6 @@ fn run_again(program: &mut Command) {
     for line in said.lines().filter(|line| line.starts_with("SKIPPED: ")) {
         conformance::skipped(line.splitn(3, ": ").last().unwrap_or_default());
     }
-}
-
-/// A program of this build, where this test's user can run it.
-pub(crate) fn program(name: &str) -> PathBuf {
-    if let Some(place) = std::env::var_os(PROGRAMS) {
-        return Path::new(&place).join(name);
-    }
-    let binary = Path::new(env!("CARGO_BIN_EXE_stockade"));
-    let program = match name {
-        "stockade" => binary.to_owned(),
-        example => binary.with_file_name("examples").join(example),
-    };
-    assert!(
-        program.exists(),
-        "{} is not built: run `cargo test` or `cargo build --examples`",
-        program.display()
-    );
-    program
 }
 
 /// Makes a program reachable for everybody: by a hard link where that can be had, else by a copy.

@@ -29,7 +29,7 @@ use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Runtime, SandboxPath, Target, WriteOptions};
 use tempfile::TempDir;
 
-use crate::identity::program;
+use stockade_test_support::program;
 
 /// What the binary's first argument is when it is a keeper.
 const KEEPER: &str = "__keeper";

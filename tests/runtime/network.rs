@@ -25,8 +25,8 @@ use stockade_runtime::native::Native;
 use stockade_runtime::{Capability, Ending, Error, Listeners, Runtime as _};
 
 use crate::attacks::Attacked;
-use crate::identity::program;
 use crate::native::Kept;
+use stockade_test_support::program;
 
 /// Where the probe is inside.
 const PROBE: &str = "/opt/probe/probe";

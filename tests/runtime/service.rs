@@ -17,8 +17,8 @@ use stockade_runtime::native::{Native, Options};
 use stockade_service::{MIGRATIONS, Options as Configured, Service};
 use tokio::io::AsyncReadExt as _;
 
-use crate::identity::program;
 use crate::support;
+use stockade_test_support::program;
 
 /// How often something is read and written while names change: all together as often as the case
 /// says, for there are two places that are written to.

@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use stockade_script::worker::Program;
 use stockade_snippet::{Input, Options, Runner, Transcript};
 
-/// The options of a runner whose program is the example `snippets`, which cargo builds beside the
-/// tests.
+/// The options of a runner whose program is the example `snippets`.
 pub(crate) fn options() -> Options {
-    let mut path = std::env::current_exe().unwrap();
-    path.pop();
-    path.set_file_name("examples");
-    Options::new(Program { path: path.join("snippets"), arguments: Vec::new() })
+    let path = stockade_test_support::program("snippets");
+    Options::new(Program { path, arguments: Vec::new() })
 }
 
 /// Runs one source to its end.

@@ -1,282 +1,165 @@
 //! What can be asked of `cargo xtask`, and how it is written.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Parser, Subcommand};
 
-/// What `cargo xtask help` prints.
-pub(crate) const USAGE: &str = "\
-usage: cargo xtask COMMAND
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
 
-  ci                          everything that must hold before a change is merged
-  tidy                        the rules of the house that no compiler checks
-  guest                       limits on a kernel of control groups v2 alone, in QEMU
-  bench start [--runs N] [--json FILE] [--docker-image NAME]
-                              how long a sandbox takes from start to exit, beside its peers
-  bench runtime [--runs N] [--json FILE] [--docker-image NAME]
-                              what a held sandbox costs, beside a process of the host
-  bench durable [--runs N] [--json FILE]
-                              what a durable step costs, beside a commit of the same disk
-  bench service [--runs N] [--json FILE]
-                              what an operation of the product costs, beside its parts
-  bench snippet [--runs N] [--json FILE]
-                              what a snippet costs, beside a start of the binary
-  bench workflow [--runs N] [--json FILE]
-                              what a run of a workflow costs, beside a start of the binary
-  crash runtime [--kills N] [--seed N] [--user ID]
-                              clients, keepers, helpers and inits are killed at random
-  crash durable [--kills N] [--seed N]
-                              what executes workflows is killed at every write and at random
-  crash service [--kills N] [--seed N]
-                              the local server, the keeper and inits are killed under load
-  crash workflow [--kills N] [--seed N]
-                              what does runs of workflows is killed at every write of one, then
-                              the local server at random
-  fuzz [--seconds N] [--seed N] [--target NAME]
-                              mutated input for the parsers that read what a sandbox wrote";
-
-/// One command with its options.
-#[derive(Debug, PartialEq, Eq)]
+/// One command with its options. The help shows the first line of each comment.
+#[derive(Debug, Subcommand, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Print the usage.
-    Help,
-    /// Run every check.
+    /// Everything that must hold before a change is merged
     Ci,
-    /// Run the checks of the tree itself.
+    /// The programs that tests start: they refuse one that is older than its sources
+    Build,
+    /// The rules of the house that no compiler checks
     Tidy,
-    /// Boot a kernel of control groups of version 2 and try the limits there.
+    /// Limits on a kernel with control groups v2 alone, and a reset of a machine, in QEMU
     Guest,
-    /// Measure the start of a sandbox.
-    BenchStart(BenchOptions),
-    /// Measure what held sandboxes cost.
-    BenchRuntime(BenchOptions),
-    /// Measure what durable steps cost.
-    BenchDurable(BenchOptions),
-    /// Measure what operations of the product cost.
-    BenchService(BenchOptions),
-    /// Measure what runs of workflows cost.
-    BenchWorkflow(BenchOptions),
-    /// Measure what snippets cost.
-    BenchSnippet(BenchOptions),
-    /// Kill what holds sandboxes, and look at what is left.
-    CrashRuntime(CrashOptions),
-    /// Kill what executes workflows, and look at what is left.
-    CrashDurable(CrashOptions),
-    /// Kill the local server and what is behind it, and look at what is left.
-    CrashService(CrashOptions),
-    /// Kill what does runs of workflows.
-    CrashWorkflow(CrashOptions),
-    /// Feed mutated input to the parsers.
+    /// What a thing costs, beside its peers or its parts
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Kills processes under load, and looks at what is left
+    #[command(subcommand)]
+    Crash(Crash),
+    /// Mutated input for the parsers that read what a sandbox wrote
     Fuzz(FuzzOptions),
 }
 
+/// What is measured.
+#[derive(Debug, Subcommand, PartialEq, Eq)]
+pub(crate) enum Bench {
+    /// A sandbox from start to exit, beside its peers
+    Start(BenchOptions),
+    /// A held sandbox, beside a process of the host
+    Runtime(BenchOptions),
+    /// A durable step, beside a commit on the same disk
+    Durable(BenchOptions),
+    /// An operation of the product, beside its parts
+    Service(BenchOptions),
+    /// A snippet, beside a start of the program
+    Snippet(BenchOptions),
+    /// A run of a workflow, beside a start of the program
+    Workflow(BenchOptions),
+}
+
 /// Options of `bench`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Args, PartialEq, Eq)]
 pub(crate) struct BenchOptions {
-    /// How many rounds are counted; each starts every contender once.
-    pub(crate) rounds: usize,
-    /// Where the numbers go as JSON.
+    /// How many rounds are counted; each starts every contender once
+    #[arg(long, value_name = "N")]
+    runs: Option<NonZeroUsize>,
+    /// Where the numbers go as JSON
+    #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The image that `docker run` starts.
+    /// The image that `docker run` starts
+    #[arg(long, value_name = "NAME", default_value = "busybox")]
     pub(crate) docker_image: String,
 }
 
-impl Default for BenchOptions {
-    fn default() -> Self {
-        Self { rounds: 300, json: None, docker_image: "busybox".to_owned() }
+impl BenchOptions {
+    /// How many rounds are counted, where a benchmark has a number of its own.
+    pub(crate) fn rounds(&self, default: usize) -> usize {
+        self.runs.map_or(default, NonZeroUsize::get)
     }
+}
+
+/// What is killed.
+#[derive(Debug, Subcommand, PartialEq, Eq)]
+pub(crate) enum Crash {
+    /// Clients, keepers, helpers and inits, at random
+    Runtime(CrashRuntimeOptions),
+    /// A process that executes workflows, at every write and at random
+    Durable(CrashOptions),
+    /// The local server, the keeper and inits, under load
+    Service(CrashOptions),
+    /// A process that runs a workflow file, at every write; then the local server, at random
+    Workflow(CrashOptions),
 }
 
 /// Options of `crash`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Args, PartialEq, Eq)]
 pub(crate) struct CrashOptions {
-    /// How many processes are killed.
-    pub(crate) kills: usize,
-    /// Where the sequence of choices starts; the clock decides when it is not given.
+    /// How many processes are killed
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_KILLS)]
+    pub(crate) kills: NonZeroUsize,
+    /// Where the sequence of choices starts [default: the clock]
+    #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// The id of the user that all of it runs as; only root can name another.
+}
+
+/// Options of `crash runtime`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct CrashRuntimeOptions {
+    #[command(flatten)]
+    pub(crate) crash: CrashOptions,
+    /// The id of the user that all of it runs as; only root can name another
+    #[arg(long, value_name = "ID")]
     pub(crate) user: Option<u32>,
 }
 
-impl Default for CrashOptions {
-    fn default() -> Self {
-        Self { kills: 50, seed: None, user: None }
-    }
-}
-
 /// Options of `fuzz`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Args, PartialEq, Eq)]
 pub(crate) struct FuzzOptions {
-    /// How long each target runs.
-    pub(crate) duration: Duration,
-    /// Where the sequence of inputs starts; the clock decides when it is not given.
+    /// How many seconds each target runs
+    #[arg(long, value_name = "N", default_value = "60")]
+    pub(crate) seconds: NonZeroUsize,
+    /// Where the sequence of inputs starts [default: the clock]
+    #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// The one target to run; all when it is not given.
+    /// The one target to run [default: all]
+    #[arg(long, value_name = "NAME")]
     pub(crate) target: Option<String>,
 }
 
-impl Default for FuzzOptions {
+/// How many processes the suites of `ci` kill each.
+const DEFAULT_KILLS: NonZeroUsize = NonZeroUsize::new(50).unwrap();
+
+impl Default for CrashOptions {
     fn default() -> Self {
-        Self { duration: Duration::from_secs(60), seed: None, target: None }
+        Self { kills: DEFAULT_KILLS, seed: None }
     }
-}
-
-impl Command {
-    /// Reads the words after `cargo xtask`.
-    pub(crate) fn parse(words: &[String]) -> anyhow::Result<Self> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["help" | "--help" | "-h"] => Ok(Self::Help),
-            ["ci"] => Ok(Self::Ci),
-            ["tidy"] => Ok(Self::Tidy),
-            ["guest"] => Ok(Self::Guest),
-            ["bench", "start", options @ ..] => {
-                Ok(Self::BenchStart(bench(options, BenchOptions::default())?))
-            }
-            ["bench", "runtime", options @ ..] => {
-                Ok(Self::BenchRuntime(bench(options, BenchOptions::default())?))
-            }
-            ["bench", "durable", options @ ..] => {
-                // Its rounds are long ones.
-                let default = BenchOptions { rounds: 100, ..BenchOptions::default() };
-                Ok(Self::BenchDurable(bench(options, default)?))
-            }
-            ["bench", "service", options @ ..] => {
-                Ok(Self::BenchService(bench(options, BenchOptions::default())?))
-            }
-            ["bench", "workflow", options @ ..] => {
-                // Its rounds are long ones.
-                let default = BenchOptions { rounds: 50, ..BenchOptions::default() };
-                Ok(Self::BenchWorkflow(bench(options, default)?))
-            }
-            ["bench", "snippet", options @ ..] => {
-                Ok(Self::BenchSnippet(bench(options, BenchOptions::default())?))
-            }
-            ["crash", "runtime", options @ ..] => Ok(Self::CrashRuntime(crash(options)?)),
-            ["crash", "durable", options @ ..] => Ok(Self::CrashDurable(as_oneself(options)?)),
-            ["crash", "service", options @ ..] => Ok(Self::CrashService(as_oneself(options)?)),
-            ["crash", "workflow", options @ ..] => Ok(Self::CrashWorkflow(as_oneself(options)?)),
-            ["fuzz", options @ ..] => {
-                let mut parsed = FuzzOptions::default();
-                for (name, value) in pairs(options)? {
-                    match name {
-                        "--seconds" => {
-                            let seconds: usize = positive(name, value)?;
-                            parsed.duration = Duration::from_secs(seconds as u64);
-                        }
-                        "--seed" => {
-                            let seed = value.parse();
-                            parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
-                        }
-                        "--target" => parsed.target = Some(value.to_owned()),
-                        _ => bail!("`fuzz` has no option `{name}`"),
-                    }
-                }
-                Ok(Self::Fuzz(parsed))
-            }
-            [] => bail!("no command was given"),
-            other => bail!("there is no command `{}`", other.join(" ")),
-        }
-    }
-}
-
-fn pairs<'a>(words: &[&'a str]) -> anyhow::Result<Vec<(&'a str, &'a str)>> {
-    words
-        .chunks(2)
-        .map(|pair| match *pair {
-            [name, value] => Ok((name, value)),
-            _ => bail!("`{}` needs a value", pair.concat()),
-        })
-        .collect()
-}
-
-fn positive(name: &str, value: &str) -> anyhow::Result<usize> {
-    match value.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => bail!("`{name} {value}`: a whole number above zero is needed"),
-    }
-}
-
-fn crash(options: &[&str]) -> anyhow::Result<CrashOptions> {
-    let mut parsed = CrashOptions::default();
-    for (name, value) in pairs(options)? {
-        match name {
-            "--kills" => parsed.kills = positive(name, value)?,
-            "--seed" => {
-                let seed = value.parse();
-                parsed.seed = Some(seed.with_context(|| format!("`{name} {value}`"))?);
-            }
-            "--user" => {
-                let user = value.parse();
-                parsed.user = Some(user.with_context(|| format!("`{name} {value}`"))?);
-            }
-            _ => bail!("`crash` has no option `{name}`"),
-        }
-    }
-    Ok(parsed)
-}
-
-/// Options of a `crash` that runs as whoever starts it.
-fn as_oneself(options: &[&str]) -> anyhow::Result<CrashOptions> {
-    let parsed = crash(options)?;
-    ensure!(parsed.user.is_none(), "only `crash runtime` has the option `--user`");
-    Ok(parsed)
-}
-
-fn bench(options: &[&str], mut parsed: BenchOptions) -> anyhow::Result<BenchOptions> {
-    for (name, value) in pairs(options)? {
-        match name {
-            "--runs" => parsed.rounds = positive(name, value)?,
-            "--json" => parsed.json = Some(PathBuf::from(value)),
-            "--docker-image" => parsed.docker_image = value.to_owned(),
-            _ => bail!("`bench` has no option `{name}`"),
-        }
-    }
-    Ok(parsed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> anyhow::Result<Command> {
-        Command::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        let words = ["cargo xtask"].into_iter().chain(line.split_whitespace());
+        Arguments::try_parse_from(words).map(|arguments| arguments.command)
     }
 
     #[test]
-    fn commands_and_options_are_read() {
-        assert_eq!(parse("ci").unwrap(), Command::Ci);
-        assert_eq!(parse("tidy").unwrap(), Command::Tidy);
+    fn options_and_their_defaults_are_read() {
+        let Ok(Command::Bench(Bench::Start(given))) = parse("bench start --runs 7 --json out.json")
+        else {
+            panic!("it is not understood")
+        };
+        assert_eq!((given.rounds(300), given.json), (7, Some("out.json".into())));
+        let Ok(Command::Bench(Bench::Durable(default))) = parse("bench durable") else {
+            panic!("it is not understood")
+        };
+        assert_eq!((default.rounds(100), default.docker_image.as_str()), (100, "busybox"));
         assert_eq!(
-            parse("bench start --runs 7 --json out.json").unwrap(),
-            Command::BenchStart(BenchOptions {
-                rounds: 7,
-                json: Some("out.json".into()),
-                ..BenchOptions::default()
-            })
+            parse("crash durable").unwrap(),
+            Command::Crash(Crash::Durable(CrashOptions::default()))
         );
-        assert_eq!(
-            parse("crash runtime --kills 9 --seed 4 --user 1000").unwrap(),
-            Command::CrashRuntime(CrashOptions { kills: 9, seed: Some(4), user: Some(1000) })
-        );
-        assert!(matches!(parse("bench runtime").unwrap(), Command::BenchRuntime(_)));
-        assert!(matches!(parse("bench durable").unwrap(), Command::BenchDurable(_)));
-        assert!(matches!(parse("bench service").unwrap(), Command::BenchService(_)));
-        assert!(matches!(parse("bench workflow").unwrap(), Command::BenchWorkflow(_)));
-        assert!(matches!(parse("bench snippet").unwrap(), Command::BenchSnippet(_)));
-        assert!(matches!(parse("crash durable").unwrap(), Command::CrashDurable(_)));
-        assert!(parse("crash durable --user 1000").is_err());
-        assert!(matches!(parse("crash service").unwrap(), Command::CrashService(_)));
-        assert!(matches!(parse("crash workflow").unwrap(), Command::CrashWorkflow(_)));
-        assert_eq!(
-            parse("fuzz --seconds 3 --seed 9 --target patch").unwrap(),
-            Command::Fuzz(FuzzOptions {
-                duration: Duration::from_secs(3),
-                seed: Some(9),
-                target: Some("patch".to_owned()),
-            })
-        );
+        let Ok(Command::Crash(Crash::Runtime(given))) =
+            parse("crash runtime --kills 9 --seed 4 --user 1000")
+        else {
+            panic!("it is not understood")
+        };
+        let CrashRuntimeOptions { crash: CrashOptions { kills, seed }, user } = given;
+        assert_eq!((kills.get(), seed, user), (9, Some(4), Some(1000)));
     }
 
     #[test]
@@ -288,6 +171,7 @@ mod tests {
         for line in ["bench start --rums 3", "fuzz --seconds -1", "fuzz --seed x", "tidy all"] {
             assert!(parse(line).is_err(), "{line}");
         }
+        assert!(parse("crash durable --user 1000").is_err(), "only `crash runtime` has users");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 mod contenders;
 pub(crate) mod programs;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -12,8 +11,12 @@ use serde_json::{Value, json};
 use stockade_measure::{Goal, Report, Series, Unit};
 
 use crate::arguments::BenchOptions;
+use crate::programs::released;
 use crate::workspace::Workspace;
 use contenders::{Contender, Skipped};
+
+/// Rounds that are counted, where no other number is asked for.
+const ROUNDS: usize = 300;
 
 /// Rounds that are run and not counted.
 const WARM_UP_ROUNDS: usize = 10;
@@ -23,10 +26,11 @@ const BASE: &str = "bwrap";
 
 /// Measures the start of a sandbox and prints the table; false when a contender failed.
 pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let stockade = build(workspace)?;
+    let stockade = released(workspace)?;
     let scene = contenders::Scene::set(&stockade)?;
     let (contenders, skipped) = scene.contenders(options);
-    let series = measure(&contenders, options.rounds)?;
+    let rounds = options.rounds(ROUNDS);
+    let series = measure(&contenders, rounds)?;
     scene.check_that_nothing_was_left()?;
 
     let what = "start to exit of `true`";
@@ -36,18 +40,11 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
         println!("Skipped: {name}: {reason}");
     }
     if let Some(path) = &options.json {
-        let more = more(options.rounds, &contenders, &skipped);
+        let more = more(rounds, &contenders, &skipped);
         let written = report.write(path, "start", &more);
         written.with_context(|| format!("write {}", path.display()))?;
     }
     Ok(true)
-}
-
-/// Builds the binary as the first command of README does; its path.
-fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let arguments = ["build", "--quiet", "--release", "--package", "stockade-cli"];
-    ensure!(workspace.cargo().args(arguments).status()?.success(), "stockade does not build");
-    Ok(workspace.target_directory()?.join("release/stockade"))
 }
 
 /// Lets all contenders take turns, every other time from the last to the first: what has just been

@@ -7,20 +7,21 @@ mod registries;
 mod report;
 mod skip_log;
 
+use std::num::NonZeroUsize;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::arguments::{CrashOptions, FuzzOptions};
+use crate::arguments::{CrashOptions, CrashRuntimeOptions, FuzzOptions};
 use crate::guest::{self, Answer};
 use crate::workspace::{Workspace, output};
 use crate::{crash, fuzz, tidy};
 use report::{Outcome, Report};
 use skip_log::SkipLog;
 
-/// How long each fuzz target runs: enough to notice a parser that panics on the first surprise.
-const FUZZ_TIME: Duration = Duration::from_secs(5);
+/// How many seconds each fuzz target runs: enough to notice a parser that panics on the first
+/// surprise.
+const FUZZ_SECONDS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 
 /// Whom root's runs lend themselves to.
 const ORDINARY_USER: u32 = 1000;
@@ -48,11 +49,13 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
         })
     });
     report.step("crash", || {
-        Ok(Outcome::of(crash::run(workspace, &CrashOptions::default())?, "see `FAULT` above"))
+        let options = CrashRuntimeOptions { crash: CrashOptions::default(), user: None };
+        Ok(Outcome::of(crash::run(workspace, &options)?, "see `FAULT` above"))
     });
     if packages::is_root()? {
         report.step("crash as user", || {
-            let options = CrashOptions { user: Some(ORDINARY_USER), ..CrashOptions::default() };
+            let user = Some(ORDINARY_USER);
+            let options = CrashRuntimeOptions { crash: CrashOptions::default(), user };
             Ok(Outcome::of(crash::run(workspace, &options)?, "see `FAULT` above"))
         });
     }
@@ -71,7 +74,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
     report.step("deny", || deny(workspace));
     report.step("fuzz", || {
-        let options = FuzzOptions { duration: FUZZ_TIME, ..FuzzOptions::default() };
+        let options = FuzzOptions { seconds: FUZZ_SECONDS, seed: None, target: None };
         Ok(Outcome::of(fuzz::run(workspace, &options)?, "see the lines `fuzz:` above"))
     });
 

@@ -1,6 +1,6 @@
 //! `cargo xtask crash runtime`: kills clients, keepers, their helpers and inits at random under load,
-//! and looks at what is left. The work is done by `tests/crash`, a program of its own; this builds
-//! it.
+//! and looks at what is left. The work is done by `tests/programs/crash`; this
+//! builds it.
 
 pub(crate) mod programs;
 
@@ -13,22 +13,24 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-use crate::arguments::CrashOptions;
-use crate::workspace::{Built, Profile, Workspace};
+use crate::arguments::{CrashOptions, CrashRuntimeOptions};
+use crate::programs::{Built, that_crashes};
+use crate::workspace::Workspace;
 
 /// Runs it; true when nothing was lost, done twice or left behind.
-pub(crate) fn run(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
-    let built = workspace.build("stockade-cli", "crash", Profile::Debug)?;
-    let seed = seed(options)?;
-    let place = options.user.map(|_| Place::with(&built)).transpose()?;
-    let (crash, stockade) = match place.as_ref() {
+pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyhow::Result<bool> {
+    let built = that_crashes(workspace, "crash")?;
+    let CrashRuntimeOptions { crash, user } = options;
+    let seed = seed(crash)?;
+    let place = user.map(|_| Place::with(&built)).transpose()?;
+    let (program, stockade) = match place.as_ref() {
         Some(Place(place)) => (place.join("crash"), place.join("stockade")),
         None => (built.program, built.stockade),
     };
-    let mut command = Command::new(crash);
-    command.arg("run").arg(stockade).args([options.kills.to_string(), seed.to_string()]);
-    if let Some(user) = options.user {
-        command.uid(user).gid(user).current_dir("/");
+    let mut command = Command::new(program);
+    command.arg("run").arg(stockade).args([crash.kills.to_string(), seed.to_string()]);
+    if let Some(user) = user {
+        command.uid(*user).gid(*user).current_dir("/");
     }
     let status = command.status().context("start the program that kills")?;
     Ok(status.success())

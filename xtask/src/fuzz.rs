@@ -35,8 +35,9 @@ pub(crate) fn run(workspace: &Workspace, options: &FuzzOptions) -> anyhow::Resul
         let input = findings.join(format!("{target}-{seed}"));
         let mut command = std::process::Command::new(&program);
         command.current_dir(&workspace.root).arg(target).arg(&input);
-        command.arg(seed.to_string()).arg(options.duration.as_secs().to_string());
-        let outcome = wait(&mut command, options.duration + PATIENCE)?;
+        command.arg(seed.to_string()).arg(options.seconds.to_string());
+        let duration = Duration::from_secs(options.seconds.get() as u64);
+        let outcome = wait(&mut command, duration + PATIENCE)?;
         all_good &= outcome.is_some_and(|status| status.success());
         tell(target, seed, outcome, &input)?;
     }

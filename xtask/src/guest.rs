@@ -29,7 +29,7 @@ pub(crate) const PACKAGE: (&str, &str) = (machine::PROGRAM, "qemu-system-x86");
 const MAKE_DISK: (&str, &str) = ("mkfs.ext4", "e2fsprogs");
 const DISK_BYTES: u64 = 1 << 30;
 
-/// What the machines are booted for, as `tests/guest` knows it: the first by itself, the other two one
+/// What the machines are booted for, as `tests/programs/guest` knows it: the first by itself, the other two one
 /// after the other with one disk.
 const BOOTS: [(&str, bool); 3] = [("boot", false), ("before-reset", true), ("after-reset", true)];
 

@@ -8,24 +8,19 @@ mod ci;
 mod crash;
 mod fuzz;
 mod guest;
+mod programs;
 mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
 
-use arguments::Command;
+use arguments::{Arguments, Bench, Command, Crash};
+use clap::Parser as _;
 use guest::Answer;
 use workspace::Workspace;
 
 fn main() -> ExitCode {
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let command = match Command::parse(&given) {
-        Ok(command) => command,
-        Err(error) => {
-            eprintln!("{error:#}\n\n{}", arguments::USAGE);
-            return ExitCode::from(2);
-        }
-    };
+    let Arguments { command } = Arguments::parse();
     match Workspace::find().and_then(|workspace| run(&command, &workspace)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -39,26 +34,27 @@ fn main() -> ExitCode {
 /// Runs one command; false when it ran and its answer is "no".
 fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
     match command {
-        Command::Help => {
-            println!("{}", arguments::USAGE);
-            Ok(true)
-        }
         Command::Ci => ci::run(workspace),
+        Command::Build => programs::for_tests(workspace).map(|_| true),
         Command::Tidy => tidy::run(workspace),
-        Command::BenchStart(options) => bench::start(workspace, options),
-        Command::BenchRuntime(options) => bench::programs::runtime(workspace, options),
-        Command::BenchDurable(options) => bench::programs::durable(workspace, options),
-        Command::BenchService(options) => bench::programs::service(workspace, options),
-        Command::BenchWorkflow(options) => bench::programs::workflow(workspace, options),
-        Command::BenchSnippet(options) => bench::programs::snippet(workspace, options),
-        Command::CrashRuntime(options) => crash::run(workspace, options),
-        Command::CrashDurable(options) => crash::programs::durable(workspace, options),
-        Command::CrashService(options) => crash::programs::service(workspace, options),
-        Command::CrashWorkflow(options) => crash::programs::workflow(workspace, options),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),
             Answer::Broken => Ok(false),
             Answer::Missing(reason) => anyhow::bail!("{reason}"),
+        },
+        Command::Bench(bench) => match bench {
+            Bench::Start(options) => bench::start(workspace, options),
+            Bench::Runtime(options) => bench::programs::runtime(workspace, options),
+            Bench::Durable(options) => bench::programs::durable(workspace, options),
+            Bench::Service(options) => bench::programs::service(workspace, options),
+            Bench::Snippet(options) => bench::programs::snippet(workspace, options),
+            Bench::Workflow(options) => bench::programs::workflow(workspace, options),
+        },
+        Command::Crash(crash) => match crash {
+            Crash::Runtime(options) => crash::run(workspace, options),
+            Crash::Durable(options) => crash::programs::durable(workspace, options),
+            Crash::Service(options) => crash::programs::service(workspace, options),
+            Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
         Command::Fuzz(options) => fuzz::run(workspace, options),
     }

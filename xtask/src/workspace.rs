@@ -13,21 +13,6 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
 }
 
-/// How a program is built.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Profile {
-    Debug,
-    Release,
-}
-
-/// A program that was built.
-#[derive(Debug)]
-pub(crate) struct Built {
-    pub(crate) program: PathBuf,
-    /// Where `stockade` is, when it is of the same package.
-    pub(crate) stockade: PathBuf,
-}
-
 impl Workspace {
     /// Finds the workspace by asking cargo.
     pub(crate) fn find() -> anyhow::Result<Self> {
@@ -56,28 +41,6 @@ impl Workspace {
             command.arg("--no-deps");
         }
         serde_json::from_str(&output(&mut command)?).context("cargo metadata is not JSON")
-    }
-
-    /// Builds a program that measures or kills, an example of a package, and `stockade` where that
-    /// is the package's.
-    pub(crate) fn build(
-        &self,
-        package: &str,
-        example: &str,
-        profile: Profile,
-    ) -> anyhow::Result<Built> {
-        let mut cargo = self.cargo();
-        cargo.args(["build", "--quiet", "--package", package, "--bins", "--example", example]);
-        if matches!(profile, Profile::Release) {
-            cargo.arg("--release");
-        }
-        ensure!(cargo.status()?.success(), "{example} does not build");
-        let directory = self.target_directory()?.join(match profile {
-            Profile::Debug => "debug",
-            Profile::Release => "release",
-        });
-        let program = directory.join("examples").join(example);
-        Ok(Built { program, stockade: directory.join("stockade") })
     }
 
     /// The directory that cargo builds into.
@@ -169,6 +132,20 @@ mod tests {
             assert!(files.iter().any(|file| file == expected), "{expected}");
         }
         assert!(!files.iter().any(|file| file.starts_with(".git/")));
+    }
+
+    #[test]
+    fn cargo_tests_crates_and_runs_the_program_of_the_product() {
+        let metadata = Workspace::find().unwrap().metadata(false).unwrap();
+        let members = metadata["workspace_default_members"].as_array().unwrap();
+        let crates = |member: &&Value| member.as_str().unwrap().contains("/crates/");
+        assert_eq!(members.iter().filter(crates).count(), members.len(), "{members:?}");
+        let folders = std::fs::read_dir(Workspace::find().unwrap().root.join("crates")).unwrap();
+        assert_eq!(members.len(), folders.count(), "{members:?}");
+        let packages = metadata["packages"].as_array().unwrap();
+        let programs: Vec<_> =
+            packages.iter().filter_map(|package| package["default_run"].as_str()).collect();
+        assert_eq!(programs, ["stockade"]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use stockade_runtime::{
 };
 
 use super::scene::{Scene, exec_id, hear, id, play, script};
-use crate::identity::program;
 use crate::native::Kept;
+use stockade_test_support::program;
 
 /// More than will fit.
 const MANY: usize = 300;

@@ -4,20 +4,26 @@
 use std::process::Command;
 
 use crate::arguments::BenchOptions;
-use crate::workspace::{Profile, Workspace};
+use crate::programs::that_measures;
+use crate::workspace::Workspace;
+
+/// How many rounds are counted where no other number is asked for: fewer of those that take longer.
+const ROUNDS: usize = 300;
+const LONG_ROUNDS: usize = 100;
+const LONGEST_ROUNDS: usize = 50;
 
 /// `cargo xtask bench durable`: what a durable step costs, over the engine alone. False when a
 /// contender failed.
 pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let built = workspace.build("stockade-durable", "bench-durable", Profile::Release)?;
+    let built = that_measures(workspace, "bench-durable")?;
     let mut command = Command::new(built.program);
-    command.arg(options.rounds.to_string());
+    command.arg(options.rounds(LONG_ROUNDS).to_string());
     measured(command, options)
 }
 
 /// `cargo xtask bench runtime`: what a held sandbox costs. False when a contender failed.
 pub(crate) fn runtime(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let mut command = of_stockade(workspace, "bench-runtime", options)?;
+    let mut command = of_stockade(workspace, "bench-runtime", options.rounds(ROUNDS))?;
     command.arg(&options.docker_image);
     measured(command, options)
 }
@@ -25,17 +31,17 @@ pub(crate) fn runtime(workspace: &Workspace, options: &BenchOptions) -> anyhow::
 /// `cargo xtask bench service`: what an operation of the product costs. False when a contender
 /// failed.
 pub(crate) fn service(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    measured(of_stockade(workspace, "bench-service", options)?, options)
+    measured(of_stockade(workspace, "bench-service", options.rounds(ROUNDS))?, options)
 }
 
 /// `cargo xtask bench snippet`: what a snippet costs. False when a contender failed.
 pub(crate) fn snippet(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    measured(of_stockade(workspace, "bench-snippet", options)?, options)
+    measured(of_stockade(workspace, "bench-snippet", options.rounds(ROUNDS))?, options)
 }
 
 /// `cargo xtask bench workflow`: what a run of a workflow costs. False when a contender failed.
 pub(crate) fn workflow(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let mut command = of_stockade(workspace, "bench-workflow", options)?;
+    let mut command = of_stockade(workspace, "bench-workflow", options.rounds(LONGEST_ROUNDS))?;
     // Those of the tests, unless somebody names others.
     let packages = workspace.target_directory()?.join("tmp/packages/npm/node_modules");
     if std::env::var_os(PACKAGES).is_none() && packages.is_dir() {
@@ -48,14 +54,10 @@ pub(crate) fn workflow(workspace: &Workspace, options: &BenchOptions) -> anyhow:
 const PACKAGES: &str = "STOCKADE_BENCH_PACKAGES";
 
 /// A program that measures `stockade`, so many times.
-fn of_stockade(
-    workspace: &Workspace,
-    example: &str,
-    options: &BenchOptions,
-) -> anyhow::Result<Command> {
-    let built = workspace.build("stockade-cli", example, Profile::Release)?;
+fn of_stockade(workspace: &Workspace, example: &str, rounds: usize) -> anyhow::Result<Command> {
+    let built = that_measures(workspace, example)?;
     let mut command = Command::new(built.program);
-    command.arg(built.stockade).arg(options.rounds.to_string());
+    command.arg(built.stockade).arg(rounds.to_string());
     Ok(command)
 }
 

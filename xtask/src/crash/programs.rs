@@ -1,5 +1,5 @@
-//! The harnesses besides that of the runtime: each is a program of its own below `tests`, built and
-//! started here.
+//! The harnesses besides that of the runtime: each is a program of its own below `tests/programs`,
+//! built and started here.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,12 +8,13 @@ use anyhow::Context as _;
 
 use super::seed;
 use crate::arguments::CrashOptions;
-use crate::workspace::{Profile, Workspace};
+use crate::programs::that_crashes;
+use crate::workspace::Workspace;
 
 /// `cargo xtask crash durable`: kills a process that executes workflows at every write and at random
 /// under load. True when no workflow was lost and no recorded step ran again.
 pub(crate) fn durable(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
-    let built = workspace.build("stockade-durable", "crash-durable", Profile::Debug)?;
+    let built = that_crashes(workspace, "crash-durable")?;
     killed(built.program, None, options)
 }
 
@@ -34,7 +35,7 @@ fn of_stockade(
     example: &str,
     options: &CrashOptions,
 ) -> anyhow::Result<bool> {
-    let built = workspace.build("stockade-cli", example, Profile::Debug)?;
+    let built = that_crashes(workspace, example)?;
     killed(built.program, Some(built.stockade), options)
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::programs::arguments;
 use crate::workspace::{Workspace, output};
 
 /// Where each is.
@@ -21,13 +22,17 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds what the tests step of `ci` has built already, so that nothing is built twice.
+    /// Builds them for the whole workspace, as all tests are, so that nothing is built twice.
     pub(super) fn build(workspace: &Workspace) -> anyhow::Result<Self> {
-        let mut cargo = workspace.cargo();
-        cargo.args(["test", "--quiet", "--workspace", "--no-run"]);
-        let told = output(cargo.args(["--message-format", "json-render-diagnostics"]))?;
+        let mut messages = String::new();
+        let tests = vec!["test", "--quiet", "--workspace", "--lib", "--no-run"];
+        for arguments in [arguments(&["guest", "probe"]), tests] {
+            let mut cargo = workspace.cargo();
+            cargo.args(arguments).args(["--message-format", "json-render-diagnostics"]);
+            messages += &output(&mut cargo)?;
+        }
         let find = |name, kind, test| {
-            find(&told, name, kind, test).with_context(|| format!("cargo built no {name}"))
+            find(&messages, name, kind, test).with_context(|| format!("cargo built no {name}"))
         };
         Ok(Self {
             stockade: find("stockade", "bin", false)?,

@@ -1,7 +1,7 @@
 //! What the machines say, one line for each promise, against the list of all of them: a promise
 //! that nothing is said of is broken.
 
-/// The checks of `tests/guest`, by name.
+/// The checks of `tests/programs/guest`, by name.
 const PROMISES: &[&str] = &[
     "out-of-memory-as-root",
     "out-of-memory-as-user",

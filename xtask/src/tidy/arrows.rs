@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use super::Finding;
 
+/// What the tests of every crate may use, as a dev-dependency alone.
+const TEST_SUPPORT: &str = "stockade-test-support";
+
 /// Each crate with the workspace crates that it may use, in any kind of dependency.
 const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-core", &[]),
@@ -23,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("stockade-jail", &[]),
     ("stockade-bundle", &["stockade-core"]),
-    ("stockade-durable", &["stockade-measure"]),
+    ("stockade-durable", &[]),
     ("stockade-egress", &["stockade-core"]),
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
@@ -51,7 +54,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-durable",
             "stockade-egress",
             "stockade-jail",
-            "stockade-measure",
             "stockade-plan",
             "stockade-runtime",
             "stockade-script",
@@ -74,6 +76,36 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-measure", &[]),
+    // What is tested from outside calls nothing of the product.
+    ("stockade-e2e", &[]),
+    (
+        "stockade-runtime-tests",
+        &[
+            "stockade-api",
+            "stockade-bundle",
+            "stockade-core",
+            "stockade-durable",
+            "stockade-egress",
+            "stockade-runtime",
+            "stockade-service",
+        ],
+    ),
+    (
+        "stockade-test-programs",
+        &[
+            "stockade-api",
+            "stockade-client",
+            "stockade-core",
+            "stockade-durable",
+            "stockade-measure",
+            "stockade-runtime",
+            "stockade-script",
+            "stockade-service",
+            "stockade-snippet",
+            "stockade-workflow",
+        ],
+    ),
+    (TEST_SUPPORT, &[]),
     ("xtask", &["stockade-measure"]),
 ];
 
@@ -93,6 +125,9 @@ pub(super) fn check(metadata: &Value) -> Vec<Finding> {
         let dependencies = package["dependencies"].as_array().map(Vec::as_slice);
         for dependency in dependencies.unwrap_or_default() {
             let used = dependency["name"].as_str().unwrap_or_default();
+            if used == TEST_SUPPORT && dependency["kind"] == "dev" {
+                continue;
+            }
             if !dependency["path"].is_null() && !allowed.contains(&used) {
                 findings.push(format!("{name}: may not use {used}"));
             }
@@ -134,5 +169,15 @@ mod tests {
             ]
         );
         assert!(!check(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn only_tests_use_what_tests_share() {
+        let jail = |kind: Option<&str>| {
+            let support = json!({"name": TEST_SUPPORT, "path": "/p", "kind": kind});
+            json!({"packages": [{"name": "stockade-jail", "dependencies": [support]}]})
+        };
+        assert_eq!(check(&jail(Some("dev"))), Vec::<String>::new());
+        assert_eq!(check(&jail(None)), ["stockade-jail: may not use stockade-test-support"]);
     }
 }

@@ -481,6 +481,7 @@ fn a_real_overlay_is_read_as_it_is_written() {
 }
 
 #[test]
+#[ignore = "slow: makes and removes fifty thousand files"]
 fn fifty_thousand_files_are_scanned_and_removed() {
     let fixture = fixture(ViewKind::Overlay, |_| {});
     for directory in 0..50 {

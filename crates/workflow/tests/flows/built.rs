@@ -1,6 +1,5 @@
 //! Workflows in Rust: the same graph as a file's, the same rows, the same rules.
 
-use std::path::PathBuf;
 use std::process::Command as Process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -410,7 +409,7 @@ async fn a_closure_has_only_its_time() {
 
 #[test]
 fn the_example_waits_and_goes_on() {
-    let example: PathBuf = program().with_file_name("release");
+    let example = stockade_test_support::program("release");
     let place = tempfile::tempdir().unwrap();
     let call = |words: &[&str]| {
         let output = Process::new(&example).arg(place.path()).args(words).output().unwrap();

@@ -27,10 +27,9 @@ pub(crate) struct World {
     options: Options,
 }
 
-/// The program that runs realms, which is built beside this one.
+/// The program that runs realms: the example `realm`.
 pub(crate) fn program() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    here.parent().unwrap().parent().unwrap().join("examples/realm")
+    stockade_test_support::program("realm")
 }
 
 impl World {

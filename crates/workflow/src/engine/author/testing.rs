@@ -13,10 +13,9 @@ use crate::authoring::{ChildRequest, Processes};
 use crate::engine::attempt::Trouble;
 use crate::graph::Work;
 
-/// What starts realms: a program that is built beside this one.
+/// What starts realms: the example `realm`.
 fn realms() -> Processes {
-    let here = std::env::current_exe().unwrap();
-    Processes::new(vec![here.parent().unwrap().parent().unwrap().join("examples/realm").into()])
+    Processes::new(vec![stockade_test_support::program("realm").into()])
 }
 
 /// A workflow with a sandbox whose provider is `provider`, an expression after `before`.

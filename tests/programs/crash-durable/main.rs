@@ -8,7 +8,7 @@
 
 mod audit;
 mod log;
-#[path = "../../crates/durable/tests/contract/mortal.rs"]
+#[path = "../../../crates/durable/tests/contract/mortal.rs"]
 mod mortal;
 #[path = "../crash/random.rs"]
 mod random;

@@ -8,7 +8,7 @@ mod boxes;
 mod every;
 mod flows;
 mod held;
-#[path = "../../crates/durable/tests/contract/mortal.rs"]
+#[path = "../../../crates/durable/tests/contract/mortal.rs"]
 mod mortal;
 #[path = "../crash/random.rs"]
 mod random;

@@ -1,0 +1,72 @@
+//! The programs of this workspace that other commands start, built as those need them.
+//!
+//! Programs for tests are built for the whole workspace at once, as the tests are: cargo then gives
+//! every dependency the same features, and builds it once.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+
+use crate::workspace::Workspace;
+
+/// The program of the product.
+const STOCKADE: &str = "stockade";
+
+/// The examples that tests start: of `stockade-test-programs`, and of crates that have one for
+/// themselves.
+const EXAMPLES_FOR_TESTS: &[&str] = &["echo", "probe", "realm", "release", "snippets"];
+
+/// A program that was built, and the product's beside it.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) program: PathBuf,
+    pub(crate) stockade: PathBuf,
+}
+
+/// `cargo xtask build`: builds what tests start, and gives the directory with it.
+pub(crate) fn for_tests(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    build(workspace, EXAMPLES_FOR_TESTS)?;
+    Ok(workspace.target_directory()?.join("debug"))
+}
+
+/// Builds a program that crashes others, without optimization.
+pub(crate) fn that_crashes(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
+    build(workspace, &[example])?;
+    built(workspace, "debug", example)
+}
+
+/// Builds a program that measures, and the product as the first command of README does.
+pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--quiet", "--release", "--package", "stockade-cli", "--bin", STOCKADE]);
+    cargo.args(["--package", "stockade-test-programs", "--example", example]);
+    ensure!(cargo.status()?.success(), "{STOCKADE}, {example} do not build");
+    built(workspace, "release", example)
+}
+
+/// Builds the product as the first command of README does; its path.
+pub(crate) fn released(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--quiet", "--release", "--package", "stockade-cli", "--bin", STOCKADE]);
+    ensure!(cargo.status()?.success(), "{STOCKADE} does not build");
+    Ok(workspace.target_directory()?.join("release").join(STOCKADE))
+}
+
+/// The arguments of `cargo build` for the product and examples, without optimization.
+pub(crate) fn arguments<'a>(examples: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["build", "--quiet", "--workspace", "--bin", STOCKADE];
+    arguments.extend(examples.iter().flat_map(|example| ["--example", example]));
+    arguments
+}
+
+fn build(workspace: &Workspace, examples: &[&str]) -> anyhow::Result<()> {
+    let status = workspace.cargo().args(arguments(examples)).status()?;
+    ensure!(status.success(), "{STOCKADE}, {} do not build", examples.join(", "));
+    Ok(())
+}
+
+fn built(workspace: &Workspace, profile: &str, example: &str) -> anyhow::Result<Built> {
+    let directory = workspace.target_directory()?.join(profile);
+    let program = directory.join("examples").join(example);
+    Ok(Built { program, stockade: directory.join(STOCKADE) })
+}
