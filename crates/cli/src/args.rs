@@ -1,6 +1,7 @@
 //! The arguments, as they are written; each command turns its own into what the
-//! rooms understand.
+//! rooms understand. Nothing here uses a command, or a room other than `core`.
 
+pub(crate) mod debug;
 pub(crate) mod held;
 pub(crate) mod snippet;
 pub(crate) mod workflow;
@@ -14,11 +15,11 @@ use stockade_core::network::Allowed;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
+use self::debug::Debug;
 use self::held::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Reach, Remove, Renew,
     Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
-use crate::commands::Debug;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
