@@ -11,7 +11,7 @@ use stockade_script::worker::Program;
 use stockade_snippet::worker;
 use stockade_workflow::authoring::Processes;
 
-use crate::{egress, server};
+use crate::server;
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
         return Some(stockade_workflow::authoring::process());
     }
     if first == EGRESS {
-        return Some(egress::process());
+        return Some(server::egress::process());
     }
     if first == COMMAND {
         return Some(stockade_workflow::engine::command_process(rest));

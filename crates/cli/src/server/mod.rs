@@ -1,6 +1,7 @@
 //! The local server: the process that does what `create`, `exec` and the like ask for. One for each
 //! data directory; it alone opens the database, and it ends when it has nothing to hold.
 
+pub(crate) mod egress;
 mod place;
 mod settings;
 
