@@ -31,7 +31,7 @@ stockade_jail::program!(begin);
 
 fn begin() -> u8 {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some(code) = processes::run(&words) {
+    if let Some(code) = processes::run(&words).or_else(|| server::processes::run(&words)) {
         return code;
     }
     // Takes longest of all that a run needs, and goes on beside what is done here first.

@@ -7,7 +7,7 @@ use stockade_workflow::engine::child_program;
 
 use crate::args::debug::Child;
 use crate::problem::{Failure, caused};
-use crate::processes::realms;
+use crate::server::processes::realms;
 
 /// Writes that program to a directory.
 pub(super) async fn run(arguments: Child) -> Result<u8, Failure> {
