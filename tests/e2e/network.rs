@@ -58,9 +58,14 @@ pub(crate) fn with_names(world: &World, names: &str, words: &[&str]) -> Outcome 
 /// `/etc/hosts` and `/etc/resolv.conf` of such a host.
 pub(crate) fn files_of_names(world: &World, names: &str) -> [String; 2] {
     let files = [world.path("hosts"), world.path("resolv.conf")];
-    world.plant(&files[0], &format!("127.0.0.1 localhost\n{names}\n"));
-    // Nobody listens there.
-    world.plant(&files[1], "nameserver 127.0.0.53\n");
+    // No name server listens there.
+    let texts = [format!("127.0.0.1 localhost\n{names}\n"), "nameserver 127.0.0.53\n".to_owned()];
+    for (file, text) in files.iter().zip(&texts) {
+        // A server that runs already may read it just now, and would find it empty.
+        if std::fs::read_to_string(file).ok().as_ref() != Some(text) {
+            world.plant(file, text);
+        }
+    }
     files.map(|path: PathBuf| path.to_str().unwrap().to_owned())
 }
 

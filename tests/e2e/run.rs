@@ -147,7 +147,7 @@ fn working_directory(world: &World) {
     for missing in ["no/such", "/home/nobody", "a.txt"] {
         let outcome = world.run(&["--discard", "--cwd", missing], &["pwd"]);
         outcome.ends_with(126);
-        assert!(outcome.stderr.contains("cannot start in the directory"), "{outcome}");
+        assert!(outcome.stderr.contains("cannot enter `"), "{outcome}");
     }
 }
 

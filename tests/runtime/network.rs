@@ -20,7 +20,7 @@ use stockade_core::access::Effect;
 use stockade_core::network::{Policy, Rule};
 use stockade_core::sandbox::{HostMount, Root, User};
 use stockade_core::{SandboxId, SandboxSpec, SnapshotId};
-use stockade_egress::control::{Ask, Owner, Said};
+use stockade_egress_control::{Message, OwnerSocket, Request};
 use stockade_runtime::native::Native;
 use stockade_runtime::{Capability, Ending, Error, Listeners, Runtime as _};
 
@@ -153,7 +153,7 @@ impl Server {
 
 /// Whoever decides what is reached. It ends when this is dropped.
 struct Egress {
-    owner: Arc<Owner>,
+    owner: Arc<OwnerSocket>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -161,23 +161,23 @@ impl Egress {
     /// Serves a sandbox by a policy.
     async fn serve(sandbox: &Attacked, policy: Policy) -> Self {
         let listeners = sandbox.native.listeners(&sandbox.id).await.unwrap();
-        let (owner, theirs) = Owner::pair().unwrap();
+        let (owner, theirs) = OwnerSocket::pair().unwrap();
         let serving = tokio::spawn(async { stockade_egress::serve(theirs).await.unwrap() });
         let egress = Self { owner: Arc::new(owner), serving };
         // Nobody listens there.
         let resolv_conf = "nameserver 127.0.0.53\n".to_owned();
-        egress.ask(Ask::Names { resolv_conf, hosts: NAMES.to_owned() }, None).await;
-        let add = Ask::Add { sandbox: sandbox.id.clone(), policy };
-        egress.ask(add, Some(&listeners)).await;
+        egress.request(Request::Names { resolv_conf, hosts: NAMES.to_owned() }, None).await;
+        let add = Request::Add { sandbox: sandbox.id.clone(), policy };
+        egress.request(add, Some(&listeners)).await;
         egress
     }
 
-    async fn ask(&self, ask: Ask, listeners: Option<&Listeners>) {
+    async fn request(&self, request: Request, listeners: Option<&Listeners>) {
         let descriptors: Vec<_> = listeners.iter().flat_map(|listeners| listeners.each()).collect();
-        self.owner.ask(1, ask, &descriptors).unwrap();
+        self.owner.send(1, request, &descriptors).unwrap();
         let owner = Arc::clone(&self.owner);
-        let said = tokio::task::spawn_blocking(move || owner.hear()).await.unwrap().unwrap();
-        assert!(matches!(said, Some(Said::Answer { problem: None, .. })), "{said:?}");
+        let message = tokio::task::spawn_blocking(move || owner.receive()).await.unwrap().unwrap();
+        assert!(matches!(message, Some(Message::Response { problem: None, .. })), "{message:?}");
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use stockade_core::address::hosts::Hosts;
 use stockade_script::LibraryModule;
-use stockade_script::fetch::{Fetcher, Hosts};
+use stockade_script::fetch::Fetcher;
 use stockade_snippet::{ErrorCode, Runner, Transcript};
 
 use crate::support::{children_of, options, run, skipped, zygote};

@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use stockade_core::address::hosts::Hosts;
 use stockade_script::LibraryModule;
-use stockade_script::fetch::{Connect, Fetcher, Hosts, Limits, Resolve, Stream};
+use stockade_script::fetch::{Connect, Fetcher, Limits, Resolve, Stream};
 use stockade_snippet::Runner;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

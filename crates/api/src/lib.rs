@@ -28,6 +28,7 @@ mod session;
 mod snapshot;
 mod stream;
 mod tool;
+pub mod variables;
 mod wait;
 pub mod wire;
 mod workflows;

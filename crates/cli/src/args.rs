@@ -1,6 +1,7 @@
 //! The arguments, as they are written; each command turns its own into what the
-//! rooms understand.
+//! rooms understand. Nothing here uses a command, or a room other than `core`.
 
+pub(crate) mod debug;
 pub(crate) mod held;
 pub(crate) mod sandbox;
 pub(crate) mod snippet;
@@ -13,12 +14,12 @@ use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
+use self::debug::Debug;
 use self::held::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Reach, Remove, Renew,
     Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use self::sandbox::{Pair, SandboxFlags, pair};
-use crate::commands::Debug;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 /// Does what the arguments ask; returns the exit code.
 fn run_arguments() -> u8 {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some(code) = processes::run(&words) {
+    if let Some(code) = processes::run(&words).or_else(|| server::processes::run(&words)) {
         return code;
     }
     let arguments = match args::Arguments::read(&words) {

@@ -1,7 +1,7 @@
 //! The edge: how a failure is shown, and with which exit code the process ends.
 
 use stockade_core::{Code, Problem};
-pub(crate) use stockade_service::bundles::problem::{of_apply, of_store, short};
+pub(crate) use stockade_review::problem::{of_apply, of_store, short};
 
 use crate::review::output;
 

@@ -1,71 +1,28 @@
-//! The processes that Stockade starts from itself: the local server, the keeper and its helpers, and
-//! what workers of snippets are forked from. Nobody types their arguments, and what they say goes
-//! into the keeper's log.
+//! The processes that Stockade starts from itself, by their first argument. Here are the keeper and its
+//! helpers; those that need an engine are in `server/processes`.
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use stockade_runtime::native::keeper::{self, Options, helpers};
-use stockade_script::worker::Program;
-use stockade_snippet::worker;
-use stockade_workflow::authoring::Processes;
-
-use crate::{egress, server};
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";
-/// The only argument of the process that runs a workflow file.
-const REALM: &str = "__realm";
-/// The only argument of the process that is the way out of a run's sandbox.
+/// The first argument of a server that is started on demand, before the data directory.
+pub(crate) const SERVER: &str = "__server";
+/// The only argument of the egress process.
 pub(crate) const EGRESS: &str = "__egress";
-/// The first argument of the process that starts one command inside a confinement.
-pub(crate) const COMMAND: &str = "__command";
 /// This very program, also where it was replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
-/// Runs the process that the arguments name; `None` when they are a person's.
+/// Runs the process that the arguments name; `None` where they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
         return Some(helpers::run(rest));
     }
-    if first == server::SERVER {
-        let [data] = rest else { return Some(2) };
-        return Some(server::process(PathBuf::from(data)));
-    }
-    if first == worker::ARGUMENT {
-        return Some(worker::process());
-    }
-    if first == REALM {
-        return Some(stockade_workflow::authoring::process());
-    }
-    if first == EGRESS {
-        return Some(egress::process());
-    }
-    if first == COMMAND {
-        return Some(stockade_workflow::engine::command_process(rest));
-    }
     (first == KEEPER).then(|| keeper(rest))
-}
-
-/// The program that workers of snippets are forked from.
-pub(crate) fn snippets() -> Program {
-    Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
-}
-
-/// The processes that workflow files run in, for one command.
-pub(crate) fn realms() -> Processes {
-    Processes::new(realm())
-}
-
-/// The same for a server, which has one ready.
-pub(crate) fn ready_realms() -> Processes {
-    Processes::with_one_ready(realm())
-}
-
-fn realm() -> Vec<OsString> {
-    vec![OURSELVES.into(), REALM.into()]
 }
 
 fn keeper(arguments: &[OsString]) -> u8 {
@@ -83,7 +40,7 @@ fn keeper(arguments: &[OsString]) -> u8 {
                 text = format!("{text}: {cause}");
                 source = cause.source();
             }
-            // Whoever started it reads this.
+            // The process that started it reads this.
             let _ = writeln!(std::io::stderr(), "{text}");
             1
         }

@@ -5,6 +5,7 @@
 //! An IPv6 address that carries an IPv4 address is what the carried one is. What no list names as
 //! public is not public: the answer for an unknown range is [`Class::Reserved`].
 
+pub mod hosts;
 #[cfg(test)]
 mod tests;
 pub mod url;

@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stockade_core::network::{Host, Refusal};
+use stockade_core::network::{Host, Refusal, Way};
+use stockade_egress_control::Outcome;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::opening::tls;
-use crate::record::{Outcome, Way};
 use crate::refuse;
 use crate::relay::{Broken, First, Traffic, opening, relay};
 use crate::sandbox::Sandbox;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use stockade_core::network::binding::{Binding, InvalidBinding, Place, check_bindings};
 use stockade_core::network::{Name, Policy};
+use stockade_egress_control::Credential;
 use zeroize::Zeroizing;
 
 use crate::authority::{self, Authority};
@@ -16,37 +16,6 @@ use crate::redaction::Redaction;
 const VALUE_BYTES: usize = 8 << 10;
 /// What stands in the place of a credential that came back, and had no placeholder.
 const REDACTED: &str = "[redacted]";
-
-/// One credential with its value.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Credential {
-    /// Where it belongs.
-    pub binding: Binding,
-    /// The value, which is erased from memory after its use.
-    pub value: Zeroizing<String>,
-}
-
-impl Credential {
-    /// A credential with this value.
-    pub fn new(binding: Binding, value: String) -> Self {
-        Self { binding, value: Zeroizing::new(value) }
-    }
-}
-
-impl std::fmt::Debug for Credential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credential").field("binding", &self.binding).finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for Credential {
-    fn eq(&self, other: &Self) -> bool {
-        self.binding == other.binding && *self.value == *other.value
-    }
-}
-
-impl Eq for Credential {}
 
 /// Why credentials are not taken.
 #[derive(Debug, thiserror::Error)]

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto};
-use stockade_core::network::{Host, Name, Refusal};
+use stockade_core::network::{Host, Name, Refusal, Way};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::arrival::{PAUSE, accept};
-use crate::record::Way;
 use crate::sandbox::Sandbox;
 use message::{Kind, Query, Reply};
 pub use stub::{Configuration, Stub};

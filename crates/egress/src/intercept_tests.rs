@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_core::network::binding::check_bindings;
-use stockade_core::network::{Name, Policy};
+use stockade_core::network::{Name, Policy, Way};
+use stockade_egress_control::Credential;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -17,7 +18,6 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::arrival;
 use crate::authority::Authority;
-use crate::credentials::Credential;
 use crate::relay::First;
 use crate::testing::{PATIENCE, World, policy, rest};
 use crate::trust::Trust;
@@ -94,7 +94,7 @@ async fn ask(
         let host = stockade_core::network::Host::Name(name.clone());
         let first = First::For(name, Vec::new());
         let streams = (arrived, outside);
-        arrival::carry(&sandbox, crate::Way::Direct, streams, (&host, 443), first).await;
+        arrival::carry(&sandbox, Way::Direct, streams, (&host, 443), first).await;
     });
     let trust = Trust::from_pem(authority.as_bytes()).unwrap();
     let server_name = ServerName::try_from(server_name.to_owned()).unwrap();

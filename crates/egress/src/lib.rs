@@ -11,16 +11,16 @@
 //! Reading order: `sandbox` (who may be reached: policy, resolve, check, connect), `names` (the
 //! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
 //! the first bytes say of the host), `relay`, `dns`; then `intercept`,
-//! `credentials` and `redaction`, which programs inside never see. `process` is all of it for many sandboxes, told
-//! what to do over a socket (`control`) by whoever started it (`owner`).
+//! `credentials` and `redaction`, which programs inside never see. `process` is all of it for many
+//! sandboxes, on request of its owner over a socket; `stockade-egress-control` has the messages and the
+//! owner's side.
 //!
 //! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
-//! that the policy does not name. This room uses no other but `core`. The process opens no file and
-//! starts nothing: its owner, who does, tells it what it has to know of this machine.
+//! that the policy does not name. The process opens no file and starts nothing: its owner, which does,
+//! sends it what it has to know of this machine.
 
 mod arrival;
 mod authority;
-pub mod control;
 mod credentials;
 pub mod dns;
 mod intercept;
@@ -30,7 +30,6 @@ mod limits;
 mod listeners;
 mod names;
 pub mod opening;
-pub mod owner;
 mod process;
 mod proxy;
 mod record;
@@ -45,11 +44,11 @@ mod testing;
 mod traffic_tests;
 mod trust;
 
-pub use credentials::{Credential, Error as CredentialError};
+pub use credentials::Error as CredentialError;
 pub use limits::Limits;
-pub use listeners::{InvalidListeners, LISTENERS, Listeners};
+pub use listeners::{InvalidListeners, Listeners};
 pub use process::{Error, serve};
-pub use record::{Event, Outcome, Queue, Record, Way};
+pub use record::{Queue, Record};
 pub use resolve::{Found, NotFound, Resolve};
 pub use sandbox::{Options, Sandbox};
-pub use trust::{Trust, authorities};
+pub use trust::Trust;

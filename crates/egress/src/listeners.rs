@@ -6,10 +6,8 @@ use std::net;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use stockade_egress_control::LISTENERS;
 use tokio::net::{TcpListener, UdpSocket};
-
-/// How many sockets there are.
-pub const LISTENERS: usize = 4;
 
 /// The sockets of one sandbox.
 #[derive(Debug)]

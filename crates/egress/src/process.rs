@@ -1,5 +1,5 @@
-//! The process that serves the sandboxes of one owner: told of them over a socket, and ended with it.
-//! It is to be confined before: it needs the network, its socket, and no file.
+//! The process that serves the sandboxes of one owner: it takes requests over a socket, and ends when
+//! that is closed. It is to be confined before: it needs the network, its socket, and no file.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -11,28 +11,28 @@ use std::time::Duration;
 
 use stockade_core::network::Policy;
 use stockade_core::{Code, Problem, SandboxId};
+use stockade_egress_control::{Envelope, Event, Message, Request, VERSION, receive, send};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::control::{Ask, Question, Said, VERSION, receive, send};
 use crate::dns::{Configuration, Stub};
 use crate::limits::Limits;
 use crate::listeners::Listeners;
-use crate::record::{Event, Queue};
+use crate::record::Queue;
 use crate::sandbox::{Options, Sandbox};
 use crate::trust::Trust;
 
-/// How many events wait for the owner to take them.
+/// How many events wait for the owner to receive them.
 const EVENTS: usize = 1024;
-/// How many answers may wait for the owner to take them.
-const MAX_UNHEARD: usize = 4096;
+/// How many responses may wait for the owner to receive them.
+const MAX_OUTBOX: usize = 4096;
 /// The most sandboxes.
 const MAX_SANDBOXES: usize = 4096;
 
-/// How long an owner may take to hear what is left.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long an owner may take to receive what is left.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// Why the process ended otherwise than with its owner.
 #[derive(Debug, thiserror::Error)]
@@ -40,21 +40,21 @@ pub enum Error {
     /// The socket cannot be used.
     #[error("using the owner's socket failed")]
     Socket(#[source] io::Error),
-    /// The owner said something that cannot be understood.
-    #[error("reading what the owner says failed")]
-    Hear(#[source] io::Error),
-    /// The owner cannot be answered.
-    #[error("answering the owner failed")]
-    Say(#[source] io::Error),
+    /// A request cannot be received or understood.
+    #[error("receiving a request from the owner failed")]
+    Receive(#[source] io::Error),
+    /// A message cannot be sent.
+    #[error("sending a message to the owner failed")]
+    Send(#[source] io::Error),
 }
 
-/// Serves sandboxes as the owner at the other end of a socket says, until that is closed. To be
+/// Serves sandboxes on request of the owner at the other end of a socket, until that is closed. To be
 /// called within a runtime.
 ///
 /// # Errors
 /// [`Error`]; all connections have ended then as well.
 pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
-    // The runtime asks of it only when it is ready; messages are read and sent in `control`.
+    // The runtime only waits for it to be ready; `stockade-egress-control` reads and writes it.
     let owner = net::UnixDatagram::from(owner);
     owner.set_nonblocking(true).map_err(Error::Socket)?;
     let owner = UnixDatagram::from_std(owner).map_err(Error::Socket)?;
@@ -64,67 +64,67 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
         resolve: Arc::new(Stub::new(Configuration::parse("", ""))),
         record: Arc::new(record),
     };
-    // What is to be said. It is never waited for: the owner may be busy asking.
-    let mut outbox: VecDeque<Said> = VecDeque::new();
+    // What is to be sent. It is never waited for: the owner may be busy with requests of its own.
+    let mut outbox: VecDeque<Message> = VecDeque::new();
     loop {
         tokio::select! {
             biased;
-            heard = owner.async_io(Interest::READABLE, || receive::<Question>(&owner)) => {
-                let (question, descriptors) = match heard {
-                    Ok(Some(heard)) => heard,
+            received = owner.async_io(Interest::READABLE, || receive::<Envelope>(&owner)) => {
+                let (envelope, descriptors) = match received {
+                    Ok(Some(received)) => received,
                     Ok(None) => {
                         served.sandboxes.clear();
-                        say_rest(&owner, outbox, &mut events).await;
+                        send_rest(&owner, outbox, &mut events).await;
                         return Ok(());
                     }
-                    // It ended with something unread.
+                    // The owner ended and left messages unread.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
-                    Err(error) => return Err(Error::Hear(error)),
+                    Err(error) => return Err(Error::Receive(error)),
                 };
-                let number = question.number;
-                let (authority, problem) = match served.answer(question, descriptors) {
+                let number = envelope.number;
+                let (authority, problem) = match served.handle(envelope, descriptors) {
                     Ok(authority) => (authority, None),
                     Err(problem) => (None, Some(problem)),
                 };
-                if outbox.len() > MAX_UNHEARD {
-                    return Err(Error::Say(io::ErrorKind::TimedOut.into()));
+                if outbox.len() > MAX_OUTBOX {
+                    return Err(Error::Send(io::ErrorKind::TimedOut.into()));
                 }
-                outbox.push_back(Said::Answer { number, problem, authority });
+                outbox.push_back(Message::Response { number, problem, authority });
             }
-            said = say(&owner, outbox.front()) => {
-                said.map_err(Error::Say)?;
+            sent = send_message(&owner, outbox.front()) => {
+                sent.map_err(Error::Send)?;
                 outbox.pop_front();
             }
             Some(event) = events.recv(), if outbox.is_empty() => {
-                outbox.push_back(Said::Event(Box::new(event)));
+                outbox.push_back(Message::Event(Box::new(event)));
             }
         }
     }
 }
 
-/// Says something, once that can be done; waits for ever where there is nothing.
-async fn say(owner: &UnixDatagram, said: Option<&Said>) -> io::Result<()> {
-    let Some(said) = said else { return std::future::pending().await };
-    owner.async_io(Interest::WRITABLE, || send(owner, said, &[])).await
+/// Sends a message once the socket is writable; waits for ever where there is none.
+async fn send_message(owner: &UnixDatagram, message: Option<&Message>) -> io::Result<()> {
+    let Some(message) = message else { return std::future::pending().await };
+    owner.async_io(Interest::WRITABLE, || send(owner, message, &[])).await
 }
 
-/// Says what is left to an owner who asks no more, and may listen still.
-async fn say_rest(
+/// Sends what is left to an owner that makes no more requests, and may still receive.
+async fn send_rest(
     owner: &UnixDatagram,
-    mut outbox: VecDeque<Said>,
+    mut outbox: VecDeque<Message>,
     events: &mut mpsc::Receiver<Event>,
 ) {
     while let Ok(event) = events.try_recv() {
-        outbox.push_back(Said::Event(Box::new(event)));
+        outbox.push_back(Message::Event(Box::new(event)));
     }
-    let say_all = async {
-        for said in &outbox {
-            if say(owner, Some(said)).await.is_err() {
+    let send_all = async {
+        for message in &outbox {
+            if send_message(owner, Some(message)).await.is_err() {
                 return;
             }
         }
     };
-    let _ = tokio::time::timeout(FAREWELL, say_all).await;
+    let _ = tokio::time::timeout(DRAIN, send_all).await;
 }
 
 /// What is served.
@@ -158,24 +158,26 @@ impl Drop for Ending {
 }
 
 impl Served {
-    fn answer(
+    /// Carries out a request. Gives the certificate that programs inside have to trust, in answer to
+    /// [`Request::Credentials`].
+    fn handle(
         &mut self,
-        question: Question,
+        envelope: Envelope,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Option<String>, Problem> {
-        let Question { version, ask, .. } = question;
+        let Envelope { version, request, .. } = envelope;
         if version != VERSION {
             let message = format!("the egress process speaks version {VERSION}, not {version}");
             return Err(Problem::new(Code::Unsupported, message));
         }
-        match ask {
-            Ask::Add { sandbox, policy } => self.add(sandbox, policy, descriptors)?,
-            Ask::Listen { sandbox } => self.listen(&sandbox, descriptors)?,
-            Ask::Change { sandbox, policy } => {
+        match request {
+            Request::Add { sandbox, policy } => self.add(sandbox, policy, descriptors)?,
+            Request::Listen { sandbox } => self.listen(&sandbox, descriptors)?,
+            Request::Change { sandbox, policy } => {
                 let refused = self.find(&sandbox)?.set_policy(policy);
                 refused.map_err(|error| invalid("the policy is refused", &error))?;
             }
-            Ask::Credentials { sandbox, credentials } => {
+            Request::Credentials { sandbox, credentials } => {
                 self.find(&sandbox)?;
                 let trust = trust(descriptors)?;
                 let authority = self.find(&sandbox)?.set_credentials(credentials, trust);
@@ -183,11 +185,11 @@ impl Served {
                     .map(Some)
                     .map_err(|error| invalid("the credentials are refused", &error));
             }
-            Ask::Remove { sandbox } => {
+            Request::Remove { sandbox } => {
                 self.find(&sandbox)?;
                 self.sandboxes.remove(&sandbox);
             }
-            Ask::Names { resolv_conf, hosts } => {
+            Request::Names { resolv_conf, hosts } => {
                 self.resolve.set(Configuration::parse(&resolv_conf, &hosts));
             }
         }

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use stockade_core::network::{Evidence, Host, Refusal};
+use stockade_core::network::{Evidence, Host, Refusal, Way};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::arrival::{accept, carry};
 use crate::opening::http::{Head, authority};
-use crate::record::Way;
 use crate::refuse;
 use crate::relay::First;
 use crate::sandbox::Sandbox;

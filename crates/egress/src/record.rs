@@ -1,85 +1,9 @@
-//! What is recorded of a sandbox's traffic: who was asked for, by which way, and what came of it.
-//! Never what was sent.
+//! How events of a sandbox's traffic are queued for the owner.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-pub use stockade_core::network::Way;
-use stockade_core::network::{Host, Reason, Refusal, Refused};
-use stockade_core::{Code, SandboxId};
+use stockade_egress_control::Event;
 use tokio::sync::mpsc;
-
-/// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Outcome {
-    /// A connection was made.
-    Opened {
-        /// To which address.
-        address: IpAddr,
-    },
-    /// A connection that was made ended.
-    Closed {
-        /// To which address it was.
-        address: IpAddr,
-        /// How many bytes were sent outside.
-        sent_bytes: u64,
-        /// How many bytes came from outside.
-        received_bytes: u64,
-    },
-    /// It was refused.
-    Refused {
-        /// The name of the reason.
-        reason: Reason,
-        /// The code of the problem.
-        code: Code,
-        /// The refusal in words.
-        message: String,
-    },
-}
-
-/// One event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Event {
-    /// When.
-    pub at: Timestamp,
-    /// Whose sandbox's traffic it is.
-    pub sandbox_id: SandboxId,
-    /// By which way was asked.
-    pub way: Way,
-    /// Who was asked for, where that could be understood.
-    pub host: Option<Host>,
-    /// At which port, where one was named.
-    pub port: Option<u16>,
-    /// What came of it.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-    /// How many events before this one were lost, because nobody took them.
-    #[serde(default)]
-    pub lost: u64,
-}
-
-impl Event {
-    /// What was refused, where something was.
-    pub fn refused(&self) -> Option<Refused> {
-        let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
-        let why = (*reason, *code, message.clone());
-        Some(Refused::new((self.host.clone(), self.port), self.way, why))
-    }
-}
-
-impl From<&Refusal> for Outcome {
-    fn from(refusal: &Refusal) -> Self {
-        Self::Refused {
-            reason: refusal.reason(),
-            code: refusal.code(),
-            message: refusal.to_string(),
-        }
-    }
-}
 
 /// Takes events. Never waits: traffic does not stand still for its records.
 pub trait Record: std::fmt::Debug + Send + Sync {
@@ -119,6 +43,11 @@ impl Record for Queue {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use stockade_core::SandboxId;
+    use stockade_core::network::{Host, Refusal, Way};
+    use stockade_egress_control::Outcome;
+
     use super::*;
 
     #[test]

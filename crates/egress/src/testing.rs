@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use stockade_core::SandboxId;
 use stockade_core::network::{Name, Policy};
+use stockade_egress_control::{Event, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::limits::Limits;
-use crate::record::{Event, Outcome, Queue};
+use crate::record::Queue;
 use crate::resolve::{Found, NotFound, Resolve};
 use crate::sandbox::{Options, Sandbox};
 use crate::{arrival, dns, proxy};

@@ -3,13 +3,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use stockade_core::network::Policy;
+use stockade_core::network::{Policy, Way};
+use stockade_egress_control::Outcome;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use crate::limits::Limits;
-use crate::record::{Outcome, Way};
 use crate::resolve::NotFound;
 use crate::testing::{PATIENCE, World, echo, mirror, policy, rest, sandbox};
 

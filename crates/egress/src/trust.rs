@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::Arc;
 
-use stockade_core::network::AUTHORITIES;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -50,16 +49,4 @@ impl Trust {
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.0)
     }
-}
-
-/// The file of the authorities that this system believes, for whoever owns the process: it goes with
-/// the credentials ([`Ask::Credentials`](crate::control::Ask::Credentials)).
-///
-/// # Errors
-/// There is none.
-pub fn authorities() -> io::Result<File> {
-    let files = AUTHORITIES.iter().filter_map(|path| File::open(path).ok());
-    files.into_iter().next().ok_or_else(|| {
-        io::Error::other("this system has no certificates of authorities (ca-certificates)")
-    })
 }

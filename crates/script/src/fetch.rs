@@ -14,8 +14,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stockade_core::address::hosts::Hosts;
+
 pub use connect::{Connect, Direct, Stream};
-pub use guard::{Hosts, NoHosts, Resolve, SystemResolver};
+pub use guard::{Resolve, SystemResolver};
 
 use crate::outside::{Redirect, Request, Response};
 use guard::Guard;

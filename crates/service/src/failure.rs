@@ -1,14 +1,14 @@
 //! How failures become problems, and how problems are recorded.
 
-use std::io::ErrorKind;
-
 use serde_json::json;
-use stockade_bundle::store::Cause;
 use stockade_core::access;
 use stockade_core::lifecycle::Refused;
 use stockade_core::{Code, ExecId, Problem, SandboxId, State};
 use stockade_durable::Failure;
+use stockade_review::problem::MAKE_ROOM;
 use stockade_runtime::Error;
+
+pub(crate) use stockade_review::problem::caused;
 
 /// A problem as the engine records it. [`to_problem`] gives it back.
 pub(crate) fn to_failure(problem: Problem) -> Failure {
@@ -147,66 +147,9 @@ fn full() -> Problem {
         .remedied_by(MAKE_ROOM)
 }
 
-const MAKE_ROOM: &str = "make room on the disk of the data directory, then ask again; to reject what \
-    `stockade bundles` lists makes some";
-
-/// A problem with an error as its cause, down to the root of it. One that a full disk caused says so.
-pub(crate) fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
-    let mut causes = Vec::new();
-    let mut next = error.source();
-    let mut is_full = false;
-    while let Some(cause) = next {
-        causes.push(cause.to_string());
-        is_full |= is_no_room(cause);
-        next = cause.source();
-    }
-    let problem = match code {
-        Code::Io if is_full => {
-            Problem::new(Code::StorageFull, error.to_string()).remedied_by(MAKE_ROOM)
-        }
-        _ => Problem::new(code, error.to_string()),
-    };
-    if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
-}
-
-fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
-    let error = match cause.downcast_ref::<Cause>() {
-        Some(Cause::Io(error)) => Some(error),
-        _ => cause.downcast_ref::<std::io::Error>(),
-    };
-    error.is_some_and(|error| {
-        matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-    })
-}
-
 fn remedied(problem: Problem, remedy: Option<&String>) -> Problem {
     match remedy {
         Some(remedy) => problem.remedied_by(remedy.clone()),
         None => problem,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use stockade_bundle::store;
-
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_told_however_deep_it_is() {
-        let caused_by = |kind: ErrorKind| {
-            let io = || std::io::Error::from(kind);
-            let (operation, path) = ("write", "a".to_owned());
-            let below = stockade_bundle::beneath::Error::Io { operation, path, source: io() };
-            [Cause::from(io()), Cause::from(below)]
-                .map(|source| caused(Code::Io, &store::Error::Io { operation, source }))
-        };
-        for problem in caused_by(ErrorKind::StorageFull) {
-            assert_eq!(problem.code, Code::StorageFull);
-            assert!(problem.remediation.is_some() && problem.cause.is_some());
-        }
-        for problem in caused_by(ErrorKind::PermissionDenied) {
-            assert_eq!((problem.code, problem.remediation), (Code::Io, None));
-        }
     }
 }

@@ -6,11 +6,9 @@
 //!
 //! Reading order: `row` (what is kept of a sandbox), `guard` (the owner check), `operation` (how
 //! an operation becomes a recorded workflow), then `operations`, one file each; `watcher` and
-//! `reaper` do what nobody asks for, and `egress` lets out who may be. `bundles` is apart: files of
-//! the host, also used without a service.
+//! `reaper` do what nobody asks for, and `egress` lets out who may be.
 
 mod activity;
-pub mod bundles;
 mod clock;
 mod dooms;
 mod egress;

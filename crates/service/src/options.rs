@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_egress::owner::Program;
+use stockade_egress_control::Program;
 
 /// The variable of [`Options::queue_concurrency`] (FireFlow, "Configuration").
 const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
@@ -24,7 +24,7 @@ pub struct Options {
     pub quotas: Quotas,
     /// Where bundles of changes wait for a decision; without it there are none.
     pub home: Option<Home>,
-    /// The program that is the only way out of sandboxes; without it none has one.
+    /// The program of the egress process; without it no sandbox has a network.
     pub egress: Option<Program>,
     /// How often a sandbox is looked at (FireFlow: every 10 s).
     pub watch_interval: Duration,

@@ -10,7 +10,7 @@ use harness::{Harness, Side, caller};
 use serde_json::{Value, json};
 use stockade_api::{OperationId, Problem, dispatch};
 use stockade_core::{Code, State};
-use stockade_service::bundles::Bundles;
+use stockade_review::Bundles;
 use stockade_service::{Home, Options};
 use tempfile::TempDir;
 

@@ -18,7 +18,7 @@ use stockade_core::access::Effect;
 use stockade_core::event::{Kind, Payload};
 use stockade_core::network::Reason;
 use stockade_core::{Code, SandboxId, State};
-use stockade_egress::owner::Program;
+use stockade_egress_control::Program;
 use stockade_runtime::{Capability, Error, Runtime as _};
 use stockade_service::Options;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -6,7 +6,8 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stockade_script::fetch::{Fetcher, Hosts};
+use stockade_core::address::hosts::Hosts;
+use stockade_script::fetch::Fetcher;
 use stockade_script::worker::{self, Call, Ended, Program, Raised, Told, Zygote};
 use stockade_script::{Fault, LibrarySet, SourceFile, TOO_DEEP, is_beyond_stack};
 use tokio::sync::Mutex;

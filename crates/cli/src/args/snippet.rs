@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use stockade_script::fetch::Hosts;
+use stockade_core::address::hosts::Hosts;
 
 #[derive(Debug, Args)]
 pub(crate) struct Snippet {

@@ -8,7 +8,7 @@ use stockade_core::Problem;
 
 use crate::args::Apply;
 use crate::problem::short;
-use crate::review::{Review, changes, output, paths, words};
+use crate::review::{Review, output, paths, words};
 
 /// Applies. A bundle of which nothing is left to decide is removed.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
 fn letters(detail: &BundleDetail, applied: &AppliedBundle) -> Result<String, Problem> {
     let changed: HashSet<&[u8]> = applied.applied.iter().map(|path| path.0.as_slice()).collect();
     let mut text = String::new();
-    for (entry, _) in changes(detail)? {
+    for (entry, _) in stockade_review::entries(detail)? {
         if changed.contains(entry.path.as_bytes()) {
             text.push_str(&format!("{} {}\n", words::letter(&entry), words::path(&entry)));
         }

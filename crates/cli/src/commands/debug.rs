@@ -1,10 +1,9 @@
 //! `stockade debug`: driving the native runtime by hand, and looking at what a sandbox would run. For
 //! those who work on it; what it prints is no promise.
 
-mod arguments;
+mod child;
 mod exec;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -12,21 +11,12 @@ use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
 use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOptions};
-use stockade_workflow::engine::child_program;
 
-pub(crate) use self::arguments::Debug;
-use self::arguments::{Child, Files, Id, Operation, Part, Runtime as Arguments};
+use crate::args::debug::{Debug, Files, Id, Operation, Part, Runtime as Arguments};
 use crate::problem::{Failure, caused};
-use crate::processes::{KEEPER, OURSELVES, realms};
+use crate::processes::{KEEPER, OURSELVES};
 use crate::review::output;
 use crate::{run, streams};
-
-impl Debug {
-    /// Whether errors are to be printed as JSON too.
-    pub(crate) const fn wants_json(&self) -> bool {
-        matches!(&self.part, Part::Runtime(arguments) if arguments.json)
-    }
-}
 
 /// Runs; the exit code is the command's where there is one.
 pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
@@ -36,19 +26,8 @@ pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
         .map_err(|error| caused(Code::Io, &error))?;
     match arguments.part {
         Part::Runtime(arguments) => tokio.block_on(drive(*arguments)),
-        Part::Child(arguments) => tokio.block_on(child(arguments)),
+        Part::Child(arguments) => tokio.block_on(child::run(arguments)),
     }
-}
-
-/// Writes the program that a sandbox gets.
-async fn child(arguments: Child) -> Result<u8, Failure> {
-    let Child { file, sandbox, directory, input } = arguments;
-    let input = serde_json::from_str(&input).map_err(|e| caused(Code::InvalidInput, &e))?;
-    let files = child_program(realms(), &file, &input, &BTreeMap::new(), &sandbox).await?;
-    for (name, content) in files {
-        std::fs::write(directory.join(name), content).map_err(|error| caused(Code::Io, &error))?;
-    }
-    Ok(0)
 }
 
 async fn drive(arguments: Arguments) -> Result<u8, Failure> {

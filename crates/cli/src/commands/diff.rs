@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 use stockade_api::{BundleDetail, Bytes, DiffBundle, PathDiff, ShowBundle};
 use stockade_bundle::{Change, Entry, Node, RelativePath};
 use stockade_core::{Code, Problem};
-use stockade_service::bundles;
 
 use crate::args::Diff;
 use crate::review::output::{self, Output, Style};
-use crate::review::{Diffs, Review, changes, paths, words};
+use crate::review::{Diffs, Review, paths, words};
 
 /// How many names a list of what is left out shows.
 const LISTED: usize = 100;
@@ -26,12 +25,12 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     if arguments.json {
         return print_json(&review, &detail);
     }
-    let entries = changes(&detail)?;
+    let entries = stockade_review::entries(&detail)?;
     let shown = Shown {
         review: &review,
         id: &detail.bundle.id,
         entries: &entries,
-        by_name: !bundles::paths(&detail.bundle.project.0, &request.paths)?.is_empty(),
+        by_name: !stockade_review::paths(&detail.bundle.project.0, &request.paths)?.is_empty(),
         renamed: entries.iter().filter_map(|(entry, _)| entry.renamed_from.as_ref()).collect(),
     };
     let mut output = Output::for_reading();
@@ -60,7 +59,7 @@ fn next(diffs: &mut Diffs<'_>) -> Result<PathDiff, Problem> {
 }
 
 fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
-    let entries = changes(detail)?;
+    let entries = stockade_review::entries(detail)?;
     let paths = entries.iter().map(|(entry, _)| Bytes(entry.path.as_bytes().to_vec())).collect();
     let mut diffs = review.differences(DiffBundle { id: detail.bundle.id.clone(), paths })?;
     let mut answer = serde_json::to_value(detail).unwrap_or_default();

@@ -13,7 +13,6 @@ mod run;
 mod snippet;
 mod workflow;
 
-pub(crate) use self::debug::Debug;
 use crate::args::Command;
 use crate::problem::Failure;
 

@@ -24,7 +24,6 @@ use stockade_workflow::engine::{Inside, Workflows};
 
 use super::Remote;
 use crate::problem::caused;
-use crate::processes;
 use crate::server::{self, ENDING, Place, Settings};
 
 /// The variable that processes in our sandboxes find in their environment.
@@ -77,7 +76,7 @@ impl Own {
                 .because(format!("a server, or a command like this one, uses {}", data.display()))
                 .remedied_by("leave `--in-process` out: the server does it")
         })?;
-        let realms = processes::realms();
+        let realms = server::processes::realms();
         if !has_sandboxes {
             // A child's run needs one, and it is there when the store is.
             realms.prepare();

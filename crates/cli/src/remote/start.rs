@@ -11,8 +11,8 @@ use stockade_core::{Code, Problem};
 use tokio::net::UnixStream;
 
 use crate::problem::caused;
-use crate::processes::OURSELVES;
-use crate::server::{Place, SERVER};
+use crate::processes::{OURSELVES, SERVER};
+use crate::server::Place;
 
 /// How long a new server may take until it answers.
 const START: Duration = Duration::from_secs(30);

@@ -8,14 +8,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleEntry, BundleList, Bytes, DiffBundle, Items,
-    ListBundles, PathDiff, RejectBundle, RejectedBundle, ShowBundle,
+    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Bytes, DiffBundle, Items, ListBundles,
+    PathDiff, RejectBundle, RejectedBundle, ShowBundle,
 };
-use stockade_bundle::Entry;
 use stockade_bundle::apply::{self, Outcome};
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem};
-use stockade_service::bundles::{Bundles, Differences};
+use stockade_review::{Bundles, Differences};
 
 use crate::problem::caused;
 use crate::remote::Standing;
@@ -79,13 +78,7 @@ impl Review {
     /// Applies a bundle.
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
         match self {
-            Self::Files(files) => {
-                let outcome = files.apply(&request, false)?;
-                if outcome.is_done() {
-                    files.settle(outcome.id())?;
-                }
-                outcome.told()
-            }
+            Self::Files(files) => files.apply_at_once(&request),
             Self::Server(server) => server
                 .ask(async |remote| remote.sandboxes.apply_bundle(&remote.once(), request).await),
         }
@@ -94,11 +87,7 @@ impl Review {
     /// Throws a bundle away.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
         match self {
-            Self::Files(files) => {
-                let found = files.reject_what(&request.id)?;
-                files.reject(&found)?;
-                Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
-            }
+            Self::Files(files) => files.reject_at_once(&request.id),
             Self::Server(server) => server
                 .ask(async |remote| remote.sandboxes.reject_bundle(&remote.once(), request).await),
         }
@@ -124,18 +113,6 @@ impl Iterator for Diffs<'_> {
             Self::Server(server, items) => server.ask(async |_| items.next().await),
         }
     }
-}
-
-/// The entries of a bundle, each with whether it was applied already.
-pub(crate) fn changes(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>, Problem> {
-    let entry = |told: &BundleEntry| {
-        let change = serde_json::Value::Object(told.change.clone());
-        let entry = serde_json::from_value(change).map_err(|error| {
-            Problem::new(Code::BundleInvalid, "an entry cannot be read").because(error.to_string())
-        })?;
-        Ok((entry, told.applied))
-    };
-    detail.entries.iter().map(entry).collect()
 }
 
 /// Paths as they are written in arguments.

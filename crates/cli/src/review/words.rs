@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stockade_bundle::{Change, Entry, Node};
-pub(crate) use stockade_service::bundles::words::{executed, left, refusal, shell};
+pub(crate) use stockade_review::words::{executed, left, refusal, shell};
 
 use crate::problem::short;
 

@@ -8,7 +8,7 @@ use stockade_bundle::project::Project;
 use stockade_bundle::store::Bundle;
 use stockade_bundle::view::View;
 use stockade_core::{Code, Ending, Problem};
-use stockade_service::bundles;
+use stockade_review as review;
 
 use crate::args::Run;
 use crate::problem::{caused, of_apply, of_store};
@@ -43,9 +43,9 @@ pub(super) fn conclude(
         return Ok((Conclusion::Nothing, notes));
     }
     let place = data.path().join("views").join(view.id());
-    let limits = bundles::limits(arguments.max_bundle);
+    let limits = review::limits(arguments.max_bundle);
     let exit_code = ending.kind().process_exit_code(ending.exit_code().map(i32::from));
-    let made = bundles::of_view(data, project, &view, exit_code, &limits, &mut notes);
+    let made = review::of_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,
         // The view has what the command wrote; it stays for whoever wants to look.
@@ -61,7 +61,7 @@ pub(super) fn conclude(
     let conclusion = match apply_all(data, project, &bundle) {
         Ok(applied) => {
             let id = bundle.id().to_owned();
-            let left = !bundles::pending(&bundle)?.is_empty();
+            let left = !review::pending(&bundle)?.is_empty();
             if !left {
                 bundle.remove().map_err(|e| of_store(&e))?;
             }

@@ -7,7 +7,7 @@ use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, Place, check_bindings};
 use stockade_core::network::{Allowed, Policy, Rule, secret};
 use stockade_core::{Code, Problem, SandboxSpec};
-use stockade_egress::Credential;
+use stockade_egress_control::Credential;
 use uuid::Uuid;
 
 use crate::args::Run;

@@ -1,7 +1,9 @@
 //! The local server: the process that does what `create`, `exec` and the like ask for. One for each
 //! data directory; it alone opens the database, and it ends when it has nothing to hold.
 
+mod egress;
 mod place;
+pub(crate) mod processes;
 mod settings;
 
 use std::path::PathBuf;
@@ -22,11 +24,9 @@ use tokio::sync::watch;
 pub(crate) use place::Place;
 pub(crate) use settings::Settings;
 
+use self::processes::COMMAND;
 use crate::problem::{Failure, caused};
-use crate::processes::{self, COMMAND, KEEPER, OURSELVES};
-
-/// The first argument of a server that was started on demand, before the data directory.
-pub(crate) const SERVER: &str = "__server";
+use crate::processes::{KEEPER, OURSELVES};
 
 /// How long what runs has to end when the server is told to.
 pub(crate) const ENDING: Duration = Duration::from_secs(5);

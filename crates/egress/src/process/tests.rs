@@ -6,40 +6,38 @@ use std::os::fd::AsFd as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketType, socket};
 use stockade_core::network::Reason;
+use stockade_egress_control::{Credential, MESSAGE_BYTES, Outcome, OwnerSocket};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::authority::Authority;
-use crate::control::Owner;
-use crate::credentials::Credential;
-use crate::record::Outcome;
 use crate::testing::policy;
 
 struct Process {
-    owner: Arc<Owner>,
+    owner: Arc<OwnerSocket>,
     serving: JoinHandle<Result<(), Error>>,
-    asked: u64,
+    last_number: u64,
 }
 
 impl Process {
     fn start() -> Self {
-        let (owner, other) = Owner::pair().unwrap();
-        Self { owner: Arc::new(owner), serving: tokio::spawn(serve(other)), asked: 0 }
+        let (owner, other) = OwnerSocket::pair().unwrap();
+        Self { owner: Arc::new(owner), serving: tokio::spawn(serve(other)), last_number: 0 }
     }
 
-    async fn hear(&self) -> Said {
+    async fn receive(&self) -> Message {
         let owner = Arc::clone(&self.owner);
-        tokio::task::spawn_blocking(move || owner.hear()).await.unwrap().unwrap().unwrap()
+        tokio::task::spawn_blocking(move || owner.receive()).await.unwrap().unwrap().unwrap()
     }
 
-    async fn ask(&mut self, ask: Ask, listeners: &[OwnedFd]) -> Option<Code> {
-        self.asked += 1;
+    async fn request(&mut self, request: Request, listeners: &[OwnedFd]) -> Option<Code> {
+        self.last_number += 1;
         let listeners: Vec<_> = listeners.iter().map(|listener| listener.as_fd()).collect();
-        self.owner.ask(self.asked, ask, &listeners).unwrap();
-        match self.hear().await {
-            Said::Answer { number, problem, .. } if number == self.asked => {
+        self.owner.send(self.last_number, request, &listeners).unwrap();
+        match self.receive().await {
+            Message::Response { number, problem, .. } if number == self.last_number => {
                 problem.map(|problem| problem.code)
             }
             other => panic!("{other:?}"),
@@ -73,34 +71,37 @@ async fn a_sandbox_is_served_from_its_coming_to_its_going() {
     let server = crate::testing::echo(b"").await;
     let mut process = Process::start();
     let (descriptors, proxy) = listeners();
-    let add = |sandbox: &str| Ask::Add { sandbox: id(sandbox), policy: Policy::default() };
-    assert_eq!(process.ask(add("a"), &descriptors).await, None);
-    assert_eq!(process.ask(add("a"), &listeners().0).await, Some(Code::Conflict));
-    assert_eq!(process.ask(add("b"), &descriptors[..3]).await, Some(Code::InvalidInput));
+    let add = |sandbox: &str| Request::Add { sandbox: id(sandbox), policy: Policy::default() };
+    assert_eq!(process.request(add("a"), &descriptors).await, None);
+    assert_eq!(process.request(add("a"), &listeners().0).await, Some(Code::Conflict));
+    assert_eq!(process.request(add("b"), &descriptors[..3]).await, Some(Code::InvalidInput));
     let hosts = "127.0.0.1 api.example".to_owned();
-    let names = Ask::Names { resolv_conf: String::new(), hosts };
-    assert_eq!(process.ask(names, &[]).await, None);
+    let names = Request::Names { resolv_conf: String::new(), hosts };
+    assert_eq!(process.request(names, &[]).await, None);
     drop(descriptors);
 
     let target = format!("api.example:{}", server.port());
     assert_eq!(answer_of(proxy, &target).await, "HTTP/1.1 403");
-    let Said::Event(event) = process.hear().await else { panic!() };
+    let Message::Event(event) = process.receive().await else { panic!() };
     assert_eq!(event.sandbox_id, id("a"));
     let Outcome::Refused { reason: Reason::NotAllowed, .. } = event.outcome else {
         panic!("{event:?}")
     };
 
     let policy = policy(&["allow api.example", "allow 127.0.0.1"]);
-    let change = |sandbox: &str| Ask::Change { sandbox: id(sandbox), policy: policy.clone() };
-    assert_eq!(process.ask(change("b"), &[]).await, Some(Code::NotFound));
-    assert_eq!(process.ask(change("a"), &[]).await, None);
+    let change = |sandbox: &str| Request::Change { sandbox: id(sandbox), policy: policy.clone() };
+    assert_eq!(process.request(change("b"), &[]).await, Some(Code::NotFound));
+    assert_eq!(process.request(change("a"), &[]).await, None);
     assert_eq!(answer_of(proxy, &target).await, "HTTP/1.1 200");
     for _ in 0..2 {
-        let Said::Event(_) = process.hear().await else { panic!() };
+        let Message::Event(_) = process.receive().await else { panic!() };
     }
 
-    assert_eq!(process.ask(Ask::Remove { sandbox: id("a") }, &[]).await, None);
-    assert_eq!(process.ask(Ask::Remove { sandbox: id("a") }, &[]).await, Some(Code::NotFound));
+    assert_eq!(process.request(Request::Remove { sandbox: id("a") }, &[]).await, None);
+    assert_eq!(
+        process.request(Request::Remove { sandbox: id("a") }, &[]).await,
+        Some(Code::NotFound)
+    );
     assert!(TcpStream::connect(proxy).await.is_err(), "nobody listens any more");
     drop(process.owner);
     process.serving.await.unwrap().unwrap();
@@ -109,42 +110,42 @@ async fn a_sandbox_is_served_from_its_coming_to_its_going() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_understood_is_refused() {
     let mut process = Process::start();
-    let question =
-        Question { version: VERSION + 1, number: 3, ask: Ask::Remove { sandbox: id("a") } };
-    send(process.owner.as_fd(), &question, &[]).unwrap();
-    let Said::Answer { number: 3, problem: Some(problem), .. } = process.hear().await else {
+    let request = Request::Remove { sandbox: id("a") };
+    let envelope = Envelope { version: VERSION + 1, number: 3, request };
+    send(process.owner.as_fd(), &envelope, &[]).unwrap();
+    let Message::Response { number: 3, problem: Some(problem), .. } = process.receive().await
+    else {
         panic!()
     };
     assert_eq!(problem.code, Code::Unsupported);
     // Descriptors where none belong are closed.
     let descriptor = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     assert_eq!(
-        process.ask(Ask::Remove { sandbox: id("a") }, &[descriptor]).await,
+        process.request(Request::Remove { sandbox: id("a") }, &[descriptor]).await,
         Some(Code::NotFound)
     );
-    let long =
-        Ask::Names { resolv_conf: "x".repeat(crate::control::MESSAGE_BYTES), hosts: String::new() };
-    assert_eq!(process.owner.ask(9, long, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    send(process.owner.as_fd(), &serde_json::json!({"ask": "everything"}), &[]).unwrap();
-    assert!(matches!(process.serving.await.unwrap(), Err(Error::Hear(_))));
+    let long = Request::Names { resolv_conf: "x".repeat(MESSAGE_BYTES), hosts: String::new() };
+    assert_eq!(process.owner.send(9, long, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    send(process.owner.as_fd(), &serde_json::json!({"request": "everything"}), &[]).unwrap();
+    assert!(matches!(process.serving.await.unwrap(), Err(Error::Receive(_))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_asks_no_more_is_told_what_is_left() {
     let mut process = Process::start();
     let (descriptors, proxy) = listeners();
-    let add = Ask::Add { sandbox: id("a"), policy: Policy::default() };
-    assert_eq!(process.ask(add, &descriptors).await, None);
+    let add = Request::Add { sandbox: id("a"), policy: Policy::default() };
+    assert_eq!(process.request(add, &descriptors).await, None);
     for _ in 0..100 {
         assert_eq!(answer_of(proxy, "a.example:443").await, "HTTP/1.1 403");
     }
     rustix::net::shutdown(process.owner.as_fd(), rustix::net::Shutdown::Write).unwrap();
     for _ in 0..100 {
-        let Said::Event(event) = process.hear().await else { panic!("no event") };
+        let Message::Event(event) = process.receive().await else { panic!("no event") };
         assert!(matches!(event.outcome, Outcome::Refused { .. }), "{event:?}");
     }
     let owner = Arc::clone(&process.owner);
-    let last = tokio::task::spawn_blocking(move || owner.hear()).await.unwrap();
+    let last = tokio::task::spawn_blocking(move || owner.receive()).await.unwrap();
     assert_eq!(last.unwrap(), None);
     process.serving.await.unwrap().unwrap();
 }
@@ -162,9 +163,9 @@ async fn credentials_are_answered_with_whom_to_believe() {
         }))
         .unwrap()
     };
-    let ask =
-        |host: &str| Ask::Credentials { sandbox: id("a"), credentials: vec![credential(host)] };
-    let add = || Ask::Add { sandbox: id("a"), policy: policy(&["allow api.example"]) };
+    let give =
+        |host: &str| Request::Credentials { sandbox: id("a"), credentials: vec![credential(host)] };
+    let add = || Request::Add { sandbox: id("a"), policy: policy(&["allow api.example"]) };
 
     let authorities = |text: &str| -> OwnedFd {
         let mut file = std::fs::File::from(memfd_create("a", MemfdFlags::CLOEXEC).unwrap());
@@ -175,24 +176,25 @@ async fn credentials_are_answered_with_whom_to_believe() {
     let good = Authority::new().unwrap().pem();
 
     let mut process = Process::start();
-    let unknown = process.ask(ask("api.example"), &[authorities(&good)]).await;
+    let unknown = process.request(give("api.example"), &[authorities(&good)]).await;
     assert_eq!(unknown, Some(Code::NotFound));
-    assert_eq!(process.ask(add(), &listeners().0).await, None);
-    assert_eq!(process.ask(ask("api.example"), &[]).await, Some(Code::Unsupported));
-    let empty = process.ask(ask("api.example"), &[authorities("nobody")]).await;
+    assert_eq!(process.request(add(), &listeners().0).await, None);
+    assert_eq!(process.request(give("api.example"), &[]).await, Some(Code::Unsupported));
+    let empty = process.request(give("api.example"), &[authorities("nobody")]).await;
     assert_eq!(empty, Some(Code::Unsupported));
-    let unbound = process.ask(ask("other.example"), &[authorities(&good)]).await;
+    let unbound = process.request(give("other.example"), &[authorities(&good)]).await;
     assert_eq!(unbound, Some(Code::InvalidInput));
-    process.owner.ask(9, ask("api.example"), &[authorities(&good).as_fd()]).unwrap();
-    let Said::Answer { number: 9, problem: None, authority: Some(pem) } = process.hear().await
+    process.owner.send(9, give("api.example"), &[authorities(&good).as_fd()]).unwrap();
+    let Message::Response { number: 9, problem: None, authority: Some(pem) } =
+        process.receive().await
     else {
         panic!()
     };
     assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
     // The rule that a credential needs stays.
-    let orphan = Ask::Change { sandbox: id("a"), policy: Policy::default() };
-    process.asked = 9;
-    assert_eq!(process.ask(orphan, &[]).await, Some(Code::InvalidInput));
+    let orphan = Request::Change { sandbox: id("a"), policy: Policy::default() };
+    process.last_number = 9;
+    assert_eq!(process.request(orphan, &[]).await, Some(Code::InvalidInput));
 }
 
 /// Whoever makes a sandbox has to know whom its programs believe before there are listeners.
@@ -200,13 +202,13 @@ async fn credentials_are_answered_with_whom_to_believe() {
 async fn a_sandbox_may_be_known_before_it_listens() {
     let mut process = Process::start();
     let (descriptors, proxy) = listeners();
-    let listen = || Ask::Listen { sandbox: id("a") };
-    let add = Ask::Add { sandbox: id("a"), policy: Policy::default() };
-    assert_eq!(process.ask(listen(), &descriptors).await, Some(Code::NotFound));
-    assert_eq!(process.ask(add, &[]).await, None);
-    assert_eq!(process.ask(listen(), &[]).await, Some(Code::InvalidInput));
-    assert_eq!(process.ask(listen(), &descriptors).await, None);
-    assert_eq!(process.ask(listen(), &listeners().0).await, Some(Code::Conflict));
+    let listen = || Request::Listen { sandbox: id("a") };
+    let add = Request::Add { sandbox: id("a"), policy: Policy::default() };
+    assert_eq!(process.request(listen(), &descriptors).await, Some(Code::NotFound));
+    assert_eq!(process.request(add, &[]).await, None);
+    assert_eq!(process.request(listen(), &[]).await, Some(Code::InvalidInput));
+    assert_eq!(process.request(listen(), &descriptors).await, None);
+    assert_eq!(process.request(listen(), &listeners().0).await, Some(Code::Conflict));
     drop(descriptors);
     assert_eq!(answer_of(proxy, "api.example:443").await, "HTTP/1.1 403");
 }
@@ -215,27 +217,27 @@ async fn a_sandbox_may_be_known_before_it_listens() {
 /// all sandboxes in one thread does not.
 #[test]
 fn no_sandbox_keeps_the_others_waiting() {
-    let (owner, other) = Owner::pair().unwrap();
+    let (owner, other) = OwnerSocket::pair().unwrap();
     let serving = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(serve(other))
     });
     let (descriptors, proxy) = listeners();
-    let ask = |number, ask: Ask, descriptors: &[OwnedFd]| {
+    let request = |number, request: Request, descriptors: &[OwnedFd]| {
         let descriptors: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
-        owner.ask(number, ask, &descriptors).unwrap();
+        owner.send(number, request, &descriptors).unwrap();
         loop {
-            match owner.hear().unwrap().unwrap() {
-                Said::Event(_) => {}
-                Said::Answer { number: answered, problem, .. } => {
+            match owner.receive().unwrap().unwrap() {
+                Message::Event(_) => {}
+                Message::Response { number: answered, problem, .. } => {
                     assert_eq!((answered, problem), (number, None));
                     return;
                 }
             }
         }
     };
-    let add = |sandbox: &str| Ask::Add { sandbox: id(sandbox), policy: Policy::default() };
-    ask(1, add("hostile"), &descriptors);
+    let add = |sandbox: &str| Request::Add { sandbox: id(sandbox), policy: Policy::default() };
+    request(1, add("hostile"), &descriptors);
     let resolver = std::net::UdpSocket::from(descriptors[2].try_clone().unwrap());
     let resolver = resolver.local_addr().unwrap();
     let asker = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -245,7 +247,7 @@ fn no_sandbox_keeps_the_others_waiting() {
         }
         drop(std::net::TcpStream::connect(proxy).unwrap());
         asker.send_to(b"no question", resolver).unwrap();
-        ask(2 + number, add(&format!("other-{number}")), &listeners().0);
+        request(2 + number, add(&format!("other-{number}")), &listeners().0);
     }
     drop(owner);
     serving.join().unwrap().unwrap();

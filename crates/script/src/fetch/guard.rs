@@ -2,28 +2,14 @@
 //! are in `core`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use stockade_core::address::hosts::Hosts;
 use stockade_core::address::url::{check, check_resolved};
 use url::{Host, Url};
 
 use super::Error;
-
-/// The hosts that programs may fetch from. Whatever is allowed, internal names and addresses never
-/// are.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Hosts {
-    /// Every public host.
-    #[default]
-    Public,
-    /// No host.
-    Nowhere,
-    /// These: exact names, or everything below a name as `*.example.com`.
-    Only(Vec<String>),
-}
 
 /// Finds the addresses of names.
 #[async_trait]
@@ -82,53 +68,5 @@ impl Guard {
         };
         let port = url.port_or_known_default().unwrap_or_default();
         Ok(addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect())
-    }
-}
-
-/// A text that names no hosts.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not `public`, `none`, or a list of host names as `example.com,*.example.org`")]
-pub struct NoHosts(String);
-
-impl FromStr for Hosts {
-    type Err = NoHosts;
-
-    /// `public`, `none`, or names separated by commas.
-    fn from_str(text: &str) -> Result<Self, NoHosts> {
-        match text {
-            "public" => Ok(Self::Public),
-            "none" => Ok(Self::Nowhere),
-            list => {
-                let names: Vec<String> = list.split(',').map(|one| one.trim().to_owned()).collect();
-                // As a URL has it, but that the first label may be an asterisk.
-                let is_name = |name: &String| {
-                    let bare = name.strip_prefix("*.").unwrap_or(name);
-                    let is_host = |host: Host| host.to_string().eq_ignore_ascii_case(bare);
-                    !bare.contains('*') && Host::parse(bare).is_ok_and(is_host)
-                };
-                if names.iter().all(is_name) {
-                    Ok(Self::Only(names))
-                } else {
-                    Err(NoHosts(text.to_owned()))
-                }
-            }
-        }
-    }
-}
-
-impl Hosts {
-    fn allow(&self, host: &str) -> bool {
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let fits = |rule: &String| match rule.strip_prefix("*.") {
-            Some(parent) => host
-                .strip_suffix(&parent.to_ascii_lowercase())
-                .is_some_and(|rest| rest.ends_with('.')),
-            None => host.eq_ignore_ascii_case(rule),
-        };
-        match self {
-            Self::Public => true,
-            Self::Nowhere => false,
-            Self::Only(rules) => rules.iter().any(fits),
-        }
     }
 }

@@ -221,18 +221,6 @@ async fn a_policy_allows_hosts_by_name() {
     }
 }
 
-#[test]
-fn hosts_are_named_in_words_and_lists() {
-    let named = |text: &str| text.parse::<Hosts>().ok();
-    assert_eq!(named("public"), Some(Hosts::Public));
-    assert_eq!(named("none"), Some(Hosts::Nowhere));
-    let only = vec!["one.example".to_owned(), "*.example.org".to_owned()];
-    assert_eq!(named("one.example, *.example.org"), Some(Hosts::Only(only)));
-    for wrong in ["", "one.example,", "a b", "https://one.example", "one.example/x", "*", "a:1"] {
-        assert_eq!(named(wrong), None, "{wrong}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_name_server_that_says_nothing_is_not_waited_for() {
     #[derive(Debug)]

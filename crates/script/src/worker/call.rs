@@ -270,8 +270,9 @@ impl<'a> Session<'a> {
 mod tests {
     use std::io::Write as _;
 
+    use stockade_core::address::hosts::Hosts;
+
     use super::*;
-    use crate::fetch::Hosts;
 
     /// Which of two things that are ready is looked at first is left to chance.
     const OFTEN: usize = 64;

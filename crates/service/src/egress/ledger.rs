@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stockade_api::Reached;
 use stockade_core::network::{Policy, Refusals, Refused};
 use stockade_core::{ExecutionId, OwnerId, SandboxId};
-use stockade_egress::{Event, Outcome};
+use stockade_egress_control::{Event, Outcome, Source};
 use stockade_runtime::Runtime;
 
 use super::record::First;
@@ -74,10 +74,10 @@ impl Ledger {
         entries.insert(member.id.clone(), entry);
     }
 
-    /// Has another policy hold for it, whoever serves it from now on.
-    pub(super) fn change(&self, id: &SandboxId, policy: &Policy) {
+    /// Replaces its policy, for the running process and those after it.
+    pub(super) fn change(&self, id: &SandboxId, policy: Policy) {
         if let Some(entry) = self.entries().get_mut(id) {
-            entry.member.policy = policy.clone();
+            entry.member.policy = policy;
         }
     }
 
@@ -99,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// Nobody is served any more, for this reason.
+    /// No sandbox is served any more, for this reason.
     pub(super) fn close_all(&self, reason: &str) {
         for entry in self.entries().values_mut() {
             if entry.standing != Standing::Left {
@@ -190,5 +190,18 @@ impl Ledger {
         reached.refused = all.refused().iter().map(once).collect();
         reached.lost = all.lost();
         reached
+    }
+}
+
+/// A process that is started again gets the policies that hold then.
+impl Source for Ledger {
+    fn sandboxes(&self) -> Vec<SandboxId> {
+        self.members().into_iter().map(|member| member.id).collect()
+    }
+
+    fn policy(&self, sandbox: &SandboxId) -> Option<Policy> {
+        let entries = self.entries();
+        let entry = entries.get(sandbox).filter(|entry| entry.standing != Standing::Left);
+        entry.map(|entry| entry.member.policy.clone())
     }
 }

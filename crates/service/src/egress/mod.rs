@@ -1,10 +1,10 @@
-//! The only way out of the sandboxes that have one: one process for all of them
-//! ([`stockade_egress`]), started for the first, started again whenever it ends, and told each time of
-//! every sandbox that lives.
+//! The network of the sandboxes that have one: one egress process for all of them, started for the
+//! first, started again whenever it ends, and given the policies and listeners of all live sandboxes
+//! each time. `stockade-egress-control` is the logic of its owner.
 //!
-//! `supervisor` is the task that has the process, `ledger` what is known of each sandbox, `record`
-//! what is kept of it. As long as a sandbox is not served nothing is let through: what it sends waits,
-//! in its own network.
+//! `supervisor` is the task that drives the owner, `ledger` what is known of each sandbox, `record`
+//! what is recorded of its traffic. As long as a sandbox is not served nothing is let through: what it
+//! sends waits, in its own network.
 
 mod ledger;
 mod record;
@@ -17,12 +17,12 @@ use stockade_api::{Network, Reached, Result};
 use stockade_core::network::Policy;
 use stockade_core::{Code, Problem, SandboxId, State};
 use stockade_durable::Store;
-use stockade_egress::owner::Program;
+use stockade_egress_control::{Program, not_served};
 use stockade_runtime::{Capability, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::ledger::{Ledger, Member};
-use self::supervisor::{Asker, Command, Supervisor};
+use self::supervisor::{Answer, Command, Supervisor};
 use crate::failure::of_runtime;
 use crate::row::SandboxRow;
 use crate::service::Inner;
@@ -34,7 +34,7 @@ const TRIES: u32 = 3;
 /// How many commands wait for the task.
 const COMMANDS: usize = 64;
 
-/// The way out of the sandboxes of a service.
+/// The network of the sandboxes of a service.
 #[derive(Debug)]
 pub(crate) struct Egress {
     commands: Option<mpsc::Sender<Command>>,
@@ -42,8 +42,8 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    /// One whose process is started like that, once it is needed; without a program no sandbox has a
-    /// way out. It ends when `stopped` becomes true.
+    /// One whose process is started by this program, once it is needed; without a program no sandbox has
+    /// a network. It ends when `stopped` becomes true.
     pub(crate) fn new(
         program: Option<Program>,
         store: &Arc<dyn Store>,
@@ -67,7 +67,7 @@ impl Egress {
     /// [`Code::Unsupported`], with the reason.
     pub(crate) async fn admits(&self, runtime: &dyn Runtime) -> Result<()> {
         if self.commands.is_none() {
-            let message = "this service has no way out for sandboxes";
+            let message = "this service has no egress process, so no sandbox has a network";
             return Err(Problem::new(Code::Unsupported, message)
                 .remedied_by("ask for no network: nothing is reached then"));
         }
@@ -90,20 +90,20 @@ impl Egress {
                 // The process ended meanwhile, and is started again.
                 Err(problem) if problem.code == Code::Unreachable && tries < TRIES => tries += 1,
                 Err(problem) if problem.code == Code::WallUnavailable => break problem,
-                Err(problem) => break closed(told(&problem)),
+                Err(problem) => break not_served(in_one_line(&problem)),
             }
         };
-        self.ledger.close(&member.id, &told(&problem));
+        self.ledger.close(&member.id, &in_one_line(&problem));
         Err(problem)
     }
 
     async fn ask(&self, member: &Member, inner: &Inner) -> Result<()> {
-        let none = || closed("this service has none");
+        let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let listeners = inner.within(member.runtime.listeners(&member.id)).await;
         let listeners = listeners.map_err(|error| of_runtime(&error))?;
-        let member = member.clone();
-        answered(commands, |answer| Command::Serve { member, listeners, answer }).await
+        let id = member.id.clone();
+        answered(commands, |answer| Command::Serve { id, listeners, answer }).await
     }
 
     /// Has another policy hold for a sandbox that is served. Connections that it allows go on.
@@ -111,11 +111,11 @@ impl Egress {
     /// # Errors
     /// Why it does not hold yet: the sandbox is to be served from the beginning then.
     async fn change(&self, id: &SandboxId, policy: Policy) -> Result<()> {
-        self.ledger.change(id, &policy);
-        let none = || closed("this service has none");
+        self.ledger.change(id, policy);
+        let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let id = id.clone();
-        answered(commands, |answer| Command::Change { id, policy, answer }).await
+        answered(commands, |answer| Command::Change { id, answer }).await
     }
 
     /// Serves a sandbox no more.
@@ -208,7 +208,7 @@ impl Inner {
 /// Has the task follow a command, and waits for its answer.
 async fn answered(
     commands: &mpsc::Sender<Command>,
-    command: impl FnOnce(Asker) -> Command,
+    command: impl FnOnce(Answer) -> Command,
 ) -> Result<()> {
     let (answer, answered) = oneshot::channel();
     let command = command(Some(answer));
@@ -217,23 +217,11 @@ async fn answered(
         answered.await.ok()
     };
     let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
-    answer.ok().flatten().unwrap_or_else(|| Err(closed("it did not answer")))
-}
-
-/// The refusal of a sandbox that is not served.
-fn closed(cause: impl Into<String>) -> Problem {
-    Problem::new(Code::WallUnavailable, "the sandbox's way out cannot be served")
-        .because(cause)
-        .remedied_by("stockade doctor")
-}
-
-/// The same where the process has ended, and is started again.
-fn gone(cause: impl Into<String>) -> Problem {
-    Problem::new(Code::Unreachable, "the sandbox's way out has ended").because(cause)
+    answer.ok().flatten().unwrap_or_else(|| Err(not_served("it did not answer")))
 }
 
 /// A problem in one line.
-fn told(problem: &Problem) -> String {
+fn in_one_line(problem: &Problem) -> String {
     match &problem.cause {
         Some(cause) => format!("{}: {cause}", problem.message),
         None => problem.message.clone(),

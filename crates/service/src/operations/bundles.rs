@@ -9,11 +9,11 @@ use stockade_api::{
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Builder, Context, Failure, StartOptions, Step};
+use stockade_review::problem::unknown;
+use stockade_review::{Bundles, Found, Outcome};
 use tokio::sync::mpsc;
 
 use super::{with, with_answer, with_next};
-use crate::bundles::problem::unknown;
-use crate::bundles::{Bundles, Found, Outcome};
 use crate::failure::{of_store, to_failure};
 use crate::operation::{self, Input};
 use crate::options::Home;
@@ -131,12 +131,7 @@ pub(crate) async fn reject(
     match started {
         // It makes room, so it is done without a record where there is none for that.
         Err(problem) if problem.code == Code::StorageFull => {
-            let rejected = on_files(home, move |bundles| {
-                let found = bundles.reject_what(&request.id)?;
-                bundles.reject(&found)?;
-                Ok(found)
-            });
-            Ok(RejectedBundle { id: rejected.await?.id().to_owned(), rejected: true })
+            on_files(home, move |bundles| bundles.reject_at_once(&request.id)).await
         }
         started => started?.get_result().await.map_err(of_store),
     }

@@ -10,10 +10,10 @@ use stockade_core::Operation;
 use stockade_core::access::{Effect, Level};
 use stockade_core::sandbox::Workspace;
 use stockade_durable::{Context, Failure, Step};
+use stockade_review::{Collection, paths};
 
 use super::bundles::{on_files, place_of};
 use super::with_answer;
-use crate::bundles::{Kept, paths};
 use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
 use crate::guard::Owned;
 use crate::operation::{self, Input};
@@ -48,7 +48,7 @@ pub(crate) async fn perform(
     let home = place_of(&inner, &input.owner).map_err(to_failure)?;
     let info = context.engine().info(context.id()).await;
     let at_ms = info.map_err(|error| to_failure(of_store(error)))?.map_or(0, |it| it.created_at);
-    let kept = Kept {
+    let collection = Collection {
         sandbox: id.clone(),
         at_ms: u64::try_from(at_ms).unwrap_or(0),
         workspace: workspace(&owned).map_err(to_failure)?.host.clone(),
@@ -57,7 +57,7 @@ pub(crate) async fn perform(
     };
     let again = context.run_number() > 1;
     let collect =
-        async |_: Step| keep(&inner, home, &owned, &kept, again).await.map_err(to_failure);
+        async |_: Step| keep(&inner, home, &owned, &collection, again).await.map_err(to_failure);
     context.step_with("collect", with_answer(), collect).await
 }
 
@@ -66,12 +66,12 @@ async fn keep(
     inner: &Inner,
     home: &Home,
     owned: &Owned,
-    kept: &Kept,
+    collection: &Collection,
     again: bool,
 ) -> Result<CollectedChanges> {
     if again {
-        let kept = kept.clone();
-        if let Some(answer) = on_files(home, move |bundles| bundles.collected(&kept)).await? {
+        let collection = collection.clone();
+        if let Some(answer) = on_files(home, move |bundles| bundles.collected(&collection)).await? {
             return Ok(answer);
         }
     }
@@ -85,8 +85,8 @@ async fn keep(
     };
     let gathered = inner.dooms.unless(&owned.id, inner.within(changes)).await?;
     let gathered = gathered.map_err(|error| of_runtime(&error))?;
-    let kept = kept.clone();
-    on_files(home, move |bundles| bundles.keep(gathering, gathered, &kept)).await
+    let collection = collection.clone();
+    on_files(home, move |bundles| bundles.keep(gathering, gathered, &collection)).await
 }
 
 fn workspace(owned: &Owned) -> Result<&Workspace> {

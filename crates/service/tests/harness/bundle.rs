@@ -8,7 +8,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::project::Project;
 use stockade_bundle::view::View;
-use stockade_service::bundles;
+use stockade_review as review;
 
 /// Makes a bundle in a data directory: files that are new to a project, each with its name as its
 /// content. Its id.
@@ -25,8 +25,8 @@ pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
         let mode = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(place.join(name), mode).unwrap();
     }
-    let limits = bundles::limits(None);
-    let made = bundles::of_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
+    let limits = review::limits(None);
+    let made = review::of_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
     view.remove().unwrap();
     made.unwrap().id().to_owned()
 }

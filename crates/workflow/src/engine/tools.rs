@@ -4,12 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::graph::ToolLimits;
+use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
-/// How much each command of an agent or of a `<Sandbox>` of a run may write, in bytes.
-pub const MAX_OUTPUT_BYTES: &str = "STOCKADE_MAX_OUTPUT_BYTES";
-/// How long each may take, in milliseconds.
-pub const TOOL_TIMEOUT_MS: &str = "STOCKADE_TOOL_TIMEOUT_MS";
+use crate::graph::ToolLimits;
 
 /// What the environment of a run says; what is no number above nothing says nothing.
 pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {

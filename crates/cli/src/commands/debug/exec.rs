@@ -10,8 +10,8 @@ use stockade_runtime::{
     Command, Ending, Event, Input, Runtime, SandboxPath, StandardInput, Stream, WindowSize,
 };
 
-use super::arguments::{Exec, Id};
 use super::{problem, tell};
+use crate::args::debug::{Exec, Id};
 use crate::problem::{Failure, caused};
 use crate::streams;
 use crate::terminal::{self, Raw};

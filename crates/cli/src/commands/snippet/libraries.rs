@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use stockade_core::address::hosts::{Hosts, InvalidHosts};
 use stockade_core::{Code, Problem};
 use stockade_script::LibrarySet;
-use stockade_script::fetch::{Hosts, NoHosts};
 use stockade_snippet::Imports;
 use stockade_snippet::library::{self, Error, Wanted};
 
@@ -28,7 +28,7 @@ pub(crate) fn hosts(arguments: &Libraries) -> Result<Hosts, Problem> {
     }
     match std::env::var(FETCH) {
         Err(std::env::VarError::NotPresent) => Ok(Hosts::Public),
-        Ok(text) => text.parse().map_err(|error: NoHosts| {
+        Ok(text) => text.parse().map_err(|error: InvalidHosts| {
             Problem::new(Code::InvalidInput, format!("{FETCH}: {error}"))
         }),
         Err(error) => Err(caused(Code::InvalidInput, &error)),

@@ -9,7 +9,7 @@ use super::{environment, value};
 use crate::args;
 use crate::commands::held::{print, print_text, shown};
 use crate::problem::{Failure, caused};
-use crate::processes::realms;
+use crate::server::processes::realms;
 
 /// Shows it. Nothing is done.
 pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {

@@ -16,9 +16,9 @@ pub(super) mod up;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 use stockade_api::{FindRun, LATEST, Run, RunById};
 use stockade_core::{Code, Problem};
-use stockade_workflow::engine::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
 use crate::problem::Failure;
 use crate::remote::Remote;

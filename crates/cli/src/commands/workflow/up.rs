@@ -1,7 +1,7 @@
 //! `stockade up`: starts a run and follows it to where it can go by itself.
 
+use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 use stockade_core::{Code, Problem};
-use stockade_workflow::engine::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
 use super::{environment, follow, result, value};
 use crate::args::workflow::Up;

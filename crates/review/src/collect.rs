@@ -10,47 +10,52 @@ use stockade_bundle::project::Project;
 use stockade_bundle::store::{Bundle, Draft, Listed};
 use stockade_bundle::view::{Gathered, Gathering, View};
 use stockade_bundle::{RelativePath, scan};
-use stockade_core::{Code, SandboxId};
+use stockade_core::{Code, Problem, SandboxId};
 
-use super::look::described;
-use super::problem::{of_scan, of_store};
-use super::{Bundles, READING, limits};
-use crate::failure::{caused, invalid};
+use crate::bundles::{Bundles, READING, limits};
+use crate::look::described;
+use crate::problem::{caused, of_scan, of_store};
 
-/// How a bundle is to be made of a sandbox's changes.
+/// Which changes of which sandbox become a bundle.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub struct Collection {
     /// The sandbox.
-    pub(crate) sandbox: SandboxId,
-    /// When it was asked for, in milliseconds since 1970.
-    pub(crate) at_ms: u64,
+    pub sandbox: SandboxId,
+    /// When it was requested, in milliseconds since 1970.
+    pub at_ms: u64,
     /// The directory of the host that is its workspace.
-    pub(crate) workspace: PathBuf,
-    /// What is left out.
-    pub(crate) excluded: Vec<RelativePath>,
-    /// How much content it may have at most.
-    pub(crate) limit_bytes: Option<u64>,
+    pub workspace: PathBuf,
+    /// The paths that are left out, with everything below them.
+    pub excluded: Vec<RelativePath>,
+    /// How much content the bundle may have.
+    pub limit_bytes: Option<u64>,
 }
 
-impl Kept {
+impl Collection {
     fn command(&self) -> Vec<String> {
         ["stockade", "collect", self.sandbox.as_str()].map(str::to_owned).into()
     }
 }
 
 impl Bundles {
-    /// A place for the changes.
-    pub(crate) fn gather(&self) -> Result<Gathering> {
+    /// A directory for the changes.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it cannot be made.
+    pub fn gather(&self) -> Result<Gathering> {
         Gathering::begin(&self.data).map_err(|error| caused(Code::Io, &error))
     }
 
     /// The answer of an earlier run that made a bundle, and was cut off before that was recorded.
-    pub(crate) fn collected(&self, kept: &Kept) -> Result<Option<CollectedChanges>> {
-        self.made_by(&kept.command(), kept.at_ms)
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the bundles cannot be read.
+    pub fn collected(&self, collection: &Collection) -> Result<Option<CollectedChanges>> {
+        self.made_by(&collection.command(), collection.at_ms)
     }
 
     /// The bundle that a command made at a time, as it was answered.
-    pub(super) fn made_by(
+    pub(crate) fn made_by(
         &self,
         command: &[String],
         at_ms: u64,
@@ -67,27 +72,27 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::BundleTooLarge`]; [`Code::ProjectRefused`] when the workspace is not there any more.
-    pub(crate) fn keep(
+    pub fn keep(
         &self,
         gathering: Gathering,
         gathered: Gathered,
-        kept: &Kept,
+        collection: &Collection,
     ) -> Result<CollectedChanges> {
-        let project = project(&kept.workspace)?;
-        let view = gathering.finish(&project, gathered, &kept.command());
+        let project = project(&collection.workspace)?;
+        let view = gathering.finish(&project, gathered, &collection.command());
         let view = view.map_err(|error| caused(Code::Io, &error))?;
-        let made = self.make(&view, &project, kept);
+        let made = self.make(&view, &project, collection);
         let removed = view.remove().map_err(|error| caused(Code::Io, &error));
         let answer = made?;
         removed?;
         Ok(answer)
     }
 
-    /// Lets go of what is remembered of the bundles of a sandbox that ends.
+    /// Removes the history of the bundles of a sandbox that ends.
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be removed.
-    pub(crate) fn forget(&self, sandbox: &SandboxId) -> Result<()> {
+    pub fn forget(&self, sandbox: &SandboxId) -> Result<()> {
         let (histories, name) = self.history_of(sandbox)?;
         History::remove(&histories, &name).map_err(|error| caused(Code::Io, &error))
     }
@@ -95,15 +100,20 @@ impl Bundles {
     fn history_of(&self, sandbox: &SandboxId) -> Result<(Dir, RelativePath)> {
         let histories = self.data.histories().map_err(|error| caused(Code::Io, &error))?;
         let name = RelativePath::new(sandbox.as_str().as_bytes());
-        Ok((histories, name.map_err(|error| invalid(error.to_string()))?))
+        Ok((histories, name.map_err(|error| Problem::new(Code::InvalidInput, error.to_string()))?))
     }
 
-    fn make(&self, view: &View, project: &Project, kept: &Kept) -> Result<CollectedChanges> {
-        let limits = limits(kept.limit_bytes);
+    fn make(
+        &self,
+        view: &View,
+        project: &Project,
+        collection: &Collection,
+    ) -> Result<CollectedChanges> {
+        let limits = limits(collection.limit_bytes);
         let since = view.record().started;
-        let (histories, name) = self.history_of(&kept.sandbox)?;
+        let (histories, name) = self.history_of(&collection.sandbox)?;
         let mut history = History::read(&histories, &name, since);
-        let changes = scan::scan_but(view, project, &kept.excluded, &mut history, &limits);
+        let changes = scan::scan_but(view, project, &collection.excluded, &mut history, &limits);
         let scan::Changes { entries, notes } = changes.map_err(|error| of_scan(&error))?;
         if !entries.is_empty() {
             // Before the bundle is there that could be applied.
@@ -111,7 +121,7 @@ impl Bundles {
             written.map_err(|error| caused(Code::Io, &error))?;
         }
         // Nobody waits for an end of the sandbox, so it has no exit code of its own.
-        let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: kept.at_ms };
+        let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: collection.at_ms };
         let made = self.store.create(draft, &limits).map_err(|error| of_store(&error))?;
         answer(made.as_ref(), notes)
     }
@@ -122,7 +132,7 @@ fn project(workspace: &Path) -> Result<Project> {
     Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))
 }
 
-pub(super) fn answer(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
+pub(crate) fn answer(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
     let described = |bundle: &Bundle| Ok(described(bundle, &bundle.state()?));
     let bundle = bundle.map(described).transpose().map_err(|error| of_store(&error))?;
     Ok(CollectedChanges { bundle, notes })

@@ -14,11 +14,18 @@ use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 #[derive(Debug, Args)]
 pub(crate) struct Debug {
     #[command(subcommand)]
-    pub(super) part: Part,
+    pub(crate) part: Part,
+}
+
+impl Debug {
+    /// Whether errors are to be printed as JSON too.
+    pub(crate) const fn wants_json(&self) -> bool {
+        matches!(&self.part, Part::Runtime(arguments) if arguments.json)
+    }
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// Do something to the sandboxes that a keeper holds
     Runtime(Box<Runtime>),
     /// Write the program of the child workflow of a `<Sandbox>`
@@ -26,32 +33,32 @@ pub(super) enum Part {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Child {
+pub(crate) struct Child {
     /// The file that exports the workflow
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The id of the `<Sandbox>`
-    pub(super) sandbox: String,
+    pub(crate) sandbox: String,
     /// The directory to write it to
-    pub(super) directory: PathBuf,
+    pub(crate) directory: PathBuf,
     /// What the workflow is given, as JSON
     #[arg(long, value_name = "JSON", default_value = "{}")]
-    pub(super) input: String,
+    pub(crate) input: String,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Runtime {
+pub(crate) struct Runtime {
     /// How many never-used sandboxes a keeper that is started now keeps ready
     #[arg(long, default_value_t = 0)]
-    pub(super) pool: usize,
+    pub(crate) pool: usize,
     /// Print JSON
     #[arg(long, global = true)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     #[command(subcommand)]
-    pub(super) operation: Operation,
+    pub(crate) operation: Operation,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     /// Make a sandbox
     Create {
         /// Its id
@@ -122,7 +129,7 @@ pub(super) enum Operation {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Files {
+pub(crate) enum Files {
     /// List a directory
     List {
         /// Which
@@ -146,41 +153,41 @@ pub(super) enum Files {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Exec {
+pub(crate) struct Exec {
     /// In which sandbox
-    pub(super) id: Id<SandboxId>,
+    pub(crate) id: Id<SandboxId>,
     /// The command's id; attaches to it where it was started before
     #[arg(long)]
-    pub(super) exec: Option<Id<ExecId>>,
+    pub(crate) exec: Option<Id<ExecId>>,
     /// Give it a terminal
     #[arg(long)]
-    pub(super) tty: bool,
+    pub(crate) tty: bool,
     /// Give it this program's standard input
     #[arg(long, short)]
-    pub(super) input: bool,
+    pub(crate) input: bool,
     /// Whom it runs as
     #[arg(long, value_name = "UID:GID", value_parser = user)]
-    pub(super) user: Option<User>,
+    pub(crate) user: Option<User>,
     /// Where it starts
     #[arg(long, value_name = "DIR")]
-    pub(super) cwd: Option<PathBuf>,
+    pub(crate) cwd: Option<PathBuf>,
     /// Set a variable of its environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(super) env: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, String)>,
     /// How long it may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(super) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// How much it may write
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(super) max_output: Option<u64>,
+    pub(crate) max_output: Option<u64>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    pub(super) command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// What a sandbox is made from.
 #[derive(Debug, Args)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     /// A directory that holds the root of a system
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
@@ -229,7 +236,7 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    pub(super) fn into_spec(self) -> Result<SandboxSpec, Problem> {
+    pub(crate) fn into_spec(self) -> Result<SandboxSpec, Problem> {
         let rules = || self.allow.iter().cloned().map(Rule::from).collect();
         let policy = || Policy::new(Effect::Deny, rules());
         let network = (self.network || !self.allow.is_empty()).then(policy).transpose()?;
@@ -260,7 +267,7 @@ impl Spec {
 
 /// An id that clap reads.
 #[derive(Debug, Clone)]
-pub(super) struct Id<T>(pub(super) T);
+pub(crate) struct Id<T>(pub(crate) T);
 
 impl<T: TryFrom<String>> std::str::FromStr for Id<T> {
     type Err = T::Error;

@@ -7,15 +7,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stockade_api::{AppliedBundle, ApplyBundle, Bytes, Result, SkippedPath};
+use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{self, Applied, Error, Recovered, Request, Selection, Skip};
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
 
-use super::problem::{of_apply, of_store, short};
-use super::{Bundles, READING, paths, pending, told, words};
-use crate::failure::caused;
+use crate::bundles::{Bundles, READING, pending};
+use crate::paths::{paths, written};
+use crate::problem::{caused, of_apply, of_store, short};
+use crate::{views, words};
 
 /// How long a bundle may be held still by a process that was told to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -161,6 +162,29 @@ impl Bundles {
         }
     }
 
+    /// Applies a bundle, and removes it where nothing of it is left to decide: the whole decision, for
+    /// a caller that records no steps between.
+    ///
+    /// # Errors
+    /// As [`Bundles::apply`], and where nothing was changed.
+    pub fn apply_at_once(&self, request: &ApplyBundle) -> Result<AppliedBundle> {
+        let outcome = self.apply(request, false)?;
+        if outcome.is_done() {
+            self.settle(outcome.id())?;
+        }
+        outcome.told()
+    }
+
+    /// Rejects what a name stands for: the whole decision, for a caller that records no steps between.
+    ///
+    /// # Errors
+    /// As [`Bundles::reject_what`] and [`Bundles::reject`].
+    pub fn reject_at_once(&self, name: &str) -> Result<RejectedBundle> {
+        let found = self.reject_what(name)?;
+        self.reject(&found)?;
+        Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
+    }
+
     /// What a name stands for that is to be thrown away.
     ///
     /// # Errors
@@ -171,8 +195,7 @@ impl Bundles {
             Err(error @ (store::Error::Altered(_) | store::Error::Invalid(_))) => {
                 self.damaged(name).ok_or_else(|| of_store(&error))
             }
-            Err(error @ store::Error::NotFound(_)) => match super::views::is_kept(&self.data, name)
-            {
+            Err(error @ store::Error::NotFound(_)) => match views::is_kept(&self.data, name) {
                 Ok(true) => Ok(Found::View(name.to_owned())),
                 Ok(false) => Err(of_store(&error)),
                 Err(problem) => Err(problem),
@@ -204,7 +227,7 @@ impl Bundles {
                 })?;
                 bundles.remove_tree(&path).map_err(|error| caused(Code::Io, &error))
             }
-            Found::View(id) => super::views::discard(&self.data, id),
+            Found::View(id) => views::discard(&self.data, id),
         }
     }
 
@@ -236,11 +259,11 @@ fn hold(bundle: &Bundle, again: bool) -> Result<()> {
 }
 
 fn answer(bundle: &Bundle, applied: &Applied, done: bool) -> AppliedBundle {
-    let all = |paths: &[RelativePath]| paths.iter().map(told).collect();
+    let all = |paths: &[RelativePath]| paths.iter().map(written).collect();
     let skipped = applied
         .skipped
         .iter()
-        .map(|skip| SkippedPath { path: told(&skip.path), reason: words::skip(&skip.reason) });
+        .map(|skip| SkippedPath { path: written(&skip.path), reason: words::skip(&skip.reason) });
     AppliedBundle {
         id: bundle.id().to_owned(),
         applied: all(&applied.changed),

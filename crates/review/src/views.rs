@@ -12,8 +12,7 @@ use stockade_bundle::store::{Bundle, Draft, Store};
 use stockade_bundle::view::{Error, View};
 use stockade_core::{BundleLimits, Code};
 
-use super::problem::{of_scan, of_store};
-use crate::failure::caused;
+use crate::problem::{caused, of_scan, of_store};
 
 /// The exit code that stands for a run whose own end nobody saw: that of a kill.
 const UNSEEN_EXIT_CODE: u8 = 137;
@@ -49,7 +48,7 @@ pub fn of_view(
 }
 
 /// Makes a bundle of every view that no run holds any more. What cannot become one stays.
-pub(super) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptView>> {
+pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptView>> {
     let io = |error: Error| caused(Code::Io, &error);
     View::sweep(data).map_err(io)?;
     let mut kept = Vec::new();
@@ -80,7 +79,7 @@ fn finish_one(data: &DataDir, view: View, limits: &BundleLimits) -> Result<()> {
 }
 
 /// Whether there is a view of this name that no run holds.
-pub(super) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
+pub(crate) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
     match View::open(data, id) {
         Ok(_) => Ok(true),
         Err(Error::NotFound(_)) => Ok(false),
@@ -89,7 +88,7 @@ pub(super) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
 }
 
 /// Throws a kept view away. One that is gone is no failure.
-pub(super) fn discard(data: &DataDir, id: &str) -> Result<()> {
+pub(crate) fn discard(data: &DataDir, id: &str) -> Result<()> {
     match View::open(data, id).and_then(View::remove) {
         Ok(()) | Err(Error::NotFound(_)) => Ok(()),
         Err(error) => Err(caused(Code::Io, &error)),

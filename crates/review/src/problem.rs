@@ -1,14 +1,49 @@
 //! The problems that bundles have, each with what to do about it.
 
+use std::io::ErrorKind;
+
 use stockade_bundle::apply;
+use stockade_bundle::store::Cause;
 use stockade_bundle::{scan, store};
 use stockade_core::{Code, Problem};
 
-use super::words;
-use crate::failure::caused;
+use crate::words;
 
 /// How many paths a message names.
 const NAMED: usize = 20;
+
+/// What to do where the disk of the data directory is full.
+pub const MAKE_ROOM: &str = "make room on the disk of the data directory, then ask again; to reject what \
+    `stockade bundles` lists makes some";
+
+/// A problem with an error as its cause, down to the root of it. One that a full disk caused says so.
+pub fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    let mut is_full = false;
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        is_full |= is_no_room(cause);
+        next = cause.source();
+    }
+    let problem = match code {
+        Code::Io if is_full => {
+            Problem::new(Code::StorageFull, error.to_string()).remedied_by(MAKE_ROOM)
+        }
+        _ => Problem::new(code, error.to_string()),
+    };
+    if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
+}
+
+fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let error = match cause.downcast_ref::<Cause>() {
+        Some(Cause::Io(error)) => Some(error),
+        _ => cause.downcast_ref::<std::io::Error>(),
+    };
+    error.is_some_and(|error| {
+        matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    })
+}
 
 /// How much of an id is shown: enough to tell bundles apart, and to be given back.
 pub fn short(id: &str) -> &str {
@@ -48,7 +83,7 @@ pub fn of_store(error: &store::Error) -> Problem {
 }
 
 /// A bundle that is not there, or not the caller's.
-pub(crate) fn unknown(name: &str) -> Problem {
+pub fn unknown(name: &str) -> Problem {
     of_store(&match name {
         "latest" => store::Error::None,
         name => store::Error::NotFound(name.to_owned()),
@@ -106,4 +141,27 @@ fn lines(items: impl Iterator<Item = String>) -> String {
         text.push(format!("and {more} more"));
     }
     text.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_however_deep_it_is() {
+        let caused_by = |kind: ErrorKind| {
+            let io = || std::io::Error::from(kind);
+            let (operation, path) = ("write", "a".to_owned());
+            let below = stockade_bundle::beneath::Error::Io { operation, path, source: io() };
+            [Cause::from(io()), Cause::from(below)]
+                .map(|source| caused(Code::Io, &store::Error::Io { operation, source }))
+        };
+        for problem in caused_by(ErrorKind::StorageFull) {
+            assert_eq!(problem.code, Code::StorageFull);
+            assert!(problem.remediation.is_some() && problem.cause.is_some());
+        }
+        for problem in caused_by(ErrorKind::PermissionDenied) {
+            assert_eq!((problem.code, problem.remediation), (Code::Io, None));
+        }
+    }
 }

@@ -14,10 +14,9 @@ use stockade_bundle::store::Draft;
 use stockade_bundle::view::View;
 use stockade_core::{BundleLimits, Code, Problem};
 
-use super::Bundles;
-use super::collect::answer;
-use super::problem::of_store;
-use crate::failure::caused;
+use crate::bundles::Bundles;
+use crate::collect::answer;
+use crate::problem::{caused, of_store};
 
 impl Bundles {
     /// Makes a bundle of proposed changes, or finds the one that was made by the same one at the
@@ -26,7 +25,7 @@ impl Bundles {
     /// # Errors
     /// [`Code::InvalidInput`] for changes that are refused, with the error code of Smithers in
     /// its cause; [`Code::ProjectRefused`].
-    pub(crate) fn propose(&self, request: &ProposeChanges, at_ms: u64) -> Result<CollectedChanges> {
+    pub fn propose(&self, request: &ProposeChanges, at_ms: u64) -> Result<CollectedChanges> {
         let limits = BundleLimits::SANDBOX;
         let command = ["<Sandbox>".to_owned(), request.origin.clone()];
         if let Some(answer) = self.made_by(&command, at_ms)? {

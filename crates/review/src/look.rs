@@ -11,8 +11,10 @@ use stockade_bundle::store::{Bundle, Listed, State, Status};
 use stockade_bundle::{Entry, RelativePath, apply};
 use stockade_core::{Code, Problem};
 
-use super::problem::{of_apply, of_store};
-use super::{Bundles, READING, limits, paths, pending, told};
+use crate::bundles::{Bundles, READING, limits, pending};
+use crate::paths::{paths, written};
+use crate::problem::{of_apply, of_store, short};
+use crate::views;
 
 /// How long the lines of one file are compared with all care.
 const CARE: Duration = Duration::from_millis(500);
@@ -24,7 +26,7 @@ impl Bundles {
     /// # Errors
     /// [`Code::Io`] when the data directory cannot be read.
     pub fn list(&self, request: &ListBundles) -> Result<BundleList> {
-        let views = super::views::finish(&self.data, &limits(request.limit_bytes))?;
+        let views = views::finish(&self.data, &limits(request.limit_bytes))?;
         let listed = self.store.list(&READING).map_err(|error| of_store(&error))?;
         let waiting = listed.into_iter().filter(|listed| !is_done(listed));
         let bundles = waiting.map(|Listed { id, bundle }| {
@@ -70,10 +72,7 @@ impl Bundles {
             wanted.push(found.map_err(|_| {
                 let path = String::from_utf8_lossy(path);
                 Problem::new(Code::PathRefused, format!("the bundle does not change {path}"))
-                    .remedied_by(format!(
-                        "stockade diff {} --stat",
-                        super::problem::short(bundle.id())
-                    ))
+                    .remedied_by(format!("stockade diff {} --stat", short(bundle.id())))
             })?);
         }
         if request.paths.is_empty() {
@@ -81,6 +80,21 @@ impl Bundles {
         }
         Ok(Differences { bundle, wanted: wanted.into_iter() })
     }
+}
+
+/// The entries of a bundle that [`Bundles::show`] wrote, each with whether it was applied already.
+///
+/// # Errors
+/// [`Code::BundleInvalid`] for one that cannot be read.
+pub fn entries(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>> {
+    let entry = |written: &BundleEntry| {
+        let change = serde_json::Value::Object(written.change.clone());
+        let entry = serde_json::from_value(change).map_err(|error| {
+            Problem::new(Code::BundleInvalid, "an entry cannot be read").because(error.to_string())
+        })?;
+        Ok((entry, written.applied))
+    };
+    detail.entries.iter().map(entry).collect()
 }
 
 /// The lines that differ in paths of a bundle. Each is compared when its turn comes.
@@ -101,7 +115,7 @@ impl Iterator for Differences {
         };
         let rendered = patch::render(entry, &sides, Some(Instant::now() + CARE));
         Some(Ok(PathDiff {
-            path: told(&entry.path),
+            path: written(&entry.path),
             added: rendered.added,
             removed: rendered.removed,
             binary: rendered.binary,
@@ -118,7 +132,7 @@ fn is_done(listed: &Listed) -> bool {
 }
 
 /// What is told of a bundle without its changes.
-pub(super) fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
+pub(crate) fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
     let manifest = &bundle.manifest;
     let count =
         |wanted: fn(&Entry) -> bool| manifest.entries.iter().filter(|entry| wanted(entry)).count();

@@ -1,0 +1,37 @@
+//! The egress process itself, confined: its standard input is the socket of its owner, which is a run
+//! or a server.
+
+use std::os::fd::AsFd as _;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use stockade_jail::rlimits::ResourceLimits;
+use stockade_jail::{confined, seccomp};
+
+/// Serves the owner until it closes its socket. The exit code of the process.
+pub(crate) fn process() -> u8 {
+    let serve = || -> Result<(), Box<dyn std::error::Error>> {
+        let owner = std::io::stdin().as_fd().try_clone_to_owned()?;
+        // Made before the walls, behind which no thread can be started and no file opened.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // Each connection needs two descriptors, and many systems give 1024 to begin with.
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+        confined::confine(&ResourceLimits::default())?;
+        seccomp::install(seccomp::traffic_program())?;
+        Ok(runtime.block_on(stockade_egress::serve(owner))?)
+    };
+    match serve() {
+        Ok(()) => 0,
+        Err(error) => {
+            let mut text = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            // The owner reads this.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+            1
+        }
+    }
+}

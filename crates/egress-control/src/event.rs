@@ -1,0 +1,79 @@
+//! What is reported of a sandbox's traffic: which host was requested, by which way, and the outcome.
+//! Never the content.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stockade_core::network::{Host, Reason, Refusal, Refused, Way};
+use stockade_core::{Code, SandboxId};
+
+/// The outcome of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Outcome {
+    /// A connection was made.
+    Opened {
+        /// To which address.
+        address: IpAddr,
+    },
+    /// A connection that was made ended.
+    Closed {
+        /// To which address it was.
+        address: IpAddr,
+        /// How many bytes were sent outside.
+        sent_bytes: u64,
+        /// How many bytes came from outside.
+        received_bytes: u64,
+    },
+    /// It was refused.
+    Refused {
+        /// The name of the reason.
+        reason: Reason,
+        /// The code of the problem.
+        code: Code,
+        /// The refusal in words.
+        message: String,
+    },
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// Which sandbox's traffic it is.
+    pub sandbox_id: SandboxId,
+    /// How the host was requested.
+    pub way: Way,
+    /// The host, where it could be parsed.
+    pub host: Option<Host>,
+    /// The port, where one was named.
+    pub port: Option<u16>,
+    /// The outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// How many events before this one were dropped because the queue was full.
+    #[serde(default)]
+    pub lost: u64,
+}
+
+impl Event {
+    /// What was refused, where something was.
+    pub fn refused(&self) -> Option<Refused> {
+        let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
+        let why = (*reason, *code, message.clone());
+        Some(Refused::new((self.host.clone(), self.port), self.way, why))
+    }
+}
+
+impl From<&Refusal> for Outcome {
+    fn from(refusal: &Refusal) -> Self {
+        Self::Refused {
+            reason: refusal.reason(),
+            code: refusal.code(),
+            message: refusal.to_string(),
+        }
+    }
+}

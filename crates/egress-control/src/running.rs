@@ -1,0 +1,264 @@
+//! A running egress process with what is under way: messages that wait to be sent, messages without a
+//! response, and the requests of the caller that they belong to.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use stockade_core::{Problem, SandboxId};
+use zeroize::Zeroizing;
+
+use crate::authorities::{self, Authorities};
+use crate::credential::Credential;
+use crate::error::Error;
+use crate::message::{Envelope, Request, VERSION};
+use crate::process::Process;
+use crate::report::Report;
+use crate::socket::{encode, send_bytes};
+use crate::source::Source;
+
+/// How long the process may take to answer, on a machine under heavy load.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the process gets the files by which names are resolved. One that does not answer then
+/// has ended.
+const NAMES_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Where this host finds names.
+const NAME_SERVERS: &str = "/etc/resolv.conf";
+const HOSTS: &str = "/etc/hosts";
+
+/// A running process.
+#[derive(Debug)]
+pub(crate) struct Running<T> {
+    pub(crate) process: Process,
+    pub(crate) since: Instant,
+    /// When the process gets the files of names next.
+    names_at: Instant,
+    /// The number of the last message.
+    last_number: u64,
+    outbox: VecDeque<Outgoing>,
+    /// Messages without a response, by their numbers.
+    unanswered: BTreeMap<u64, Unanswered>,
+    /// Requests of the caller without an outcome, by the number of their last message.
+    pending: BTreeMap<u64, Pending<T>>,
+}
+
+/// A message that was not sent yet.
+#[derive(Debug)]
+struct Outgoing {
+    bytes: Zeroizing<Vec<u8>>,
+    descriptors: Vec<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    /// When the process is taken for dead.
+    until: Instant,
+    /// The request of the caller that the message belongs to, where there is one.
+    pending: Option<u64>,
+}
+
+/// A request of the caller, which takes one message or several.
+#[derive(Debug)]
+struct Pending<T> {
+    token: T,
+    sandbox: SandboxId,
+    /// How many of its messages have no response.
+    unanswered: usize,
+    /// The first refusal of one of them.
+    refused: Option<Problem>,
+    /// The certificates that this host trusts, where the request gives credentials.
+    host_authorities: Option<String>,
+    /// The same with the authority of the process.
+    authorities: Option<String>,
+}
+
+/// One message of a request.
+#[derive(Debug)]
+pub(crate) struct Step {
+    request: Request,
+    descriptors: Vec<OwnedFd>,
+    host_authorities: Option<String>,
+}
+
+impl Step {
+    pub(crate) const fn with(request: Request, descriptors: Vec<OwnedFd>) -> Self {
+        Self { request, descriptors, host_authorities: None }
+    }
+
+    pub(crate) fn credentials(
+        sandbox: &SandboxId,
+        credentials: Vec<Credential>,
+    ) -> Result<Self, Error> {
+        let authorities =
+            Authorities::read().map_err(|error| Error::Authorities(error.to_string()))?;
+        Ok(Self {
+            request: Request::Credentials { sandbox: sandbox.clone(), credentials },
+            descriptors: vec![authorities.file.into()],
+            host_authorities: Some(authorities.text),
+        })
+    }
+}
+
+/// The messages that add a sandbox without listeners.
+pub(crate) fn added(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<Step>, Error> {
+    let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
+    let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
+    let mut steps = vec![Step::with(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
+    if !credentials.is_empty() {
+        steps.push(Step::credentials(sandbox, credentials)?);
+    }
+    Ok(steps)
+}
+
+/// The files by which names are resolved, as they are now. A file that is missing is empty: the
+/// process then asks the name server of this machine, and knows no name by itself.
+fn names() -> Request {
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    Request::Names { resolv_conf: text(NAME_SERVERS), hosts: text(HOSTS) }
+}
+
+impl<T> Running<T> {
+    /// A process that was started. The files of names are its first message.
+    pub(crate) fn new(process: Process) -> io::Result<Self> {
+        let since = Instant::now();
+        let mut running = Self {
+            process,
+            since,
+            names_at: since + NAMES_INTERVAL,
+            last_number: 0,
+            outbox: VecDeque::new(),
+            unanswered: BTreeMap::new(),
+            pending: BTreeMap::new(),
+        };
+        running.send_names()?;
+        Ok(running)
+    }
+
+    /// When something is due next.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.answer_deadline().map_or(self.names_at, |deadline| deadline.min(self.names_at))
+    }
+
+    /// When the process is taken for dead, where it owes a response.
+    pub(crate) fn answer_deadline(&self) -> Option<Instant> {
+        self.unanswered.values().map(|unanswered| unanswered.until).min()
+    }
+
+    pub(crate) fn wants_to_send(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    pub(crate) fn is_pending(&self, sandbox: &SandboxId) -> bool {
+        self.pending.values().any(|pending| pending.sandbox == *sandbox)
+    }
+
+    /// Gives the process the files of names where that is due: they change with the networks of this
+    /// machine.
+    pub(crate) fn refresh_names(&mut self, now: Instant) {
+        if self.names_at <= now {
+            self.names_at = now + NAMES_INTERVAL;
+            // Files that have become too long are left as they were.
+            let _ = self.send_names();
+        }
+    }
+
+    fn send_names(&mut self) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let number = self.send(names())?;
+        self.unanswered.insert(number, Unanswered { until, pending: None });
+        Ok(())
+    }
+
+    /// Puts a message into the outbox; its number. Its response is ignored.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub(crate) fn send(&mut self, request: Request) -> io::Result<u64> {
+        let number = self.last_number + 1;
+        let bytes = encode(&Envelope { version: VERSION, number, request })?;
+        self.last_number = number;
+        self.outbox.push_back(Outgoing { bytes, descriptors: Vec::new() });
+        Ok(number)
+    }
+
+    /// Puts all messages of a request into the outbox, or gives the request back where one of them is
+    /// too long.
+    pub(crate) fn request(
+        &mut self,
+        sandbox: SandboxId,
+        token: T,
+        steps: Vec<Step>,
+    ) -> Result<(), (SandboxId, T)> {
+        let count = steps.len();
+        let first = self.last_number + 1;
+        let mut messages = Vec::with_capacity(count);
+        let mut host_authorities = None;
+        for (number, step) in (first..).zip(steps) {
+            let envelope = Envelope { version: VERSION, number, request: step.request };
+            let Ok(bytes) = encode(&envelope) else { return Err((sandbox, token)) };
+            messages.push((number, Outgoing { bytes, descriptors: step.descriptors }));
+            host_authorities = step.host_authorities.or(host_authorities);
+        }
+        let until = Instant::now() + PATIENCE;
+        for (number, message) in messages {
+            self.last_number = number;
+            self.outbox.push_back(message);
+            self.unanswered.insert(number, Unanswered { until, pending: Some(first) });
+        }
+        let pending = Pending {
+            token,
+            sandbox,
+            unanswered: count,
+            refused: None,
+            host_authorities,
+            authorities: None,
+        };
+        self.pending.insert(first, pending);
+        Ok(())
+    }
+
+    /// Sends the messages that wait, in their order.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while let Some(Outgoing { bytes, descriptors }) = self.outbox.front() {
+            let descriptors: Vec<BorrowedFd<'_>> =
+                descriptors.iter().map(|fd| fd.as_fd()).collect();
+            send_bytes(self.process.socket(), bytes, &descriptors)?;
+            self.outbox.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Takes a response. A request that has all of its responses has an outcome, which is reported.
+    pub(crate) fn answered(
+        &mut self,
+        number: u64,
+        problem: Option<Problem>,
+        authority: Option<String>,
+    ) -> Option<Report<T>> {
+        let first = self.unanswered.remove(&number)?.pending?;
+        let pending = self.pending.get_mut(&first)?;
+        pending.unanswered -= 1;
+        // Those after it are refused as well, because of it.
+        pending.refused = pending.refused.take().or(problem);
+        if let Some(authority) = authority {
+            let host = pending.host_authorities.take().unwrap_or_default();
+            pending.authorities = Some(authorities::with(host, &authority));
+        }
+        if pending.unanswered > 0 {
+            return None;
+        }
+        let Pending { token, sandbox, refused, authorities, .. } = self.pending.remove(&first)?;
+        let outcome = refused.map_or(Ok(authorities), |problem| Err(Error::Refused(problem)));
+        Some(Report::Answered { token, sandbox, outcome })
+    }
+
+    /// The outcomes of all requests when the process has ended.
+    pub(crate) fn fail_all(self, error: &Error) -> impl Iterator<Item = Report<T>> {
+        self.pending.into_values().map(|Pending { token, sandbox, .. }| {
+            let outcome = Err(error.clone());
+            Report::Answered { token, sandbox, outcome }
+        })
+    }
+}

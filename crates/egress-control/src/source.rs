@@ -1,0 +1,30 @@
+//! Where the owner gets the policy and the credentials of each sandbox ([`Source`]).
+
+use stockade_core::network::Policy;
+use stockade_core::{Problem, SandboxId};
+
+use crate::credential::Credential;
+
+/// What each sandbox is served with.
+///
+/// The owner asks for it whenever a process begins to serve a sandbox, so that a process that is
+/// started again gets the policies and credentials that hold then. It keeps neither. The calls must
+/// not block: a source that fetches values from elsewhere does so before it requests that a sandbox be
+/// served, and holds them in memory for as long as the sandbox is served.
+pub trait Source: std::fmt::Debug + Send + Sync {
+    /// The sandboxes that are to be served. While there is none, a process that ended is not started
+    /// again.
+    fn sandboxes(&self) -> Vec<SandboxId>;
+
+    /// What a sandbox may reach; `None` for one that is not to be served any more.
+    fn policy(&self, sandbox: &SandboxId) -> Option<Policy>;
+
+    /// The credentials of a sandbox with their values.
+    ///
+    /// # Errors
+    /// Why there are no values. The sandbox is then not served.
+    fn credentials(&self, sandbox: &SandboxId) -> Result<Vec<Credential>, Problem> {
+        let _ = sandbox;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,68 @@
+//! The bundles of one data directory ([`Bundles`]), the limits that they are read and made with, and
+//! what is left of one to decide.
+
+use std::path::Path;
+
+use stockade_api::Result;
+use stockade_bundle::Entry;
+use stockade_bundle::data::DataDir;
+use stockade_bundle::store::{Bundle, Store};
+use stockade_core::{BundleLimits, Code};
+
+use crate::problem::{caused, of_store};
+
+/// The limits of reading: what is made may have been allowed more content than usual.
+pub(crate) const READING: BundleLimits =
+    BundleLimits { total_bytes: u64::MAX, ..BundleLimits::RUN };
+
+/// The limits of a bundle that is made, of at most so much content.
+pub fn limits(total_bytes: Option<u64>) -> BundleLimits {
+    let usual = BundleLimits::RUN.total_bytes;
+    BundleLimits { total_bytes: total_bytes.unwrap_or(usual), ..BundleLimits::RUN }
+}
+
+/// The bundles of a data directory.
+#[derive(Debug)]
+pub struct Bundles {
+    pub(crate) data: DataDir,
+    pub(crate) store: Store,
+}
+
+impl Bundles {
+    /// Opens the data directory, and makes it where it is missing.
+    ///
+    /// # Errors
+    /// [`Code::Io`] for one that cannot be used, or must not be.
+    pub fn open(path: &Path) -> Result<Self> {
+        let data = DataDir::open(path).map_err(|error| {
+            let problem = caused(Code::Io, &error);
+            match error.hint() {
+                Some(hint) => problem.remedied_by(hint),
+                None => problem,
+            }
+        })?;
+        let store = Store::open(&data).map_err(|error| of_store(&error))?;
+        Ok(Self { data, store })
+    }
+
+    /// The data directory.
+    pub const fn data(&self) -> &DataDir {
+        &self.data
+    }
+
+    /// The bundle that a name stands for: an id, the beginning of just one, or `latest`.
+    pub(crate) fn find(&self, name: &str) -> Result<Bundle> {
+        self.store.find(name, &READING).map_err(|error| of_store(&error))
+    }
+}
+
+/// The entries that could still be applied.
+///
+/// # Errors
+/// [`Code::BundleInvalid`] when what was applied of it cannot be read.
+pub fn pending(bundle: &Bundle) -> Result<Vec<&Entry>> {
+    let state = bundle.state().map_err(|error| of_store(&error))?;
+    let entries = bundle.manifest.entries.iter();
+    let is_left = |entry: &&Entry| entry.refused.is_none() && !state.applied.contains(&entry.path);
+    Ok(entries.filter(is_left).collect())
+}

@@ -1,0 +1,64 @@
+//! The paths of a project, as people and the API write them.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use stockade_api::{Bytes, Result};
+use stockade_bundle::RelativePath;
+use stockade_core::{Code, Problem};
+
+/// A path as the API writes it.
+pub(crate) fn written(path: &RelativePath) -> Bytes {
+    Bytes(path.as_bytes().to_vec())
+}
+
+/// The paths of a project that somebody names: below its root, or absolute ones in it. Empty when
+/// they name the root itself.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for what is no path in the project.
+pub fn paths(project: &[u8], given: &[Bytes]) -> Result<Vec<RelativePath>> {
+    let path = |bytes: &'_ [u8]| Path::new(std::ffi::OsStr::from_bytes(bytes)).to_owned();
+    let project = path(project);
+    let mut paths = Vec::new();
+    for Bytes(given) in given {
+        let named = path(given);
+        let below = named.strip_prefix(&project).unwrap_or(&named);
+        // `components` drops what does not matter: `./`, doubled and trailing slashes.
+        let plain: std::path::PathBuf =
+            below.components().filter(|part| *part != std::path::Component::CurDir).collect();
+        if plain.as_os_str().is_empty() && !given.is_empty() {
+            return Ok(Vec::new());
+        }
+        let path = RelativePath::new(plain.as_os_str().as_bytes()).map_err(|error| {
+            let message = format!("`{}` is no path in the project", String::from_utf8_lossy(given));
+            Problem::new(Code::InvalidInput, message)
+                .because(error.to_string())
+                .remedied_by("name paths as `stockade diff --stat` does, below the project's root")
+        })?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_below_the_project() {
+        let named = |text: &str| {
+            let paths = paths(b"/home/me/project", &[text.into()]).ok()?;
+            Some(paths.iter().map(RelativePath::quoted).collect::<Vec<_>>().join(" "))
+        };
+        for same in ["a/b", "./a/b", "a//b/", "/home/me/project/a/b"] {
+            assert_eq!(named(same).as_deref(), Some("a/b"), "{same}");
+        }
+        for all in [".", "./", "/home/me/project", "/home/me/project/"] {
+            assert_eq!(named(all).as_deref(), Some(""), "{all}");
+        }
+        for outside in ["", "..", "../x", "a/../../x", "/etc", "/home/me/project/../x"] {
+            assert_eq!(named(outside), None, "{outside}");
+        }
+    }
+}
