@@ -6,7 +6,9 @@ mod attacks;
 mod cases;
 mod documents;
 mod error_pages;
+mod modules;
 mod packages;
+mod rings;
 mod rust_text;
 mod sources;
 mod tests_named;
@@ -78,6 +80,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     let mut findings = arrows::check(&workspace.metadata(false)?);
     findings.extend(packages::check(&tree, &workspace.metadata(true)?));
     findings.extend(sources::check(&tree));
+    findings.extend(rings::check(&tree));
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));
     findings.extend(attacks::check(&tree));
