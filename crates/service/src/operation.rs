@@ -37,7 +37,7 @@ pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
             format!("key-{}", &hasher.finalize().to_hex()[..40])
         }
     };
-    WorkflowId::new(text).map_err(of_store)
+    WorkflowId::new(text).map_err(|error| of_store(error.into()))
 }
 
 /// Whether an operation of the name that the caller gave was started before.
@@ -132,7 +132,7 @@ pub(crate) async fn cancel(
             .because("it would leave the sandbox between two states")
             .remedied_by("wait for its end, then kill the sandbox"));
     }
-    let workflow = WorkflowId::new(id.0.clone()).map_err(of_store)?;
+    let workflow = WorkflowId::new(id.0.clone()).map_err(|error| of_store(error.into()))?;
     service.engine.cancel(&workflow).await.map_err(of_store)?;
     drop(service.inner.pending.take(&workflow));
     info(&service.engine, caller, id).await

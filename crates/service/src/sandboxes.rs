@@ -86,7 +86,7 @@ impl Sandboxes for Service {
 
     async fn wait_operation(&self, caller: &Caller, request: OperationId) -> Result<OperationInfo> {
         operation::info(&self.engine, caller, &request).await?;
-        let id = WorkflowId::new(request.0.clone()).map_err(of_store)?;
+        let id = WorkflowId::new(request.0.clone()).map_err(|error| of_store(error.into()))?;
         let handle = self.engine.handle(&id);
         // How it ended is told by its record.
         let _ = tokio::time::timeout(WAIT, handle.get_result::<serde_json::Value>()).await;

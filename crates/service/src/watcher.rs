@@ -77,7 +77,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
 }
 
 fn options(id: &SandboxId) -> Result<StartOptions, Failure> {
-    let id = WorkflowId::new(id.watcher()).map_err(|error| to_failure(of_store(error)))?;
+    let id = WorkflowId::new(id.watcher()).map_err(|error| to_failure(of_store(error.into())))?;
     Ok(StartOptions { id: Some(id), ..StartOptions::default() })
 }
 

@@ -17,7 +17,6 @@ use super::{Finding, Tree};
 const NOT_CLEAN: &[(&str, usize)] = &[
     ("bundle", 9),
     ("cli", 16),
-    ("durable", 8),
     ("egress", 5),
     ("jail", 19),
     ("runtime", 23),

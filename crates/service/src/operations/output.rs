@@ -225,7 +225,8 @@ pub(crate) async fn read(
     request: ReadOutput,
 ) -> Result<Items<OutputItem>> {
     operation::info(&service.engine, caller, &request.workflow_id).await?;
-    let id = WorkflowId::new(request.workflow_id.0.clone()).map_err(of_store)?;
+    let id = WorkflowId::new(request.workflow_id.0.clone());
+    let id = id.map_err(|error| of_store(error.into()))?;
     let (sender, receiver) = mpsc::channel(AHEAD);
     let (service, caller) = (service.clone(), caller.clone());
     tokio::spawn(async move {
