@@ -22,8 +22,8 @@ use crate::failure::of_store;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, collect, create, directory, endpoint, events, exchange, execute, files, life, output,
-    query, reach, session, snapshot, tool,
+    bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files, life,
+    output, query, reach, restore, session, snapshot, tool,
 };
 use crate::service::Service;
 
@@ -98,7 +98,7 @@ impl Sandboxes for Service {
         caller: &Caller,
         request: OperationId,
     ) -> Result<OperationInfo> {
-        operation::cancel(self, caller, &request).await
+        cancel::cancel(self, caller, &request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {
@@ -150,7 +150,7 @@ impl Sandboxes for Service {
     }
 
     async fn restore(&self, caller: &Caller, request: Restore) -> Result<Sandbox> {
-        snapshot::restore(self, caller, request).await
+        restore::restore(self, caller, request).await
     }
 
     async fn snapshots(&self, caller: &Caller, _: Names) -> Result<Vec<Snapshot>> {

@@ -21,7 +21,6 @@ const NOT_CLEAN: &[(&str, usize)] = &[
     ("jail", 19),
     ("runtime", 23),
     ("server", 2),
-    ("service", 17),
     ("workflow", 18),
 ];
 
