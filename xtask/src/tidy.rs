@@ -11,6 +11,7 @@ mod packages;
 mod rings;
 mod rust_text;
 mod sources;
+mod sql;
 mod tests_named;
 mod text;
 
@@ -81,6 +82,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(packages::check(&tree, &workspace.metadata(true)?));
     findings.extend(sources::check(&tree));
     findings.extend(rings::check(&tree));
+    findings.extend(sql::check(&tree));
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));
     findings.extend(attacks::check(&tree));
