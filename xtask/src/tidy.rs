@@ -6,9 +6,12 @@ mod attacks;
 mod cases;
 mod documents;
 mod error_pages;
+mod modules;
 mod packages;
+mod rings;
 mod rust_text;
 mod sources;
+mod sql;
 mod tests_named;
 mod text;
 
@@ -78,6 +81,8 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     let mut findings = arrows::check(&workspace.metadata(false)?);
     findings.extend(packages::check(&tree, &workspace.metadata(true)?));
     findings.extend(sources::check(&tree));
+    findings.extend(rings::check(&tree));
+    findings.extend(sql::check(&tree));
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));
     findings.extend(attacks::check(&tree));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Failure, Status, WorkflowId};
+use crate::{Failure, InvalidId, Status, WorkflowId};
 
 /// The result of an operation of the engine or its store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -70,11 +70,8 @@ pub enum Error {
         id: WorkflowId,
     },
     /// An id cannot be one.
-    #[error("no id of a workflow: {why}")]
-    InvalidId {
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    #[error(transparent)]
+    InvalidId(#[from] InvalidId),
     /// The call contradicts itself or what the engine was built with.
     #[error("{what}")]
     Invalid {
@@ -161,7 +158,7 @@ impl Error {
             Self::Conflict { .. } => "conflict",
             Self::Deduplicated { .. } => "deduplicated",
             Self::NotFound { .. } => "not_found",
-            Self::InvalidId { .. } | Self::Invalid { .. } => "invalid",
+            Self::InvalidId(_) | Self::Invalid { .. } => "invalid",
             Self::Json { .. } => "invalid_value",
             Self::ShuttingDown => "shutting_down",
             Self::Closed => "closed",
@@ -207,5 +204,24 @@ impl Error {
 impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Self::Json { message: error.to_string() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Failed(failure) => failure,
+            error => {
+                let mut failure = Self::new(error.code(), error.to_string());
+                failure.retryable = error.is_retryable();
+                failure
+            }
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Error::from(error).into()
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Json};
+use crate::Json;
 
 /// What a workflow or a step fails with; recorded, and given again on replay. It holds no
 /// secret: it is kept in the store as it is.
@@ -39,24 +39,5 @@ impl Failure {
     pub fn with_details(mut self, details: Json) -> Self {
         self.details = details;
         self
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Failed(failure) => failure,
-            error => {
-                let mut failure = Self::new(error.code(), error.to_string());
-                failure.retryable = error.is_retryable();
-                failure
-            }
-        }
-    }
-}
-
-impl From<serde_json::Error> for Failure {
-    fn from(error: serde_json::Error) -> Self {
-        Error::from(error).into()
     }
 }

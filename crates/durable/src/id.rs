@@ -4,19 +4,25 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
-
 /// Names one workflow for ever: starting another under the same id joins the first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkflowId(String);
 
+/// A text that cannot be the id of a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no id of a workflow: {why}")]
+pub struct InvalidId {
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
 /// The longest id in bytes.
 const MAX_BYTES: usize = 200;
 
 impl WorkflowId {
-    /// An id of 1 to 200 bytes without control characters, else [`Error::InvalidId`].
-    pub fn new(id: impl Into<String>) -> Result<Self, Error> {
+    /// An id of 1 to 200 bytes without control characters, else [`InvalidId`].
+    pub fn new(id: impl Into<String>) -> Result<Self, InvalidId> {
         let id = id.into();
         let why = if id.is_empty() {
             "it is empty"
@@ -27,7 +33,7 @@ impl WorkflowId {
         } else {
             return Ok(Self(id));
         };
-        Err(Error::InvalidId { why })
+        Err(InvalidId { why })
     }
 
     /// An id that nothing else has; later ones sort behind earlier ones.
@@ -54,9 +60,9 @@ impl AsRef<str> for WorkflowId {
 }
 
 impl TryFrom<String> for WorkflowId {
-    type Error = Error;
+    type Error = InvalidId;
 
-    fn try_from(id: String) -> Result<Self, Error> {
+    fn try_from(id: String) -> Result<Self, InvalidId> {
         Self::new(id)
     }
 }

@@ -8,10 +8,9 @@
 //!
 //! Knows no sandbox and no other crate of the workspace.
 //!
-//! Reading order: `engine` (starts, finds and ends workflows), `context` (what a workflow may
-//! do), `store` (what a backend must keep), then `sqlite`, the embedded backend.
+//! Reading order: `engine` (starts, finds and ends workflows; `engine::context` is what a workflow
+//! may do), `store` (what a backend must keep), then `sqlite`, the embedded backend.
 
-mod context;
 mod engine;
 mod error;
 mod failure;
@@ -25,15 +24,17 @@ mod wakes;
 
 pub mod sqlite;
 
-pub use context::{Backoff, Context, Record, Step, StepOptions, StreamWriter};
-pub use engine::{Builder, Engine, Handle, Queue, StartOptions, StreamReader};
+pub use engine::{
+    Backoff, Builder, Context, Engine, Handle, Record, StartOptions, Step, StepOptions,
+    StreamReader, StreamWriter,
+};
 pub use error::{Error, Result};
 pub use failure::Failure;
-pub use id::WorkflowId;
+pub use id::{InvalidId, WorkflowId};
 pub use records::{
     Claim, Claimed, Commit, Committed, Created, Dequeued, EventRecord, Executor, Filter, Message,
-    NewWorkflow, Outcome, Owned, Received, Records, Recovery, StepOutcome, StepRecord, StreamPage,
-    StreamRow, WorkflowInfo,
+    NewWorkflow, Outcome, Owned, Queue, Received, Records, Recovery, StepOutcome, StepRecord,
+    StreamPage, StreamRow, WorkflowInfo,
 };
 pub use statement::{Migration, Row, Statement, Value};
 pub use status::Status;

@@ -1,6 +1,8 @@
 //! What the engine gives to a store and gets from it. Values are JSON text where the engine
 //! only carries them, and times are milliseconds since 1970.
 
+use std::time::Duration;
+
 use crate::{Error, Failure, Json, Result, Statement, Status, WorkflowId};
 
 /// One process that executes workflows.
@@ -335,4 +337,17 @@ pub struct Received {
     pub id: String,
     /// What it says.
     pub body: String,
+}
+
+/// A queue and its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    /// Its name.
+    pub name: &'static str,
+    /// How many of it run at once.
+    pub concurrency: Option<u32>,
+    /// How many of it run at once in one executor.
+    pub worker_concurrency: Option<u32>,
+    /// How many of it begin within any such time.
+    pub rate_limit: Option<(u32, Duration)>,
 }

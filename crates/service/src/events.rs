@@ -1,16 +1,14 @@
-//! The stream of events: how one is recorded, once.
+//! The events of operations. Each operation records an event once, however often its workflow runs.
 
 use stockade_core::event::{EventId, Payload};
 use stockade_durable::{Context, Statement};
 
 use crate::clock::now_ms;
-use crate::row::{SandboxRow, json};
+use crate::store::events::{NewEvent, insert};
+use crate::store::json;
+use crate::store::sandboxes::SandboxRow;
 
-/// What those who follow the events are woken by.
-pub(crate) const TOPIC: &str = "sandbox-events";
-
-/// The statement that records an event of the operation that a workflow is. However often the
-/// workflow runs, there is one event.
+/// The statement that records an event of the operation that a workflow does.
 pub(crate) fn record(context: &Context, row: &SandboxRow, payload: Payload) -> Statement {
     of(context.id().as_str(), row, payload)
 }
@@ -19,18 +17,13 @@ pub(crate) fn record(context: &Context, row: &SandboxRow, payload: Payload) -> S
 pub(crate) fn of(operation: &str, row: &SandboxRow, payload: Payload) -> Statement {
     let kind = payload.kind();
     let data = serde_json::to_value(&payload).unwrap_or_default();
-    Statement::new(
-        "INSERT INTO sandbox_events (id, type, sandbox_id, owner_id, execution_id, at, data) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
-        vec![
-            EventId::of(operation, kind).as_str().into(),
-            kind.as_str().into(),
-            row.id.as_str().into(),
-            row.owner.as_str().into(),
-            row.execution_id.as_ref().map(|id| id.as_str().to_owned()).into(),
-            now_ms().into(),
-            json(&data["data"]).into(),
-        ],
-    )
-    .touching(TOPIC)
+    insert(NewEvent {
+        id: EventId::of(operation, kind),
+        kind,
+        sandbox: &row.id,
+        owner: &row.owner,
+        execution: row.execution_id.as_ref(),
+        at: now_ms(),
+        data: json(&data["data"]),
+    })
 }

@@ -4,38 +4,43 @@
 //! HTTP, MCP, the command line and workflows call this room and decide nothing themselves. Nothing
 //! here prints, listens, or knows how a sandbox is made.
 //!
-//! Reading order: `row` (what is kept of a sandbox), `guard` (the owner check), `operation` (how
-//! an operation becomes a recorded workflow), then `operations`, one file each; `watcher` and
-//! `reaper` do what nobody asks for, and `egress` lets out who may be.
+//! Reading order, from the bottom up: `store` (the records, with all SQL), `owned` (the owner check),
+//! `inner` (what operations share), `operation` (how an operation becomes a recorded workflow),
+//! `service`, then `operations`, one file each, among them `watch`, which looks after one sandbox.
+//! `reaper` gives back what no record knows, `launch` puts all of it together. `egress` serves the
+//! network of sandboxes.
 
 mod activity;
 mod clock;
-mod dooms;
+mod connection;
 mod egress;
 mod events;
 mod failure;
-mod guard;
+mod handoff;
 mod handshake;
-mod held;
+mod inner;
+mod launch;
 mod locks;
-mod migrations;
 mod operation;
 mod operations;
 mod options;
-mod pending;
+mod owned;
+mod paths;
 mod reaper;
 mod row;
 mod sandboxes;
 mod service;
 mod spec;
+mod store;
 pub mod streams;
 mod tail;
+mod terminations;
 mod text;
 mod tools;
-mod watcher;
+mod wakers;
 
-pub use migrations::MIGRATIONS;
 pub use options::{Home, Options, Quotas};
 pub use service::Service;
 pub use spec::requested;
+pub use store::MIGRATIONS;
 pub use tools::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};

@@ -7,9 +7,6 @@ use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Engine, Handle, StartOptions, Status, WorkflowId, WorkflowInfo};
 
 use crate::failure::{invalid, of_store, to_problem};
-use crate::operations::{endpoint, execute, files, output, session, tool};
-use crate::pending::Handed;
-use crate::service::Service;
 
 /// What every workflow of a sandbox is started with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,7 +34,7 @@ pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
             format!("key-{}", &hasher.finalize().to_hex()[..40])
         }
     };
-    WorkflowId::new(text).map_err(of_store)
+    WorkflowId::new(text).map_err(|error| of_store(error.into()))
 }
 
 /// Whether an operation of the name that the caller gave was started before.
@@ -60,31 +57,6 @@ pub(crate) async fn start<T: Serialize + Sync>(
     let input = Input { owner: caller.owner.clone(), request };
     let options = StartOptions { owner: Some(caller.owner.as_str().to_owned()), ..options };
     engine.start(name, &input, options).await.map_err(of_store)
-}
-
-/// Starts an operation that is handed something in memory. One of the same name that is found
-/// keeps what it was handed itself.
-pub(crate) async fn start_with<T: Serialize + Sync>(
-    service: &Service,
-    name: &'static str,
-    caller: &Caller,
-    request: &T,
-    handed: Handed,
-    options: StartOptions,
-) -> Result<Handle, Problem> {
-    let id = match &options.id {
-        Some(id) => id.clone(),
-        None => workflow_id(caller)?,
-    };
-    let options = StartOptions { id: Some(id.clone()), ..options };
-    // One after another under one name, so that nobody takes what is another's.
-    let _turn = service.inner.names.lock(&id).await;
-    let left = service.inner.pending.leave(&id, handed);
-    let started = start(&service.engine, name, caller, request, options).await;
-    if left && !started.as_ref().is_ok_and(Handle::was_created) {
-        drop(service.inner.pending.take(&id));
-    }
-    started
 }
 
 /// Does an operation whole: starts it, or finds the one of the same name, and waits for its end.
@@ -110,32 +82,6 @@ pub(crate) async fn info(
     let info = engine.info(&workflow).await.map_err(of_store)?;
     let own = info.filter(|info| info.owner.as_deref() == Some(caller.owner.as_str()));
     Ok(told(own.ok_or_else(unknown)?))
-}
-
-/// The operations that can be cancelled: those that change nothing of what a sandbox is.
-const CANCELLABLE: [&str; 6] =
-    [execute::NAME, output::NAME, session::NAME, tool::NAME, endpoint::NAME, files::NAME];
-
-/// Cancels an operation of the caller's, unless it has ended.
-pub(crate) async fn cancel(
-    service: &Service,
-    caller: &Caller,
-    id: &OperationId,
-) -> Result<OperationInfo, Problem> {
-    let known = info(&service.engine, caller, id).await?;
-    if !matches!(known.status, OperationStatus::Waiting | OperationStatus::Running) {
-        return Ok(known);
-    }
-    if !CANCELLABLE.contains(&known.name.as_str()) {
-        let message = format!("the operation `{}` cannot be cancelled", known.name);
-        return Err(Problem::new(Code::InvalidState, message)
-            .because("it would leave the sandbox between two states")
-            .remedied_by("wait for its end, then kill the sandbox"));
-    }
-    let workflow = WorkflowId::new(id.0.clone()).map_err(of_store)?;
-    service.engine.cancel(&workflow).await.map_err(of_store)?;
-    drop(service.inner.pending.take(&workflow));
-    info(&service.engine, caller, id).await
 }
 
 fn told(info: WorkflowInfo) -> OperationInfo {

@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_core::{ExecId, SandboxId, State};
-use stockade_durable::{Engine, Filter, Statement, Status as WorkflowStatus, WorkflowId};
+use stockade_durable::{Engine, Filter, Status as WorkflowStatus, WorkflowId};
 use stockade_runtime::{Runtime, SnapshotInfo, Status};
 
 use crate::failure::of_store;
-use crate::operations::{execute, life};
-use crate::row::{SERVICE_LABEL, SandboxRow};
-use crate::service::{Inner, Service};
-use crate::watcher;
+use crate::inner::Inner;
+use crate::operations::{self, execute, life, watch};
+use crate::row::SERVICE_LABEL;
+use crate::store::sandboxes::{self, SandboxRow};
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Looks now and every minute, for as long as the service's engine runs.
-pub(crate) fn spawn(service: &Service) {
-    let service = service.clone();
+pub(crate) fn spawn(engine: &Engine, inner: &Arc<Inner>) {
+    let (engine, inner) = (engine.clone(), Arc::clone(inner));
     tokio::spawn(async move {
-        let mut stopped = service.inner.stopped();
+        let mut stopped = inner.stopped();
         loop {
-            sweep(&service).await;
+            sweep(&engine, &inner).await;
             let ended = stopped.wait_for(|stopped| *stopped);
             if tokio::time::timeout(INTERVAL, ended).await.is_ok() {
                 break;
@@ -34,8 +34,7 @@ pub(crate) fn spawn(service: &Service) {
 }
 
 /// Looks once. What cannot be done now is done the next time.
-pub(crate) async fn sweep(service: &Service) {
-    let (engine, inner) = (&service.engine, &*service.inner);
+pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
     let ours = BTreeMap::from([(SERVICE_LABEL.to_owned(), inner.id.clone())]);
     for runtime in inner.runtimes.values() {
         // What a runtime holds is listed before the records are read that it is compared with:
@@ -52,10 +51,10 @@ pub(crate) async fn sweep(service: &Service) {
             }
         }
     }
-    let Ok(live) = live(inner).await else { return };
+    let Ok(live) = sandboxes::live(&*inner.store).await else { return };
     inner.egress.keep(&live);
     for id in &live {
-        let _ = watcher::ensure(engine, id).await;
+        let _ = watch::ensure(engine, id).await;
     }
 }
 
@@ -65,14 +64,14 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
         // What cannot be read may be anything.
         row.damaged || matches!(row.state, State::Creating | State::Running | State::Paused)
     };
-    match SandboxRow::find(&*inner.store, id).await {
+    match sandboxes::find(&*inner.store, id).await {
         Ok(Some(row)) if should_be(&row) => return,
         Err(_) => return,
         _ => {}
     }
     // One that is being started is looked at the next time.
     let Some(_driver) = inner.locks.try_lock(id) else { return };
-    if let Ok(found) = SandboxRow::find(&*inner.store, id).await
+    if let Ok(found) = sandboxes::find(&*inner.store, id).await
         && !found.as_ref().is_some_and(should_be)
     {
         inner.egress.leave(id).await;
@@ -100,7 +99,7 @@ async fn end_commands(engine: &Engine, inner: &Inner, runtime: &Arc<dyn Runtime>
 /// The commands that operations wait for which have not ended.
 async fn awaited(engine: &Engine) -> stockade_api::Result<BTreeSet<ExecId>> {
     let mut awaited = BTreeSet::new();
-    for name in execute::NAMES {
+    for name in operations::COMMANDS {
         for status in [WorkflowStatus::Pending, WorkflowStatus::Enqueued] {
             let filter =
                 Filter { name: Some(name.to_owned()), status: Some(status), ..Filter::default() };
@@ -127,25 +126,9 @@ async fn reap_snapshot(
             _ => return,
         }
     }
-    let sql = "SELECT (SELECT count(*) FROM sandbox_instances WHERE id = ?1), \
-        (SELECT count(*) FROM sandbox_instances WHERE id = ?1 AND files = ?2) \
-        + (SELECT count(*) FROM sandbox_snapshots WHERE id = ?2)";
-    let (sandbox, snapshot) = (found.sandbox.as_str().into(), found.id.as_str().into());
-    let counted = inner.store.query(Statement::new(sql, vec![sandbox, snapshot])).await;
-    let counts = counted.ok().and_then(|rows| {
-        let row = rows.first()?;
-        Some((row.integer(0).ok()?, row.integer(1).ok()?))
-    });
     // One of a sandbox that is not ours is not ours either.
-    if matches!(counts, Some((1.., 0))) {
+    let is_unknown = sandboxes::is_unknown_snapshot(&*inner.store, &found.sandbox, &found.id).await;
+    if is_unknown == Ok(true) {
         let _ = inner.within(runtime.remove_snapshot(&found.id)).await;
     }
-}
-
-/// The sandboxes that have not ended, also those whose records cannot be read.
-pub(crate) async fn live(inner: &Inner) -> stockade_api::Result<Vec<SandboxId>> {
-    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
-    let rows = inner.store.query(Statement::new(sql, vec![])).await.map_err(of_store)?;
-    let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
-    Ok(ids.collect())
 }

@@ -22,8 +22,8 @@ use crate::failure::of_store;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, collect, create, directory, endpoint, events, exchange, execute, files, life, output,
-    query, reach, session, snapshot, tool,
+    bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files, life,
+    output, query, reach, restore, session, snapshot, tool,
 };
 use crate::service::Service;
 
@@ -86,7 +86,7 @@ impl Sandboxes for Service {
 
     async fn wait_operation(&self, caller: &Caller, request: OperationId) -> Result<OperationInfo> {
         operation::info(&self.engine, caller, &request).await?;
-        let id = WorkflowId::new(request.0.clone()).map_err(of_store)?;
+        let id = WorkflowId::new(request.0.clone()).map_err(|error| of_store(error.into()))?;
         let handle = self.engine.handle(&id);
         // How it ended is told by its record.
         let _ = tokio::time::timeout(WAIT, handle.get_result::<serde_json::Value>()).await;
@@ -98,7 +98,7 @@ impl Sandboxes for Service {
         caller: &Caller,
         request: OperationId,
     ) -> Result<OperationInfo> {
-        operation::cancel(self, caller, &request).await
+        cancel::cancel(self, caller, &request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {
@@ -150,7 +150,7 @@ impl Sandboxes for Service {
     }
 
     async fn restore(&self, caller: &Caller, request: Restore) -> Result<Sandbox> {
-        snapshot::restore(self, caller, request).await
+        restore::restore(self, caller, request).await
     }
 
     async fn snapshots(&self, caller: &Caller, _: Names) -> Result<Vec<Snapshot>> {

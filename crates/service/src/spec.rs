@@ -10,7 +10,7 @@ use stockade_core::sandbox::{Root, User};
 use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
 
 use crate::failure::invalid;
-use crate::row::SandboxRow;
+use crate::store::sandboxes::SandboxRow;
 
 /// How long a runtime keeps a sandbox that was made and of which nobody has said yet how long it
 /// lives.

@@ -19,6 +19,22 @@ pub(super) fn code_only(source: &str) -> String {
     code
 }
 
+/// The string literals of a source with the number of the line in which each begins.
+pub(super) fn strings(source: &str) -> Vec<(usize, String)> {
+    let chars: Vec<char> = source.chars().collect();
+    let (mut found, mut line, mut at) = (Vec::new(), 1, 0);
+    while at < chars.len() {
+        let end = token_end(&chars, at).max(at + 1);
+        let token = &chars[at..end];
+        if matches!(token, ['"', ..] | ['r' | 'b' | 'c', _, ..]) {
+            found.push((line, token.iter().collect()));
+        }
+        line += token.iter().filter(|c| **c == '\n').count();
+        at = end;
+    }
+    found
+}
+
 /// Where the comment or literal that starts at `at` ends; `at` itself when none starts there.
 fn token_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
@@ -96,7 +112,7 @@ fn character_end(chars: &[char], at: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::code_only;
+    use super::{code_only, strings};
 
     #[test]
     fn comments_and_literals_are_blanked_in_place() {
@@ -113,5 +129,12 @@ mod tests {
         for (source, expected) in cases {
             assert_eq!(code_only(source), expected, "{source}");
         }
+    }
+
+    #[test]
+    fn strings_are_found_with_their_lines() {
+        let source = "f(\"a\", 'b'); // \"c\"\nlet r = r#\"d\n\"#;\ng(b\"e\");";
+        let expected = [(1, "\"a\""), (2, "r#\"d\n\"#"), (4, "\"e\"")];
+        assert_eq!(strings(source), expected.map(|(line, text)| (line, text.to_owned())));
     }
 }

@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Function, INTERNAL_QUEUE, Inner, Queue, Settings, supervisor};
-use crate::{Context, Error, Executor, Failure, Result, Store};
+use super::{Engine, Function, INTERNAL_QUEUE, Inner, Settings, supervisor};
+use crate::{Context, Error, Executor, Failure, Queue, Result, Store};
 
 /// An engine that is not launched yet.
 #[must_use]

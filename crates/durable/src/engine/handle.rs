@@ -3,8 +3,9 @@
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::stop::Waits;
 use super::{Done, Engine};
-use crate::{Channel, Context, Error, Result, Status, WorkflowId, WorkflowInfo};
+use crate::{Channel, Error, Result, Status, WorkflowId, WorkflowInfo};
 
 /// Stands for one workflow.
 #[derive(Debug, Clone)]
@@ -15,7 +16,7 @@ pub struct Handle {
     done: Option<watch::Receiver<Done>>,
     created: bool,
     /// The workflow that waits, where one does.
-    waiter: Option<Context>,
+    waiter: Option<Waits>,
 }
 
 impl Handle {
@@ -28,7 +29,7 @@ impl Handle {
     }
 
     /// The same, whose waits end when the waiting workflow must stop.
-    pub(crate) fn waited_on_by(self, waiter: Context) -> Self {
+    pub(super) fn waited_on_by(self, waiter: Waits) -> Self {
         Self { waiter: Some(waiter), ..self }
     }
 

@@ -4,11 +4,13 @@
 //! over what dead executors held and empties the queues, `handle` and `reader` wait for results.
 
 mod builder;
+mod context;
 mod handle;
 mod options;
 mod reader;
 mod run;
 mod shutdown;
+mod stop;
 mod supervisor;
 
 use std::collections::HashMap;
@@ -23,15 +25,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sync::{lock, millis, now_ms};
 use crate::{
-    Channel, Claimed, Context, Created, Error, Executor, Failure, Filter, Json, Message,
-    NewWorkflow, Result, Store, WorkflowId, WorkflowInfo,
+    Channel, Claimed, Created, Error, Executor, Failure, Filter, Json, Message, NewWorkflow,
+    Result, Store, WorkflowId, WorkflowInfo,
 };
 
 pub use builder::Builder;
+pub use context::{Backoff, Context, Record, Step, StepOptions, StreamWriter};
 pub use handle::Handle;
-pub use options::{Queue, StartOptions};
+pub use options::StartOptions;
 pub use reader::StreamReader;
-pub(crate) use run::{Interrupt, Stop};
+use stop::{Interrupt, Stop};
 
 /// The queue of what waits without one: delayed or resumed workflows. It has no limits.
 const INTERNAL_QUEUE: &str = "_dbos_internal_queue";

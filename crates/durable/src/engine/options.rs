@@ -1,4 +1,4 @@
-//! What is said when a workflow is started, and the limits of a queue.
+//! What is said when a workflow is started.
 
 use std::time::Duration;
 
@@ -24,17 +24,4 @@ pub struct StartOptions {
     pub owner: Option<String>,
     /// Committed together with the workflow's row; not when a known id is joined.
     pub with: Vec<Statement>,
-}
-
-/// A queue and its limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Queue {
-    /// Its name.
-    pub name: &'static str,
-    /// How many of it run at once.
-    pub concurrency: Option<u32>,
-    /// How many of it run at once in one executor.
-    pub worker_concurrency: Option<u32>,
-    /// How many of it begin within any such time.
-    pub rate_limit: Option<(u32, Duration)>,
 }

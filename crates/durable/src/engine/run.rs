@@ -1,66 +1,14 @@
 //! Drives one workflow from its claim to its recorded end, or to where it must stop.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use super::context::Context;
+use super::stop::{Interrupt, Stop};
 use super::{Done, Engine, Running};
 use crate::sync::{catching, lock, sleep_until_ms};
-use crate::{Channel, Claimed, Context, Error, Failure, WorkflowId};
-
-/// Why a workflow stops in this process before it has returned. None of these is its own
-/// failure, so none is recorded as one.
-#[derive(Debug, Clone)]
-pub(crate) enum Interrupt {
-    /// It was cancelled, which is recorded already.
-    Cancelled { timed_out: bool },
-    /// Another execution has it.
-    LeaseLost,
-    /// The engine shuts down; it goes on when it is taken over.
-    ShuttingDown,
-    /// The store failed; it goes on when it is taken over.
-    Storage(Error),
-    /// It has returned; something that it started still uses its context.
-    Returned,
-}
-
-impl Interrupt {
-    /// What waiters of the workflow are told.
-    pub(crate) fn error(&self, id: &WorkflowId) -> Error {
-        let id = id.clone();
-        match self {
-            Self::Cancelled { timed_out } => Error::Cancelled { id, timed_out: *timed_out },
-            Self::LeaseLost => Error::LeaseLost { id, status: None },
-            Self::ShuttingDown => Error::ShuttingDown,
-            Self::Storage(Error::StorageFull) => Error::StorageFull,
-            Self::Storage(error) => Error::Interrupted { id, why: error.to_string() },
-            Self::Returned => Error::Interrupted { id, why: "it has returned".to_owned() },
-        }
-    }
-}
-
-/// How a running workflow is told to stop. The first reason counts.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Stop {
-    token: CancellationToken,
-    why: Arc<OnceLock<Interrupt>>,
-}
-
-impl Stop {
-    pub(crate) fn because(&self, why: Interrupt) {
-        self.why.set(why).ok();
-        self.token.cancel();
-    }
-
-    pub(crate) fn why(&self) -> Option<&Interrupt> {
-        self.why.get()
-    }
-
-    pub(crate) fn token(&self) -> &CancellationToken {
-        &self.token
-    }
-}
+use crate::{Channel, Claimed, Failure, WorkflowId};
 
 impl Engine {
     /// Runs a workflow that was claimed, in a task of its own, which tells of its end.

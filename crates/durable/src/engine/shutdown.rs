@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Engine, Interrupt};
+use super::Engine;
+use super::stop::Interrupt;
 use crate::Result;
 use crate::sync::lock;
 

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{Engine, Inner, Interrupt};
+use super::stop::Interrupt;
+use super::{Engine, Inner};
 use crate::sync::{lock, millis, until_ms};
 use crate::{Channel, Owned, Recovery, Result};
 

@@ -16,7 +16,6 @@ use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
 use rustix::fs::Advice;
 
-use super::open::beside;
 use super::rows::storage;
 use crate::Result;
 
@@ -105,4 +104,11 @@ impl Log {
 fn bring_over(connection: &Connection) -> bool {
     let moved = connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     moved.is_ok_and(|(pages, moved)| pages == moved)
+}
+
+/// A file beside the database, which has its name and a suffix.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }

@@ -4,12 +4,12 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::log::Log;
+use super::log::{Log, beside};
 use super::rows::{at, storage};
 use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
@@ -249,12 +249,6 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
     // A burst leaves no large file behind.
     writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage)?;
     if is_new { Ok(()) } else { migrate(writer, options.migrations) }
-}
-
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 fn file_error(operation: &'static str, path: &Path, error: &std::io::Error) -> Error {

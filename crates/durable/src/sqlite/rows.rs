@@ -115,7 +115,7 @@ impl ToSql for WorkflowId {
 }
 
 pub(super) fn id(text: String) -> Result<WorkflowId> {
-    WorkflowId::new(text)
+    Ok(WorkflowId::new(text)?)
 }
 
 pub(super) fn status(word: &str) -> Result<Status> {

@@ -17,13 +17,13 @@ const NOT_YET: &str = "it is not served yet";
 
 /// A sandbox that has a way out.
 #[derive(Debug, Clone)]
-pub(super) struct Member {
-    pub(super) id: SandboxId,
-    pub(super) owner: OwnerId,
-    pub(super) execution: Option<ExecutionId>,
-    pub(super) policy: Policy,
+pub(crate) struct Member {
+    pub(crate) id: SandboxId,
+    pub(crate) owner: OwnerId,
+    pub(crate) execution: Option<ExecutionId>,
+    pub(crate) policy: Policy,
     /// Who has the listeners in its network.
-    pub(super) runtime: Arc<dyn Runtime>,
+    pub(crate) runtime: Arc<dyn Runtime>,
 }
 
 /// Whether a sandbox is served.

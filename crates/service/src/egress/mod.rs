@@ -15,20 +15,19 @@ use std::time::Duration;
 
 use stockade_api::{Network, Reached, Result};
 use stockade_core::network::Policy;
-use stockade_core::{Code, Problem, SandboxId, State};
+use stockade_core::{Code, Problem, SandboxId};
 use stockade_durable::Store;
 use stockade_egress_control::{Program, not_served};
-use stockade_runtime::{Capability, Runtime};
+use stockade_runtime::{Capability, Error, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::ledger::{Ledger, Member};
+use self::ledger::Ledger;
+pub(crate) use self::ledger::Member;
 use self::supervisor::{Answer, Command, Supervisor};
 use crate::failure::of_runtime;
-use crate::row::SandboxRow;
-use crate::service::Inner;
 
 /// How long the process may take to answer, on a machine under heavy load.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// How often somebody is to be served while it ends again and again.
 const TRIES: u32 = 3;
 /// How many commands wait for the task.
@@ -81,11 +80,11 @@ impl Egress {
     ///
     /// # Errors
     /// Why it is not; nothing is let through then.
-    async fn serve(&self, member: Member, inner: &Inner) -> Result<()> {
+    pub(crate) async fn serve(&self, member: Member, deadline: Duration) -> Result<()> {
         self.ledger.enter(&member);
         let mut tries = 1;
         let problem = loop {
-            match self.ask(&member, inner).await {
+            match self.ask(&member, deadline).await {
                 Ok(()) => return Ok(()),
                 // The process ended meanwhile, and is started again.
                 Err(problem) if problem.code == Code::Unreachable && tries < TRIES => tries += 1,
@@ -97,10 +96,11 @@ impl Egress {
         Err(problem)
     }
 
-    async fn ask(&self, member: &Member, inner: &Inner) -> Result<()> {
+    async fn ask(&self, member: &Member, deadline: Duration) -> Result<()> {
         let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
-        let listeners = inner.within(member.runtime.listeners(&member.id)).await;
+        let listeners = tokio::time::timeout(deadline, member.runtime.listeners(&member.id)).await;
+        let listeners = listeners.unwrap_or(Err(Error::Deadline("change a sandbox")));
         let listeners = listeners.map_err(|error| of_runtime(&error))?;
         let id = member.id.clone();
         answered(commands, |answer| Command::Serve { id, listeners, answer }).await
@@ -110,12 +110,17 @@ impl Egress {
     ///
     /// # Errors
     /// Why it does not hold yet: the sandbox is to be served from the beginning then.
-    async fn change(&self, id: &SandboxId, policy: Policy) -> Result<()> {
+    pub(crate) async fn change(&self, id: &SandboxId, policy: Policy) -> Result<()> {
         self.ledger.change(id, policy);
         let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let id = id.clone();
         answered(commands, |answer| Command::Change { id, answer }).await
+    }
+
+    /// Whether a sandbox is served.
+    pub(crate) fn is_served(&self, id: &SandboxId) -> bool {
+        self.ledger.is_served(id)
     }
 
     /// Serves a sandbox no more.
@@ -147,61 +152,6 @@ impl Egress {
     ) -> Result<Reached> {
         let before = record::read(store, id).await?;
         Ok(self.ledger.reached(id, network.policy()?, before))
-    }
-}
-
-impl Inner {
-    /// Has a sandbox that was made now served, where it has a network.
-    ///
-    /// # Errors
-    /// Why it is not; nothing is let through then.
-    pub(crate) async fn let_out(&self, row: &SandboxRow) -> Result<()> {
-        let Some(network) = &row.request.network else { return Ok(()) };
-        let member = Member {
-            id: row.id.clone(),
-            owner: row.owner.clone(),
-            execution: row.execution_id.clone(),
-            policy: network.policy()?,
-            runtime: Arc::clone(self.runtime(&row.runtime)?),
-        };
-        self.egress.serve(member, self).await
-    }
-
-    /// The same for one that may be served already.
-    ///
-    /// # Errors
-    /// Why it is not; nothing is let through then.
-    pub(crate) async fn ensure_out(&self, row: &SandboxRow) -> Result<()> {
-        if row.request.network.is_none() || self.egress.ledger.is_served(&row.id) {
-            return Ok(());
-        }
-        self.let_out(row).await
-    }
-
-    /// Has a network that was recorded hold for a sandbox that may be served.
-    ///
-    /// # Errors
-    /// Why it does not; nothing is let through then.
-    pub(crate) async fn change_out(&self, row: &SandboxRow) -> Result<()> {
-        let Some(network) = &row.request.network else { return Ok(()) };
-        if !matches!(row.state, State::Running | State::Paused) {
-            // It is served by its record when it is started.
-            return Ok(());
-        }
-        if self.egress.ledger.is_served(&row.id)
-            && self.egress.change(&row.id, network.policy()?).await.is_ok()
-        {
-            return Ok(());
-        }
-        self.let_out(row).await
-    }
-
-    /// Looks after a sandbox that should be served, for as long as its watcher may take.
-    pub(crate) async fn look_out(&self, row: &SandboxRow) {
-        if matches!(row.state, State::Running | State::Paused) {
-            // Why it is not let out is told by whoever looks at it.
-            let _ = tokio::time::timeout(PATIENCE, self.ensure_out(row)).await;
-        }
     }
 }
 

@@ -9,9 +9,8 @@ use stockade_core::{ExecutionId, OwnerId, Problem, SandboxId};
 use stockade_durable::{Statement, Store};
 use tokio::sync::mpsc;
 
-use crate::events::TOPIC;
-use crate::failure::of_store;
-use crate::row::json;
+use crate::store::events::{self, NewEvent};
+use crate::store::json;
 
 /// How many wait to be written.
 const WAITING: usize = 1024;
@@ -35,23 +34,16 @@ impl First {
         let kind = Kind::NetworkRefused;
         let Refused { host, port, reason, .. } = &self.refused;
         let what = blake3::hash(json(&(host, port, reason)).as_bytes()).to_hex();
-        let id = EventId::of(&format!("network:{}:{}", self.sandbox, &what[..32]), kind);
-        Statement::new(
-            "INSERT INTO sandbox_events (id, type, sandbox_id, owner_id, execution_id, at, data) \
-             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE (SELECT count(*) FROM sandbox_events \
-             WHERE sandbox_id = ?3 AND type = ?2) < ?8 ON CONFLICT (id) DO NOTHING",
-            vec![
-                id.as_str().into(),
-                kind.as_str().into(),
-                self.sandbox.as_str().into(),
-                self.owner.as_str().into(),
-                self.execution.as_ref().map(|id| id.as_str().to_owned()).into(),
-                self.at_ms.into(),
-                json(&self.refused).into(),
-                i64::try_from(MAX_REFUSED).unwrap_or(i64::MAX).into(),
-            ],
-        )
-        .touching(TOPIC)
+        let new = NewEvent {
+            id: EventId::of(&format!("network:{}:{}", self.sandbox, &what[..32]), kind),
+            kind,
+            sandbox: &self.sandbox,
+            owner: &self.owner,
+            execution: self.execution.as_ref(),
+            at: self.at_ms,
+            data: json(&self.refused),
+        };
+        events::insert_up_to(new, MAX_REFUSED)
     }
 }
 
@@ -71,15 +63,5 @@ pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<First> {
 
 /// What is recorded of a sandbox, in the order in which it came.
 pub(super) async fn read(store: &dyn Store, id: &SandboxId) -> Result<Vec<Refused>, Problem> {
-    let select = Statement::new(
-        "SELECT data FROM sandbox_events WHERE sandbox_id = ?1 AND type = ?2 ORDER BY seq LIMIT ?3",
-        vec![
-            id.as_str().into(),
-            Kind::NetworkRefused.as_str().into(),
-            i64::try_from(MAX_REFUSED).unwrap_or(i64::MAX).into(),
-        ],
-    );
-    let rows = store.query(select).await.map_err(of_store)?;
-    let told = |row: &stockade_durable::Row| serde_json::from_str(row.text(0).ok()?).ok();
-    Ok(rows.iter().filter_map(told).collect())
+    events::refusals(store, id, MAX_REFUSED).await
 }

@@ -15,9 +15,10 @@ use tokio::sync::mpsc;
 
 use super::{with, with_answer, with_next};
 use crate::failure::{of_store, to_failure};
+use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
-use crate::service::{Inner, Service};
+use crate::service::Service;
 
 const APPLY: &str = "bundle.apply";
 const REJECT: &str = "bundle.reject";

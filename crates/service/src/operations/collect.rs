@@ -15,10 +15,11 @@ use stockade_review::{Collection, paths};
 use super::bundles::{on_files, place_of};
 use super::with_answer;
 use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
-use crate::guard::Owned;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
-use crate::service::{Inner, Service};
+use crate::owned::Owned;
+use crate::service::Service;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.collect_changes";
@@ -83,7 +84,7 @@ async fn keep(
             None => runtime.changes(&owned.id, gathering.layer()).await,
         }
     };
-    let gathered = inner.dooms.unless(&owned.id, inner.within(changes)).await?;
+    let gathered = inner.terminations.unless(&owned.id, inner.within(changes)).await?;
     let gathered = gathered.map_err(|error| of_runtime(&error))?;
     let collection = collection.clone();
     on_files(home, move |bundles| bundles.keep(gathering, gathered, &collection)).await

@@ -9,15 +9,17 @@ use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 use stockade_runtime::Error;
 
-use super::{life, with_next};
+use super::{life, watch, with_next};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
 use crate::failure::{no_sandbox, of_runtime, of_store, to_failure};
-use crate::guard::Owned;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::row::{SandboxRow, json};
-use crate::service::{Inner, Service};
-use crate::{spec, watcher};
+use crate::owned::Owned;
+use crate::service::Service;
+use crate::spec;
+use crate::store::json;
+use crate::store::sandboxes::{self, SandboxRow};
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.create";
@@ -40,7 +42,7 @@ pub(crate) async fn create(
     }
     let options = StartOptions {
         id: Some(workflow.clone()),
-        with: vec![row.insert(service.inner.options.quotas.sandboxes)],
+        with: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
         ..StartOptions::default()
     };
     let asked = blake3::hash(json(&row.request).as_bytes()).to_hex().to_string();
@@ -133,7 +135,7 @@ async fn refused(
         let message = "the same idempotency key was used for something else";
         return Problem::new(Code::Conflict, message);
     }
-    match SandboxRow::find(&*service.inner.store, &row.id).await {
+    match sandboxes::find(&*service.inner.store, &row.id).await {
         Ok(Some(found)) if found.owner == row.owner => {
             let message = if found.state.is_terminal() {
                 format!("the id {} was a sandbox's that has ended", row.id)
@@ -169,7 +171,7 @@ pub(crate) async fn perform(
         expires_at: owned.expires_at.map(timestamp),
     });
     let event = events::record(&context, &owned, payload);
-    let watched = watcher::start(&context, id);
+    let watched = watch::start(&context, id);
     if owned.state != State::Creating {
         watched.await?;
         context.finish_with(vec![event]);
@@ -178,7 +180,7 @@ pub(crate) async fn perform(
     let again = context.run_number() > 1;
     // Recorded with the end: it may be made again, and is then found.
     let made = context.step_with("create", with_next(), async |_| {
-        let made = inner.dooms.unless(id, make(&inner, &owned, again)).await;
+        let made = inner.terminations.unless(id, make(&inner, &owned, again)).await;
         made.and_then(|made| made).map_err(to_failure)
     });
     let (watched, made) = tokio::join!(watched, made);
@@ -219,7 +221,7 @@ async fn make(inner: &Inner, row: &SandboxRow, again: bool) -> Result<Isolation>
         let lease = spec::lease(row.expires_at, now_ms());
         inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)?;
     }
-    inner.let_out(row).await?;
+    inner.serve_network(row).await?;
     Ok(status.isolation)
 }
 

@@ -13,9 +13,10 @@ use stockade_runtime::SandboxPath;
 
 use super::bundles::place_of;
 use crate::failure::{invalid, of_access, of_path, of_runtime, to_failure};
-use crate::guard::Owned;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::service::{Inner, Service};
+use crate::owned::Owned;
+use crate::service::Service;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.collect_directory";
@@ -52,7 +53,7 @@ pub(crate) async fn perform(
             }
             let runtime = inner.runtime(&used.runtime).map_err(to_failure)?;
             let copied = runtime.collect(&used.id, &path, to, request.limit_bytes);
-            let copied = inner.dooms.unless(&used.id, inner.within(copied)).await;
+            let copied = inner.terminations.unless(&used.id, inner.within(copied)).await;
             copied.map_err(to_failure)?.map_err(|error| to_failure(of_runtime(&error)))
         })
         .await

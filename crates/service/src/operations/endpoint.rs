@@ -13,11 +13,13 @@ use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Error, Target};
 
 use super::{exchange, with_next};
-use crate::failure::{invalid, of_runtime, of_store, to_failure};
-use crate::guard::Owned;
-use crate::operation::{self, Input};
-use crate::pending::{Handed, Once};
-use crate::service::{Inner, Service};
+use crate::connection::UsedConnection;
+use crate::failure::{of_runtime, of_store, to_failure};
+use crate::handoff::{Handoff, Once};
+use crate::inner::Inner;
+use crate::operation::Input;
+use crate::owned::Owned;
+use crate::service::Service;
 use crate::spec;
 
 /// The workflow's name.
@@ -53,7 +55,7 @@ pub(crate) async fn connect(
     let connected = runtime.connect(&used.id, &Target::Tcp(request.port)).await;
     let connection = connected.map_err(|error| of_runtime(&error))?;
     // It counts as a use for as long as it lasts.
-    Ok(Box::new(crate::held::Held::new(connection, used)))
+    Ok(Box::new(UsedConnection::new(connection, used)))
 }
 
 /// What the workflow is asked: nothing that may hold a secret.
@@ -71,29 +73,21 @@ pub(crate) async fn request(
     request: HttpRequest,
 ) -> Result<HttpAnswer> {
     let _used = service.used(caller, &request.sandbox_id).await?;
-    check(&request)?;
+    exchange::check(&request)?;
     let asked = Asked {
         sandbox_id: request.sandbox_id.clone(),
         port: request.port,
         method: request.method,
     };
     let (sender, answer) = tokio::sync::oneshot::channel();
-    let handed = Handed { request: Some((Box::new(request), sender)), ..Handed::default() };
+    let handoff = Handoff { request: Some((Box::new(request), sender)), ..Handoff::default() };
     let options = StartOptions::default();
-    let started = operation::start_with(service, NAME, caller, &asked, handed, options);
+    let started = service.start_with(NAME, caller, &asked, handoff, options);
     let _: u16 = started.await?.get_result().await.map_err(of_store)?;
     answer.await.map_err(|_| {
         Problem::new(Code::Conflict, "the answer of an earlier request is not kept")
             .remedied_by("send the request under another idempotency key")
     })
-}
-
-pub(super) fn check(request: &HttpRequest) -> Result<()> {
-    if !request.path.starts_with('/') {
-        return Err(invalid("the path of a request begins with `/`"));
-    }
-    request.timeout_seconds.map(spec::duration).transpose()?;
-    Ok(())
 }
 
 /// The workflow. Answers with the status.
@@ -103,7 +97,7 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<u16, Failure> {
     let id = &input.request.sandbox_id;
-    let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.request));
+    let handed = Once::new(inner.handoffs.take(context.id()).and_then(|handed| handed.request));
     let owned = inner.using(&context, &input.owner, id, None).await?;
     let status = context
         .step_with("request", with_next(), async |_: Step| {
@@ -169,16 +163,4 @@ fn to_markdown(html: &[u8]) -> Result<Vec<u8>> {
             .because(error.to_string())
     })?;
     Ok(text.into_bytes())
-}
-
-pub(super) const fn method(method: Method) -> hyper::Method {
-    match method {
-        Method::Get => hyper::Method::GET,
-        Method::Head => hyper::Method::HEAD,
-        Method::Post => hyper::Method::POST,
-        Method::Put => hyper::Method::PUT,
-        Method::Patch => hyper::Method::PATCH,
-        Method::Delete => hyper::Method::DELETE,
-        Method::Options => hyper::Method::OPTIONS,
-    }
 }

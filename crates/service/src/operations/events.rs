@@ -1,16 +1,11 @@
 //! `read_events`: the events of an owner's sandboxes, from an offset on.
 
-use serde_json::json;
 use stockade_api::{Caller, Items, ReadEvents, RecordedEvent, Result};
-use stockade_core::{Code, Problem};
-use stockade_durable::{Row, Statement, Value};
 use tokio::sync::mpsc;
 
-use crate::clock::timestamp;
-use crate::events::TOPIC;
-use crate::failure::of_store;
-use crate::guard::Owned;
+use crate::owned::Owned;
 use crate::service::Service;
+use crate::store::events;
 
 /// How many events are read at a time.
 const PAGE: usize = 256;
@@ -27,25 +22,13 @@ pub(crate) async fn read(
     let (service, owner) = (service.clone(), caller.owner.clone());
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
-        let page = i64::try_from(PAGE).unwrap_or(i64::MAX);
         let mut after = i64::try_from(request.after).unwrap_or(i64::MAX);
         // Subscribed before the first look, so that nothing falls between.
-        let mut changed = service.engine.subscribe(TOPIC);
+        let mut changed = service.engine.subscribe(events::TOPIC);
         let mut stopped = service.inner.stopped();
         loop {
-            let mut parameters: Vec<Value> = vec![owner.as_str().into(), after.into(), page.into()];
-            let mut sql = "SELECT seq, id, type, sandbox_id, owner_id, execution_id, at, data \
-                FROM sandbox_events WHERE owner_id = ?1 AND seq > ?2"
-                .to_owned();
-            if let Some(id) = &request.sandbox_id {
-                parameters.push(id.as_str().into());
-                sql.push_str(" AND sandbox_id = ?4");
-            }
-            sql.push_str(" ORDER BY seq LIMIT ?3");
-            let rows = service.inner.store.query(Statement::new(sql, parameters)).await;
-            let events = rows
-                .map_err(of_store)
-                .and_then(|rows| rows.iter().map(event).collect::<Result<Vec<_>>>());
+            let (store, sandbox) = (&*service.inner.store, request.sandbox_id.as_ref());
+            let events = events::page(store, &owner, sandbox, after, PAGE).await;
             let events = match events {
                 Ok(events) => events,
                 Err(problem) => {
@@ -74,24 +57,4 @@ pub(crate) async fn read(
         }
     });
     Ok(Items::new(receiver))
-}
-
-fn event(row: &Row) -> Result<RecordedEvent> {
-    let damaged = |error: &dyn std::fmt::Display| {
-        Problem::new(Code::DatabaseInvalid, "an event's record cannot be read")
-            .because(error.to_string())
-    };
-    let text = |index| row.text(index).map_err(of_store);
-    let data: serde_json::Value = serde_json::from_str(text(7)?).map_err(|e| damaged(&e))?;
-    serde_json::from_value(json!({
-        "seq": row.integer(0).map_err(of_store)?,
-        "id": text(1)?,
-        "type": text(2)?,
-        "sandboxId": text(3)?,
-        "ownerId": text(4)?,
-        "executionId": row.optional_text(5).map_err(of_store)?,
-        "at": timestamp(row.integer(6).map_err(of_store)?),
-        "data": data,
-    }))
-    .map_err(|error| damaged(&error))
 }

@@ -12,18 +12,19 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use stockade_api::body::Received;
 use stockade_api::{
-    Caller, FileContent, HttpHead, HttpRequest, HttpStream, OpenWebSocket, Result, WebSocket,
+    Caller, FileContent, HttpHead, HttpRequest, HttpStream, Method, OpenWebSocket, Result,
+    WebSocket,
 };
 use stockade_core::{Code, Problem};
 use stockade_runtime::{Connection, Target};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::AbortOnDrop;
-use super::endpoint::check;
+use crate::connection::UsedConnection;
 use crate::failure::{invalid, of_runtime};
-use crate::guard::{Owned, Used};
-use crate::held::Held;
-use crate::service::{Inner, Service};
+use crate::inner::Inner;
+use crate::owned::{Owned, Used};
+use crate::service::Service;
 use crate::{handshake as websocket, spec};
 
 /// How long an answer may be waited for that does not say.
@@ -77,7 +78,7 @@ fn head(
 pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Answer> {
     let port = request.port;
     let (mut sender, connection) = open(inner, owned, port).await?;
-    let method = super::endpoint::method(request.method);
+    let method = method(request.method);
     let head = head(method, port, &request.path, &request.headers);
     let body = Full::new(Bytes::from(request.body.map(|body| body.0).unwrap_or_default()));
     let sent = head.body(body).map_err(|error| invalid(format!("no such request: {error}")))?;
@@ -85,6 +86,27 @@ pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> 
     let answer = answer.map_err(|error| failed(port, "did not answer", &error))?;
     let (head, body) = answer.into_parts();
     Ok(Answer { head, body, connection })
+}
+
+/// Fails for a request that cannot be sent.
+pub(super) fn check(request: &HttpRequest) -> Result<()> {
+    if !request.path.starts_with('/') {
+        return Err(invalid("the path of a request begins with `/`"));
+    }
+    request.timeout_seconds.map(spec::duration).transpose()?;
+    Ok(())
+}
+
+const fn method(method: Method) -> hyper::Method {
+    match method {
+        Method::Get => hyper::Method::GET,
+        Method::Head => hyper::Method::HEAD,
+        Method::Post => hyper::Method::POST,
+        Method::Put => hyper::Method::PUT,
+        Method::Patch => hyper::Method::PATCH,
+        Method::Delete => hyper::Method::DELETE,
+        Method::Options => hyper::Method::OPTIONS,
+    }
 }
 
 /// The headers of an answer; of one that came several times, the values joined by a comma.
@@ -158,7 +180,7 @@ pub(crate) async fn web_socket(
     }
     let (protocol, connection) =
         in_time(request.timeout_seconds, upgrade(&service.inner, &used, &request)).await?;
-    Ok(OpenWebSocket { protocol, connection: Box::new(Held::new(connection, used)) })
+    Ok(OpenWebSocket { protocol, connection: Box::new(UsedConnection::new(connection, used)) })
 }
 
 /// The opening handshake (RFC 6455, section 4).

@@ -21,20 +21,18 @@ use tokio::sync::mpsc;
 
 use crate::events;
 use crate::failure::{exec_id, invalid, of_runtime, of_store, to_failure};
-use crate::guard::{Owned, Used};
-use crate::operation::{self, Input};
-use crate::pending::{Handed, Once};
-use crate::row::json;
-use crate::service::{Inner, QUEUE, Service};
+use crate::handoff::{Handoff, Once};
+use crate::inner::Inner;
+use crate::operation::Input;
+use crate::owned::{Owned, Used};
+use crate::service::Service;
+use crate::store::json;
 use crate::{spec, tail::Tail};
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.execute";
 
-/// The workflows that wait for a command.
-pub(crate) const NAMES: [&str; 3] = [NAME, super::output::NAME, super::session::NAME];
-
-/// The place of the step that runs the command, in each of them: after the owner check.
+/// The place of the step that runs the command, in each of [`super::COMMANDS`]: after the owner check.
 const STEP: u32 = 1;
 
 /// How much of each stream is given back, and recorded: the last of it.
@@ -71,13 +69,13 @@ pub(crate) async fn begin(
         environment: (!environment.is_empty()).then(|| hash(json(&environment).as_bytes())),
         execute: request,
     };
-    let queue = asked.execute.queued.then_some(QUEUE);
+    let queue = asked.execute.queued.then_some(super::QUEUE);
     let options = StartOptions { queue, ..StartOptions::default() };
     let stdin = stdin.map(|Bytes(bytes)| bytes);
     // One that waits in a queue finds it as it is by then.
     let used = queue.is_none().then_some(used);
-    let handed = Handed { stdin, used, environment: Some(environment), ..Handed::default() };
-    operation::start_with(service, name, caller, &asked, handed, options).await
+    let handoff = Handoff { stdin, used, environment: Some(environment), ..Handoff::default() };
+    service.start_with(name, caller, &asked, handoff, options).await
 }
 
 /// What the workflow is asked.
@@ -92,18 +90,18 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The command, with what was handed over for it; `None` for one that was begun, of which that is
-    /// gone. What is not recorded and is gone is no reason to lose a command that was begun; but to
-    /// begin it, it is.
+    /// The command with its standard input and environment, which are handed over in memory only. After
+    /// a restart of the server they are gone: `None` if the command runs already (attach to it), and
+    /// an error if it was never started.
     pub(crate) async fn command(
         &self,
         inner: &Inner,
         owned: &Owned,
-        handed: &Once<Handed>,
+        handed: &Once<Handoff>,
         step: &Step,
     ) -> std::result::Result<Option<Command>, Failure> {
         let mut command = command(owned, &self.execute).map_err(to_failure)?;
-        let Handed { stdin, environment, .. } = handed.take().unwrap_or_default();
+        let Handoff { stdin, environment, .. } = handed.take().unwrap_or_default();
         let is_gone = |wanted: &Option<String>, is_there: bool| wanted.is_some() && !is_there;
         if is_gone(&self.stdin, stdin.is_some())
             || is_gone(&self.environment, environment.is_some())
@@ -186,7 +184,7 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<Executed, Failure> {
     let request = &input.request.execute;
-    let mut handed = inner.pending.take(context.id());
+    let mut handed = inner.handoffs.take(context.id());
     let used = handed.as_mut().and_then(|handed| handed.used.take());
     let handed = Once::new(handed);
     let owned = inner.using(&context, &input.owner, &request.sandbox_id, used).await?;
@@ -412,7 +410,7 @@ pub(crate) async fn is_cancelled(context: &Context) -> bool {
     info.is_ok_and(|info| info.is_some_and(|info| info.status == Status::Cancelled))
 }
 
-/// The command that a workflow of [`NAMES`] waits for.
+/// The command that a workflow of [`super::COMMANDS`] waits for.
 pub(crate) fn exec_of(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
 }

@@ -13,10 +13,11 @@ use super::bundles::on_files;
 use super::{with, with_next};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{of_runtime, to_failure};
-use crate::guard::Owned;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::row::SandboxRow;
-use crate::service::{Inner, Service};
+use crate::owned::Owned;
+use crate::service::Service;
+use crate::store::sandboxes::SandboxRow;
 use crate::{events, spec};
 
 const START: &str = "sandbox.start";
@@ -104,7 +105,7 @@ async fn change(
     if operation == Operation::Kill {
         // The owner check comes first here too: nobody else's wish counts.
         Owned::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
-        context.hold(inner.dooms.begin(id));
+        context.hold(inner.terminations.begin(id));
     }
     context.hold(inner.drive(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
@@ -122,7 +123,7 @@ async fn change(
     // may have to be started again.
     let acted = context
         .step_with(operation.as_str(), with_next(), async |_: Step| {
-            let acted = inner.dooms.unless(id, act(inner, &row, operation, &files)).await;
+            let acted = inner.terminations.unless(id, act(inner, &row, operation, &files)).await;
             acted.map_err(to_failure)?
         })
         .await;
@@ -201,7 +202,7 @@ async fn act(
     match operation {
         Operation::Pause => inner.within(runtime.pause(&row.id)).await.map_err(failed),
         Operation::Resume => {
-            inner.ensure_out(row).await.map_err(to_failure)?;
+            inner.ensure_network(row).await.map_err(to_failure)?;
             inner.within(runtime.resume(&row.id)).await.map_err(failed)
         }
         Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
@@ -216,7 +217,7 @@ async fn act(
             made.map_err(failed)?;
             let lease = spec::lease(row.expires_at, now_ms());
             inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)?;
-            inner.let_out(row).await.map_err(to_failure)
+            inner.serve_network(row).await.map_err(to_failure)
         }
         Operation::Renew | Operation::Use | Operation::Collect | Operation::Kill => Ok(()),
     }
@@ -330,7 +331,7 @@ async fn prolong(
                 let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
                 let lease = spec::lease(Some(end), now_ms());
                 let renewed = inner.within(runtime.renew(&row.id, lease));
-                let renewed = inner.dooms.unless(id, renewed).await.map_err(to_failure)?;
+                let renewed = inner.terminations.unless(id, renewed).await.map_err(to_failure)?;
                 renewed.map_err(|error| to_failure(of_runtime(&error)))
             })
             .await?;

@@ -4,6 +4,7 @@
 //! The input of a workflow is its owner and the request, without the content of any file.
 
 pub(crate) mod bundles;
+pub(crate) mod cancel;
 pub(crate) mod collect;
 pub(crate) mod create;
 pub(crate) mod directory;
@@ -16,9 +17,11 @@ pub(crate) mod life;
 pub(crate) mod output;
 pub(crate) mod query;
 pub(crate) mod reach;
+pub(crate) mod restore;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod tool;
+pub(crate) mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,10 +30,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stockade_durable::{Builder, Context, Failure, Record, StepOptions};
 
+use crate::inner::Inner;
 use crate::operation::Input;
-use crate::service::Inner;
 
-/// Tells the engine of every operation that is a workflow.
+/// The queue of the operations that are queued.
+pub(crate) const QUEUE: &str = "fireflow-sandbox";
+
+/// The workflows that run a command.
+pub(crate) const COMMANDS: [&str; 3] = [execute::NAME, output::NAME, session::NAME];
+
+/// Registers every operation that is a workflow.
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     let builder = builder
         .workflow(collect::NAME, with(inner, collect::perform))
@@ -45,7 +54,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(endpoint::NAME, with(inner, endpoint::perform))
         .workflow(tool::NAME, with(inner, tool::perform))
         .workflow(files::NAME, with(inner, files::perform));
-    bundles::register(life::register(builder, inner), inner)
+    bundles::register(watch::register(life::register(builder, inner), inner), inner)
 }
 
 /// How a step is recorded that may run again: together with what comes next, which saves a commit.

@@ -14,9 +14,10 @@ use tokio::sync::mpsc;
 
 use super::execute::{self, Asked, Heard, Running, command};
 use crate::failure::{of_store, to_failure};
+use crate::handoff::Once;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::pending::Once;
-use crate::service::{Inner, Service};
+use crate::service::Service;
 use crate::text::Text;
 
 /// What these return: problems to callers, failures to the engine.
@@ -68,7 +69,7 @@ async fn follow(
     input: Input<Asked>,
 ) -> Result<OutputEnd, Failure> {
     let request = &input.request.execute;
-    let mut handed = inner.pending.take(context.id());
+    let mut handed = inner.handoffs.take(context.id());
     let used = handed.as_mut().and_then(|handed| handed.used.take());
     let handed = Once::new(handed);
     let owned = inner.using(context, &input.owner, &request.sandbox_id, used).await?;
@@ -225,7 +226,8 @@ pub(crate) async fn read(
     request: ReadOutput,
 ) -> Result<Items<OutputItem>> {
     operation::info(&service.engine, caller, &request.workflow_id).await?;
-    let id = WorkflowId::new(request.workflow_id.0.clone()).map_err(of_store)?;
+    let id = WorkflowId::new(request.workflow_id.0.clone());
+    let id = id.map_err(|error| of_store(error.into()))?;
     let (sender, receiver) = mpsc::channel(AHEAD);
     let (service, caller) = (service.clone(), caller.clone());
     tokio::spawn(async move {

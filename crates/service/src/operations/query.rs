@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use stockade_api::{Caller, GetSandbox, ListSandboxes, Metrics, Result, Sandbox, SandboxList};
 use stockade_core::State;
-use stockade_durable::Value;
 use stockade_runtime::{Error, Usage};
 
 use crate::failure::no_sandbox;
-use crate::guard::Owned;
-use crate::row::SandboxRow;
+use crate::owned::Owned;
 use crate::service::Service;
+use crate::store::sandboxes::{self, Selection};
 
 /// How many sandboxes a list has that does not say.
 const LIMIT: u32 = 1000;
@@ -73,35 +72,23 @@ pub(crate) async fn list(
 ) -> Result<SandboxList> {
     let store = &*service.inner.store;
     let limit = request.limit.unwrap_or(LIMIT).min(LIMIT);
-    let mut parameters: Vec<Value> = vec![caller.owner.as_str().into()];
-    let mut condition = "WHERE owner_id = ?1".to_owned();
-    if let Some(after) = &request.after {
-        let row = SandboxRow::find(store, after).await?;
-        let row = row.filter(|row| row.owner == caller.owner).ok_or_else(|| no_sandbox(after))?;
-        parameters.extend([row.created_at.into(), after.as_str().into()]);
-        condition.push_str(" AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))");
-    }
-    if request.states.is_empty() {
-        condition.push_str(" AND status <> 'terminated'");
-    } else {
-        let states: Vec<_> =
-            request.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
-        condition.push_str(&format!(" AND status IN ({})", states.join(", ")));
-    }
-    for (name, value) in &request.metadata {
-        parameters.extend([name.as_str().into(), value.as_str().into()]);
-        let (name, value) = (parameters.len() - 1, parameters.len());
-        // What cannot be read has no metadata.
-        condition.push_str(&format!(
-            " AND EXISTS (SELECT 1 FROM json_each(iif(json_valid(metadata), metadata, '{{}}')) \
-             WHERE key = ?{name} AND value = ?{value})"
-        ));
-    }
-    // One more tells whether there are more.
-    parameters.push(i64::from(limit + 1).into());
-    let last = parameters.len();
-    condition.push_str(&format!(" ORDER BY created_at DESC, id DESC LIMIT ?{last}"));
-    let rows = SandboxRow::select(store, &condition, parameters).await?;
+    let after = match &request.after {
+        None => None,
+        Some(after) => {
+            let row = sandboxes::find(store, after).await?;
+            let row = row.filter(|row| row.owner == caller.owner);
+            Some(row.ok_or_else(|| no_sandbox(after))?)
+        }
+    };
+    let selection = Selection {
+        owner: &caller.owner,
+        after: after.as_ref(),
+        states: &request.states,
+        metadata: &request.metadata,
+        // One more tells whether there are more.
+        limit: limit + 1,
+    };
+    let rows = sandboxes::list(store, &selection).await?;
     let sandboxes: Vec<_> =
         rows.iter().take(limit as usize).map(|row| row.to_sandbox(None)).collect();
     let more = rows.len() > sandboxes.len();

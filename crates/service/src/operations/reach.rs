@@ -11,9 +11,10 @@ use stockade_durable::{Context, Failure, Step, StepOptions};
 use super::with_next;
 use crate::events;
 use crate::failure::to_failure;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::row::SandboxRow;
-use crate::service::{Inner, Service};
+use crate::service::Service;
+use crate::store::sandboxes::SandboxRow;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.change_network";
@@ -52,7 +53,7 @@ pub(crate) async fn perform(
     row.request.network = Some(network);
     context
         .step_with("tell", with_next(), async |_: Step| {
-            let told = inner.dooms.unless(&request.id, inner.change_out(&row)).await;
+            let told = inner.terminations.unless(&request.id, inner.apply_network(&row)).await;
             told.map_err(to_failure)?.map_err(to_failure)
         })
         .await?;

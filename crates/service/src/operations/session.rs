@@ -15,10 +15,11 @@ use tokio::sync::mpsc;
 use super::AbortOnDrop;
 use super::execute::{self, Heard, Running, command};
 use crate::failure::{invalid, of_store, to_failure};
-use crate::guard::Owned;
-use crate::operation::{self, Input};
-use crate::pending::{Handed, Live, Once};
-use crate::service::{Inner, Service};
+use crate::handoff::{Handoff, Once, SessionStreams};
+use crate::inner::Inner;
+use crate::operation::Input;
+use crate::owned::Owned;
+use crate::service::Service;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.session";
@@ -43,11 +44,11 @@ pub(crate) async fn open(
     let (events, heard) = mpsc::channel(AHEAD);
     let (said, input) = mpsc::channel(AHEAD);
     let problems = events.clone();
-    let live = Live { events, input };
+    let streams = SessionStreams { events, input };
     let environment = Some(std::mem::take(&mut request.execute.environment));
-    let handed = Handed { session: Some(live), environment, ..Handed::default() };
+    let handoff = Handoff { session: Some(streams), environment, ..Handoff::default() };
     let options = StartOptions::default();
-    let started = operation::start_with(service, NAME, caller, &request, handed, options);
+    let started = service.start_with(NAME, caller, &request, handoff, options);
     let handle = started.await?;
     if !handle.was_created() {
         return Err(Problem::new(
@@ -73,7 +74,7 @@ pub(crate) async fn perform(
     input: Input<OpenSession>,
 ) -> std::result::Result<OutputEnd, Failure> {
     let OpenSession { execute: request, terminal, input: reads } = &input.request;
-    let handed = Once::new(inner.pending.take(context.id()));
+    let handed = Once::new(inner.handoffs.take(context.id()));
     let owned = inner.using(&context, &input.owner, &request.sandbox_id, None).await?;
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("session", super::with_next(), async |step: Step| {

@@ -1,28 +1,26 @@
-//! `snapshot`, `snapshots`, `remove_snapshot`, `restore`: states of files that are kept, each with
-//! an owner.
+//! `snapshot`, `snapshots`, `remove_snapshot`: states of files that are kept, each with an owner.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox, Snapshot, TakeSnapshot};
+use stockade_api::{Caller, CreateSandbox, Result, Snapshot, TakeSnapshot};
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SnapshotId};
-use stockade_durable::{Context, Failure, Row, StartOptions, Statement, Step, Store};
+use stockade_durable::{Context, Failure, StartOptions, Step, Store};
 
-use super::create;
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, of_runtime, of_store, to_failure};
-use crate::guard::Owned;
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::service::{Inner, Service};
+use crate::owned::Owned;
+use crate::service::Service;
 use crate::spec;
+use crate::store::snapshots::{self, Taken};
 
 /// The workflow that takes one.
 pub(crate) const NAME: &str = "sandbox.snapshot";
 
 /// The workflow that removes one.
 pub(crate) const REMOVE: &str = "sandbox.remove_snapshot";
-
-const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes";
 
 /// What the workflow is asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,39 +45,38 @@ pub(crate) async fn take(
         }
     };
     let quota = service.inner.options.quotas.snapshots;
-    let row = Statement::new(
-        "INSERT INTO sandbox_snapshots (id, owner_id, sandbox_id, created_at) SELECT ?1, ?2, ?3, \
-         ?4 WHERE (SELECT count(*) FROM sandbox_snapshots WHERE owner_id = ?2) < ?5",
-        vec![
-            id.as_str().into(),
-            caller.owner.as_str().into(),
-            request.sandbox_id.as_str().into(),
-            now_ms().into(),
-            i64::from(quota).into(),
-        ],
-    )
-    .expecting(1);
+    let new = snapshots::NewSnapshot {
+        id: &id,
+        owner: &caller.owner,
+        sandbox: &request.sandbox_id,
+        created_at: now_ms(),
+    };
+    let row = snapshots::insert(&new, quota);
     let options =
         StartOptions { id: Some(workflow.clone()), with: vec![row], ..StartOptions::default() };
     let asked = Asked { sandbox_id: request.sandbox_id, id: id.clone() };
     let started = operation::start(&service.engine, NAME, caller, &asked, options).await;
     let handle = match started {
         Err(problem) if problem.code == Code::Conflict => {
-            let store = &*service.inner.store;
-            let taken = find(store, "id = ?1", &[id.as_str()]).await?;
             let used = service.engine.info(&workflow).await.is_ok_and(|info| info.is_some());
-            return Err(if used {
-                Problem::new(Code::Conflict, "the same idempotency key was used for something else")
-            } else if taken.is_empty() {
-                let message = format!("there are {quota} snapshots, as many as one owner may have");
-                Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
-            } else {
-                // Whose it is, is told to nobody else.
-                let values = [id.as_str(), caller.owner.as_str()];
-                let own = find(store, "id = ?1 AND owner_id = ?2", &values).await?;
-                let how = if own.is_empty() { "cannot be had" } else { "is in use already" };
+            let in_use = |how: &str| {
                 Problem::new(Code::Conflict, format!("the id {id} {how}"))
                     .remedied_by("choose another id, or none")
+            };
+            let store = &*service.inner.store;
+            return Err(match snapshots::is_taken(store, &caller.owner, &id).await? {
+                _ if used => {
+                    let message = "the same idempotency key was used for something else";
+                    Problem::new(Code::Conflict, message)
+                }
+                Taken::No => {
+                    let message =
+                        format!("there are {quota} snapshots, as many as one owner may have");
+                    Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
+                }
+                Taken::ByOwner => in_use("is in use already"),
+                // Only the owner of an id learns that it exists.
+                Taken::ByOther => in_use("cannot be had"),
             });
         }
         started => started?,
@@ -94,10 +91,7 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> std::result::Result<Snapshot, Failure> {
     let Asked { sandbox_id, id } = &input.request;
-    let forget = Statement::new(
-        "DELETE FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2",
-        vec![id.as_str().into(), input.owner.as_str().into()],
-    );
+    let forget = snapshots::remove(id, &input.owner);
     context.finish_with_on_failure(vec![forget]);
     let _used = inner.using(&context, &input.owner, sandbox_id, None).await?;
     context.hold(inner.drive(sandbox_id).await.map_err(to_failure)?);
@@ -106,7 +100,8 @@ pub(crate) async fn perform(
         .step("snapshot", async |_: Step| {
             let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
             let snapshot = inner.within(runtime.snapshot(sandbox_id, id));
-            let taken = inner.dooms.unless(sandbox_id, snapshot).await.map_err(to_failure)?;
+            let taken =
+                inner.terminations.unless(sandbox_id, snapshot).await.map_err(to_failure)?;
             let taken = taken.map_err(|error| to_failure(of_runtime(&error)))?;
             Ok(Snapshot {
                 id: taken.id,
@@ -116,26 +111,19 @@ pub(crate) async fn perform(
             })
         })
         .await?;
-    let size = i64::try_from(taken.size_bytes).unwrap_or(i64::MAX);
-    let sized = Statement::new(
-        "UPDATE sandbox_snapshots SET size_bytes = ?2 WHERE id = ?1",
-        vec![id.as_str().into(), size.into()],
-    );
+    let sized = snapshots::set_size(id, taken.size_bytes);
     context.finish_with(vec![sized, owned.touch()]);
     Ok(taken)
 }
 
 /// The caller's snapshots, the newest first.
 pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<Vec<Snapshot>> {
-    let condition = "owner_id = ?1 AND size_bytes IS NOT NULL ORDER BY created_at DESC, id DESC";
-    find(&*service.inner.store, condition, &[caller.owner.as_str()]).await
+    snapshots::list(&*service.inner.store, &caller.owner).await
 }
 
 /// The owner's snapshot of that id.
 pub(crate) async fn own(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<Snapshot> {
-    let condition = "id = ?1 AND owner_id = ?2 AND size_bytes IS NOT NULL";
-    let found = find(store, condition, &[id, owner.as_str()]).await?;
-    found.into_iter().next().ok_or_else(|| {
+    snapshots::find(store, owner, id).await?.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no snapshot {id}"))
             .remedied_by("stockade snapshots")
     })
@@ -147,24 +135,6 @@ pub(crate) async fn admit(service: &Service, caller: &Caller, id: &str) -> Resul
         Err(_) if operation::is_known(&service.engine, caller).await? => Ok(()),
         found => found.map(drop),
     }
-}
-
-async fn find(store: &dyn Store, condition: &str, values: &[&str]) -> Result<Vec<Snapshot>> {
-    let sql = format!("SELECT {COLUMNS} FROM sandbox_snapshots WHERE {condition}");
-    let parameters = values.iter().map(|value| (*value).into()).collect();
-    let rows = store.query(Statement::new(sql, parameters)).await;
-    rows.map_err(of_store)?.iter().map(read).collect()
-}
-
-fn read(row: &Row) -> Result<Snapshot> {
-    let damaged = |_| Problem::new(Code::DatabaseInvalid, "a snapshot's record cannot be read");
-    let size = row.optional_integer(3).map_err(of_store)?.unwrap_or(0);
-    Ok(Snapshot {
-        id: SnapshotId::new(row.text(0).map_err(of_store)?).map_err(damaged)?,
-        sandbox_id: SandboxId::new(row.text(1).map_err(of_store)?).map_err(damaged)?,
-        created_at: timestamp(row.integer(2).map_err(of_store)?),
-        size_bytes: u64::try_from(size).unwrap_or(0),
-    })
 }
 
 /// Removes a snapshot.
@@ -195,25 +165,9 @@ pub(crate) async fn perform_removal(
             Ok(())
         })
         .await?;
-    let gone = Statement::new(
-        "DELETE FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2",
-        vec![id.as_str().into(), input.owner.as_str().into()],
-    );
+    let gone = snapshots::remove(id, &input.owner);
     context.finish_with(vec![gone]);
     Ok(())
-}
-
-/// Makes a sandbox from a snapshot.
-pub(crate) async fn restore(
-    service: &Service,
-    caller: &Caller,
-    request: Restore,
-) -> Result<Sandbox> {
-    if request.sandbox.image.is_some() {
-        return Err(invalid("a sandbox that is restored has its snapshot as its image"));
-    }
-    let image = Some(spec::of_snapshot(&request.snapshot_id));
-    create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await
 }
 
 /// Has one that begins with a snapshot and names no workspace begin with that of the sandbox that it

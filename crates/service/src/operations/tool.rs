@@ -10,10 +10,11 @@ use tokio::sync::oneshot;
 
 use super::{execute, with_answer};
 use crate::failure::{of_store, to_failure};
-use crate::guard::Owned;
+use crate::handoff::{Handoff, Once};
+use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::pending::{Handed, Once};
-use crate::service::{Inner, Service};
+use crate::owned::Owned;
+use crate::service::Service;
 use crate::spec;
 use crate::tools::ToolCall;
 
@@ -45,9 +46,9 @@ pub(crate) async fn run(
     let asked = RunTool { arguments: Map::new(), ..request };
     let (sender, answer) = oneshot::channel();
     let call = Some((arguments.clone(), sender));
-    let handed = Handed { call, ..Handed::default() };
+    let handoff = Handoff { call, ..Handoff::default() };
     let options = StartOptions::default();
-    let started = operation::start_with(service, NAME, caller, &asked, handed, options);
+    let started = service.start_with(NAME, caller, &asked, handoff, options);
     let done: ToolResult = started.await?.get_result().await.map_err(of_store)?;
     let result = answer.await.map_err(|_| {
         Problem::new(Code::Conflict, "the answer of an earlier call is not kept")
@@ -75,7 +76,7 @@ pub(crate) async fn perform(
     input: Input<RunTool>,
 ) -> std::result::Result<ToolResult, Failure> {
     let RunTool { sandbox_id, tool, arguments, timeout_seconds } = input.request;
-    let handed = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.call));
+    let handed = Once::new(inner.handoffs.take(context.id()).and_then(|handed| handed.call));
     let owned = inner.using(&context, &input.owner, &sandbox_id, None).await?;
     let handler = inner.tools.find(&tool).map_err(to_failure)?;
     let seconds = timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
@@ -89,8 +90,14 @@ pub(crate) async fn perform(
                 None => return Err(to_failure(interrupted())),
             };
             let service = Service { engine: context.engine().clone(), inner: inner.clone() };
-            let call =
-                ToolCall { service, caller, sandbox_id: sandbox_id.clone(), arguments, timeout };
+            let call = ToolCall {
+                service: Arc::new(service),
+                caller,
+                sandbox_id: sandbox_id.clone(),
+                arguments,
+                timeout,
+                paths: inner.clone(),
+            };
             let late = || {
                 let message = format!("the tool {tool} timed out after {seconds} s");
                 to_failure(Problem::new(Code::TimedOut, message))

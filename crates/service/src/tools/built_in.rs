@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
     CommandLine, Ending, Execute, Executed, FileContent, FileKind, ListDirectory, ReadFile, Result,
-    Sandboxes, WriteFile,
+    WriteFile,
 };
 use stockade_core::{Code, Problem};
 use tokio::io::AsyncReadExt as _;

@@ -2,16 +2,15 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use stockade_api::{
-    Bytes, FileContent, FileKind, ListDirectory, ReadFile, Result, Sandboxes as _, WriteFile,
-};
+use stockade_api::{Bytes, FileContent, FileKind, ListDirectory, ReadFile, Result, WriteFile};
 use stockade_core::{Code, Problem};
 use stockade_runtime::SandboxPath;
 use tokio::io::AsyncReadExt as _;
 
 use super::built_in::FILE_BYTES;
 use super::{Handler, ToolCall};
-use crate::operations::files::{as_bytes, as_path, reached};
+use crate::failure::of_path;
+use crate::paths::{as_bytes, as_path};
 
 /// Reads, writes and lists files: the arguments are an `action` (`read`, `write` or `list`), a
 /// `path` and for `write` a `content`. A relative path begins at the first directory.
@@ -51,13 +50,11 @@ impl FilesystemTool {
         if !self.roots.iter().any(|root| plain.starts_with(root.as_path())) {
             return Err(outside());
         }
-        let inner = &call.service.inner;
-        let used = inner.used(&call.caller.owner, &call.sandbox_id).await?;
-        let runtime = &**inner.runtime(&used.runtime)?;
-        let path = SandboxPath::new(&plain).map_err(|error| crate::failure::of_path(&error))?;
-        let found = reached(runtime, &used, &path, true).await?;
+        let (owner, sandbox) = (&call.caller.owner, &call.sandbox_id);
+        let path = SandboxPath::new(&plain).map_err(|error| of_path(&error))?;
+        let found = call.paths.resolve(owner, sandbox, &path).await?;
         for root in &self.roots {
-            let root = reached(runtime, &used, root, true).await?;
+            let root = call.paths.resolve(owner, sandbox, root).await?;
             if found.as_path().starts_with(root.as_path()) {
                 return Ok(Bytes(as_bytes(&found).to_vec()));
             }

@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use stockade_api::{Caller, Result, Tool};
-use stockade_core::{Code, Problem, SandboxId};
-
-use crate::service::Service;
+use stockade_api::{Caller, Result, Sandboxes, Tool};
+use stockade_core::{Code, OwnerId, Problem, SandboxId};
+use stockade_runtime::SandboxPath;
 
 pub use allowlist::AllowlistTool;
 pub use built_in::CodeTool;
@@ -45,8 +44,8 @@ pub trait Handler: Debug + Send + Sync {
 /// One call of a tool.
 #[derive(Debug)]
 pub struct ToolCall {
-    /// What operations are asked of.
-    pub service: Service,
+    /// The operations.
+    pub service: Arc<dyn Sandboxes>,
     /// In whose name, with an idempotency key for the first operation.
     pub caller: Caller,
     /// The sandbox that it is for.
@@ -55,6 +54,19 @@ pub struct ToolCall {
     pub arguments: Map<String, Value>,
     /// How long it may take.
     pub timeout: Duration,
+    pub(crate) paths: Arc<dyn ResolvePath>,
+}
+
+/// Follows the links in paths of a sandbox.
+#[async_trait]
+pub(crate) trait ResolvePath: Debug + Send + Sync {
+    /// The path that a name leads to. A name that does not exist stands for itself.
+    async fn resolve(
+        &self,
+        owner: &OwnerId,
+        sandbox: &SandboxId,
+        path: &SandboxPath,
+    ) -> Result<SandboxPath>;
 }
 
 impl ToolCall {

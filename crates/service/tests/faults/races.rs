@@ -88,7 +88,7 @@ async fn many_commands_run_at_once() {
         assert_eq!(running.await.unwrap().unwrap().stdout.lossy(), format!("{number}\n"));
     }
     assert_eq!(harness.kinds().await.len(), 101);
-    assert!(format!("{:?}", harness.service).contains("Pending(0)"));
+    assert!(format!("{:?}", harness.service).contains("Handoffs(0)"));
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_name_that_is_used_again_leaves_nothing_behind() {
     execute.stdin = Some(b"other".into());
     let refused = harness.run(|s| async move { s.execute(&caller("u1").once("k"), execute).await });
     assert_eq!(refused.await.unwrap_err().code, Code::Conflict);
-    assert!(format!("{:?}", harness.service).contains("Pending(0)"));
+    assert!(format!("{:?}", harness.service).contains("Handoffs(0)"));
 }
 
 /// An id that somebody else has is no other than one that cannot be had.

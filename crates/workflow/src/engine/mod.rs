@@ -48,7 +48,7 @@ use sandbox::attended::Attended;
 pub(crate) use author::Journal;
 pub use prepare::{child_program, preview, preview_built};
 pub use start::Begin;
-pub use tables::MIGRATIONS;
+pub use stockade_service::MIGRATIONS;
 
 /// The version of the durable workflows, not of the program. It is raised only with a change that
 /// an older run cannot go on with.

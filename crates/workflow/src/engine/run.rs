@@ -29,7 +29,7 @@ pub(super) fn workflow_id(
     run: &str,
     generation: i64,
 ) -> Result<WorkflowId, stockade_durable::Error> {
-    WorkflowId::new(format!("run:{run}:{generation}"))
+    Ok(WorkflowId::new(format!("run:{run}:{generation}"))?)
 }
 
 pub(super) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {

@@ -3,9 +3,8 @@
 
 use serde_json::Value as Json;
 use stockade_api::{RunStatus, TaskStatus};
-use stockade_durable::{Migration, Statement, Value};
+use stockade_durable::{Statement, Value};
 
-use super::sandbox;
 use super::waits::Question;
 use crate::schedule::{Key, Turn};
 
@@ -14,123 +13,6 @@ pub(crate) const TOPIC: &str = "workflows";
 
 /// Wakes runs that wait for an answer.
 pub(crate) const ANSWERS: &str = "workflow answers";
-
-/// The tables of the service and of workflows, in the one order in which databases get them. One
-/// that was released is never edited.
-pub const MIGRATIONS: &[Migration] = &[
-    stockade_service::MIGRATIONS[0],
-    stockade_service::MIGRATIONS[1],
-    TABLES,
-    CACHE,
-    BUNDLES,
-    sandbox::row::TABLE,
-    sandbox::row::LINEAGE,
-];
-// The numbers of both rooms are those of one database: what comes next has the next number.
-const _: () = assert!(stockade_service::MIGRATIONS.len() == 2);
-
-const TABLES: Migration = Migration {
-    number: 3,
-    name: "runs of workflows, their tasks and events",
-    sql: "
-CREATE TABLE run_programs (
-    hash TEXT PRIMARY KEY,
-    sources TEXT NOT NULL
-);
-CREATE TABLE runs (
-    id TEXT PRIMARY KEY,
-    owner_id TEXT NOT NULL,
-    parent_id TEXT,
-    generation INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    file TEXT NOT NULL,
-    program TEXT NOT NULL,
-    status TEXT NOT NULL,
-    input TEXT NOT NULL,
-    environment TEXT NOT NULL,
-    max_concurrency INTEGER,
-    idempotency_key TEXT,
-    output TEXT,
-    error TEXT,
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    finished_at INTEGER
-);
-CREATE INDEX runs_owner_id ON runs (owner_id, created_at);
-CREATE TABLE run_tasks (
-    run_id TEXT NOT NULL,
-    node_id TEXT NOT NULL,
-    iteration INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    label TEXT NOT NULL,
-    status TEXT NOT NULL,
-    attempts INTEGER NOT NULL,
-    executions INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    output_table TEXT,
-    output TEXT,
-    error TEXT,
-    meta TEXT NOT NULL,
-    wake_at INTEGER,
-    started_at INTEGER NOT NULL,
-    finished_at INTEGER,
-    PRIMARY KEY (run_id, node_id, iteration)
-) WITHOUT ROWID;
-CREATE TABLE run_loops (
-    run_id TEXT NOT NULL,
-    loop_id TEXT NOT NULL,
-    iteration INTEGER NOT NULL,
-    has_ended INTEGER NOT NULL,
-    PRIMARY KEY (run_id, loop_id)
-) WITHOUT ROWID;
-CREATE TABLE run_events (
-    run_id TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    at INTEGER NOT NULL,
-    event TEXT NOT NULL,
-    PRIMARY KEY (run_id, seq)
-) WITHOUT ROWID;
-CREATE TABLE run_answers (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    run_id TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    name TEXT NOT NULL,
-    correlation TEXT,
-    payload TEXT NOT NULL,
-    at INTEGER NOT NULL,
-    used_by TEXT
-);
-CREATE INDEX run_answers_run_id ON run_answers (run_id, seq);
-",
-};
-
-const CACHE: Migration = Migration {
-    number: 4,
-    name: "what tasks gave, for other runs",
-    sql: "
-CREATE TABLE run_cache (
-    owner_id TEXT NOT NULL,
-    key TEXT NOT NULL,
-    output TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    node_id TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    expires_at INTEGER,
-    PRIMARY KEY (owner_id, key)
-) WITHOUT ROWID;
-CREATE INDEX run_cache_expires_at ON run_cache (expires_at) WHERE expires_at IS NOT NULL;
-",
-};
-
-const BUNDLES: Migration = Migration {
-    number: 5,
-    name: "what tasks changed in their projects, and when they go on",
-    sql: "
-ALTER TABLE run_tasks ADD COLUMN bundle TEXT;
-CREATE INDEX run_tasks_wake_at ON run_tasks (run_id, wake_at)
-    WHERE wake_at IS NOT NULL AND finished_at IS NULL;
-",
-};
 
 /// A task as it is kept.
 #[derive(Debug, Clone)]

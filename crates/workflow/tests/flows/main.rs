@@ -5,6 +5,7 @@ mod agents;
 mod built;
 mod cache;
 mod child;
+mod earlier;
 mod elements;
 mod files;
 mod providers;

@@ -15,13 +15,15 @@ use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Content, ReadRange, Runtime, SandboxPath, WriteOptions};
 use tokio::io::AsyncReadExt as _;
 
-use super::{allowed, as_bytes, as_path, reached, used};
+use super::{allowed, used};
 use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
-use crate::guard::Owned;
+use crate::handoff::{Handoff, Once};
+use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::operations::with_next;
-use crate::pending::{Handed, Once};
-use crate::service::{Inner, Service};
+use crate::owned::Owned;
+use crate::paths::{as_bytes, as_path, resolve};
+use crate::service::Service;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.files";
@@ -73,8 +75,8 @@ impl Change {
                 };
                 allows(&path, &to)?;
                 if !rules.is_empty() {
-                    path = reached(runtime, owned, &path, false).await?;
-                    to = reached(runtime, owned, &to, false).await?;
+                    path = resolve(runtime, &owned.id, &path, false).await?;
+                    to = resolve(runtime, &owned.id, &to, false).await?;
                     allows(&path, &to)?;
                 }
                 Ok(Places { path, to: Some(to) })
@@ -87,7 +89,7 @@ impl Change {
                 };
                 allows(&path)?;
                 if !rules.is_empty() {
-                    path = reached(runtime, owned, &path, false).await?;
+                    path = resolve(runtime, &owned.id, &path, false).await?;
                     allows(&path)?;
                 }
                 Ok(Places { path, to: None })
@@ -129,9 +131,9 @@ pub(crate) async fn write(
     let change = Change::Write(request);
     let owned = used(service, caller, change.sandbox()).await?;
     change.check(&**service.inner.runtime(&owned.runtime)?, &owned).await?;
-    let handed = Handed { content: Some(content), ..Handed::default() };
+    let handoff = Handoff { content: Some(content), ..Handoff::default() };
     let options = StartOptions::default();
-    let started = operation::start_with(service, NAME, caller, &change, handed, options);
+    let started = service.start_with(NAME, caller, &change, handoff, options);
     let size_bytes = started.await?.get_result().await.map_err(of_store)?;
     Ok(Written { size_bytes })
 }
@@ -198,7 +200,7 @@ pub(crate) async fn perform(
     input: Input<Change>,
 ) -> std::result::Result<u64, Failure> {
     let change = &input.request;
-    let content = Once::new(inner.pending.take(context.id()).and_then(|handed| handed.content));
+    let content = Once::new(inner.handoffs.take(context.id()).and_then(|handoff| handoff.content));
     let owned = inner.using(&context, &input.owner, change.sandbox(), None).await?;
     let written = context
         .step_with("change", with_next(), async |_: Step| {

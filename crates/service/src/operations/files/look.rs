@@ -9,9 +9,10 @@ use stockade_core::access::Level;
 use stockade_core::{Code, Problem};
 use stockade_runtime::{FileKind, ReadRange, Runtime, SandboxPath};
 
-use super::{allowed, as_bytes, as_path, entry, join, reached, used};
+use super::{allowed, entry, join, used};
 use crate::failure::{invalid, of_runtime};
-use crate::guard::Owned;
+use crate::owned::Owned;
+use crate::paths::{as_bytes, as_path, resolve};
 use crate::service::Service;
 
 /// How many entries a listing or a search may have.
@@ -30,7 +31,7 @@ pub(crate) async fn stat(
     let runtime = &**service.inner.runtime(&owned.runtime)?;
     let path = allowed(runtime, &owned, Level::Read, &request.path, request.follow).await?;
     let (path, told) = if request.follow {
-        let path = reached(runtime, &owned, &path, true).await?;
+        let path = resolve(runtime, &owned.id, &path, true).await?;
         let told = as_bytes(&path).to_vec();
         (path, told)
     } else {

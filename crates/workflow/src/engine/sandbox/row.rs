@@ -1,54 +1,15 @@
 //! What is kept of the sandboxes of a run: one row for each `<Sandbox>` and iteration, that of its
-//! last try (Smithers: "records … in the local database").
+//! last try (seed 000: "records … in the local database").
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use stockade_api::{Answer, SandboxInfo, Wait};
-use stockade_durable::{Error, Migration, Row, Statement, Store, Value};
+use stockade_durable::{Error, Row, Statement, Store, Value};
 
 use crate::schedule::Key;
 
-pub(crate) const TABLE: Migration = Migration {
-    number: 6,
-    name: "sandboxes of runs",
-    sql: "
-CREATE TABLE run_sandboxes (
-    run_id TEXT NOT NULL,
-    sandbox_id TEXT NOT NULL,
-    iteration INTEGER NOT NULL,
-    attempt INTEGER NOT NULL,
-    runtime TEXT NOT NULL,
-    remote_run_id TEXT,
-    workspace_id TEXT,
-    container_id TEXT,
-    config_json TEXT NOT NULL,
-    status TEXT NOT NULL,
-    created_at_ms INTEGER NOT NULL,
-    heartbeat_at_ms INTEGER,
-    shipped_at_ms INTEGER,
-    completed_at_ms INTEGER,
-    bundle_path TEXT,
-    name TEXT NOT NULL,
-    base_ref TEXT,
-    review TEXT,
-    decision TEXT,
-    PRIMARY KEY (run_id, sandbox_id, iteration)
-) WITHOUT ROWID;
-",
-};
-
-pub(crate) const LINEAGE: Migration = Migration {
-    number: 7,
-    name: "sandboxes in sandboxes",
-    sql: "
-ALTER TABLE run_sandboxes ADD COLUMN parent TEXT;
-ALTER TABLE run_sandboxes ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX run_sandboxes_parent ON run_sandboxes (parent) WHERE parent IS NOT NULL;
-",
-};
-
-/// The status of an attempt. The names are those of Smithers; a waiting child and a review are
-/// additions of Stockade.
+/// Where a try is. The words are those of seed 000 and of its successors; a child that waits and a
+/// review are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Pending,

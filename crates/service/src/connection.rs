@@ -7,23 +7,23 @@ use std::task::{Context, Poll};
 use stockade_runtime::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::guard::Used;
+use crate::owned::Used;
 
 /// The connection.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct UsedConnection {
     connection: Box<dyn Connection>,
     _used: Used,
 }
 
-impl Held {
-    /// Holds a connection and what it counts as.
+impl UsedConnection {
+    /// A connection that is a use of a sandbox.
     pub(crate) fn new(connection: Box<dyn Connection>, used: Used) -> Self {
         Self { connection, _used: used }
     }
 }
 
-impl AsyncRead for Held {
+impl AsyncRead for UsedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -33,7 +33,7 @@ impl AsyncRead for Held {
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncWrite for UsedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

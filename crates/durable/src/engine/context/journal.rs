@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::Context;
-use crate::engine::Interrupt;
+use crate::engine::stop::Interrupt;
 use crate::sync::lock;
 use crate::{
     Commit, Committed, Error, Failure, Outcome, Records, Result, Statement, Status, StepOutcome,

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::Context;
 use super::steps::replayed;
+use crate::engine::stop::Interrupt;
 use crate::sync::{millis, now_ms, sleep_until_ms};
 use crate::{Channel, Error, Failure, Message, Received, Records, Result, StepOutcome, WorkflowId};
 
@@ -102,7 +103,7 @@ impl Context {
     /// What the store answered to a read; when it failed, the workflow stops here.
     fn stored<T>(&self, answer: Result<T>) -> Result<T, Failure> {
         answer.map_err(|error| {
-            self.run.stop.because(crate::engine::Interrupt::Storage(error.clone()));
+            self.run.stop.because(Interrupt::Storage(error.clone()));
             error.into()
         })
     }

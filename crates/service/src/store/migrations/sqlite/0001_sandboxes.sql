@@ -1,16 +1,3 @@
-//! The tables of sandboxes, beside those of the engine.
-
-use stockade_durable::Migration;
-
-/// Every change of the tables so far, in order. One that was released is never edited.
-///
-/// `sandbox_instances` has the columns of FireFlow's table, and those that Stockade needs to create a
-/// sandbox again. Times are milliseconds since 1970; what is structured is JSON.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration {
-        number: 1,
-        name: "sandboxes, their events and snapshots",
-        sql: "
 CREATE TABLE sandbox_instances (
     id TEXT PRIMARY KEY,
     owner_id TEXT NOT NULL,
@@ -69,15 +56,3 @@ CREATE INDEX sandbox_snapshots_owner_id ON sandbox_snapshots (owner_id);
 CREATE TABLE sandbox_service (
     id TEXT PRIMARY KEY
 );
-",
-    },
-    Migration {
-        number: 2,
-        name: "lists of sandboxes by their age",
-        sql: "
-CREATE INDEX sandbox_instances_owner_age ON sandbox_instances (owner_id, created_at, id);
-CREATE INDEX sandbox_instances_owner_alive ON sandbox_instances (owner_id, created_at, id)
-    WHERE status <> 'terminated';
-",
-    },
-];

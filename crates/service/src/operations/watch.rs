@@ -3,9 +3,7 @@
 //!
 //! The loop is one step: after a restart it begins anew instead of replaying every look.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -14,14 +12,14 @@ use stockade_core::event::{Ended, Payload, Reason};
 use stockade_core::{Problem, SandboxId, State};
 use stockade_durable::{Builder, Context, Engine, Failure, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::Error;
-use tokio::sync::Notify;
 
+use super::life;
 use crate::clock::now_ms;
 use crate::events;
 use crate::failure::{of_runtime, of_store, to_failure};
-use crate::operations::life;
-use crate::row::SandboxRow;
-use crate::service::Inner;
+use crate::inner::Inner;
+use crate::store::sandboxes::{self, SandboxRow};
+use crate::wakers::Waker;
 
 const NAME: &str = "sandbox.watch";
 
@@ -29,43 +27,6 @@ const NAME: &str = "sandbox.watch";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Watched {
     id: SandboxId,
-}
-
-/// What wakes watchers before their time.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers(Mutex<HashMap<SandboxId, Arc<Waker>>>);
-
-/// What wakes one watcher.
-#[derive(Debug, Default)]
-struct Waker {
-    notify: Notify,
-    /// Whether the runtime may not have the sandbox any more.
-    suspected: AtomicBool,
-}
-
-impl Wakers {
-    fn of(&self, id: &SandboxId) -> Arc<Waker> {
-        let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        wakers.entry(id.clone()).or_default().clone()
-    }
-
-    fn forget(&self, id: &SandboxId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    }
-}
-
-impl Inner {
-    /// Has a sandbox's record looked at now.
-    pub(crate) fn wake(&self, id: &SandboxId) {
-        self.wakers.of(id).notify.notify_one();
-    }
-
-    /// Has its runtime asked for it now as well.
-    pub(crate) fn suspect(&self, id: &SandboxId) {
-        let waker = self.wakers.of(id);
-        waker.suspected.store(true, Ordering::Relaxed);
-        waker.notify.notify_one();
-    }
 }
 
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
@@ -77,7 +38,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
 }
 
 fn options(id: &SandboxId) -> Result<StartOptions, Failure> {
-    let id = WorkflowId::new(id.watcher()).map_err(|error| to_failure(of_store(error)))?;
+    let id = WorkflowId::new(id.watcher()).map_err(|error| to_failure(of_store(error.into())))?;
     Ok(StartOptions { id: Some(id), ..StartOptions::default() })
 }
 
@@ -150,7 +111,7 @@ async fn poll(
     loop {
         let mut wait = interval;
         // A store that cannot be read now is read at the next look.
-        if let Ok(found) = SandboxRow::find(&*inner.store, id).await {
+        if let Ok(found) = sandboxes::find(&*inner.store, id).await {
             let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
                 return Ok(Verdict::Ended);
             };
@@ -161,19 +122,19 @@ async fn poll(
                 }
                 wait = wait.min(until(end, now));
             }
-            let suspected = waker.suspected.swap(false, Ordering::Relaxed);
+            let suspected = waker.take_suspicion();
             let is_due = asked.is_none_or(|asked| asked.elapsed() >= interval);
             if suspected || is_due {
                 asked = Some(Instant::now());
                 if is_gone(inner, context, &row).await {
                     return Ok(Verdict::Terminate(Reason::Gone));
                 }
-                inner.look_out(&row).await;
+                inner.try_network(&row).await;
             } else if let Some(asked) = asked {
                 wait = wait.min(interval.saturating_sub(asked.elapsed()));
             }
         }
-        let next = tokio::time::timeout(wait, waker.notify.notified());
+        let next = tokio::time::timeout(wait, waker.woken());
         // Woken, or it is time: both mean to look again.
         let _ = context.wait(next).await?;
     }
@@ -222,7 +183,7 @@ async fn still(
     id: &SandboxId,
     seen: Verdict,
 ) -> Option<SandboxRow> {
-    let found = SandboxRow::find(&*inner.store, id).await.ok()?;
+    let found = sandboxes::find(&*inner.store, id).await.ok()?;
     let row = found.filter(|row| !row.state.is_terminal())?;
     let holds = match seen {
         Verdict::Terminate(Reason::Gone) => is_gone(inner, context, &row).await,
@@ -252,7 +213,7 @@ async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
     let seen = Verdict::PauseIdle;
     let Some(mut row) = still(inner, context, id, seen).await else { return Ok(()) };
     let runtime = inner.runtime(&row.runtime)?;
-    let paused = inner.dooms.unless(id, inner.within(runtime.pause(id))).await?;
+    let paused = inner.terminations.unless(id, inner.within(runtime.pause(id))).await?;
     paused.map_err(|error| of_runtime(&error))?;
     let change = row.change_to_idle();
     // Each pause is an event of its own: the generation tells them apart.

@@ -1,5 +1,5 @@
 //! What a workflow needs and must not record: contents and live streams, handed over in memory.
-//! After a crash they are gone, and the workflow that needs them says so.
+//! After a crash they are gone, and the workflow that needs them fails with a message that says so.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -11,22 +11,22 @@ use stockade_api::{FileContent, HttpAnswer, HttpRequest, Result, SessionEvent, S
 use stockade_durable::WorkflowId;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::guard::Used;
+use crate::owned::Used;
 
-/// What waits to be taken, by the workflow that it is for.
+/// What is handed over, by the workflow that it is for.
 #[derive(Default)]
-pub(crate) struct Pending(Mutex<HashMap<WorkflowId, Handed>>);
+pub(crate) struct Handoffs(Mutex<HashMap<WorkflowId, Handoff>>);
 
-/// What is handed to a workflow.
+/// What is handed to one workflow.
 #[derive(Default)]
-pub(crate) struct Handed {
-    /// What a command reads, or a file gets.
+pub(crate) struct Handoff {
+    /// The content of a file that is written.
     pub(crate) content: Option<FileContent>,
-    /// Where a command's streams go.
-    pub(crate) session: Option<Live>,
+    /// The streams of a session.
+    pub(crate) session: Option<SessionStreams>,
     /// Bytes that a command is given to read on its standard input.
     pub(crate) stdin: Option<Vec<u8>>,
-    /// The sandbox, as whoever asks has just found it.
+    /// The sandbox, as the caller's owner check has just found it.
     pub(crate) used: Option<Used>,
     /// What is added to a command's environment.
     pub(crate) environment: Option<BTreeMap<String, String>>,
@@ -36,8 +36,8 @@ pub(crate) struct Handed {
     pub(crate) call: Option<(Map<String, Value>, oneshot::Sender<Value>)>,
 }
 
-/// The far ends of a session.
-pub(crate) struct Live {
+/// The service's ends of the streams of a session.
+pub(crate) struct SessionStreams {
     pub(crate) events: mpsc::Sender<Result<SessionEvent>>,
     pub(crate) input: mpsc::Receiver<SessionInput>,
 }
@@ -55,30 +55,30 @@ impl<T> Once<T> {
     }
 }
 
-impl fmt::Debug for Pending {
-    /// Only how many: what waits is not for a log.
+impl fmt::Debug for Handoffs {
+    /// Only how many: contents are not for a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
-        write!(f, "Pending({waiting})")
+        write!(f, "Handoffs({waiting})")
     }
 }
 
-impl Pending {
-    /// Leaves something for a workflow that is about to start, unless something waits for it
-    /// already; whether it was left.
-    pub(crate) fn leave(&self, id: &WorkflowId, handed: Handed) -> bool {
+impl Handoffs {
+    /// Keeps something for a workflow that is about to start, unless there is something for it
+    /// already; whether it is kept.
+    pub(crate) fn put(&self, id: &WorkflowId, handoff: Handoff) -> bool {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.entry(id.clone()) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
-                place.insert(handed);
+                place.insert(handoff);
                 true
             }
         }
     }
 
-    /// Takes what was left for a workflow, if anything was.
-    pub(crate) fn take(&self, id: &WorkflowId) -> Option<Handed> {
+    /// Takes what is kept for a workflow.
+    pub(crate) fn take(&self, id: &WorkflowId) -> Option<Handoff> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 }

@@ -18,9 +18,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::{Interrupt, Stop};
+use super::Engine;
+use super::stop::{Stop, Waits};
 use crate::sync::lock;
-use crate::{Claim, Claimed, Engine, Error, Failure, Result, StepRecord, WorkflowId};
+use crate::{Claim, Claimed, Failure, Result, StepRecord, WorkflowId};
 use journal::Journal;
 
 pub use steps::{Backoff, Record, Step, StepOptions};
@@ -39,6 +40,7 @@ struct Run {
     owner: Option<String>,
     deadline: Option<i64>,
     stop: Stop,
+    waits: Waits,
     next_function: AtomicU32,
     /// Steps that earlier runs recorded and this one has not come to.
     recorded: Mutex<HashMap<u32, StepRecord>>,
@@ -54,14 +56,16 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(
+    pub(super) fn new(
         engine: Engine,
         claimed: Claimed,
         steps: Vec<StepRecord>,
         stop: Stop,
     ) -> Self {
         let executor = engine.executor().id.clone();
+        let closing = engine.closing().clone();
         let run = Run {
+            waits: Waits::new(claimed.id.clone(), stop.clone(), closing),
             claim: Claim { id: claimed.id, executor, epoch: claimed.epoch },
             owner: claimed.owner,
             deadline: claimed.deadline,
@@ -141,11 +145,6 @@ impl Context {
         self.run.stop.why().map_or(Ok(()), |why| Err(why.error(self.id()).into()))
     }
 
-    /// The failure that workflow code sees when it must stop.
-    fn interruption(&self) -> Error {
-        self.run.stop.why().unwrap_or(&Interrupt::Returned).error(self.id())
-    }
-
     /// Waits for something of which nothing is recorded, unless the workflow must stop or the
     /// engine shuts down: then this fails, and whoever takes the workflow over waits anew.
     pub async fn wait<T>(&self, wait: impl Future<Output = T>) -> Result<T, Failure> {
@@ -155,14 +154,6 @@ impl Context {
     /// Waits, unless the workflow must stop. A wait may be long, so it also ends when the engine
     /// shuts down: the next run waits on.
     pub(crate) async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T> {
-        tokio::select! {
-            biased;
-            () = self.run.stop.token().cancelled() => Err(self.interruption()),
-            value = wait => Ok(value),
-            () = self.run.engine.closing().cancelled() => {
-                self.run.stop.because(Interrupt::ShuttingDown);
-                Err(self.interruption())
-            }
-        }
+        self.run.waits.interruptible(wait).await
     }
 }

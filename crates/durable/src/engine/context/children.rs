@@ -27,10 +27,11 @@ impl Context {
                 let Some(id) = record.child.clone() else {
                     return replayed::<()>(record).and_then(|()| Err(no_child(&name)));
                 };
-                return Ok(self.run.engine.handle(&id).waited_on_by(self.clone()));
+                return Ok(self.run.engine.handle(&id).waited_on_by(self.run.waits.clone()));
             }
             if options.id.is_none() {
-                options.id = Some(WorkflowId::new(format!("{}-{function_id}", self.id()))?);
+                let id = WorkflowId::new(format!("{}-{function_id}", self.id()));
+                options.id = Some(id.map_err(Error::from)?);
             }
             if options.owner.is_none() {
                 options.owner = self.run.owner.clone();
@@ -42,7 +43,7 @@ impl Context {
                 Err(error) => Err(error),
             };
             match begun {
-                Ok(handle) => Ok(handle.waited_on_by(self.clone())),
+                Ok(handle) => Ok(handle.waited_on_by(self.run.waits.clone())),
                 Err(error) if error.is_refusal() => self.refused(function_id, &name, error).await,
                 Err(error) => Err(error.into()),
             }

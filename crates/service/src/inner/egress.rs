@@ -1,0 +1,65 @@
+//! The network of sandboxes: which of them the egress process serves, by their rows.
+
+use std::sync::Arc;
+
+use stockade_api::Result;
+use stockade_core::State;
+
+use super::Inner;
+use crate::egress::{Member, PATIENCE};
+use crate::store::sandboxes::SandboxRow;
+
+impl Inner {
+    /// Has the egress process serve a sandbox that was just made, where it has a network.
+    ///
+    /// # Errors
+    /// Why it is not served; it reaches nothing then.
+    pub(crate) async fn serve_network(&self, row: &SandboxRow) -> Result<()> {
+        let Some(network) = &row.request.network else { return Ok(()) };
+        let member = Member {
+            id: row.id.clone(),
+            owner: row.owner.clone(),
+            execution: row.execution_id.clone(),
+            policy: network.policy()?,
+            runtime: Arc::clone(self.runtime(&row.runtime)?),
+        };
+        self.egress.serve(member, self.options.deadline).await
+    }
+
+    /// The same for a sandbox that may be served already.
+    ///
+    /// # Errors
+    /// Why it is not served; it reaches nothing then.
+    pub(crate) async fn ensure_network(&self, row: &SandboxRow) -> Result<()> {
+        if row.request.network.is_none() || self.egress.is_served(&row.id) {
+            return Ok(());
+        }
+        self.serve_network(row).await
+    }
+
+    /// Applies a network policy that was recorded, to a sandbox that may be served.
+    ///
+    /// # Errors
+    /// Why it does not hold; the sandbox reaches nothing then.
+    pub(crate) async fn apply_network(&self, row: &SandboxRow) -> Result<()> {
+        let Some(network) = &row.request.network else { return Ok(()) };
+        if !matches!(row.state, State::Running | State::Paused) {
+            // It is served by its record when it is started.
+            return Ok(());
+        }
+        if self.egress.is_served(&row.id)
+            && self.egress.change(&row.id, network.policy()?).await.is_ok()
+        {
+            return Ok(());
+        }
+        self.serve_network(row).await
+    }
+
+    /// Tries to serve a sandbox that should be served, for as long as its watcher may take.
+    pub(crate) async fn try_network(&self, row: &SandboxRow) {
+        if matches!(row.state, State::Running | State::Paused) {
+            // Why it is not served is in the answer of `get_status`.
+            let _ = tokio::time::timeout(PATIENCE, self.ensure_network(row)).await;
+        }
+    }
+}

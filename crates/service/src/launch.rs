@@ -1,0 +1,94 @@
+//! How a service begins: what it is made of, and what it does by itself.
+
+use std::sync::Arc;
+
+use stockade_api::Result;
+use stockade_core::{Code, Problem, SandboxId};
+use stockade_durable::{Engine, Queue, Store};
+use stockade_runtime::Runtime;
+use tokio::sync::watch;
+
+use crate::activity::Activity;
+use crate::egress::Egress;
+use crate::failure::of_store;
+use crate::handoff::Handoffs;
+use crate::inner::Inner;
+use crate::locks::Locks;
+use crate::operations;
+use crate::options::Options;
+use crate::reaper;
+use crate::service::Service;
+use crate::store::{identity, sandboxes};
+use crate::terminations::Terminations;
+use crate::tools::Tools;
+use crate::wakers::Wakers;
+
+/// The version of the workflows, not of the program: a new program goes on with what an old one
+/// left, and watches the sandboxes that it made. It is raised only with a change of the steps of a
+/// workflow that cannot be replayed, together with a migration that says what becomes of those
+/// that wait.
+const WORKFLOWS: &str = "1";
+
+impl Service {
+    /// A service on a store and the runtimes that it may use, the default one first. Goes on with
+    /// what another service left.
+    ///
+    /// # Errors
+    /// When the store cannot be used, or no runtime is given.
+    pub async fn launch(
+        store: Arc<dyn Store>,
+        runtimes: Vec<Arc<dyn Runtime>>,
+        options: Options,
+    ) -> Result<Self> {
+        let default = runtimes.first().map(|runtime| runtime.name());
+        let default = default.ok_or_else(|| Problem::new(Code::Unsupported, "no runtime"))?;
+        let stop = watch::Sender::new(false);
+        let inner = Arc::new(Inner {
+            store: store.clone(),
+            runtimes: runtimes.into_iter().map(|runtime| (runtime.name(), runtime)).collect(),
+            id: identity::find_or_make(&*store).await?,
+            locks: Locks::default(),
+            terminations: Terminations::default(),
+            names: Locks::default(),
+            activity: Activity::default(),
+            handoffs: Handoffs::default(),
+            wakers: Wakers::default(),
+            tools: Tools::built_in(),
+            egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
+            stop,
+            default_runtime: default,
+            options,
+        });
+        let queue = Queue {
+            name: operations::QUEUE,
+            concurrency: Some(inner.options.queue_concurrency),
+            worker_concurrency: Some(inner.options.worker_concurrency),
+            rate_limit: None,
+        };
+        let builder = Engine::builder(store)
+            .executor_id(inner.options.executor_id.clone())
+            .application_version(WORKFLOWS.to_owned())
+            // A watcher records nothing while it watches, however often the server is killed.
+            .max_recovery_attempts(u32::MAX)
+            .queue(queue);
+        let builder = operations::register(builder, &inner);
+        let engine = builder.launch().await.map_err(of_store)?;
+        let service = Self { engine, inner };
+        reaper::spawn(&service.engine, &service.inner);
+        Ok(service)
+    }
+
+    /// Looks once for what nobody asks for, as is done every minute: sandboxes, snapshots and
+    /// commands of ours that no record knows are given back to their runtime.
+    pub async fn sweep(&self) {
+        reaper::sweep(&self.engine, &self.inner).await;
+    }
+
+    /// The sandboxes that are not terminated.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn live(&self) -> Result<Vec<SandboxId>> {
+        sandboxes::live(&*self.inner.store).await
+    }
+}

@@ -1,0 +1,36 @@
+//! `cancel_operation`.
+
+use stockade_api::{Caller, OperationId, OperationInfo, OperationStatus};
+use stockade_core::{Code, Problem};
+use stockade_durable::WorkflowId;
+
+use super::{endpoint, execute, files, output, session, tool};
+use crate::failure::of_store;
+use crate::operation::info;
+use crate::service::Service;
+
+/// The operations that can be cancelled: those that change nothing of what a sandbox is.
+const CANCELLABLE: [&str; 6] =
+    [execute::NAME, output::NAME, session::NAME, tool::NAME, endpoint::NAME, files::NAME];
+
+/// Cancels an operation of the caller's, unless it has ended.
+pub(crate) async fn cancel(
+    service: &Service,
+    caller: &Caller,
+    id: &OperationId,
+) -> Result<OperationInfo, Problem> {
+    let known = info(&service.engine, caller, id).await?;
+    if !matches!(known.status, OperationStatus::Waiting | OperationStatus::Running) {
+        return Ok(known);
+    }
+    if !CANCELLABLE.contains(&known.name.as_str()) {
+        let message = format!("the operation `{}` cannot be cancelled", known.name);
+        return Err(Problem::new(Code::InvalidState, message)
+            .because("it would leave the sandbox between two states")
+            .remedied_by("wait for its end, then kill the sandbox"));
+    }
+    let workflow = WorkflowId::new(id.0.clone()).map_err(|error| of_store(error.into()))?;
+    service.engine.cancel(&workflow).await.map_err(of_store)?;
+    drop(service.inner.handoffs.take(&workflow));
+    info(&service.engine, caller, id).await
+}

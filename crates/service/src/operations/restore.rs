@@ -1,0 +1,21 @@
+//! `restore`: a sandbox that begins with a snapshot.
+
+use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox};
+
+use super::create;
+use crate::failure::invalid;
+use crate::service::Service;
+use crate::spec;
+
+/// Makes a sandbox from a snapshot.
+pub(crate) async fn restore(
+    service: &Service,
+    caller: &Caller,
+    request: Restore,
+) -> Result<Sandbox> {
+    if request.sandbox.image.is_some() {
+        return Err(invalid("a sandbox that is restored has its snapshot as its image"));
+    }
+    let image = Some(spec::of_snapshot(&request.snapshot_id));
+    create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await
+}

@@ -1,0 +1,94 @@
+//! The owner check: the first thing that every operation does, and the only way to a sandbox.
+
+use stockade_core::access::Level;
+use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId};
+use stockade_durable::Store;
+
+use crate::activity::InUse;
+use crate::failure::{no_sandbox, of_access, of_state};
+use crate::store::sandboxes::{self, SandboxRow};
+
+/// A sandbox of the caller, as it was a moment ago. Only [`Owned::check`] makes one.
+#[derive(Debug, Clone)]
+pub(crate) struct Owned(SandboxRow);
+
+impl std::ops::Deref for Owned {
+    type Target = SandboxRow;
+
+    fn deref(&self) -> &SandboxRow {
+        &self.0
+    }
+}
+
+impl Owned {
+    /// The row, to be changed together with what is recorded.
+    pub(crate) const fn row_mut(&mut self) -> &mut SandboxRow {
+        &mut self.0
+    }
+
+    /// The sandbox, if it is the owner's. One that does not exist and one of somebody else get
+    /// the same answer.
+    pub(crate) async fn check(
+        store: &dyn Store,
+        owner: &OwnerId,
+        id: &SandboxId,
+    ) -> Result<Self, Problem> {
+        match sandboxes::find(store, id).await? {
+            Some(row) if row.owner == *owner => Ok(Self(row)),
+            _ => Err(no_sandbox(id)),
+        }
+    }
+
+    /// The sandbox, if its state admits an operation.
+    pub(crate) fn admitting(self, operation: Operation) -> Result<Self, Problem> {
+        if self.damaged && operation != Operation::Kill {
+            let message = format!("the record of the sandbox {} cannot be read", self.id);
+            return Err(Problem::new(Code::DatabaseInvalid, message)
+                .remedied_by(format!("stockade kill {}", self.id)));
+        }
+        match self.state.after(operation) {
+            Ok(_) => Ok(self),
+            Err(refused) => Err(of_state(&self.id, &refused)),
+        }
+    }
+
+    /// Whether the rules let a path be used like that.
+    pub(crate) fn allows(&self, level: Level, path: &[u8]) -> Result<(), Problem> {
+        self.rules.allows(level, path).map_err(|error| of_access(&error))
+    }
+
+    /// Whether the rules let a program be run. What the runtime brings with it may be, unless a
+    /// rule names it.
+    pub(crate) fn may_run(&self, program: &[u8]) -> Result<(), Problem> {
+        let may = self.rules.allows_processes(Level::Execute, program);
+        may.map_err(|error| of_access(&error))
+    }
+}
+
+/// A sandbox that runs and is its owner's, for one use of it: as long as this lives, it is not
+/// idle.
+#[derive(Debug)]
+pub(crate) struct Used {
+    owned: Owned,
+    _in_use: InUse,
+}
+
+impl std::ops::Deref for Used {
+    type Target = Owned;
+
+    fn deref(&self) -> &Owned {
+        &self.owned
+    }
+}
+
+impl Used {
+    /// A use of a sandbox, which lasts as long as this value.
+    pub(crate) const fn new(owned: Owned, in_use: InUse) -> Self {
+        Self { owned, _in_use: in_use }
+    }
+
+    /// The same use, if the sandbox's state admits an operation.
+    pub(crate) fn admitting(self, operation: Operation) -> Result<Self, Problem> {
+        Ok(Self { owned: self.owned.admitting(operation)?, ..self })
+    }
+}

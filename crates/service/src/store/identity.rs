@@ -1,0 +1,20 @@
+//! The table `sandbox_service`: one row with the id of the service whose database this is.
+
+use stockade_core::{Code, Problem};
+use stockade_durable::{Statement, Store};
+
+use crate::failure::of_store;
+
+/// The id of the service, which is made with the first call.
+pub(crate) async fn find_or_make(store: &dyn Store) -> Result<String, Problem> {
+    let made = uuid::Uuid::now_v7().simple().to_string();
+    let first = "INSERT INTO sandbox_service (id) SELECT ?1 \
+        WHERE NOT EXISTS (SELECT 1 FROM sandbox_service)";
+    store.execute(vec![Statement::new(first, vec![made.into()])]).await.map_err(of_store)?;
+    let select = Statement::new("SELECT id FROM sandbox_service ORDER BY id LIMIT 1", vec![]);
+    let rows = store.query(select).await.map_err(of_store)?;
+    let row = rows.first().ok_or_else(|| {
+        Problem::new(Code::DatabaseInvalid, "the database does not know whose it is")
+    })?;
+    row.text(0).map(str::to_owned).map_err(of_store)
+}

@@ -1,0 +1,72 @@
+//! The tables of the database: one numbered list for the whole product, of which each step is a file
+//! of SQL. The tables of workflows are in it too, for there is one database and one order.
+//!
+//! A number, a name and a text that were released never change: a database records the numbers and
+//! names that it has. What comes next has the next number, and a file below `sqlite`.
+//!
+//! Another kind of database has its own texts, in a folder beside `sqlite`, under the same numbers
+//! and names. Only here and in `store/sqlite.rs` may SQL be written that only one kind of database
+//! understands. Times are milliseconds since 1970; what is structured is JSON.
+
+use stockade_durable::Migration;
+
+/// Every change of the tables so far, in order.
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "sandboxes, their events and snapshots",
+        sql: include_str!("sqlite/0001_sandboxes.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "lists of sandboxes by their age",
+        sql: include_str!("sqlite/0002_sandboxes_by_age.sql"),
+    },
+    Migration {
+        number: 3,
+        name: "runs of workflows, their tasks and events",
+        sql: include_str!("sqlite/0003_runs.sql"),
+    },
+    Migration {
+        number: 4,
+        name: "what tasks gave, for other runs",
+        sql: include_str!("sqlite/0004_run_cache.sql"),
+    },
+    Migration {
+        number: 5,
+        name: "what tasks changed in their projects, and when they go on",
+        sql: include_str!("sqlite/0005_run_bundles.sql"),
+    },
+    Migration {
+        number: 6,
+        name: "sandboxes of runs",
+        sql: include_str!("sqlite/0006_run_sandboxes.sql"),
+    },
+    Migration {
+        number: 7,
+        name: "sandboxes in sandboxes",
+        sql: include_str!("sqlite/0007_run_sandbox_parents.sql"),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_file_is_in_the_list_under_its_number() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations/sqlite");
+        let files = std::fs::read_dir(&folder).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        assert_eq!(files.len(), MIGRATIONS.len());
+        for ((number, migration), file) in (1..).zip(MIGRATIONS).zip(files) {
+            assert_eq!(migration.number, number, "{}", migration.name);
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(name.starts_with(&format!("{number:04}_")), "{name}");
+            assert_eq!(migration.sql, std::fs::read_to_string(&file).unwrap(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+CREATE TABLE run_sandboxes (
+    run_id TEXT NOT NULL,
+    sandbox_id TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    runtime TEXT NOT NULL,
+    remote_run_id TEXT,
+    workspace_id TEXT,
+    container_id TEXT,
+    config_json TEXT NOT NULL,
+    status TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    heartbeat_at_ms INTEGER,
+    shipped_at_ms INTEGER,
+    completed_at_ms INTEGER,
+    bundle_path TEXT,
+    name TEXT NOT NULL,
+    base_ref TEXT,
+    review TEXT,
+    decision TEXT,
+    PRIMARY KEY (run_id, sandbox_id, iteration)
+) WITHOUT ROWID;

@@ -1,0 +1,262 @@
+//! The table `sandbox_instances`: one row for each sandbox, which stays when it has ended.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use stockade_api::{CreateSandbox, IdleAction};
+use stockade_core::access::Rules;
+use stockade_core::{Code, ExecutionId, OwnerId, Problem, SandboxId, SnapshotId, State};
+use stockade_durable::{Row, Statement, Store, Value};
+
+use super::{json, sqlite};
+use crate::clock::now_ms;
+use crate::failure::of_store;
+
+/// The columns, in the order in which [`read`] reads them.
+const COLUMNS: &str = "id, owner_id, status, reason, image, visibility, requested_runtime, \
+    runtime, execution_id, workflow_id, workspace_id, access_rules, created_at, expires_at, \
+    terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, files, generation";
+
+/// A row of `sandbox_instances`.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxRow {
+    pub(crate) id: SandboxId,
+    pub(crate) owner: OwnerId,
+    pub(crate) state: State,
+    pub(crate) reason: Option<String>,
+    pub(crate) image: String,
+    pub(crate) visibility: String,
+    pub(crate) requested_runtime: Option<String>,
+    pub(crate) runtime: String,
+    pub(crate) execution_id: Option<ExecutionId>,
+    pub(crate) workflow_id: Option<String>,
+    pub(crate) workspace_id: Option<String>,
+    /// The rules as they were stored: what cannot be read denies.
+    pub(crate) rules: Rules,
+    pub(crate) created_at: i64,
+    pub(crate) expires_at: Option<i64>,
+    pub(crate) terminated_at: Option<i64>,
+    /// The request that made it.
+    pub(crate) request: CreateSandbox,
+    pub(crate) idle_timeout_ms: Option<i64>,
+    pub(crate) on_idle: IdleAction,
+    pub(crate) last_used_at: i64,
+    /// Whether it was paused because nobody used it.
+    pub(crate) idle_paused: bool,
+    /// The snapshot that its files are in while it has no processes.
+    pub(crate) files: Option<SnapshotId>,
+    /// Grows with each change of state; a change names the one that it saw.
+    pub(crate) generation: i64,
+    /// Whether a part of the row cannot be read: then nothing but its end is possible.
+    pub(crate) damaged: bool,
+}
+
+/// The row of a sandbox, of any owner.
+pub(crate) async fn find(store: &dyn Store, id: &SandboxId) -> Result<Option<SandboxRow>, Problem> {
+    let sql = select("WHERE id = ?1");
+    let rows = store.query(Statement::new(sql, vec![id.as_str().into()])).await;
+    rows.map_err(of_store)?.first().map(read).transpose()
+}
+
+/// Which sandboxes are listed.
+#[derive(Debug)]
+pub(crate) struct Selection<'a> {
+    pub(crate) owner: &'a OwnerId,
+    /// Only those behind this one.
+    pub(crate) after: Option<&'a SandboxRow>,
+    /// Only those in one of these states; without one, all that are not terminated.
+    pub(crate) states: &'a [State],
+    /// Only those whose metadata holds all of this.
+    pub(crate) metadata: &'a BTreeMap<String, String>,
+    /// At most so many.
+    pub(crate) limit: u32,
+}
+
+/// The sandboxes of a selection, the newest first. Those whose id or owner cannot be read are left
+/// out.
+pub(crate) async fn list(
+    store: &dyn Store,
+    selection: &Selection<'_>,
+) -> Result<Vec<SandboxRow>, Problem> {
+    let mut parameters: Vec<Value> = vec![selection.owner.as_str().into()];
+    let mut condition = "WHERE owner_id = ?1".to_owned();
+    if let Some(after) = selection.after {
+        parameters.extend([after.created_at.into(), after.id.as_str().into()]);
+        condition.push_str(" AND (created_at < ?2 OR (created_at = ?2 AND id < ?3))");
+    }
+    if selection.states.is_empty() {
+        condition.push_str(" AND status <> 'terminated'");
+    } else {
+        let states: Vec<_> =
+            selection.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
+        condition.push_str(&format!(" AND status IN ({})", states.join(", ")));
+    }
+    for (name, value) in selection.metadata {
+        parameters.extend([name.as_str().into(), value.as_str().into()]);
+        let holds = sqlite::metadata_holds(parameters.len() - 1, parameters.len());
+        condition.push_str(&format!(" AND {holds}"));
+    }
+    parameters.push(i64::from(selection.limit).into());
+    let last = parameters.len();
+    condition.push_str(&format!(" ORDER BY created_at DESC, id DESC LIMIT ?{last}"));
+    let rows = store.query(Statement::new(select(&condition), parameters)).await;
+    Ok(rows.map_err(of_store)?.iter().filter_map(|row| read(row).ok()).collect())
+}
+
+/// The sandboxes that are not terminated, also those whose records cannot be read.
+pub(crate) async fn live(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
+    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
+    let rows = store.query(Statement::new(sql, vec![])).await.map_err(of_store)?;
+    let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
+    Ok(ids.collect())
+}
+
+/// Whether a snapshot is of one of our sandboxes, and neither holds the files of one that is stopped
+/// nor was taken by somebody.
+pub(crate) async fn is_unknown_snapshot(
+    store: &dyn Store,
+    sandbox: &SandboxId,
+    snapshot: &SnapshotId,
+) -> Result<bool, Problem> {
+    let sql = "SELECT (SELECT count(*) FROM sandbox_instances WHERE id = ?1), \
+        (SELECT count(*) FROM sandbox_instances WHERE id = ?1 AND files = ?2) \
+        + (SELECT count(*) FROM sandbox_snapshots WHERE id = ?2)";
+    let parameters = vec![sandbox.as_str().into(), snapshot.as_str().into()];
+    let rows = store.query(Statement::new(sql, parameters)).await.map_err(of_store)?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    let (ours, known) = (row.integer(0).map_err(of_store)?, row.integer(1).map_err(of_store)?);
+    Ok(ours > 0 && known == 0)
+}
+
+/// Adds a row, as long as its owner has fewer than `quota` sandboxes; a conflict otherwise.
+pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
+    Statement::new(
+        "INSERT INTO sandbox_instances (id, owner_id, status, reason, image, visibility, \
+         requested_runtime, runtime, execution_id, workflow_id, workspace_id, access_rules, \
+         sandbox_users, default_uid, metadata, resource_spec, proxy_config, created_at, \
+         expires_at, spec, idle_timeout_ms, on_idle, last_used_at) SELECT ?1, ?2, ?3, NULL, \
+         ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
+         ?22 WHERE (SELECT count(*) FROM sandbox_instances WHERE owner_id = ?2 AND \
+         status <> 'terminated') < ?23",
+        vec![
+            row.id.as_str().into(),
+            row.owner.as_str().into(),
+            row.state.as_str().into(),
+            row.image.as_str().into(),
+            row.visibility.as_str().into(),
+            row.requested_runtime.clone().into(),
+            row.runtime.as_str().into(),
+            row.execution_id.as_ref().map(|id| id.as_str().to_owned()).into(),
+            row.workflow_id.clone().into(),
+            row.workspace_id.clone().into(),
+            json(&row.request.access_rules).into(),
+            json(&row.request.users).into(),
+            row.request.default_uid.map(i64::from).into(),
+            json(&row.request.metadata).into(),
+            json(&row.request.limits).into(),
+            row.request.proxy.as_ref().map(json).into(),
+            row.created_at.into(),
+            row.expires_at.into(),
+            json(&row.request).into(),
+            row.idle_timeout_ms.into(),
+            json(&row.on_idle).trim_matches('"').into(),
+            row.last_used_at.into(),
+            i64::from(quota).into(),
+        ],
+    )
+    .expecting(1)
+}
+
+/// Records the state of a row with what goes with it; a conflict unless the generation is the one
+/// that was seen. `request` is the request as JSON, where that changed.
+pub(crate) fn update(row: &SandboxRow, seen: i64, request: Option<String>) -> Statement {
+    Statement::new(
+        "UPDATE sandbox_instances SET status = ?3, reason = ?4, terminated_at = ?5, \
+         expires_at = ?6, idle_paused = ?7, last_used_at = ?8, files = ?9, \
+         spec = coalesce(?10, spec), generation = generation + 1 \
+         WHERE id = ?1 AND generation = ?2",
+        vec![
+            row.id.as_str().into(),
+            seen.into(),
+            row.state.as_str().into(),
+            row.reason.clone().into(),
+            row.terminated_at.into(),
+            row.expires_at.into(),
+            i64::from(row.idle_paused).into(),
+            row.last_used_at.into(),
+            row.files.as_ref().map(|files| files.as_str().to_owned()).into(),
+            request.into(),
+        ],
+    )
+    .expecting(1)
+}
+
+/// Records the request of a row; a conflict unless the generation is the one that was seen.
+pub(crate) fn update_request(row: &SandboxRow, seen: i64) -> Statement {
+    Statement::new(
+        "UPDATE sandbox_instances SET spec = ?3, generation = generation + 1 \
+         WHERE id = ?1 AND generation = ?2",
+        vec![row.id.as_str().into(), seen.into(), json(&row.request).into()],
+    )
+    .expecting(1)
+}
+
+/// Records that a sandbox was used now.
+pub(crate) fn touch(id: &SandboxId) -> Statement {
+    Statement::new(
+        "UPDATE sandbox_instances SET last_used_at = ?2 WHERE id = ?1 AND last_used_at < ?2",
+        vec![id.as_str().into(), now_ms().into()],
+    )
+}
+
+fn select(condition: &str) -> String {
+    format!("SELECT {COLUMNS} FROM sandbox_instances {condition}")
+}
+
+fn read(row: &Row) -> Result<SandboxRow, Problem> {
+    let missing = |what: &str| {
+        Problem::new(Code::DatabaseInvalid, format!("a sandbox's record has no {what}"))
+    };
+    let text = |index: usize| row.text(index).map(str::to_owned).map_err(of_store);
+    let optional = |index| row.optional_text(index).map(|t| t.map(str::to_owned)).map_err(of_store);
+    let integer = |index| row.integer(index).map_err(of_store);
+    let maybe = |index| row.optional_integer(index).map_err(of_store);
+    // What a newer version wrote, or somebody else: it is shown, and can only be ended.
+    let state = text(2)?.parse().ok();
+    let request = parse(&text(15)?);
+    let on_idle = parse(&format!("\"{}\"", text(17)?));
+    let files = optional(20)?.map(SnapshotId::new).transpose();
+    let damaged = state.is_none() || request.is_none() || on_idle.is_none() || files.is_err();
+    Ok(SandboxRow {
+        id: SandboxId::new(text(0)?).map_err(|_| missing("id"))?,
+        owner: OwnerId::new(text(1)?).map_err(|_| missing("owner"))?,
+        state: state.unwrap_or(State::Error),
+        reason: if damaged { Some(DAMAGED.to_owned()) } else { optional(3)? },
+        image: text(4)?,
+        visibility: text(5)?,
+        requested_runtime: optional(6)?,
+        runtime: text(7)?,
+        execution_id: optional(8)?.and_then(|id| ExecutionId::new(id).ok()),
+        workflow_id: optional(9)?,
+        workspace_id: optional(10)?,
+        rules: Rules::stored(&text(11)?),
+        created_at: integer(12)?,
+        expires_at: maybe(13)?,
+        terminated_at: maybe(14)?,
+        request: request.unwrap_or_default(),
+        idle_timeout_ms: maybe(16)?,
+        on_idle: on_idle.unwrap_or_default(),
+        last_used_at: integer(18)?,
+        idle_paused: integer(19)? != 0,
+        files: files.ok().flatten(),
+        generation: integer(21)?,
+        damaged,
+    })
+}
+
+/// The reason of a sandbox that can only be ended.
+const DAMAGED: &str = "its record cannot be read";
+
+fn parse<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_str(text).ok()
+}

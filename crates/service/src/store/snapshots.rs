@@ -1,0 +1,115 @@
+//! The table `sandbox_snapshots`: one row for each snapshot that somebody took. Its size is known
+//! once its files are kept; until then it is no snapshot that anything can begin with.
+
+use stockade_api::Snapshot;
+use stockade_core::{Code, OwnerId, Problem, SandboxId, SnapshotId};
+use stockade_durable::{Row, Statement, Store, Value};
+
+use crate::clock::timestamp;
+use crate::failure::of_store;
+
+/// The columns, in the order in which [`read`] reads them.
+const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes";
+
+/// A snapshot that is to be taken.
+#[derive(Debug)]
+pub(crate) struct NewSnapshot<'a> {
+    pub(crate) id: &'a SnapshotId,
+    pub(crate) owner: &'a OwnerId,
+    pub(crate) sandbox: &'a SandboxId,
+    /// Milliseconds since 1970.
+    pub(crate) created_at: i64,
+}
+
+/// Adds a row, as long as its owner has fewer than `quota`; a conflict otherwise.
+pub(crate) fn insert(new: &NewSnapshot<'_>, quota: u32) -> Statement {
+    Statement::new(
+        "INSERT INTO sandbox_snapshots (id, owner_id, sandbox_id, created_at) SELECT ?1, ?2, ?3, \
+         ?4 WHERE (SELECT count(*) FROM sandbox_snapshots WHERE owner_id = ?2) < ?5",
+        vec![
+            new.id.as_str().into(),
+            new.owner.as_str().into(),
+            new.sandbox.as_str().into(),
+            new.created_at.into(),
+            i64::from(quota).into(),
+        ],
+    )
+    .expecting(1)
+}
+
+/// Records the size, which makes it a snapshot.
+pub(crate) fn set_size(id: &SnapshotId, size_bytes: u64) -> Statement {
+    let size = i64::try_from(size_bytes).unwrap_or(i64::MAX);
+    Statement::new(
+        "UPDATE sandbox_snapshots SET size_bytes = ?2 WHERE id = ?1",
+        vec![id.as_str().into(), size.into()],
+    )
+}
+
+/// Removes an owner's row.
+pub(crate) fn remove(id: &SnapshotId, owner: &OwnerId) -> Statement {
+    Statement::new(
+        "DELETE FROM sandbox_snapshots WHERE id = ?1 AND owner_id = ?2",
+        vec![id.as_str().into(), owner.as_str().into()],
+    )
+}
+
+/// An owner's snapshots, the newest first.
+pub(crate) async fn list(store: &dyn Store, owner: &OwnerId) -> Result<Vec<Snapshot>, Problem> {
+    let condition = "owner_id = ?1 AND size_bytes IS NOT NULL ORDER BY created_at DESC, id DESC";
+    select(store, condition, vec![owner.as_str().into()]).await
+}
+
+/// The owner's snapshot of that id.
+pub(crate) async fn find(
+    store: &dyn Store,
+    owner: &OwnerId,
+    id: &str,
+) -> Result<Option<Snapshot>, Problem> {
+    let condition = "id = ?1 AND owner_id = ?2 AND size_bytes IS NOT NULL";
+    let found = select(store, condition, vec![id.into(), owner.as_str().into()]).await?;
+    Ok(found.into_iter().next())
+}
+
+/// Whether an id is taken, also by a snapshot that is being taken, and whether by the owner's.
+pub(crate) async fn is_taken(
+    store: &dyn Store,
+    owner: &OwnerId,
+    id: &SnapshotId,
+) -> Result<Taken, Problem> {
+    let sql = "SELECT owner_id FROM sandbox_snapshots WHERE id = ?1";
+    let rows =
+        store.query(Statement::new(sql, vec![id.as_str().into()])).await.map_err(of_store)?;
+    let Some(row) = rows.first() else { return Ok(Taken::No) };
+    let is_own = row.text(0).map_err(of_store)? == owner.as_str();
+    Ok(if is_own { Taken::ByOwner } else { Taken::ByOther })
+}
+
+/// Whose an id is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    No,
+    ByOwner,
+    ByOther,
+}
+
+async fn select(
+    store: &dyn Store,
+    condition: &str,
+    parameters: Vec<Value>,
+) -> Result<Vec<Snapshot>, Problem> {
+    let sql = format!("SELECT {COLUMNS} FROM sandbox_snapshots WHERE {condition}");
+    let rows = store.query(Statement::new(sql, parameters)).await;
+    rows.map_err(of_store)?.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<Snapshot, Problem> {
+    let damaged = |_| Problem::new(Code::DatabaseInvalid, "a snapshot's record cannot be read");
+    let size = row.optional_integer(3).map_err(of_store)?.unwrap_or(0);
+    Ok(Snapshot {
+        id: SnapshotId::new(row.text(0).map_err(of_store)?).map_err(damaged)?,
+        sandbox_id: SandboxId::new(row.text(1).map_err(of_store)?).map_err(damaged)?,
+        created_at: timestamp(row.integer(2).map_err(of_store)?),
+        size_bytes: u64::try_from(size).unwrap_or(0),
+    })
+}

@@ -1,0 +1,89 @@
+//! Sandboxes that are being killed: whatever else is done to them at that time is given up, however
+//! long a runtime takes for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stockade_core::{Code, Problem, SandboxId};
+use tokio::sync::watch;
+
+/// The kills that are under way, and the changes that they cancel.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Terminations(Arc<Mutex<HashMap<SandboxId, watch::Sender<u32>>>>);
+
+/// One kill that is under way; dropped when it has succeeded or failed.
+#[derive(Debug)]
+pub(crate) struct Termination {
+    terminations: Terminations,
+    id: SandboxId,
+}
+
+impl Terminations {
+    /// Cancels every change of the sandbox, until the answer is dropped.
+    pub(crate) fn begin(&self, id: &SandboxId) -> Termination {
+        self.with(id, |kills| kills.send_modify(|kills| *kills += 1));
+        Termination { terminations: self.clone(), id: id.clone() }
+    }
+
+    /// Changes a sandbox, unless it is killed before that is done.
+    pub(crate) async fn unless<T>(
+        &self,
+        id: &SandboxId,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Problem> {
+        let mut kills = self.with(id, |kills| kills.subscribe());
+        let done = tokio::select! {
+            done = work => Ok(done),
+            // It is never closed while this listens.
+            _ = kills.wait_for(|kills| *kills > 0) => {
+                let message = format!("the sandbox {id} is terminated");
+                Err(Problem::new(Code::SandboxTerminated, message).because("it was killed meanwhile"))
+            }
+        };
+        drop(kills);
+        self.tidy(id);
+        done
+    }
+
+    fn with<T>(&self, id: &SandboxId, act: impl FnOnce(&watch::Sender<u32>) -> T) -> T {
+        let mut terminations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        act(terminations.entry(id.clone()).or_default())
+    }
+
+    /// Forgets a sandbox that is neither killed nor changed.
+    fn tidy(&self, id: &SandboxId) {
+        let mut terminations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if terminations.get(id).is_some_and(|kills| *kills.borrow() == 0 && kills.is_closed()) {
+            terminations.remove(id);
+        }
+    }
+}
+
+impl Drop for Termination {
+    fn drop(&mut self) {
+        self.terminations.with(&self.id, |kills| kills.send_modify(|kills| *kills -= 1));
+        self.terminations.tidy(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kill_cancels_what_is_under_way() {
+        let (terminations, id) = (Terminations::default(), SandboxId::new("a").unwrap());
+        assert_eq!(terminations.unless(&id, async { 7 }).await, Ok(7));
+        let hanging = tokio::spawn({
+            let (terminations, id) = (terminations.clone(), id.clone());
+            async move { terminations.unless(&id, std::future::pending::<()>()).await }
+        });
+        tokio::task::yield_now().await;
+        let termination = terminations.begin(&id);
+        assert_eq!(hanging.await.unwrap().unwrap_err().code, Code::SandboxTerminated);
+        assert!(terminations.unless(&id, std::future::pending::<()>()).await.is_err());
+        drop(termination);
+        assert_eq!(terminations.unless(&id, async {}).await, Ok(()));
+        assert!(terminations.0.lock().unwrap().is_empty(), "nothing is kept of it");
+    }
+}

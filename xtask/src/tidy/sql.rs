@@ -1,0 +1,78 @@
+//! SQL is written in the `store` folders alone, behind functions that give and take rows: so another
+//! kind of database is another folder, and no rule of the product hides in a statement.
+
+use super::rust_text::strings;
+use super::{File, Finding, Tree};
+
+/// The crates that have tables.
+const ROOMS: &[&str] = &["crates/service/src/", "crates/workflow/src/"];
+
+/// Rooms that have SQL elsewhere still, with how many texts of it.
+const NOT_CLEAN: &[(&str, usize)] = &[("crates/workflow/src/", 54)];
+
+/// What SQL begins with, or holds.
+const WORDS: &[&str] = &[
+    "SELECT ",
+    "INSERT INTO ",
+    "UPDATE ",
+    "DELETE FROM ",
+    "CREATE TABLE ",
+    "ALTER TABLE ",
+    "PRAGMA ",
+    "WHERE ",
+    "ORDER BY ",
+];
+
+/// Checks every source of these crates.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    check_with(tree, NOT_CLEAN)
+}
+
+fn check_with(tree: &Tree, not_clean: &[(&str, usize)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for room in ROOMS {
+        let files = tree.rust().filter(|file| {
+            file.path.strip_prefix(room).is_some_and(|below| !below.contains("store/"))
+        });
+        let found: Vec<Finding> = files.flat_map(statements).collect();
+        let known = not_clean.iter().find(|(known, _)| known == room).map(|(_, count)| *count);
+        match known {
+            Some(_) if found.is_empty() => findings.push(format!(
+                "{room}: has its SQL in its `store`; take it off the list in xtask/src/tidy/sql.rs"
+            )),
+            Some(known) if found.len() <= known => {}
+            _ => findings.extend(found),
+        }
+    }
+    findings
+}
+
+fn statements(file: &File) -> Vec<Finding> {
+    let sql = |text: &str| WORDS.iter().any(|word| text.contains(word));
+    let found = strings(&file.text).into_iter().filter(|(_, text)| sql(text));
+    let finding = |(line, _)| format!("{}:{line}: SQL outside of a `store` folder", file.path);
+    found.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sql_is_in_store_folders_alone() {
+        let sql = "//! Why.\nfn f() { g(\"SELECT id FROM t WHERE a = ?1\") }\n";
+        let tree = Tree::of(&[
+            ("crates/service/src/a.rs", sql),
+            ("crates/service/src/store/a.rs", sql),
+            ("crates/service/tests/a.rs", sql),
+            ("crates/workflow/src/b/store/a.rs", sql),
+            ("crates/workflow/src/c.rs", "//! SELECT a\nfn f() {} // UPDATE b\n"),
+            ("crates/durable/src/a.rs", sql),
+        ]);
+        let expected = ["crates/service/src/a.rs:2: SQL outside of a `store` folder"];
+        assert_eq!(check_with(&tree, &[]), expected);
+        assert_eq!(check_with(&tree, &[("crates/service/src/", 1)]), Vec::<String>::new());
+        let clean = check_with(&tree, &[("crates/service/src/", 1), ("crates/workflow/src/", 1)]);
+        assert!(clean[0].contains("take it off the list"), "{clean:?}");
+    }
+}
