@@ -2,10 +2,11 @@
 //! and never done again. Seeds 000 and 001 call it Smithers; the names in files are theirs.
 //!
 //! Reading order: `graph` (what a workflow is), `authoring` (how a file becomes one), `built` (how
-//! Rust does), `schedule` (what is next), `engine` (does it).
+//! Rust does), `schedule` (what is next), `store` (all rows and SQL), `engine` (executes it).
 
 pub mod authoring;
 pub mod built;
 pub mod engine;
 pub mod graph;
 pub mod schedule;
+mod store;

@@ -1,8 +1,7 @@
-//! What tasks gave, kept for other runs of the same owner: under which key, and how it is found
-//! again. A key holds all that the answer depends on; whoever changes any of it has another key.
+//! The keys under which what tasks gave is stored for other runs of the same owner. A key covers all
+//! that the output depends on: a change of any of it is another key.
 
 use serde_json::{Value as Json, json};
-use stockade_durable::{Error, Statement, Store, Value};
 
 use super::author::Journal;
 use super::commands::Ready;
@@ -94,70 +93,6 @@ impl Asker<'_> {
         };
         names.map(|(name, node)| json!([name, last(node)])).collect()
     }
-}
-
-/// An answer that was kept.
-#[derive(Debug, Clone)]
-pub(crate) struct Kept {
-    pub(crate) output: Json,
-    /// The run whose task gave it.
-    pub(crate) run: String,
-    pub(crate) created_at: i64,
-}
-
-/// The answer that the owner of a run has under a key, if it is not too old.
-pub(crate) async fn kept(
-    store: &dyn Store,
-    run: &str,
-    key: &str,
-    cache: &Cache,
-    now: i64,
-) -> Result<Option<Kept>, Error> {
-    let sql = "SELECT output, run_id, created_at FROM run_cache \
-               WHERE owner_id = (SELECT owner_id FROM runs WHERE id = ?1) AND key = ?2 \
-               AND created_at > ?3 AND (expires_at IS NULL OR expires_at > ?4)";
-    let lifetime = cache.lifetime.map(|lifetime| milliseconds(lifetime.as_millis()));
-    let oldest = lifetime.map_or(i64::MIN, |lifetime| now.saturating_sub(lifetime));
-    let parameters = vec![run.into(), key.into(), oldest.into(), now.into()];
-    let rows = store.query(Statement::new(sql, parameters)).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    Ok(Some(Kept {
-        output: serde_json::from_str(row.text(0)?)?,
-        run: row.text(1)?.to_owned(),
-        created_at: row.integer(2)?,
-    }))
-}
-
-/// Keeps an answer for its owner, and forgets those that are too old.
-pub(crate) fn keep(
-    run: &str,
-    node: &str,
-    key: &str,
-    cache: &Cache,
-    now: i64,
-    output: &Json,
-) -> [Statement; 2] {
-    let lifetime = cache.lifetime.map(|lifetime| milliseconds(lifetime.as_millis()));
-    let expires_at = lifetime.map(|lifetime| now.saturating_add(lifetime));
-    let old = "DELETE FROM run_cache WHERE expires_at <= ?1";
-    let new = "INSERT INTO run_cache (owner_id, key, output, run_id, node_id, created_at, \
-               expires_at) SELECT owner_id, ?2, ?3, id, ?4, ?5, ?6 FROM runs WHERE id = ?1 \
-               ON CONFLICT (owner_id, key) DO UPDATE SET output = excluded.output, \
-               run_id = excluded.run_id, node_id = excluded.node_id, \
-               created_at = excluded.created_at, expires_at = excluded.expires_at";
-    let parameters = vec![
-        run.into(),
-        key.into(),
-        Value::Text(output.to_string()),
-        node.into(),
-        now.into(),
-        expires_at.into(),
-    ];
-    [Statement::new(old, vec![now.into()]), Statement::new(new, parameters)]
-}
-
-fn milliseconds(count: u128) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

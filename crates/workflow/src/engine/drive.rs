@@ -29,13 +29,15 @@ use self::subflow::Children;
 use super::Inner;
 use super::attempt::Trouble;
 use super::author::{About, Author, Shared, View, lock};
-use super::rows::{self, Kept, Origin};
 use super::sandbox::nested::Around;
 use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
-use super::tables::{self, TaskRow};
 use crate::graph::{Graph, Task};
 use crate::schedule::{Index, Key, Next, Phase, Progress, Turn, plan};
+use crate::store::run_state::{self, RunState};
+use crate::store::runs::{self, RunOrigin};
+use crate::store::tasks::{self, TaskRow};
+use crate::store::{ANSWERS_TOPIC, events, loops};
 
 /// How many statements are gathered before they are committed.
 const MAX_GATHERED: usize = 512;
@@ -76,7 +78,7 @@ pub(crate) struct Drive {
     journal: Shared,
     run: String,
     about: About,
-    origin: Origin,
+    origin: RunOrigin,
     max_concurrency: Option<u32>,
     tasks: HashMap<Key, TaskRow>,
     phases: HashMap<Key, Phase>,
@@ -140,8 +142,8 @@ impl Drive {
         max_concurrency: Option<u32>,
     ) -> Result<Self, Failure> {
         let run = lock(&journal).run.clone();
-        let Kept { tasks, turns, next_event, status, origin } =
-            rows::kept(inner.store(), &run).await?;
+        let RunState { tasks, loops: turns, next_event, status, origin } =
+            run_state::load(inner.store(), &run).await?;
         let environment = serde_json::from_str(&origin.environment).unwrap_or_default();
         let places = Arc::new(Semaphore::new(sandbox::limit(&environment)));
         let mut drive = Self {
@@ -220,7 +222,7 @@ impl Drive {
 
     async fn turns(mut self) -> Result<(End, Vec<Statement>), Failure> {
         let mut under_way: FuturesUnordered<Attempt> = FuturesUnordered::new();
-        let mut changes = self.context.engine().subscribe(tables::ANSWERS);
+        let mut changes = self.context.engine().subscribe(ANSWERS_TOPIC);
         loop {
             changes.mark_unchanged();
             if std::mem::take(&mut self.is_stale) {
@@ -305,7 +307,7 @@ impl Drive {
     fn take_name(&mut self, name: &str) {
         if self.siblings.is_some() && !self.is_named {
             self.is_named = true;
-            self.gathered.push(tables::name_run(&self.run, name));
+            self.gathered.push(runs::set_name(&self.run, name));
         }
     }
 
@@ -408,7 +410,7 @@ impl Drive {
             }
         }
         let turn = *turn;
-        self.gathered.push(tables::keep_turn(&self.run, name, turn));
+        self.gathered.push(loops::upsert(&self.run, name, turn));
         lock(&self.journal).iterations.insert(plain_name(name), turn.iteration);
         self.is_stale = true;
         None
@@ -425,7 +427,7 @@ impl Drive {
     fn say_status(&mut self, status: RunStatus) {
         if self.status != status {
             self.status = status;
-            self.gathered.push(tables::move_run(&self.run, status, now_ms()));
+            self.gathered.push(runs::set_status(&self.run, status, now_ms()));
             if let Some(siblings) = &self.siblings {
                 siblings.count(status == RunStatus::Waiting);
             }
@@ -472,7 +474,7 @@ impl Drive {
         let at = now_ms();
         event["runId"] = self.run.as_str().into();
         event["timestampMs"] = at.into();
-        self.gathered.push(tables::add_event(&self.run, self.next_event, at, &event));
+        self.gathered.push(events::insert(&self.run, self.next_event, at, &event));
         self.next_event += 1;
     }
 
@@ -486,12 +488,12 @@ impl Drive {
         let statement = match &end {
             End::Finished(output) => {
                 self.event(json!({ "type": "RunFinished" }));
-                tables::end_run(&self.run, RunStatus::Finished, at, Some(output), None)
+                runs::end(&self.run, RunStatus::Finished, at, Some(output), None)
             }
             End::Failed(error) => {
                 self.event(json!({ "type": "RunFailed", "error": error }));
-                self.gathered.push(tables::cancel_tasks(&self.run, at));
-                tables::end_run(&self.run, RunStatus::Failed, at, None, Some(error))
+                self.gathered.push(tasks::cancel(&self.run, at));
+                runs::end(&self.run, RunStatus::Failed, at, None, Some(error))
             }
         };
         self.gathered.push(statement);

@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde_json::Value as Json;
 use stockade_api::Measurements;
 use stockade_api::measurement::{Histogram, Kind, Measurement, Number, Series};
-use stockade_durable::{Error, Statement, Store};
+use stockade_durable::{Error, Store};
 
 use super::author::lock;
 use super::sandbox::transport::Operation;
+use crate::store::events::{self, SandboxEvent};
 
 /// How many events are read at once.
 const PAGE: usize = 4_096;
@@ -79,15 +80,15 @@ pub(crate) async fn measured(
     let mut tally = Tally::new();
     let mut last = (String::new(), -1, false);
     loop {
-        let events = page(store, owner, (&last.0, last.1)).await?;
-        for (run, seq, has_ended, event) in &events {
+        let page = events::list_of_sandboxes(store, owner, (&last.0, last.1), PAGE).await?;
+        for SandboxEvent { run, seq, run_has_ended, event } in &page {
             if *run != last.0 {
                 tally.end_run(last.2);
             }
-            last = (run.clone(), *seq, *has_ended);
+            last = (run.clone(), *seq, *run_has_ended);
             tally.take(event);
         }
-        if events.len() < PAGE {
+        if page.len() < PAGE {
             break;
         }
     }
@@ -96,32 +97,6 @@ pub(crate) async fn measured(
         tally.transport.insert((Operation::Cleanup.as_str().to_owned(), runtime), times);
     }
     Ok(tally.told())
-}
-
-/// Events of sandboxes behind one: their runs, their numbers there, and whether the run has ended.
-/// Only runs are read that have had a sandbox.
-async fn page(
-    store: &dyn Store,
-    owner: &str,
-    (run, seq): (&str, i64),
-) -> Result<Vec<(String, i64, bool, Json)>, Error> {
-    let sql = "SELECT made.run_id, run_events.seq, runs.finished_at, run_events.event \
-               FROM (SELECT DISTINCT run_id FROM run_sandboxes WHERE run_id >= ?2) AS made \
-               CROSS JOIN runs CROSS JOIN run_events \
-               WHERE runs.id = made.run_id AND runs.owner_id = ?1 \
-               AND run_events.run_id = made.run_id \
-               AND (made.run_id > ?2 OR run_events.seq > ?3) \
-               AND run_events.event LIKE '%\"type\":\"Sandbox%' \
-               ORDER BY made.run_id, run_events.seq LIMIT ?4";
-    let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
-    let parameters = vec![owner.into(), run.into(), seq.into(), limit.into()];
-    let rows = store.query(Statement::new(sql, parameters)).await?;
-    let event = |row: &stockade_durable::Row| {
-        let has_ended = row.optional_integer(2)?.is_some();
-        let event = serde_json::from_str(row.text(3)?)?;
-        Ok((row.text(0)?.to_owned(), row.integer(1)?, has_ended, event))
-    };
-    rows.iter().map(event).collect()
 }
 
 impl Tally {

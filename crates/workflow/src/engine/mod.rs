@@ -1,8 +1,8 @@
 //! The engine: starts runs, finds them again, tells of them, and passes decisions and signals on.
 //!
 //! Reading order: `operations` (what can be asked for), `start` (how a run begins), `run` (a run as a
-//! durable workflow), `drive` (what it does), `author` (whom it asks), then `tables` and `rows` (what
-//! is kept).
+//! durable workflow), `drive` (what it does), `author` (whom it asks). What is stored of runs is in
+//! [`store`](crate::store).
 
 mod attempt;
 mod author;
@@ -15,11 +15,9 @@ mod output;
 mod prepare;
 mod problem;
 mod program;
-mod rows;
 mod run;
 mod sandbox;
 mod start;
-mod tables;
 mod tools;
 mod waits;
 
@@ -36,6 +34,7 @@ use stockade_durable::{Engine, Store};
 
 use crate::authoring::Processes;
 use crate::built::Built;
+use crate::store::{RUNS_TOPIC, runs, sandboxes};
 use author::{Author, lock};
 use commands::{Held, Here, Place};
 use measured::Cleanups;
@@ -45,10 +44,10 @@ pub use commands::helper::process as command_process;
 use output::Schemas;
 use sandbox::attended::Attended;
 
+pub use crate::store::MIGRATIONS;
 pub(crate) use author::Journal;
 pub use prepare::{child_program, preview, preview_built};
 pub use start::Begin;
-pub use tables::MIGRATIONS;
 pub use tools::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
 /// The version of the durable workflows, not of the program. It is raised only with a change that
@@ -186,7 +185,7 @@ impl Workflows {
 
     /// Changes when something happens in a run, whichever.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.engine.subscribe(tables::TOPIC)
+        self.engine.subscribe(RUNS_TOPIC)
     }
 
     /// Whether runs that are under way need this process. One that only waits for a decision or a
@@ -203,7 +202,7 @@ impl Workflows {
         if self.inner.providers.load(Ordering::Relaxed) > 0 {
             return Ok(true);
         }
-        rows::has_active(self.inner.store()).await.map_err(problem::of_store)
+        runs::has_active(self.inner.store()).await.map_err(problem::of_store)
     }
 
     /// The sandboxes that are kept for children that wait: nothing is under way in them, and nobody
@@ -212,7 +211,8 @@ impl Workflows {
     /// # Errors
     /// When the store cannot be used.
     pub async fn resting(&self) -> Result<BTreeSet<SandboxId>, Problem> {
-        let names = sandbox::row::resting(self.inner.store()).await.map_err(problem::of_store)?;
+        let names =
+            sandboxes::names_of_waiting(self.inner.store()).await.map_err(problem::of_store)?;
         Ok(names.iter().filter_map(|name| sandbox::held::id(name).ok()).collect())
     }
 

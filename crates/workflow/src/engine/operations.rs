@@ -15,12 +15,14 @@ use stockade_durable::{Statement, Status};
 use super::drive::now_ms;
 use super::prepare::{executable, prepared};
 use super::problem::{changed, of_store};
-use super::rows::{self, RunRow};
 use super::sandbox::attended::Cancelling;
 use super::start::{Named, New, kept_program};
-use super::waits::{self, Open, Question};
-use super::{Workflows, measured, run, sandbox, tables};
+use super::waits::{self, Open};
+use super::{Workflows, measured, run, sandbox};
 use crate::schedule::Key;
+use crate::store::answers::Question;
+use crate::store::runs::{self, RunRow, UnfinishedRun};
+use crate::store::{answers, cancel, events, run_state, sandboxes, tasks};
 
 /// How many runs are named that have the same beginning.
 const NAMED: u32 = 8;
@@ -59,13 +61,14 @@ impl stockade_api::Workflows for Workflows {
         let missing =
             |told: String| Problem::new(Code::NotFound, told).remedied_by("stockade runs");
         if name == LATEST {
-            let latest = rows::latest(store, owner).await.map_err(of_store)?;
+            let latest = runs::latest(store, owner).await.map_err(of_store)?;
             return latest.ok_or_else(|| missing("there is no run".to_owned()));
         }
-        if let Some(exact) = rows::own(store, owner, name).await.map_err(of_store)? {
+        if let Some(exact) = runs::find_owned(store, owner, name).await.map_err(of_store)? {
             return Ok(exact.run);
         }
-        let mut found = rows::beginning(store, owner, name, NAMED).await.map_err(of_store)?;
+        let mut found =
+            runs::list_with_prefix(store, owner, name, NAMED).await.map_err(of_store)?;
         match found.len() {
             0 => Err(missing(format!("there is no run {name}"))),
             1 => Ok(found.remove(0)),
@@ -79,13 +82,13 @@ impl stockade_api::Workflows for Workflows {
 
     async fn runs(&self, caller: &Caller, request: ListRuns) -> Result<Vec<Run>> {
         let owner = caller.owner.as_str();
-        rows::list(self.inner.store(), owner, request.limit).await.map_err(of_store)
+        runs::list(self.inner.store(), owner, request.limit).await.map_err(of_store)
     }
 
     async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
         let run = self.own(caller, &request.id).await?.run;
         let tasks = self.tasks(&request.id).await?;
-        let sandboxes = sandbox::row::told(self.inner.store(), &request.id, now_ms()).await;
+        let sandboxes = sandboxes::list_info(self.inner.store(), &request.id, now_ms()).await;
         let mut waits = self.waits(&run, tasks.clone()).await?;
         waits.retain(|open| open.is_now);
         let waits = waits.into_iter().map(|open| open.wait).collect();
@@ -100,7 +103,7 @@ impl stockade_api::Workflows for Workflows {
             changes.mark_unchanged();
             // In this order: the run is not older than its events.
             let events =
-                rows::events(self.inner.store(), &request.id, request.from, EVENTS_AT_ONCE).await;
+                events::list(self.inner.store(), &request.id, request.from, EVENTS_AT_ONCE).await;
             let events = events.map_err(of_store)?;
             let run = self.own(caller, &request.id).await?.run;
             let is_news = !events.is_empty() || run.status.is_terminal();
@@ -125,18 +128,8 @@ impl stockade_api::Workflows for Workflows {
         }
         executable(&view.graph, &self.inner.options)?;
         let (now, next) = (now_ms(), row.generation + 1);
-        let mut with = vec![
-            program,
-            Statement::new(
-                "UPDATE runs SET status = 'running', generation = ?2, program = ?3, \
-                 error = NULL, finished_at = NULL, updated_at = ?4 \
-                 WHERE id = ?1 AND generation = ?2 - 1 AND finished_at IS NOT NULL",
-                vec![id.into(), next.into(), hash.into(), now.into()],
-            )
-            .expecting(1)
-            .touching(tables::TOPIC),
-        ];
-        with.extend(tables::reset_tasks(id));
+        let mut with = vec![program, runs::resume(id, next, &hash, now)];
+        with.extend(run_state::reset_unfinished(id));
         self.start(&caller.owner, id, next, with).await?;
         Ok(self.own(caller, id).await?.run)
     }
@@ -177,7 +170,7 @@ impl stockade_api::Workflows for Workflows {
         let decision = self.with_choice(&run, &name, &request, decision).await?;
         let sent_as = caller.idempotency_key.as_deref();
         let about = (run.as_str(), name.as_str());
-        let keep = tables::keep_decision(about, question.as_ref(), &decision, sent_as, now_ms());
+        let keep = answers::insert_decision(about, question.as_ref(), &decision, sent_as, now_ms());
         if self.kept(caller, &run, keep).await? {
             return Ok(Done {});
         }
@@ -208,7 +201,7 @@ impl stockade_api::Workflows for Workflows {
             None => (run.id, name),
         };
         let (sent_as, about) = (caller.idempotency_key.as_deref(), (run.as_str(), name.as_str()));
-        let keep = tables::keep_signal(about, correlation, &payload, sent_as, now_ms());
+        let keep = answers::insert_signal(about, correlation, &payload, sent_as, now_ms());
         self.kept(caller, &run, keep).await.map(|_| Done {})
     }
 
@@ -222,13 +215,13 @@ impl stockade_api::Workflows for Workflows {
 impl Workflows {
     /// A run of the caller's.
     pub(super) async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
-        let found = rows::own(self.inner.store(), caller.owner.as_str(), id).await;
+        let found = runs::find_owned(self.inner.store(), caller.owner.as_str(), id).await;
         let found = found.map_err(of_store)?;
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
     }
 
     async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
-        rows::tasks(self.inner.store(), id).await.map_err(of_store)
+        tasks::list(self.inner.store(), id).await.map_err(of_store)
     }
 
     /// All that a run waits for.
@@ -264,7 +257,8 @@ impl Workflows {
         let deadline = tokio::time::Instant::now() + LONGEST_CLEANED;
         let mut changes = attended.changes();
         loop {
-            let tries = sandbox::row::of_providers(store, id).await.map_err(of_store)?;
+            let tries =
+                sandboxes::names_of_open_provider_tries(store, id).await.map_err(of_store)?;
             let are_all = tries.iter().all(|name| attended.has(name));
             if are_all || tokio::time::timeout_at(deadline, changes.next()).await.is_err() {
                 return Ok(cancelling);
@@ -276,25 +270,27 @@ impl Workflows {
     async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
         // In this order: what is told to be cancelled has left nothing.
         if let Some(place) = &self.inner.place {
-            let tries = rows::tries(self.inner.store(), id).await.map_err(of_store)?;
+            let tries =
+                tasks::names_of_agent_tries(self.inner.store(), id).await.map_err(of_store)?;
             place.end(owner, id, &tries).await;
         }
         sandbox::end_all(&self.inner, owner.as_str(), id).await.map_err(of_store)?;
         let now = now_ms();
         let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
-        let [tasks, runs] = tables::cancel_below(id, now);
+        let [tasks, runs] = cancel::cancel_descendants(id, now);
         let statements = vec![
             tasks,
             runs,
-            tables::cancel_tasks(id, now),
-            tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
+            tasks::cancel(id, now),
+            runs::end(id, RunStatus::Cancelled, now, None, Some(&error)),
         ];
         self.inner.store.execute(statements).await.map_err(of_store)
     }
 
     /// Ends what was cancelled by a process that was killed before it could say so.
     pub(super) async fn repair(&self) -> Result<()> {
-        for (id, owner, generation) in rows::open(self.inner.store()).await.map_err(of_store)? {
+        let unfinished = runs::list_unfinished(self.inner.store()).await.map_err(of_store)?;
+        for UnfinishedRun { id, owner, generation } in unfinished {
             let workflow = run::workflow_id(&id, generation).map_err(of_store)?;
             let known = self.engine.info(&workflow).await.map_err(of_store)?;
             let owner = OwnerId::new(owner);
@@ -315,7 +311,7 @@ impl Workflows {
         (run, key): (&str, &Key),
         request: &Decide,
     ) -> Result<()> {
-        let kept = sandbox::row::kept(self.inner.store(), run, key).await.map_err(of_store)?;
+        let kept = sandboxes::find(self.inner.store(), run, key).await.map_err(of_store)?;
         let Some(review) = kept.and_then(|kept| kept.review) else { return Ok(()) };
         let approve = format!("stockade approve {} {}", request.id, request.task);
         if review.executed > 0 && !request.allow_executed && request.only.is_empty() {
@@ -362,7 +358,7 @@ impl Workflows {
         }
         let tasks = self.tasks(id).await?;
         let task = tasks.iter().rev().find(|task| task.id == name);
-        let is_inner = sandbox::row::is_inner_review(self.inner.store(), id, name).await;
+        let is_inner = sandboxes::has_nested_review(self.inner.store(), id, name).await;
         if task.is_none_or(|task| task.kind != "sandbox") && !is_inner.map_err(of_store)? {
             let message = format!("\"{}\" has no changes to choose from", request.task);
             return Err(Problem::new(Code::InvalidInput, message)
@@ -380,7 +376,7 @@ impl Workflows {
         match (self.inner.store.execute(statements).await, caller.idempotency_key.as_deref()) {
             (Err(stockade_durable::Error::Conflict { .. }), None) => Ok(false),
             (Err(stockade_durable::Error::Conflict { .. }), Some(key)) => {
-                rows::was_sent(self.inner.store(), id, key).await.map_err(of_store)
+                answers::was_sent(self.inner.store(), id, key).await.map_err(of_store)
             }
             (kept, _) => kept.map(|_| true).map_err(of_store),
         }

@@ -11,8 +11,8 @@ use super::attempt::Trouble;
 use super::author::{Author, Journal};
 use super::drive::now_ms;
 use super::drive::{Drive, End};
-use super::rows;
-use super::{Inner, Options, tables};
+use super::{Inner, Options, program};
+use crate::store::runs;
 
 /// The name of the durable workflow.
 pub(super) const NAME: &str = "workflow.run";
@@ -42,8 +42,7 @@ pub(super) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
 
 async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Result<Value, Failure> {
     let prepared = inner.take_prepared(&run);
-    let failed =
-        |error: &Value| tables::end_run(&run, RunStatus::Failed, now_ms(), None, Some(error));
+    let failed = |error: &Value| runs::end(&run, RunStatus::Failed, now_ms(), None, Some(error));
     let done = match begun(&inner, &context, &run, prepared).await {
         Ok(Ok(drive)) => drive.go().await,
         Ok(Err(trouble)) => {
@@ -84,11 +83,11 @@ async fn begun(
 ) -> Result<Result<Drive, Trouble>, Failure> {
     let store: &dyn Store = inner.store();
     let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
-    let row = rows::run(store, run).await?.ok_or_else(lost)?;
+    let row = runs::find(store, run).await?.ok_or_else(lost)?;
     let author = match prepared {
         Some(author) => author,
         None => {
-            let program = rows::program(store, &row.run.program).await?.ok_or_else(lost)?;
+            let program = program::stored(store, &row.run.program).await?.ok_or_else(lost)?;
             let Options { realms, built, .. } = &inner.options;
             match Author::of(program, realms, row.environment, built) {
                 Ok(author) => author,

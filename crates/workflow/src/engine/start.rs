@@ -14,8 +14,9 @@ use super::drive::now_ms;
 use super::prepare::{executable, prepared, rendered};
 use super::problem::{of_store, taken};
 use super::program::{self, Program};
-use super::rows::{self, RunRow};
-use super::{Options, Workflows, run, tables};
+use super::{Options, Workflows, run};
+use crate::store::runs::{self, NewRun, RunRow};
+use crate::store::{events, programs};
 
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;
@@ -81,7 +82,7 @@ impl Workflows {
             Some(id) => checked_id(id)?,
             None => uuid::Uuid::now_v7().simple().to_string(),
         };
-        let Some(known) = rows::run(self.inner.store(), &id).await.map_err(of_store)? else {
+        let Some(known) = runs::find(self.inner.store(), &id).await.map_err(of_store)? else {
             return Ok(Named::New(id));
         };
         let is_same =
@@ -110,27 +111,18 @@ impl Workflows {
         if let Some(Raised { namespaces, landlock }) = author.raised().await {
             started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
         }
-        let with = vec![
-            program,
-            Statement::new(
-                "INSERT INTO runs (id, owner_id, generation, name, file, program, status, \
-                 input, environment, max_concurrency, idempotency_key, created_at, updated_at) \
-                 VALUES (?1, ?2, 1, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?10)",
-                vec![
-                    id.as_str().into(),
-                    caller.owner.as_str().into(),
-                    name.into(),
-                    file.display().to_string().into(),
-                    hash.into(),
-                    input.to_string().into(),
-                    json!(environment).to_string().into(),
-                    max_concurrency.into(),
-                    caller.idempotency_key.clone().into(),
-                    now.into(),
-                ],
-            ),
-            tables::add_event(&id, 0, now, &started),
-        ];
+        let row = NewRun {
+            id: &id,
+            owner: caller.owner.as_str(),
+            name,
+            file: file.display().to_string(),
+            program: hash,
+            input: &input,
+            environment: &environment,
+            max_concurrency,
+            idempotency_key: caller.idempotency_key.clone(),
+        };
+        let with = vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
         lock(&self.inner.prepared).insert(id.clone(), author);
         let started = self.start(&caller.owner, &id, 1, with).await;
         if started.is_err() {
@@ -145,7 +137,7 @@ impl Workflows {
         let Options { realms, built, .. } = &self.inner.options;
         let (run, schemas) = (&row.run, &self.inner.schemas);
         let file = Path::new(&run.file);
-        let kept = rows::program(self.inner.store(), &run.program).await.map_err(of_store)?;
+        let kept = program::stored(self.inner.store(), &run.program).await.map_err(of_store)?;
         if let Some(Program::Built(name)) = kept {
             let found = program::find(&name.built, built);
             let author = found.map_err(|message| Problem::new(Code::NotFound, message))?;
@@ -182,8 +174,7 @@ pub(super) fn kept_program(author: &Author) -> Result<(String, Statement)> {
     let hash = program.hash();
     let text = serde_json::to_string(&program)
         .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
-    let sql = "INSERT INTO run_programs VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    let statement = Statement::new(sql, vec![hash.as_str().into(), text.into()]);
+    let statement = programs::insert(&hash, text);
     Ok((hash, statement))
 }
 

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use futures_util::future::BoxFuture;
 use serde_json::Value as Json;
 use stockade_api::{TaskInfo, TaskStatus, Wait};
-use stockade_durable::{Error, Statement, Store};
+use stockade_durable::{Error, Store};
 
-use super::rows;
-use super::sandbox::row::{self, Pause};
 use crate::schedule::Key;
+use crate::store::answers::Question;
+use crate::store::sandboxes::{self, Pause};
+use crate::store::{events, runs, tasks};
 
 /// The longest that is told of a question, in characters.
 const TOLD: usize = 1_000;
@@ -31,15 +32,6 @@ pub(crate) struct Open {
     /// Whether it is waited for at this moment. What a child in a sandbox has waited for that goes on
     /// with something else is not, and can be answered all the same.
     pub(crate) is_now: bool,
-}
-
-/// A question that somebody may decide.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Question {
-    /// A task's own, which is asked for as long as the task waits.
-    OfTask(String),
-    /// One of the child in its sandbox.
-    OfChild(String),
 }
 
 /// Tells a question of a task from all others that it asks: a decision about one is none about the
@@ -66,9 +58,9 @@ pub(crate) fn open<'a>(
         let is_now = |task: &TaskInfo| task.status.is_waiting();
         let (has_sandboxes, has_own) =
             (tasks.iter().any(|task| task.kind == "sandbox"), tasks.iter().any(is_now));
-        let paused = if has_sandboxes { row::paused(store, run).await? } else { Vec::new() };
+        let paused = if has_sandboxes { sandboxes::pauses(store, run).await? } else { Vec::new() };
         let paused: HashMap<Key, Pause> = paused.into_iter().collect();
-        let asked = if has_own { asked(store, run).await? } else { HashMap::new() };
+        let asked = if has_own { events::last_waiting(store, run).await? } else { HashMap::new() };
         for task in &tasks {
             let key = Key { node: task.id.clone(), iteration: task.iteration };
             let pause = paused.get(&key);
@@ -91,7 +83,7 @@ pub(crate) fn open<'a>(
             found.extend(waits.into_iter().map(open));
         }
         for (id, outer) in below(store, run, &tasks).await? {
-            let tasks = rows::tasks(store, &id).await?;
+            let tasks = tasks::list(store, &id).await?;
             let inner = open(store, &id, tasks).await?;
             found.extend(inner.into_iter().map(|it| Open { wait: it.wait.within(&outer), ..it }));
         }
@@ -140,33 +132,14 @@ fn own(task: &TaskInfo, asked: Option<&Json>) -> (Option<String>, Wait) {
     }
 }
 
-/// What tasks said when they began to wait, the last time.
-async fn asked(store: &dyn Store, run: &str) -> Result<HashMap<Key, Json>, Error> {
-    let sql = "SELECT event FROM run_events WHERE run_id = ?1 AND event LIKE '%\"NodeWaiting\"%' \
-               ORDER BY seq";
-    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
-    let mut asked = HashMap::new();
-    for row in &rows {
-        let event: Json = serde_json::from_str(row.text(0)?)?;
-        let iteration = event["iteration"].as_u64().and_then(|number| u32::try_from(number).ok());
-        if let (Some(node), Some(iteration)) = (event["nodeId"].as_str(), iteration) {
-            asked.insert(Key { node: node.to_owned(), iteration }, event);
-        }
-    }
-    Ok(asked)
-}
-
 /// The runs right below one that have not ended, each with the address of what it is in.
 async fn below(
     store: &dyn Store,
     run: &str,
     tasks: &[TaskInfo],
 ) -> Result<Vec<(String, String)>, Error> {
-    let sql = "SELECT id FROM runs WHERE parent_id = ?1 AND finished_at IS NULL ORDER BY id";
-    let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     let mut found = Vec::new();
-    for row in &rows {
-        let id = row.text(0)?;
+    for id in runs::unfinished_children(store, run).await? {
         // The id of a run below is made of that of the run and of the task (`drive::subflow`), with
         // the name that a provider gives it, where one does.
         let outer = tasks.iter().find_map(|task| {
@@ -176,7 +149,7 @@ async fn below(
                 named => Some(format!("{}/{}", task.id, named.strip_prefix(':')?)),
             }
         });
-        found.extend(outer.map(|outer| (id.to_owned(), outer)));
+        found.extend(outer.map(|outer| (id, outer)));
     }
     Ok(found)
 }

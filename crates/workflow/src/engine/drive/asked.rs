@@ -14,10 +14,10 @@ use crate::engine::Inner;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::{Author, Errand, lock};
 use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
-use crate::engine::rows::Origin;
 use crate::engine::tools;
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
+use crate::store::runs::RunOrigin;
 
 /// What tries of tasks have to tell before they end: to which task, and the event.
 pub(super) type News = Arc<Mutex<Vec<(Key, Value)>>>;
@@ -30,7 +30,7 @@ pub(super) struct Asked {
     inner: Arc<Inner>,
     author: Arc<Author>,
     run: String,
-    origin: Origin,
+    origin: RunOrigin,
     attempt: u32,
     news: News,
 }

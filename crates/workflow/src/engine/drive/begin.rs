@@ -13,10 +13,11 @@ use crate::engine::author::{Errand, lock};
 use crate::engine::prepare::inexecutable;
 use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::transport::Transport;
-use crate::engine::sandbox::{self, Given, Try};
-use crate::engine::tables::{self, TaskRow};
+use crate::engine::sandbox::{Given, Try};
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
+use crate::store::sandboxes;
+use crate::store::tasks::{self, TaskRow};
 
 impl Drive {
     /// What is kept of a task, from now on.
@@ -257,7 +258,7 @@ impl Drive {
         row.status = TaskStatus::Running;
         self.phases.insert(key.clone(), phase_of(TaskStatus::Running));
         self.keep(key);
-        self.gathered.push(sandbox::row::decided(&self.run, key, decision));
+        self.gathered.push(sandboxes::decide(&self.run, key, decision));
         self.to_begin.push((key.clone(), Arc::clone(task)));
     }
 
@@ -360,7 +361,7 @@ impl Drive {
     /// Keeps a task as it is now, with the next commit.
     pub(super) fn keep(&mut self, key: &Key) {
         if let Some(row) = self.tasks.get(key) {
-            self.gathered.push(tables::keep_task(&self.run, key, row));
+            self.gathered.push(tasks::upsert(&self.run, key, row));
         }
     }
 }

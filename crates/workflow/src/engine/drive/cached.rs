@@ -8,16 +8,17 @@ use stockade_durable::Failure;
 
 use super::{Drive, now_ms};
 use crate::engine::author::lock;
-use crate::engine::cache::{self, Asker, Kept};
+use crate::engine::cache::Asker;
 use crate::engine::commands;
 use crate::graph::{Cache, Task, Work};
 use crate::schedule::Key;
+use crate::store::cached_outputs::{self, CachedOutput};
 
 /// What is known of the answer to a task that is about to begin.
 #[derive(Debug)]
 pub(super) enum Lookup {
     /// It is there.
-    Kept(Kept),
+    Kept(CachedOutput),
     /// It is not, and is kept under this key once it is.
     Missing(String, Cache),
     /// It is not to be kept.
@@ -44,7 +45,8 @@ impl Drive {
             let lookup = match name {
                 Ok(name) => {
                     let store = self.inner.store();
-                    match cache::kept(store, &self.run, &name, &cache, now_ms()).await? {
+                    let (run, lifetime) = (&self.run, cache.lifetime);
+                    match cached_outputs::find(store, run, &name, lifetime, now_ms()).await? {
                         Some(kept) => Lookup::Kept(kept),
                         None => Lookup::Missing(name, cache),
                     }
@@ -101,7 +103,8 @@ impl Drive {
     pub(super) fn keep_answer(&mut self, key: &Key, output: Option<&Value>) -> bool {
         match (self.lookups.remove(key), output) {
             (Some(Lookup::Missing(name, cache)), Some(output)) => {
-                let kept = cache::keep(&self.run, &key.node, &name, &cache, now_ms(), output);
+                let (task, lifetime) = ((self.run.as_str(), key.node.as_str()), cache.lifetime);
+                let kept = cached_outputs::upsert(task, &name, lifetime, now_ms(), output);
                 self.gathered.extend(kept);
                 false
             }

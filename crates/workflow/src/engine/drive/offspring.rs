@@ -17,9 +17,10 @@ use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::ChildAnswer;
 use crate::engine::author::{Definition, lock};
 use crate::engine::sandbox::nested::{Around, Grant, Lineage};
-use crate::engine::{sandbox, tables, tools};
+use crate::engine::{sandbox, tools};
 use crate::graph::{Task, ToolLimits, Work};
 use crate::schedule::Key;
+use crate::store::cancel;
 
 /// The runs below one try of a `<Sandbox>`.
 pub(crate) struct Offspring {
@@ -163,7 +164,7 @@ impl Offspring {
     pub(crate) async fn cancel_rest(&self, owner: &str) -> Result<(), Failure> {
         let left = std::mem::take(&mut *lock(&self.open));
         let statements: Vec<Statement> =
-            left.iter().flat_map(|id| tables::give_up_run(id, now_ms())).collect();
+            left.iter().flat_map(|id| cancel::cancel_tree(id, now_ms())).collect();
         if statements.is_empty() {
             return Ok(());
         }

@@ -11,14 +11,14 @@ use stockade_api::{Answer as ForChild, TaskStatus, Wait};
 use stockade_durable::Failure;
 
 use super::{Drive, now_ms, phase_of};
-use crate::engine::rows::Answer;
 use crate::engine::sandbox::held::Held;
 use crate::engine::sandbox::nested::Within;
-use crate::engine::sandbox::row::{self, Pause, Stage};
 use crate::engine::sandbox::waiting::KEPT;
 use crate::engine::waits::question_of_child;
 use crate::graph::Task;
 use crate::schedule::Key;
+use crate::store::answers::Answer;
+use crate::store::sandboxes::{self, Pause, Stage};
 
 /// How often a sandbox that is kept is told to live on, while somebody is awake.
 const RENEWED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,7 +50,7 @@ impl Drive {
         if !self.open.iter().any(is_one) {
             return Ok(());
         }
-        let mut kept = row::paused(self.inner.store(), &self.run).await?;
+        let mut kept = sandboxes::pauses(self.inner.store(), &self.run).await?;
         kept.retain(|(key, _)| is_one(key));
         self.paused.children = kept.into_iter().collect();
         Ok(())
@@ -130,7 +130,7 @@ impl Drive {
             "iteration": key.iteration, "attempt": attempt, "answered": answered,
         }));
         let pause = Pause { answers, ..pause };
-        self.gathered.push(row::resumed(&self.run, key, &pause, now_ms()));
+        self.gathered.push(sandboxes::resume(&self.run, key, &pause, now_ms()));
         self.to_begin.push((key.clone(), Arc::clone(task)));
     }
 
@@ -161,7 +161,7 @@ impl Drive {
                 within.end(&self.run, &name).await;
                 held.end().await;
             }
-            self.gathered.push(row::end(&self.run, &key, Stage::Cancelled, now_ms()));
+            self.gathered.push(sandboxes::end(&self.run, &key, Stage::Cancelled, now_ms()));
         }
     }
 

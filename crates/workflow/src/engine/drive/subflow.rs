@@ -14,9 +14,9 @@ use crate::engine::Inner;
 use crate::engine::attempt::{INTERRUPTED, Trouble};
 use crate::engine::author::{Author, Definition, Journal};
 use crate::engine::sandbox::nested::Around;
-use crate::engine::{rows, tables};
 use crate::graph::Function;
 use crate::schedule::Key;
+use crate::store::{run_state, runs};
 
 /// The runs that a run has under way below itself.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Child {
         input: Value,
     ) -> Result<End, Trouble> {
         let stopped = |failure: Failure| Trouble::new(INTERRUPTED, failure.message).retryable();
-        let known = rows::run(self.inner.store(), id).await;
+        let known = runs::find(self.inner.store(), id).await;
         let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
         let (statements, input) = match known {
             Some(run) if run.status == RunStatus::Finished => {
@@ -128,19 +128,7 @@ impl Child {
     }
 
     fn begun(&self, id: &str, input: &Value) -> Statement {
-        let sql = "INSERT INTO runs (id, owner_id, parent_id, generation, name, file, program, \
-                   status, input, environment, created_at, updated_at) \
-                   SELECT ?1, owner_id, id, 1, name, file, program, 'running', ?3, ?5, \
-                   ?4, ?4 FROM runs WHERE id = ?2";
-        let now = now_ms();
-        let parameters = vec![
-            id.into(),
-            self.parent.as_str().into(),
-            input.to_string().into(),
-            now.into(),
-            self.environment.as_str().into(),
-        ];
-        Statement::new(sql, parameters).expecting(1).touching(tables::TOPIC)
+        runs::insert_child(id, &self.parent, input, &self.environment, now_ms())
     }
 }
 
@@ -151,12 +139,8 @@ pub(crate) fn given(input: Value) -> Value {
 
 /// Lets a run that has failed begin again where it was.
 fn again(id: &str) -> Vec<Statement> {
-    let mut statements = vec![Statement::new(
-        "UPDATE runs SET status = 'running', generation = generation + 1, error = NULL, \
-         finished_at = NULL, updated_at = ?2 WHERE id = ?1",
-        vec![id.into(), now_ms().into()],
-    )];
-    statements.extend(tables::reset_tasks(id));
+    let mut statements = vec![runs::restart_child(id, now_ms())];
+    statements.extend(run_state::reset_unfinished(id));
     statements
 }
 

@@ -9,11 +9,10 @@ use stockade_durable::Failure;
 
 use super::{Drive, LONGEST_WAIT, now_ms};
 use crate::engine::attempt::Trouble;
-use crate::engine::rows::{self, Answer};
-use crate::engine::tables;
 use crate::engine::waits::question;
 use crate::graph::{Event, OnDeny, OnTimeout, Task, Work};
 use crate::schedule::Key;
+use crate::store::answers::{self, Answer};
 
 impl Drive {
     /// Takes the decisions and signals that came.
@@ -23,7 +22,7 @@ impl Drive {
         if waits.is_empty() {
             return Ok(());
         }
-        let mut answers = rows::answers(self.inner.store(), &self.run).await?;
+        let mut answers = answers::list_unused(self.inner.store(), &self.run).await?;
         answers.retain(|answer| !self.taken.contains(&answer.seq));
         for (key, task) in waits {
             if self.paused.has(&key) {
@@ -49,7 +48,7 @@ impl Drive {
     /// Notes that an answer was taken.
     pub(super) fn take(&mut self, seq: i64, key: &Key) {
         self.taken.insert(seq);
-        self.gathered.push(tables::use_answer(seq, key));
+        self.gathered.push(answers::mark_used(seq, key));
     }
 
     /// How often a task was tried.

@@ -16,13 +16,13 @@ use super::held::{Ended, Held, Waited};
 use super::nested::{Lineage, Next};
 use super::place::{Place, sandbox_name};
 use super::provider::Remote;
-use super::row::{self, Kept, Pause, Stage};
 use super::transport::Operation;
 use super::{Collected, Given, Try, failed, is_stopped, request, result, waiting};
 use crate::engine::attempt::Trouble;
 use crate::engine::commands::RUN;
 use crate::engine::drive::now_ms;
 use crate::graph::{Sandbox, ToolLimits};
+use crate::store::sandboxes::{self, Pause, SandboxRow, Stage};
 
 /// How often a command is begun whose beginner was killed.
 const MAX_BEGUN: u32 = 64;
@@ -42,7 +42,7 @@ impl Try {
     pub(super) async fn execute(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
+        kept: Option<SandboxRow>,
     ) -> Result<Given, Trouble> {
         if kept.is_none() {
             self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
@@ -50,7 +50,7 @@ impl Try {
         let held = self.held()?;
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
-        let pause = kept.as_ref().and_then(Kept::pause);
+        let pause = kept.as_ref().and_then(SandboxRow::pause);
         let place = self.place(sandbox, local.runtime, pause.is_some()).await?;
         let worked = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
         let rounds = self.rounds(sandbox, kept, &held, (&local, contract.as_ref()), place);
@@ -84,13 +84,13 @@ impl Try {
     async fn rounds(
         &self,
         sandbox: &Sandbox,
-        mut kept: Option<Kept>,
+        mut kept: Option<SandboxRow>,
         held: &Held,
         (local, contract): (&request::Local, Option<&Contract>),
         mut place: OwnedSemaphorePermit,
     ) -> Result<Round, Trouble> {
         let began = Instant::now();
-        let before = kept.as_ref().and_then(Kept::pause);
+        let before = kept.as_ref().and_then(SandboxRow::pause);
         let worked_before = before.as_ref().map_or(0, |pause| pause.worked_ms);
         let mut next = before;
         loop {
@@ -99,9 +99,9 @@ impl Try {
                 match self.see_to_inner(sandbox, held, pause).await? {
                     Next::Wait(pause) => return Ok(Round::Waits(pause)),
                     Next::Resume(pause) => {
-                        let is_kept = |kept: &Kept| kept.pause().as_ref() == Some(&pause);
+                        let is_kept = |kept: &SandboxRow| kept.pause().as_ref() == Some(&pause);
                         if !kept.as_ref().is_some_and(is_kept) {
-                            let row = row::resumed(&self.run, &self.key, &pause, now_ms());
+                            let row = sandboxes::resume(&self.run, &self.key, &pause, now_ms());
                             self.notes.keep(Vec::new(), vec![row]).await?;
                             kept = self.kept().await?;
                         }
@@ -109,7 +109,7 @@ impl Try {
                 }
                 place = self.place(sandbox, local.runtime, true).await?;
             }
-            let rounds = kept.as_ref().and_then(Kept::pause).map_or(0, |pause| pause.rounds);
+            let rounds = kept.as_ref().and_then(SandboxRow::pause).map_or(0, |pause| pause.rounds);
             let work = self.executed(sandbox, kept.take(), held, local, contract).await?;
             let Waiting { run: child, waits } = match work {
                 Work::Collected(collected) => return Ok(Round::Collected(collected)),
@@ -143,7 +143,7 @@ impl Try {
     async fn executed(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
+        kept: Option<SandboxRow>,
         held: &Held,
         local: &request::Local,
         contract: Option<&Contract>,
@@ -153,7 +153,7 @@ impl Try {
         let runtime = request::runtime(sandbox);
         let place = self.directory()?;
         let child = child_id(held);
-        let pause = kept.as_ref().and_then(Kept::pause);
+        let pause = kept.as_ref().and_then(SandboxRow::pause);
         let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
         let is_again = kept.is_some();
         let (began, base_ref) = self.begin(sandbox, kept, local.runtime).await?;
@@ -174,7 +174,7 @@ impl Try {
             let shipped = notes
                 .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
             let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
-            notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
+            notes.keep(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         if let Some(pause) = &pause {
             held.wake().await.map_err(waiting::lost)?;
@@ -228,7 +228,7 @@ impl Try {
                     Waited::On => {
                         let more = json!({ "remoteRunId": child_id(held) });
                         let beat = self.notes.event("SandboxHeartbeat", more);
-                        let row = row::beat(&self.run, &self.key, now_ms());
+                        let row = sandboxes::heartbeat(&self.run, &self.key, now_ms());
                         self.notes.keep(vec![beat], vec![row]).await?;
                     }
                 }

@@ -18,7 +18,6 @@ mod provision;
 mod request;
 mod result;
 mod review;
-pub(crate) mod row;
 pub(crate) mod transport;
 pub(crate) mod waiting;
 
@@ -42,16 +41,17 @@ use self::notes::Notes;
 use self::place::Place;
 use self::provider::Remote;
 use self::review::Decision;
-use self::row::{Kept, Pause, Review, Stage};
 use self::transport::Operation;
 use super::attempt::Trouble;
 use super::author::Author;
 use super::drive::now_ms;
 use super::drive::offspring::Offspring;
 use super::drive::subflow::given;
-use super::{Inner, rows, tools};
+use super::{Inner, tools};
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::schedule::Key;
+use crate::store::runs;
+use crate::store::sandboxes::{self, OpenSandbox, Pause, Review, SandboxRow, Stage};
 
 /// How many sandboxes of a run are under way at once, unless a variable says otherwise (seed 000).
 const USUAL_LIMIT: usize = 10;
@@ -103,15 +103,15 @@ pub(crate) async fn end_all(
     run: &str,
 ) -> Result<(), stockade_durable::Error> {
     let Some(sandboxes) = &inner.options.sandboxes else { return Ok(()) };
-    let file = rows::run(inner.store(), run).await?.map(|row| row.run.file).unwrap_or_default();
+    let file = runs::find(inner.store(), run).await?.map(|row| row.run.file).unwrap_or_default();
     let root = inner.options.project_of(Path::new(&file));
-    for (run, key, name) in row::open(inner.store(), run).await? {
+    for OpenSandbox { run, key, name } in sandboxes::list_open(inner.store(), run).await? {
         // What is in it ends before it.
         Within { engine: inner, owner, root: &root }.end(&run, &name).await;
         if let Ok(held) = Held::of(Arc::clone(sandboxes), owner, &name) {
             held.end_for_good().await;
         }
-        let end = row::end(&run, &key, Stage::Cancelled, now_ms());
+        let end = sandboxes::end(&run, &key, Stage::Cancelled, now_ms());
         inner.store().execute(vec![end]).await?;
     }
     Ok(())
@@ -158,7 +158,7 @@ impl Try {
             return Ok(Given::Waits(kept.pause().unwrap_or_default()));
         }
         // One that ended with its run is begun anew; the changes of one that was done still wait.
-        let is_over = |kept: &Kept| kept.stage == Stage::Cancelled && kept.review.is_none();
+        let is_over = |kept: &SandboxRow| kept.stage == Stage::Cancelled && kept.review.is_none();
         let kept = kept.filter(|kept| !is_over(kept));
         if let Some(review) = kept.as_ref().and_then(|kept| kept.review.clone()) {
             let decision =
@@ -176,10 +176,11 @@ impl Try {
     }
 
     /// What is kept of this very try.
-    async fn kept(&self) -> Result<Option<Kept>, Trouble> {
-        let kept = row::kept(self.inner.store(), &self.run, &self.key).await;
+    async fn kept(&self) -> Result<Option<SandboxRow>, Trouble> {
+        let kept = sandboxes::find(self.inner.store(), &self.run, &self.key).await;
         let kept = kept.map_err(|error| failed(error.to_string()).retryable())?;
-        let is_same = |kept: &Kept| kept.attempt == self.notes.attempt && kept.name == self.name;
+        let is_same =
+            |kept: &SandboxRow| kept.attempt == self.notes.attempt && kept.name == self.name;
         Ok(kept.filter(is_same))
     }
 
@@ -248,7 +249,7 @@ impl Try {
         let config = request::config(sandbox, selected, self.tools(sandbox));
         let who = (self.run.as_str(), &self.key, self.notes.attempt, self.name.as_str());
         let within = self.around.as_ref().map(|around| around.lineage.parent());
-        row::begin(who, within, request::runtime(sandbox), &config, base_ref, now_ms())
+        sandboxes::begin(who, within, request::runtime(sandbox), &config, base_ref, now_ms())
     }
 
     /// When a try began, and the commit that the project was at then: of one that goes on, or that
@@ -256,7 +257,7 @@ impl Try {
     async fn begin(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
+        kept: Option<SandboxRow>,
         selected: &str,
     ) -> Result<(i64, Option<String>), Trouble> {
         if let Some(kept) = kept {
@@ -415,10 +416,10 @@ impl Try {
         let events = vec![self.notes.stage_with("bundle-collected", 85, more), event];
         let ids = [&review.remote_run_id, &remote.workspace_id, &remote.container_id];
         let ids = ids.map(Option::as_deref);
-        let mut statements = vec![row::received(&self.run, &self.key, &path, ids, now_ms())];
+        let mut statements = vec![sandboxes::receive(&self.run, &self.key, &path, ids, now_ms())];
         if bundle.manifest.status == Status::Finished {
             // In safety from here on: who made it may go.
-            statements.push(row::review(&self.run, &self.key, review));
+            statements.push(sandboxes::request_review(&self.run, &self.key, review));
         }
         self.notes.keep(events, statements).await
     }
@@ -462,12 +463,12 @@ impl Try {
                     });
                     events.push(self.notes.event("SandboxDiffReviewRequested", more));
                 }
-                let mut statements = vec![row::review(&self.run, &self.key, &review)];
+                let mut statements = vec![sandboxes::request_review(&self.run, &self.key, &review)];
                 let is_accepted = !sandbox.review_diffs || sandbox.auto_accept_diffs;
                 let waits = asks && (!is_accepted || review.executed > 0);
                 if !waits {
                     let said = json!({ "approved": true });
-                    statements.push(row::decided(&self.run, &self.key, &said));
+                    statements.push(sandboxes::decide(&self.run, &self.key, &said));
                 }
                 self.notes.keep(events, statements).await?;
                 if waits {
@@ -495,7 +496,7 @@ impl Try {
             Err(trouble) if is_somebodys && !trouble.is_stop() => {
                 let more = json!({ "error": trouble.to_json() });
                 let event = self.notes.event("SandboxDiffNotApplied", more);
-                let waits = row::review(&self.run, &self.key, &review);
+                let waits = sandboxes::request_review(&self.run, &self.key, &review);
                 self.notes.keep(vec![event], vec![waits]).await?;
                 return Ok(Given::Review);
             }
@@ -515,7 +516,7 @@ impl Try {
         });
         events.push(self.notes.event("SandboxCompleted", more));
         events.push(self.notes.stage("completed", 100));
-        let end = row::end(&self.run, &self.key, Stage::Finished, now_ms());
+        let end = sandboxes::end(&self.run, &self.key, Stage::Finished, now_ms());
         self.notes.keep(events, vec![end]).await?;
         Ok(Given::Value(review.outputs))
     }
@@ -524,7 +525,7 @@ impl Try {
     async fn fail(&self, runtime: &str, trouble: &Trouble) {
         let more = json!({ "runtime": runtime, "error": trouble.to_json() });
         let events = vec![self.notes.event("SandboxFailed", more), self.notes.stage("failed", 100)];
-        let end = row::end(&self.run, &self.key, Stage::Failed, now_ms());
+        let end = sandboxes::end(&self.run, &self.key, Stage::Failed, now_ms());
         let _ = self.notes.keep(events, vec![end]).await;
     }
 }

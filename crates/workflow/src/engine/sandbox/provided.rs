@@ -15,7 +15,6 @@ use super::outside::{Outside, granted};
 use super::place::Place;
 use super::provider::{self, Places, Provided, ProviderResult};
 use super::provision::{self, Provision, Times};
-use super::row::{self, Kept, Review, Stage};
 use super::transport::Operation;
 use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
@@ -25,6 +24,7 @@ use crate::engine::author::provide::{ChildAnswer, Counted, Host, Named};
 use crate::engine::drive::now_ms;
 use crate::engine::drive::offspring::Offspring;
 use crate::graph::Sandbox;
+use crate::store::sandboxes::{self, Review, SandboxRow, Stage};
 
 /// How long a provider may be silent, unless somebody says otherwise, and the variable that does
 /// (upstream's, in milliseconds).
@@ -49,7 +49,7 @@ impl Try {
     pub(super) async fn provided(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
+        kept: Option<SandboxRow>,
     ) -> Result<Given, Trouble> {
         if kept.is_none() {
             self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
@@ -135,7 +135,7 @@ impl Try {
     async fn asked_provider(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
+        kept: Option<SandboxRow>,
         (place, held, id): (&Place, &Held, &str),
         provision: &mut Provision,
         secrets: &Secrets,
@@ -151,7 +151,7 @@ impl Try {
         if !is_shipped {
             let more = json!({ "runtime": runtime, "bundleSizeBytes": size });
             let events = vec![notes.event("SandboxShipped", more), notes.stage("shipped", 25)];
-            notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
+            notes.keep(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         notes.keep(vec![notes.stage("executing", 40)], Vec::new()).await?;
         let host = Ours { notes, run, offspring: &self.offspring, secrets };
@@ -213,7 +213,8 @@ impl Host for Ours<'_> {
             "attempt": self.notes.attempt, "data": data,
         });
         // A run that has stopped keeps nothing more.
-        let _ = self.notes.keep(vec![beat], vec![row::beat(self.run, key, now_ms())]).await;
+        let _ =
+            self.notes.keep(vec![beat], vec![sandboxes::heartbeat(self.run, key, now_ms())]).await;
     }
 
     async fn child(

@@ -9,8 +9,8 @@ use stockade_bundle::sandbox::SandboxBundle;
 use stockade_core::{BundleLimits, Code, Problem};
 
 use super::held::{Held, trouble};
-use super::row::Review;
 use crate::engine::attempt::Trouble;
+use crate::store::sandboxes::Review;
 
 /// What in the workspace is not the project's.
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];

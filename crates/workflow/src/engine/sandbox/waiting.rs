@@ -13,10 +13,10 @@ use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, Wa
 
 use super::held::{Ended, Held};
 use super::request::RESULT;
-use super::row::{self, Pause};
 use super::{Given, Try, failed};
 use crate::engine::attempt::Trouble;
 use crate::engine::drive::now_ms;
+use crate::store::sandboxes::{self, Pause};
 
 /// The exit code that says so.
 const WAITS: i32 = 3;
@@ -103,7 +103,7 @@ impl Try {
         held.renew(KEPT, false).await.map_err(lost)?;
         let waits = json!({ "remoteRunId": pause.child, "waits": pause.waits });
         let events = vec![self.notes.event("SandboxWaiting", waits)];
-        let row = row::waiting(&self.run, &self.key, &pause, now_ms());
+        let row = sandboxes::wait(&self.run, &self.key, &pause, now_ms());
         self.notes.keep(events, vec![row]).await?;
         Ok(Given::Waits(pause))
     }

@@ -13,12 +13,12 @@ use stockade_core::{BundleLimits, Code};
 
 use super::super::held::{Held, trouble};
 use super::super::request::RESULT as RESULTS;
-use super::super::row::Review;
 use super::super::{Try, result};
 use super::asked;
 use super::changed::{self, BLOBS, CHANGES, Changes};
 use super::inner::{Carried, GIVEN, Inner, failed, part};
 use crate::engine::attempt::Trouble;
+use crate::store::sandboxes::Review;
 
 impl Inner<'_> {
     /// Keeps what came of it on the host, to be handed back.

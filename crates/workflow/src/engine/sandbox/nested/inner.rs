@@ -12,7 +12,6 @@ use super::super::held::Held;
 use super::super::notes::Notes;
 use super::super::place::{Place, sandbox_name};
 use super::super::request::RESULT as RESULTS;
-use super::super::row::{self, Stage};
 use super::super::transport::Transport;
 use super::super::{Given, Try, result};
 use super::asked::{self, Asked, Which};
@@ -21,6 +20,7 @@ use crate::engine::attempt::Trouble;
 use crate::engine::drive::now_ms;
 use crate::graph::{Retry, Task, Work};
 use crate::schedule::Key;
+use crate::store::sandboxes::{self, Stage};
 
 /// How many inner sandboxes one try of a sandbox may have had.
 const MAX_INNER: usize = 64;
@@ -120,14 +120,14 @@ impl<'t> Inner<'t> {
     /// Passes on what came from outside, and that a time has come.
     pub(super) async fn deliver(&self, answers: &[Answer]) -> Result<(), Trouble> {
         let (run, key, which) = (&self.outer.run, &self.key, &self.which);
-        let kept = row::kept(self.outer.inner.store(), run, key).await.map_err(failed)?;
+        let kept = sandboxes::find(self.outer.inner.store(), run, key).await.map_err(failed)?;
         let Some(kept) = kept.filter(|kept| kept.name == self.name) else { return Ok(()) };
         let statement = match kept.stage {
             Stage::Review => answers.iter().find_map(|answer| match answer {
                 Answer::Approval { node, iteration, decision: Some(decision), .. }
                     if (node, iteration) == (&which.node, &which.iteration) =>
                 {
-                    Some(row::decided(run, key, decision))
+                    Some(sandboxes::decide(run, key, decision))
                 }
                 _ => None,
             }),
@@ -139,7 +139,7 @@ impl<'t> Inner<'t> {
                     .collect();
                 let is_due = |wait: &Wait| wait.due_ms().is_some_and(|due| due <= now_ms());
                 let goes_on = !pause.answers.is_empty() || pause.waits.iter().any(is_due);
-                goes_on.then(|| row::resumed(run, key, &pause, now_ms()))
+                goes_on.then(|| sandboxes::resume(run, key, &pause, now_ms()))
             }
             _ => None,
         };
@@ -193,7 +193,7 @@ impl<'t> Inner<'t> {
     /// waited for it.
     async fn end_others(&self) -> Result<(), Trouble> {
         let (outer, key) = (self.outer, &self.key);
-        let kept = row::kept(outer.inner.store(), &outer.run, key).await.map_err(failed)?;
+        let kept = sandboxes::find(outer.inner.store(), &outer.run, key).await.map_err(failed)?;
         if let Some(kept) = kept.filter(|kept| kept.name != self.name && kept.stage.is_open()) {
             outer.within().end_one(&outer.run, key, &kept.name).await?;
         }
@@ -213,9 +213,9 @@ impl<'t> Inner<'t> {
     /// The try that does it. Nothing is made yet but a copy of the workspace.
     async fn begun(&self) -> Result<Try, Trouble> {
         let outer = self.outer;
-        let known = row::below(outer.inner.store(), &outer.run, &outer.name).await;
+        let known = sandboxes::list_nested(outer.inner.store(), &outer.run, &outer.name).await;
         let known = known.map_err(failed)?;
-        if known.len() >= MAX_INNER && !known.iter().any(|(key, ..)| *key == self.key) {
+        if known.len() >= MAX_INNER && !known.iter().any(|nested| nested.key == self.key) {
             let message = format!("a <Sandbox> may have had at most {MAX_INNER} nested ones");
             return Err(Trouble::new("INVALID_INPUT", message));
         }

@@ -9,7 +9,6 @@ use stockade_api::{Answer, Wait};
 
 use super::super::held::Held;
 use super::super::review;
-use super::super::row::{self, Pause, Stage};
 use super::super::{Try, failed};
 use super::grant::disabled;
 use super::inner::{Inner, Outcome, forget};
@@ -18,6 +17,7 @@ use crate::engine::attempt::Trouble;
 use crate::engine::drive::now_ms;
 use crate::graph::Sandbox;
 use crate::schedule::Key;
+use crate::store::sandboxes::{self, NestedSandbox, Pause, Stage};
 
 /// How many a child may wait for at once.
 const MAX_AT_ONCE: usize = 16;
@@ -112,7 +112,7 @@ impl Try {
             }
         }
         let pause = Pause { waits, answers, ..pause };
-        let resumed = row::resumed(&self.run, &self.key, &pause, now_ms());
+        let resumed = sandboxes::resume(&self.run, &self.key, &pause, now_ms());
         self.notes.keep(Vec::new(), vec![resumed]).await?;
         Ok(Next::Resume(pause))
     }
@@ -124,7 +124,7 @@ impl Try {
             if let Some(done) = held.while_alive(work.as_mut()).await? {
                 return Ok(done);
             }
-            let beat = row::beat(&self.run, &self.key, now_ms());
+            let beat = sandboxes::heartbeat(&self.run, &self.key, now_ms());
             self.notes.keep(Vec::new(), vec![beat]).await?;
         }
     }
@@ -164,7 +164,8 @@ impl Within<'_> {
         Box::pin(async move {
             let store = self.engine.store();
             let lost = |error: stockade_durable::Error| failed(error.to_string());
-            for (key, inner, is_open) in row::below(store, run, name).await.map_err(lost)? {
+            let nested = sandboxes::list_nested(store, run, name).await.map_err(lost)?;
+            for NestedSandbox { key, name: inner, is_open } in nested {
                 if is_open {
                     self.end_one(run, &key, &inner).await?;
                 }
@@ -182,12 +183,12 @@ impl Within<'_> {
         let Some(sandboxes) = &self.engine.options.sandboxes else { return Ok(()) };
         let held = Held::of(Arc::clone(sandboxes), self.owner, name)?;
         held.end_for_good().await;
-        let kept = row::kept(store, run, key).await.map_err(lost)?;
+        let kept = sandboxes::find(store, run, key).await.map_err(lost)?;
         if let Some(left) = kept.and_then(|kept| kept.review) {
             // They are changes to what goes with the sandbox around.
             review::discard(&held, left.bundles.iter().map(String::as_str)).await;
         }
-        let end = row::end(run, key, Stage::Cancelled, now_ms());
+        let end = sandboxes::end(run, key, Stage::Cancelled, now_ms());
         store.execute(vec![end]).await.map(drop).map_err(lost)
     }
 }
