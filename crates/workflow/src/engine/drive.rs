@@ -33,7 +33,7 @@ use super::sandbox::nested::Around;
 use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
 use crate::graph::{Graph, Task};
-use crate::schedule::{Index, Key, Next, Phase, Progress, Turn, plan};
+use crate::schedule::{Index, Key, LoopState, LoopStep, Phase, Progress, plan};
 use crate::store::run_state::{self, RunState};
 use crate::store::runs::{self, RunOrigin};
 use crate::store::tasks::{self, TaskRow};
@@ -84,7 +84,7 @@ pub(crate) struct Drive {
     phases: HashMap<Key, Phase>,
     /// The tasks that have begun and not ended.
     open: HashSet<Key>,
-    turns: HashMap<String, Turn>,
+    loops: HashMap<String, LoopState>,
     /// How the run is kept.
     status: RunStatus,
     next_event: i64,
@@ -98,13 +98,9 @@ pub(crate) struct Drive {
     is_named: bool,
     /// The answers that were taken, until that is on disk.
     taken: HashSet<i64>,
-    /// What was rendered last.
-    rendered: Arc<Graph>,
-    /// The same, of which others have no part.
+    /// The last rendering.
     graph: Arc<Graph>,
-    /// Where its tasks are.
     index: Index,
-    /// What of it is through.
     progress: Progress,
     /// The tables that the rendering depends on.
     read: BTreeSet<String>,
@@ -142,7 +138,7 @@ impl Drive {
         max_concurrency: Option<u32>,
     ) -> Result<Self, Failure> {
         let run = lock(&journal).run.clone();
-        let RunState { tasks, loops: turns, next_event, status, origin } =
+        let RunState { tasks, loops, next_event, status, origin } =
             run_state::load(inner.store(), &run).await?;
         let environment = serde_json::from_str(&origin.environment).unwrap_or_default();
         let places = Arc::new(Semaphore::new(sandbox::limit(&environment)));
@@ -158,7 +154,7 @@ impl Drive {
             phases: HashMap::new(),
             open: HashSet::new(),
             tasks,
-            turns,
+            loops,
             status,
             next_event,
             gathered: Vec::new(),
@@ -166,7 +162,6 @@ impl Drive {
             has_new_waits: false,
             is_named: false,
             taken: HashSet::new(),
-            rendered: Arc::default(),
             graph: Arc::default(),
             index: Index::default(),
             progress: Progress::default(),
@@ -210,7 +205,7 @@ impl Drive {
                 journal.rows.extend(told(key, row));
             }
         }
-        for (name, turn) in &self.turns {
+        for (name, turn) in &self.loops {
             journal.iterations.insert(plain_name(name), turn.iteration);
         }
     }
@@ -311,18 +306,15 @@ impl Drive {
         }
     }
 
-    /// Goes on with another rendering. What is known of the order of its tasks stays, where that is the
-    /// same order.
+    /// Goes on with another rendering. The progress stays where its nodes have the same order.
     fn take_graph(&mut self, graph: Arc<Graph>) {
-        if Arc::ptr_eq(&graph, &self.rendered) {
+        if Arc::ptr_eq(&graph, &self.graph) {
             return;
         }
-        let own = Arc::get_mut(&mut self.graph);
-        if !own.is_some_and(|own| self.index.follow(own, &graph)) {
-            self.graph = Arc::new(Graph::clone(&graph));
-            (self.index, self.progress) = (Index::new(&self.graph), Progress::default());
+        if !self.index.follow(&self.graph, &graph) {
+            (self.index, self.progress) = (Index::new(&graph), Progress::default());
         }
-        self.rendered = graph;
+        self.graph = graph;
     }
 
     /// Keeps what the workflow wrote to its console.
@@ -360,7 +352,7 @@ impl Drive {
     fn round(&mut self, is_idle: bool) -> Round {
         let graph = Arc::clone(&self.graph);
         let (limit, progress) = (self.max_concurrency, &mut self.progress);
-        let plan = plan(&graph, &self.index, progress, &self.phases, &self.turns, limit);
+        let plan = plan(&graph, &self.index, progress, &self.phases, &self.loops, limit);
         if !plan.failed.is_empty() {
             // What is under way may end; nothing else begins.
             if !is_idle {
@@ -396,12 +388,12 @@ impl Drive {
     }
 
     /// A loop goes on, or ends; the failure of one that must not end so.
-    fn turn(&mut self, name: &str, next: Next) -> Option<Trouble> {
-        let turn = self.turns.entry(name.to_owned()).or_default();
+    fn turn(&mut self, name: &str, next: LoopStep) -> Option<Trouble> {
+        let turn = self.loops.entry(name.to_owned()).or_default();
         match next {
-            Next::Again => turn.iteration += 1,
-            Next::End | Next::Maximum { fails: false } => turn.has_ended = true,
-            Next::Maximum { fails: true } => {
+            LoopStep::Again => turn.iteration += 1,
+            LoopStep::End | LoopStep::Maximum { fails: false } => turn.has_ended = true,
+            LoopStep::Maximum { fails: true } => {
                 let message = format!(
                     "loop \"{name}\" was done {} times, and its condition does not hold",
                     turn.iteration + 1

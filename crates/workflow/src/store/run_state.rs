@@ -9,13 +9,13 @@ use super::columns::Result;
 use super::runs::RunOrigin;
 use super::tasks::{self, TaskRow};
 use super::{answers, events, loops};
-use crate::schedule::{Key, Turn};
+use crate::schedule::{Key, LoopState};
 
 /// What is stored of a run.
 #[derive(Debug)]
 pub(crate) struct RunState {
     pub(crate) tasks: HashMap<Key, TaskRow>,
-    pub(crate) loops: HashMap<String, Turn>,
+    pub(crate) loops: HashMap<String, LoopState>,
     /// The number of its next event.
     pub(crate) next_event: i64,
     pub(crate) status: RunStatus,
