@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::modules::Modules;
 use super::processes::{Processes, Started};
 use super::wire::{FromRealm, Refused, Said, ToRealm, Word};
-use crate::graph::{Fault, Place, Told};
+use crate::graph::{Fault, Place, Update};
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -105,7 +105,7 @@ impl Drop for Realm {
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct Rendered {
     /// What it has; `None` where nobody keeps it.
-    pub(crate) tree: Option<Told>,
+    pub(crate) tree: Option<Update>,
     /// The tables that were looked into.
     pub(crate) read: Vec<String>,
     /// Schemas that were met for the first time.

@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{Fault, Function, Output, Place, nearest};
+use crate::graph::fault::{Fault, Place};
+use crate::graph::function::Function;
+use crate::graph::model::Output;
+use crate::graph::nearest::nearest;
+
+/// What a workflow is as an attribute.
+pub(super) const WORKFLOW: &str = "what `smithers(…)` gives";
 
 /// The attributes that were not taken yet, and what was wrong with those that were.
 pub(super) struct Props<'a> {
