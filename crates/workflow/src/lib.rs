@@ -8,5 +8,7 @@ pub mod authoring;
 pub mod built;
 pub mod engine;
 pub mod graph;
+mod journal;
 pub mod schedule;
 mod store;
+mod sync;

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -24,57 +24,13 @@ use super::program::Program;
 use crate::authoring::{Error, Processes};
 use crate::built::Built;
 use crate::graph::{Function, Graph, Task, Work};
+use crate::journal::SharedJournal;
 use crate::schedule::Key;
 
 pub(crate) use self::scripted::provide;
 
 /// How long a rendering may take, and everything else that does no task.
 const SOON: Duration = Duration::from_secs(30);
-
-/// What a run has to tell to its author.
-#[derive(Debug)]
-pub(crate) struct Journal {
-    /// The run.
-    pub(crate) run: String,
-    /// What it was given.
-    pub(crate) input: Value,
-    /// The run whose rendering has this workflow, and where; `None` for the file's own.
-    pub(crate) within: Option<(String, Definition)>,
-    /// What its tasks gave, in the order in which they did.
-    pub(crate) rows: Vec<Value>,
-    /// The iterations of its loops.
-    pub(crate) iterations: BTreeMap<String, u32>,
-}
-
-/// Where another run has a workflow.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Definition {
-    /// In its rendering.
-    Rendered(Function),
-    /// A provider gave it, in this call of its realm, as its first, second and so on.
-    Given {
-        /// The call.
-        call: u64,
-        /// Which one, from 0.
-        number: u32,
-    },
-}
-
-impl Journal {
-    /// That of a run of the file's own workflow, which has done nothing.
-    pub(crate) fn new(run: &str, input: Value) -> Self {
-        Self {
-            run: run.to_owned(),
-            input,
-            within: None,
-            rows: Vec::new(),
-            iterations: BTreeMap::new(),
-        }
-    }
-}
-
-/// A journal that the run and its author have.
-pub(crate) type Shared = Arc<Mutex<Journal>>;
 
 /// A workflow as it is to be done now.
 #[derive(Debug)]
@@ -176,7 +132,7 @@ impl Author {
     }
 
     /// Begins with a run.
-    pub(crate) async fn open(&self, journal: &Shared) -> Result<About, Error> {
+    pub(crate) async fn open(&self, journal: &SharedJournal) -> Result<About, Error> {
         match self {
             Self::Scripted(author) => author.open(journal).await,
             Self::Built(author) => author.open(journal),
@@ -292,8 +248,4 @@ impl Author {
             author.look_after().await;
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

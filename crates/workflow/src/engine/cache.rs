@@ -3,9 +3,9 @@
 
 use serde_json::{Value as Json, json};
 
-use super::author::Journal;
 use super::commands::Ready;
 use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
+use crate::journal::Journal;
 
 /// What decides which answers are answers to the same question.
 #[derive(Debug, Clone)]

@@ -28,16 +28,18 @@ use self::paused::Paused;
 use self::subflow::Children;
 use super::Inner;
 use super::attempt::Trouble;
-use super::author::{About, Author, Shared, View, lock};
+use super::author::{About, Author, View};
 use super::sandbox::nested::Around;
 use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
 use crate::graph::{Graph, Task};
+use crate::journal::SharedJournal;
 use crate::schedule::{Index, Key, LoopState, LoopStep, Phase, Progress, plan};
 use crate::store::run_state::{self, RunState};
 use crate::store::runs::{self, RunOrigin};
 use crate::store::tasks::{self, TaskRow};
 use crate::store::{ANSWERS_TOPIC, events, loops};
+use crate::sync::lock;
 
 /// How many statements are gathered before they are committed.
 const MAX_GATHERED: usize = 512;
@@ -75,7 +77,7 @@ pub(crate) struct Drive {
     inner: Arc<Inner>,
     context: Context,
     author: Arc<Author>,
-    journal: Shared,
+    journal: SharedJournal,
     run: String,
     about: About,
     origin: RunOrigin,
@@ -133,7 +135,7 @@ impl Drive {
         inner: Arc<Inner>,
         context: Context,
         author: Arc<Author>,
-        journal: Shared,
+        journal: SharedJournal,
         about: About,
         max_concurrency: Option<u32>,
     ) -> Result<Self, Failure> {

@@ -11,9 +11,9 @@ use stockade_api::Measurements;
 use stockade_api::measurement::{Histogram, Kind, Measurement, Number, Series};
 use stockade_durable::{Error, Store};
 
-use super::author::lock;
 use super::sandbox::transport::Operation;
 use crate::store::events::{self, SandboxEvent};
+use crate::sync::lock;
 
 /// How many events are read at once.
 const PAGE: usize = 4_096;

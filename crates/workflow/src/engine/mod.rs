@@ -35,7 +35,8 @@ use stockade_durable::{Engine, Store};
 use crate::authoring::Processes;
 use crate::built::Built;
 use crate::store::{RUNS_TOPIC, runs, sandboxes};
-use author::{Author, lock};
+use crate::sync::lock;
+use author::Author;
 use commands::{Held, Here, Place};
 use measured::Cleanups;
 
@@ -45,7 +46,6 @@ use output::Schemas;
 use sandbox::attended::Attended;
 
 pub use crate::store::MIGRATIONS;
-pub(crate) use author::Journal;
 pub use prepare::{child_program, preview, preview_built};
 pub use start::Begin;
 pub use tools::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};

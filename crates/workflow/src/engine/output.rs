@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::author::lock;
+use crate::sync::lock;
 
 /// How many faults of one value are told.
 const MAX_TOLD: usize = 5;

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use stockade_core::{Code, Problem};
 
-use super::author::{About, Author, Journal, View};
+use super::author::{About, Author, View};
 use super::output::Schemas;
 use super::problem::of_author;
 use super::{Options, commands};
 use crate::authoring::{Error, Processes};
 use crate::built::Built;
 use crate::graph::{Graph, Task, Work, unknown};
+use crate::journal::Journal;
 
 /// What a workflow file would do with an input: the graph of its first rendering.
 ///

@@ -8,10 +8,11 @@ use stockade_api::RunStatus;
 use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 
 use super::attempt::Trouble;
-use super::author::{Author, Journal};
+use super::author::Author;
 use super::drive::now_ms;
 use super::drive::{Drive, End};
 use super::{Inner, Options, program};
+use crate::journal::Journal;
 use crate::store::runs;
 
 /// The name of the durable workflow.

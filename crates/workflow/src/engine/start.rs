@@ -9,7 +9,7 @@ use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{StartOptions, Statement};
 use stockade_script::worker::Raised;
 
-use super::author::{Author, View, lock};
+use super::author::{Author, View};
 use super::drive::now_ms;
 use super::prepare::{executable, prepared, rendered};
 use super::problem::{of_store, taken};
@@ -17,6 +17,7 @@ use super::program::{self, Program};
 use super::{Options, Workflows, run};
 use crate::store::runs::{self, NewRun, RunRow};
 use crate::store::{events, programs};
+use crate::sync::lock;
 
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;

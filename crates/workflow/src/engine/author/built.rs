@@ -9,17 +9,19 @@ use stockade_script::realm::Failure;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
-use super::{About, Definition, Errand, SOON, Shared, View, lock};
+use super::{About, Errand, SOON, View};
 use crate::authoring::Error;
 use crate::built::{Built, Call, Context};
 use crate::engine::program::Name;
 use crate::graph::{Fault, Function, Graph, Prompt, Task, Work, check};
+use crate::journal::{SharedJournal, WorkflowRef};
+use crate::sync::lock;
 
 /// The author of a workflow in Rust, and of those below it.
 #[derive(Debug)]
 pub(crate) struct Building {
     workflow: Built,
-    runs: Mutex<HashMap<String, (Built, Shared)>>,
+    runs: Mutex<HashMap<String, (Built, SharedJournal)>>,
 }
 
 impl Building {
@@ -32,20 +34,20 @@ impl Building {
         Name::of(&self.workflow)
     }
 
-    pub(super) fn open(&self, journal: &Shared) -> Result<About, Error> {
+    pub(super) fn open(&self, journal: &SharedJournal) -> Result<About, Error> {
         let (run, within) = {
             let journal = lock(journal);
             (journal.run.clone(), journal.within.clone())
         };
         let workflow = match within {
             None => self.workflow.clone(),
-            Some((parent, Definition::Rendered(function))) => {
+            Some((parent, WorkflowRef::Rendered(function))) => {
                 let found = self.run(&parent)?.0.workflows.get(&function).cloned();
                 found.ok_or_else(|| {
                     fault(None, "there is no such workflow: `with_workflow` gives it")
                 })?
             }
-            Some((_, Definition::Given { .. })) => return Err(stays_here(&run)),
+            Some((_, WorkflowRef::Requested { .. })) => return Err(stays_here(&run)),
         };
         let about = About { input: workflow.input.clone(), output: workflow.output.clone() };
         lock(&self.runs).insert(run, (workflow, Arc::clone(journal)));
@@ -141,7 +143,7 @@ impl Building {
         }
     }
 
-    fn run(&self, run: &str) -> Result<(Built, Shared), Error> {
+    fn run(&self, run: &str) -> Result<(Built, SharedJournal), Error> {
         let found = lock(&self.runs).get(run).cloned();
         found.ok_or_else(|| Error::Answer(format!("there is no run {run}")))
     }
@@ -194,7 +196,7 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
 }
 
 /// What a task gave last.
-fn value_of(journal: &Shared, node: &str) -> Value {
+fn value_of(journal: &SharedJournal, node: &str) -> Value {
     let journal = lock(journal);
     let rows = journal.rows.iter().filter(|row| row["node"] == node);
     let last = rows.max_by_key(|row| row["iteration"].as_u64());

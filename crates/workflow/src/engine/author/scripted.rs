@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 use stockade_script::worker::Raised;
 use tokio::sync::Notify;
 
-use super::{About, Definition, SOON, Shared, View, lock};
+use super::{About, SOON, View};
 use crate::authoring::{
-    At, Console, Error, Modules, Opened, Origin, Processes, Program, Provenance, Realm, Rendered,
-    Sources, carry,
+    Console, Error, ModulePlace, Modules, OpenAnswer, OriginAnswer, Processes, Program, Realm,
+    RenderAnswer, Sources, WorkflowOrigin, pack,
 };
 use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
+use crate::journal::{SharedJournal, WorkflowRef};
+use crate::sync::lock;
 
 /// How long a realm may take to show that it hears.
 const HEARING: Duration = Duration::from_secs(2);
@@ -31,7 +33,7 @@ pub(crate) struct Scripted {
     sources: Sources,
     environment: BTreeMap<String, String>,
     console: Arc<Lines>,
-    runs: Mutex<HashMap<String, Shared>>,
+    runs: Mutex<HashMap<String, SharedJournal>>,
     live: tokio::sync::Mutex<Option<Live>>,
     /// The providers that are asked through the realm now.
     asked: AtomicUsize,
@@ -145,7 +147,7 @@ impl Scripted {
     }
 
     /// Begins with a run.
-    pub(crate) async fn open(&self, journal: &Shared) -> Result<About, Error> {
+    pub(crate) async fn open(&self, journal: &SharedJournal) -> Result<About, Error> {
         let run = lock(journal).run.clone();
         lock(&self.runs).insert(run.clone(), Arc::clone(journal));
         let mut live = self.live.lock().await;
@@ -257,19 +259,19 @@ impl Scripted {
             self.rendered(live, run).await?;
         }
         let origin = self.origin(live, run, Of::Node(node)).await?;
-        Ok(carry(&self.sources, &origin))
+        Ok(pack(&self.sources, &origin))
     }
 
     /// Where a workflow was made.
-    async fn origin(&self, live: &Live, run: &str, of: Of<'_>) -> Result<Origin, Error> {
+    async fn origin(&self, live: &Live, run: &str, of: Of<'_>) -> Result<WorkflowOrigin, Error> {
         let argument = match of {
             Of::Run => json!({ "run": run, "node": null, "workflow": null }),
             Of::Node(node) => json!({ "run": run, "node": node, "workflow": null }),
             Of::Function(number) => json!({ "run": run, "node": null, "workflow": number }),
         };
-        let found: Provenance = live.realm.call_within("say", SOON, "origin", argument).await?;
-        if let Some(At { module, number }) = found.place {
-            return Ok(Origin::Made { module, number });
+        let found: OriginAnswer = live.realm.call_within("say", SOON, "origin", argument).await?;
+        if let Some(ModulePlace { module, number }) = found.place {
+            return Ok(WorkflowOrigin::Made { module, number });
         }
         let journal = self.journal(run)?;
         if let Some(node) = found.node {
@@ -282,15 +284,15 @@ impl Scripted {
                 "runId": run, "input": journal.input, "iterations": journal.iterations,
                 "rows": rows, "tables": tables,
             });
-            return Ok(Origin::Rendered { by, node, state });
+            return Ok(WorkflowOrigin::Rendered { by, node, state });
         }
         let within = lock(&journal).within.clone();
         match within {
-            None => Ok(Origin::Entry),
-            Some((parent, Definition::Rendered(number))) => {
+            None => Ok(WorkflowOrigin::Entry),
+            Some((parent, WorkflowRef::Rendered(number))) => {
                 Box::pin(self.origin(live, &parent, Of::Function(number))).await
             }
-            Some((_, Definition::Given { .. })) => {
+            Some((_, WorkflowRef::Requested { .. })) => {
                 let message = "a workflow that was made for a provider while another was \
                                rendered cannot be taken into a sandbox: make it in a module";
                 Err(Error::Faults(vec![Fault { place: None, message: message.to_owned() }]))
@@ -363,7 +365,7 @@ impl Scripted {
         Ok(is_new)
     }
 
-    async fn begin(&self, live: &mut Live, run: &str) -> Result<Opened, Error> {
+    async fn begin(&self, live: &mut Live, run: &str) -> Result<OpenAnswer, Error> {
         let journal = self.journal(run)?;
         let (input, within) = {
             let journal = lock(&journal);
@@ -376,20 +378,20 @@ impl Scripted {
             }
             argument["within"] = parent.into();
             match definition {
-                Definition::Rendered(function) => argument["workflow"] = json!(function),
-                Definition::Given { call, number } => {
+                WorkflowRef::Rendered(function) => argument["workflow"] = json!(function),
+                WorkflowRef::Requested { call, number } => {
                     argument["call"] = call.into();
                     argument["workflow"] = number.into();
                 }
             }
         }
-        let opened: Opened = live.realm.call_within("open", SOON, "open", argument).await?;
+        let opened: OpenAnswer = live.realm.call_within("open", SOON, "open", argument).await?;
         live.schemas.clone_from(&opened.schemas);
         live.told.insert(run.to_owned(), 0);
         Ok(opened)
     }
 
-    async fn rendered(&self, live: &mut Live, run: &str) -> Result<Rendered, Error> {
+    async fn rendered(&self, live: &mut Live, run: &str) -> Result<RenderAnswer, Error> {
         self.rendered_as(live, run, None, None).await
     }
 
@@ -400,7 +402,7 @@ impl Scripted {
         run: &str,
         before: Option<u64>,
         number: Option<u64>,
-    ) -> Result<Rendered, Error> {
+    ) -> Result<RenderAnswer, Error> {
         let changes = self.news(live, run);
         let schemas = live.schemas.len();
         let argument = json!({
@@ -410,7 +412,7 @@ impl Scripted {
         if matches!(rendered, Err(Error::Late { .. })) {
             live.realm.kill();
         }
-        let mut rendered: Rendered = rendered?;
+        let mut rendered: RenderAnswer = rendered?;
         live.schemas.append(&mut rendered.schemas);
         live.read.insert(run.to_owned(), rendered.read.clone());
         Ok(rendered)
@@ -426,7 +428,7 @@ impl Scripted {
         json!({ "rows": rows, "iterations": journal.iterations })
     }
 
-    fn journal(&self, run: &str) -> Result<Shared, Error> {
+    fn journal(&self, run: &str) -> Result<SharedJournal, Error> {
         let found = lock(&self.runs).get(run).cloned();
         found.ok_or_else(|| Error::Answer(format!("there is no run {run}")))
     }

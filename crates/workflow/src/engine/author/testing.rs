@@ -7,11 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
+use super::Author;
 use super::provide::{ChildAnswer, Host};
-use super::{Author, Definition, Journal, lock};
 use crate::authoring::{ChildRequest, Processes};
 use crate::engine::attempt::Trouble;
 use crate::graph::Work;
+use crate::journal::{Journal, WorkflowRef};
+use crate::sync::lock;
 
 /// What starts realms: a program that is built beside this one.
 fn realms() -> Processes {
@@ -75,7 +77,7 @@ impl Host for Listening {
 
     async fn child(
         &self,
-        workflow: Definition,
+        workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble> {
         let id = format!("run:child:box:0:{}", lock(&self.children).len());

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::testing::opened;
 use super::*;
+use crate::sync::lock;
 
 const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\";\n\
     const { Workflow, Task, smithers, outputs } = createSmithers({ a: {} });\n\

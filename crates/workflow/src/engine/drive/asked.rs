@@ -12,12 +12,13 @@ use tokio::sync::Notify;
 use super::Drive;
 use crate::engine::Inner;
 use crate::engine::attempt::Trouble;
-use crate::engine::author::{Author, Errand, lock};
+use crate::engine::author::{Author, Errand};
 use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
 use crate::engine::tools;
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
 use crate::store::runs::RunOrigin;
+use crate::sync::lock;
 
 /// What tries of tasks have to tell before they end: to which task, and the event.
 pub(super) type News = Arc<Mutex<Vec<(Key, Value)>>>;

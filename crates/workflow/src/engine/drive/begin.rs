@@ -9,7 +9,7 @@ use stockade_api::TaskStatus;
 
 use super::{Attempt, Drive, now_ms, phase_of, told};
 use crate::engine::attempt::{Trouble, attempt};
-use crate::engine::author::{Errand, lock};
+use crate::engine::author::Errand;
 use crate::engine::prepare::inexecutable;
 use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::transport::Transport;
@@ -18,6 +18,7 @@ use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes;
 use crate::store::tasks::{self, TaskRow};
+use crate::sync::lock;
 
 impl Drive {
     /// What is kept of a task, from now on.

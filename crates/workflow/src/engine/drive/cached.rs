@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use stockade_durable::Failure;
 
 use super::{Drive, now_ms};
-use crate::engine::author::lock;
 use crate::engine::cache::Asker;
 use crate::engine::commands;
 use crate::graph::{Cache, Task, Work};
 use crate::schedule::Key;
 use crate::store::cached_outputs::{self, CachedOutput};
+use crate::sync::lock;
 
 /// What is known of the answer to a task that is about to begin.
 #[derive(Debug)]

@@ -15,12 +15,13 @@ use super::{Drive, End, now_ms};
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::ChildAnswer;
-use crate::engine::author::{Definition, lock};
 use crate::engine::sandbox::nested::{Around, Grant, Lineage};
 use crate::engine::{sandbox, tools};
 use crate::graph::{Task, ToolLimits, Work};
+use crate::journal::WorkflowRef;
 use crate::schedule::Key;
 use crate::store::cancel;
+use crate::sync::lock;
 
 /// The runs below one try of a `<Sandbox>`.
 pub(crate) struct Offspring {
@@ -104,7 +105,7 @@ impl Offspring {
     /// Does a run, or what is left of it.
     pub(crate) async fn run(
         &self,
-        workflow: Definition,
+        workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble> {
         let ChildRequest { name, input, max_output_bytes, tool_timeout_ms } = request;
@@ -128,7 +129,7 @@ impl Offspring {
     async fn end(
         &self,
         id: &str,
-        workflow: Definition,
+        workflow: WorkflowRef,
         (input, environment): (Value, String),
     ) -> Result<End, Trouble> {
         // Whether it waits is told to nobody but this.

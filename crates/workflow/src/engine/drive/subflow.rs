@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use stockade_api::RunStatus;
 use stockade_durable::{Context, Failure, Statement};
 use tokio::sync::Notify;
@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 use super::{Drive, End, now_ms};
 use crate::engine::Inner;
 use crate::engine::attempt::{INTERRUPTED, Trouble};
-use crate::engine::author::{Author, Definition, Journal};
+use crate::engine::author::Author;
 use crate::engine::sandbox::nested::Around;
 use crate::graph::Function;
+use crate::journal::{Journal, WorkflowRef, child_input};
 use crate::schedule::Key;
 use crate::store::{run_state, runs};
 
@@ -72,7 +73,7 @@ impl Child {
         input: Value,
     ) -> Result<Value, Trouble> {
         let id = self.id(key);
-        match self.end(&id, Definition::Rendered(workflow), input).await? {
+        match self.end(&id, WorkflowRef::Rendered(workflow), input).await? {
             End::Finished(output) => Ok(output),
             End::Failed(error) => {
                 let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
@@ -93,7 +94,7 @@ impl Child {
     pub(super) async fn end(
         self,
         id: &str,
-        workflow: Definition,
+        workflow: WorkflowRef,
         input: Value,
     ) -> Result<End, Trouble> {
         let stopped = |failure: Failure| Trouble::new(INTERRUPTED, failure.message).retryable();
@@ -107,7 +108,7 @@ impl Child {
             Some(run) if run.status.is_terminal() => (again(id), run.input),
             Some(run) => (Vec::new(), run.input),
             None => {
-                let input = given(input);
+                let input = child_input(input);
                 (vec![self.begun(id, &input)], input)
             }
         };
@@ -130,11 +131,6 @@ impl Child {
     fn begun(&self, id: &str, input: &Value) -> Statement {
         runs::insert_child(id, &self.parent, input, &self.environment, now_ms())
     }
-}
-
-/// What a child workflow is given: nothing in it, where nothing is said.
-pub(crate) fn given(input: Value) -> Value {
-    if input.is_null() { json!({}) } else { input }
 }
 
 /// Lets a run that has failed begin again where it was.

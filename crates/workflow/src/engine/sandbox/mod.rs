@@ -46,9 +46,9 @@ use super::attempt::Trouble;
 use super::author::Author;
 use super::drive::now_ms;
 use super::drive::offspring::Offspring;
-use super::drive::subflow::given;
 use super::{Inner, tools};
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
+use crate::journal::child_input;
 use crate::schedule::Key;
 use crate::store::runs;
 use crate::store::sandboxes::{self, OpenSandbox, Pause, Review, SandboxRow, Stage};
@@ -313,7 +313,7 @@ impl Try {
             let message = "a <Sandbox> needs `workflow`, children, or `command`";
             return Err(Trouble::new("INVALID_INPUT", message));
         }
-        let input = given(sandbox.input.clone());
+        let input = child_input(sandbox.input.clone());
         files.push(named("input.json", input.to_string().into_bytes())?);
         let lineage = self.notes.lineage.as_ref().map(|lineage| json!(lineage));
         let request = Request {

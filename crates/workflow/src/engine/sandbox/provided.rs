@@ -19,11 +19,11 @@ use super::transport::Operation;
 use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
-use crate::engine::author::Definition;
 use crate::engine::author::provide::{ChildAnswer, Counted, Host, Named};
 use crate::engine::drive::now_ms;
 use crate::engine::drive::offspring::Offspring;
 use crate::graph::Sandbox;
+use crate::journal::WorkflowRef;
 use crate::store::sandboxes::{self, Review, SandboxRow, Stage};
 
 /// How long a provider may be silent, unless somebody says otherwise, and the variable that does
@@ -71,7 +71,7 @@ impl Try {
         }
         let mut provision = Provision::new(&self.author, &self.run, &self.task.id, request);
         if let Some(granted) = granted {
-            let workflow = sandbox.workflow.map(Definition::Rendered);
+            let workflow = sandbox.workflow.map(WorkflowRef::Rendered);
             let places = (self.root.as_path(), place.path.as_path());
             let program = (granted, self.inner.options.helper.clone());
             provision =
@@ -219,7 +219,7 @@ impl Host for Ours<'_> {
 
     async fn child(
         &self,
-        workflow: Definition,
+        workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble> {
         self.offspring.run(workflow, request).await

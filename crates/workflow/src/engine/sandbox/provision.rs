@@ -12,8 +12,10 @@ use tokio::time::Instant;
 use super::outside::Outside;
 use crate::authoring::{ChildRequest, Error};
 use crate::engine::attempt::Trouble;
+use crate::engine::author::Author;
 use crate::engine::author::provide::{ChildAnswer, Host};
-use crate::engine::author::{Author, Definition, lock};
+use crate::journal::WorkflowRef;
+use crate::sync::lock;
 
 /// How long a provider may work, and be silent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -203,7 +205,7 @@ impl Host for Watched<'_> {
 
     async fn child(
         &self,
-        workflow: Definition,
+        workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble> {
         self.busy.fetch_add(1, Ordering::Relaxed);

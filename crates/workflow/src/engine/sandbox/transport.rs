@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::engine::author::lock;
+use crate::sync::lock;
 
 /// One of the operations of seed 000's `SandboxTransportService`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

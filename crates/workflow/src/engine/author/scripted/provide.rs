@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use super::{GivenUp, Scripted};
 use crate::authoring::{ChildRequest, Error, Word};
 use crate::engine::attempt::Trouble;
-use crate::engine::author::{Definition, SOON};
+use crate::engine::author::SOON;
+use crate::journal::WorkflowRef;
 
 /// How long a provider may take to clean up.
 const CLEANING: Duration = Duration::from_secs(60);
@@ -36,7 +37,7 @@ pub(crate) trait Host: Send + Sync {
     /// When it cannot be run. A run that fails is an answer.
     async fn child(
         &self,
-        workflow: Definition,
+        workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble>;
 }
@@ -145,7 +146,7 @@ impl Scripted {
                     }
                     let (handle, registration) = AbortHandle::new_pair();
                     handles.insert(ask, handle);
-                    let workflow = Definition::Given { call: id, number: ask };
+                    let workflow = WorkflowRef::Requested { call: id, number: ask };
                     let child = Abortable::new(host.child(workflow, request), registration);
                     children.push(async move { (ask, child.await) });
                 }

@@ -1,9 +1,13 @@
 //! A rendering is told by what differs from the last one, and is what it would be without that one.
 
+use std::sync::Mutex;
+
 use serde_json::json;
 
 use super::super::testing::opened;
 use super::super::*;
+use crate::journal::{Journal, WorkflowRef};
+use crate::sync::lock;
 
 /// Renders the shape that it was told last.
 const SHAPES: &str = r#"
@@ -195,7 +199,7 @@ async fn calls_the_same(author: &Author, anew: &str, task: &Task) {
     }
     if let Work::Subflow { workflow, .. } = &task.work {
         for run in ["run", anew] {
-            let within = Some((run.to_owned(), Definition::Rendered(*workflow)));
+            let within = Some((run.to_owned(), WorkflowRef::Rendered(*workflow)));
             let journal = Journal { within, ..Journal::new("child", json!({})) };
             author.open(&Arc::new(Mutex::new(journal))).await.unwrap();
         }

@@ -21,9 +21,9 @@ use tokio::task::JoinHandle;
 
 use crate::authoring::ChildRequest;
 use crate::engine::attempt::Trouble;
-use crate::engine::author::Definition;
 use crate::engine::author::provide::Host;
 use crate::engine::commands::{Ends, helper};
+use crate::journal::WorkflowRef;
 
 pub(super) use granted::{Granted, granted};
 
@@ -54,7 +54,7 @@ pub(super) struct Outside {
     /// Where files for a command are.
     place: PathBuf,
     environment: BTreeMap<String, String>,
-    workflow: Option<Definition>,
+    workflow: Option<WorkflowRef>,
     /// The process that did the work, which is to clean up.
     process: Mutex<Option<Process>>,
 }
@@ -117,7 +117,7 @@ impl Outside {
         (granted, helper): (Granted, Vec<OsString>),
         (project, place): (&Path, &Path),
         run_environment: &BTreeMap<String, String>,
-        workflow: Option<Definition>,
+        workflow: Option<WorkflowRef>,
     ) -> Self {
         let names = USUAL.iter().copied().chain(granted.environment.iter().map(String::as_str));
         let value = |name: &str| {

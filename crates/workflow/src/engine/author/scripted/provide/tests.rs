@@ -1,8 +1,8 @@
 //! Providers in real realms, good and hostile.
 
 use super::*;
-use crate::engine::author::lock;
 use crate::engine::author::testing::{Listening, author, listening, request};
+use crate::sync::lock;
 
 /// What comes of a provider whose `run` has that body.
 async fn ran(body: &str) -> (Result<Value, Error>, Listening) {

@@ -1,7 +1,7 @@
-//! Programs that carry their modules with them: what is shipped to a sandbox as the child workflow
-//! of a `<Sandbox>`, and read there. Two files: `bundle.tsx`, which says where the workflow is made,
-//! and `bundle.json` with all that it imports, as it was when the run began that has the
-//! `<Sandbox>`. The names of modules are names and nothing more: none is ever a path.
+//! Programs that contain their modules: the child workflow of a `<Sandbox>` is sent to the sandbox as
+//! one, and read there. It has two files: `bundle.tsx`, which says where the workflow is made, and
+//! `bundle.json` with all that it imports, as it was when the run of the `<Sandbox>` began. The names
+//! of modules are never used as paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 use stockade_script::SourceFile;
 
-use super::modules::Sources;
+use super::sources::Sources;
 
 /// The file that is run.
 const ENTRY: &str = "bundle.tsx";
@@ -25,9 +25,9 @@ const STATES: &str = "stockade:states.json";
 /// The most that is read of either file.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// A workflow of a program, by where it was made.
+/// Where a program makes a workflow.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum WorkflowOrigin {
     /// The default export of the program's file.
     Entry,
     /// The one with this number of those that a module made while it was evaluated.
@@ -48,7 +48,7 @@ pub(crate) enum Origin {
     },
 }
 
-impl Origin {
+impl WorkflowOrigin {
     /// An expression that finds it again, what it has to import, and what it has to know.
     fn expression(&self, modules: &mut BTreeSet<String>, states: &mut Vec<Value>) -> String {
         match self {
@@ -75,9 +75,9 @@ impl Origin {
     }
 }
 
-/// The program that exports a workflow of another program, with the modules that it needs: files by
-/// their names, which hold no other path.
-pub(crate) fn carry(sources: &Sources, origin: &Origin) -> BTreeMap<String, Vec<u8>> {
+/// A portable program that exports a workflow of another program, with the modules that it needs:
+/// files by their names.
+pub(crate) fn pack(sources: &Sources, origin: &WorkflowOrigin) -> BTreeMap<String, Vec<u8>> {
     let (mut modules, mut states) = (BTreeSet::new(), Vec::new());
     let workflow = origin.expression(&mut modules, &mut states);
     let mut text = format!("{MARK}import {{ made, rendered }} from \"stockade/child\";\n");
@@ -116,20 +116,20 @@ pub(crate) fn carry(sources: &Sources, origin: &Origin) -> BTreeMap<String, Vec<
     BTreeMap::from([(ENTRY.to_owned(), text.into_bytes()), (MODULES.to_owned(), modules)])
 }
 
-/// The program that a file carries with it; `None` for a file that is none of those.
-pub(super) fn carried(file: &Path) -> Result<Option<(Sources, SourceFile)>, String> {
+/// The portable program of a file; `None` for any other file.
+pub(super) fn read(file: &Path) -> Result<Option<(Sources, SourceFile)>, String> {
     let cannot = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
     let is_named = file.file_name().is_some_and(|name| name == ENTRY);
     if !is_named {
         return Ok(None);
     }
-    let source = read(file).map_err(cannot)?;
+    let source = read_file(file).map_err(cannot)?;
     if !source.starts_with(MARK) {
         return Ok(None);
     }
     let modules = file.with_file_name(MODULES);
-    let text =
-        read(&modules).map_err(|error| format!("cannot read {}: {error}", modules.display()))?;
+    let text = read_file(&modules)
+        .map_err(|error| format!("cannot read {}: {error}", modules.display()))?;
     let mut sources: Sources = serde_json::from_str(&text)
         .map_err(|error| format!("{} holds no modules: {error}", modules.display()))?;
     let entry = SourceFile { path: ENTRY_NAME.to_owned(), source };
@@ -138,7 +138,7 @@ pub(super) fn carried(file: &Path) -> Result<Option<(Sources, SourceFile)>, Stri
     Ok(Some((sources, entry)))
 }
 
-fn read(file: &Path) -> std::io::Result<String> {
+fn read_file(file: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_BYTES {

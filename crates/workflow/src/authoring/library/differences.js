@@ -136,8 +136,8 @@ class Node {
   }
 }
 
-// What the host was told last of a run.
-export class Told {
+// The rendering of a run that was sent to the host last.
+export class LastRendering {
   root;
   leaves = new Map();
   #last = 0;
@@ -148,8 +148,8 @@ export class Told {
   }
 }
 
-// What is to be told of one rendering.
-export class News {
+// What one rendering sends to the host.
+export class Differences {
   #told;
   #root;
   // The nodes of which the same is told, and those of which it may not be, with what is.

@@ -1,5 +1,4 @@
-//! The process of a realm, from the inside: loads the program that it is sent, then does calls, as
-//! many at once as there are. Runs behind the walls of a jail; everything it knows it was sent.
+//! The process of a realm: loads the program that it is sent, then serves calls, any number at once. Runs behind the walls of a jail; everything it knows it was sent.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +18,7 @@ use stockade_script::{
 
 use super::library;
 use super::modules::PACKAGES;
-use super::wire::{FromRealm, Refused, ToRealm};
+use super::wire::{FromRealm, Rejection, ToRealm};
 use crate::graph::nearest;
 
 /// How much of the stack the engine may use.
@@ -37,9 +36,9 @@ const MADE: &str = "import() is of a name that is made while the workflow runs: 
                     import(\"./file.js\"), for a run keeps all files that it may need";
 
 /// What the process of a realm does.
-pub(super) struct Inside;
+pub(super) struct RealmServer;
 
-impl Serve for Inside {
+impl Serve for RealmServer {
     /// Until nobody asks any more.
     fn serve(raised: Raised) -> u8 {
         let Raised { namespaces, landlock } = raised;
@@ -132,7 +131,7 @@ fn load(
     lines: &mut Lines,
     entry: SourceFile,
     environment: &BTreeMap<String, String>,
-) -> Result<Program, Refused> {
+) -> Result<Program, Rejection> {
     let mut program = Program::default();
     let (start, imports) = library::start();
     for import in imports {
@@ -146,7 +145,7 @@ fn load(
         if program.modules.contains_key(&file.path) {
             continue;
         }
-        let module = compiled(&file).map_err(Refused::Faults)?;
+        let module = compiled(&file).map_err(Rejection::Faults)?;
         for import in &module.imports {
             let specifier = import.specifier.as_str();
             match found(lines, &module, specifier)? {
@@ -161,7 +160,7 @@ fn load(
                 Found::Nothing(message) => {
                     let path = module.path.clone();
                     let (line, column) = (import.line, import.column);
-                    return Err(Refused::Missing(Fault { path, line, column, message }));
+                    return Err(Rejection::Missing(Fault { path, line, column, message }));
                 }
             }
         }
@@ -201,7 +200,7 @@ enum Found {
     Nothing(String),
 }
 
-fn found(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Found, Refused> {
+fn found(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Found, Rejection> {
     if let Some(ours) = library::built_in(specifier) {
         return Ok(Found::Ours(ours));
     }
@@ -210,7 +209,7 @@ fn found(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Found, R
     match lines.next() {
         Some(ToRealm::Imported(Ok(file))) => Ok(Found::File(file)),
         Some(ToRealm::Imported(Err(why))) => Ok(Found::Nothing(why)),
-        _ => Err(Refused::Stuck("the host does not answer".to_owned())),
+        _ => Err(Rejection::Stuck("the host does not answer".to_owned())),
     }
 }
 
@@ -311,39 +310,39 @@ fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut z
 }
 
 /// A realm with the library.
-fn made() -> Result<Realm, Refused> {
+fn made() -> Result<Realm, Rejection> {
     let limits = Limits {
         heap_bytes: HEAP_BYTES,
         stack_bytes: ENGINE_STACK_BYTES,
         code_bytes: CODE_BYTES,
         output_bytes: OUTPUT_BYTES,
     };
-    let realm =
-        Realm::new(&library::set(), &limits).map_err(|error| Refused::Stuck(error.to_string()))?;
+    let realm = Realm::new(&library::set(), &limits)
+        .map_err(|error| Rejection::Stuck(error.to_string()))?;
     let offered = realm.offer(library::SAY, |text| {
         // Only the library has this function; what it cannot put into words is not said.
         if let Ok(said) = serde_json::from_str(&text) {
             say(&FromRealm::Said(said));
         }
     });
-    offered.map_err(|failure| Refused::Stuck(failure.to_string()))?;
+    offered.map_err(|failure| Rejection::Stuck(failure.to_string()))?;
     Ok(realm)
 }
 
-fn run(realm: &Realm, program: Program) -> Result<(), Refused> {
+fn run(realm: &Realm, program: Program) -> Result<(), Rejection> {
     let console = Console(|level: &str, text: &str| {
         say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
     });
     if let Some(fault) = unexported(&program) {
-        return Err(Refused::Faults(vec![fault]));
+        return Err(Rejection::Faults(vec![fault]));
     }
     match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
         Ended::Settled => Ok(()),
-        Ended::Threw(failure) => Err(Refused::Threw(failure)),
+        Ended::Threw(failure) => Err(Rejection::Threw(failure)),
         Ended::TimedOut | Ended::NeverSettles => {
-            Err(Refused::Stuck("it awaits something that nothing can bring about".to_owned()))
+            Err(Rejection::Stuck("it awaits something that nothing can bring about".to_owned()))
         }
-        Ended::TooMuchCode(too_large) => Err(Refused::Stuck(too_large.to_string())),
+        Ended::TooMuchCode(too_large) => Err(Rejection::Stuck(too_large.to_string())),
     }
 }
 
