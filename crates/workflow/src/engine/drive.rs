@@ -4,14 +4,14 @@
 mod asked;
 mod begin;
 mod cached;
-pub(crate) mod offspring;
+mod child_workflow;
 mod paused;
-pub(crate) mod subflow;
+mod provider_children;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
@@ -24,14 +24,15 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::asked::News;
 use self::cached::Lookup;
+use self::child_workflow::Children;
 use self::paused::Paused;
-use self::subflow::Children;
-use super::Inner;
-use super::attempt::Trouble;
 use super::author::{About, Author, View};
+use super::clock::now_ms;
 use super::sandbox::nested::Around;
 use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
+use super::state::EngineState;
+use super::trouble::Trouble;
 use crate::graph::{Graph, Task};
 use crate::journal::SharedJournal;
 use crate::schedule::{Index, Key, LoopState, LoopStep, Phase, Progress, plan};
@@ -74,7 +75,7 @@ enum Heard {
 
 /// One run that is being done.
 pub(crate) struct Drive {
-    inner: Arc<Inner>,
+    state: Arc<EngineState>,
     context: Context,
     author: Arc<Author>,
     journal: SharedJournal,
@@ -132,7 +133,7 @@ pub(crate) struct Drive {
 impl Drive {
     /// A run as it was left, or as it begins.
     pub(crate) async fn new(
-        inner: Arc<Inner>,
+        state: Arc<EngineState>,
         context: Context,
         author: Arc<Author>,
         journal: SharedJournal,
@@ -141,11 +142,11 @@ impl Drive {
     ) -> Result<Self, Failure> {
         let run = lock(&journal).run.clone();
         let RunState { tasks, loops, next_event, status, origin } =
-            run_state::load(inner.store(), &run).await?;
+            run_state::load(state.store(), &run).await?;
         let environment = serde_json::from_str(&origin.environment).unwrap_or_default();
         let places = Arc::new(Semaphore::new(sandbox::limit(&environment)));
         let mut drive = Self {
-            inner,
+            state,
             context,
             author,
             journal,
@@ -187,7 +188,7 @@ impl Drive {
 
     /// Takes up what an earlier process left: what it had under way begins again.
     fn recall(&mut self) {
-        if self.inner.options.sandboxes.is_none() {
+        if self.state.options.sandboxes.is_none() {
             // What the host was asked for may be there.
             for row in self.tasks.values_mut().filter(|row| row.waits_for_host()) {
                 row.status = TaskStatus::Running;
@@ -549,10 +550,4 @@ const fn phase_of(status: TaskStatus) -> Phase {
         TaskStatus::Finished | TaskStatus::Skipped => Phase::Done,
         TaskStatus::Failed | TaskStatus::Cancelled => Phase::Failed,
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -8,9 +8,10 @@ use serde_json::Value;
 use stockade_core::{Code, Problem};
 
 use super::author::{About, Author, View};
-use super::output::Schemas;
+use super::commands;
+use super::options::Options;
 use super::problem::of_author;
-use super::{Options, commands};
+use super::schemas::Schemas;
 use crate::authoring::{Error, Processes};
 use crate::built::Built;
 use crate::graph::{Graph, Task, Work, unknown};

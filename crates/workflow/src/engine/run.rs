@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 
-use super::attempt::Trouble;
 use super::author::Author;
-use super::drive::now_ms;
 use super::drive::{Drive, End};
-use super::{Inner, Options, program};
+use super::options::Options;
+use super::program;
+use super::state::EngineState;
+use super::trouble::Trouble;
+use crate::engine::clock::now_ms;
 use crate::journal::Journal;
 use crate::store::runs;
 
@@ -33,18 +35,22 @@ pub(super) fn workflow_id(
     WorkflowId::new(format!("run:{run}:{generation}"))
 }
 
-pub(super) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
-    let inner = Arc::clone(inner);
+pub(super) fn register(builder: Builder, state: &Arc<EngineState>) -> Builder {
+    let state = Arc::clone(state);
     builder.workflow(NAME, move |context: Context, input: Input| {
-        let inner = Arc::clone(&inner);
-        async move { run(inner, context, input).await }
+        let state = Arc::clone(&state);
+        async move { run(state, context, input).await }
     })
 }
 
-async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Result<Value, Failure> {
-    let prepared = inner.take_prepared(&run);
+async fn run(
+    state: Arc<EngineState>,
+    context: Context,
+    Input { run }: Input,
+) -> Result<Value, Failure> {
+    let prepared = state.take_prepared(&run);
     let failed = |error: &Value| runs::end(&run, RunStatus::Failed, now_ms(), None, Some(error));
-    let done = match begun(&inner, &context, &run, prepared).await {
+    let done = match begun(&state, &context, &run, prepared).await {
         Ok(Ok(drive)) => drive.go().await,
         Ok(Err(trouble)) => {
             let error = trouble.to_json();
@@ -77,19 +83,19 @@ async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Resul
 
 /// The run, ready to go on, with the author that was prepared for it or a new one.
 async fn begun(
-    inner: &Arc<Inner>,
+    state: &Arc<EngineState>,
     context: &Context,
     run: &str,
     prepared: Option<Author>,
 ) -> Result<Result<Drive, Trouble>, Failure> {
-    let store: &dyn Store = inner.store();
+    let store: &dyn Store = state.store();
     let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
     let row = runs::find(store, run).await?.ok_or_else(lost)?;
     let author = match prepared {
         Some(author) => author,
         None => {
             let program = program::stored(store, &row.run.program).await?.ok_or_else(lost)?;
-            let Options { realms, built, .. } = &inner.options;
+            let Options { realms, built, .. } = &state.options;
             match Author::of(program, realms, row.environment, built) {
                 Ok(author) => author,
                 Err(error) => return Ok(Err(error.into())),
@@ -102,6 +108,6 @@ async fn begun(
         Ok(about) => about,
         Err(error) => return Ok(Err(error.into())),
     };
-    let (inner, context) = (Arc::clone(inner), context.clone());
-    Ok(Ok(Drive::new(inner, context, author, journal, about, row.max_concurrency).await?))
+    let (state, context) = (Arc::clone(state), context.clone());
+    Ok(Ok(Drive::new(state, context, author, journal, about, row.max_concurrency).await?))
 }

@@ -10,14 +10,15 @@ use stockade_durable::{StartOptions, Statement};
 use stockade_script::worker::Raised;
 
 use super::author::{Author, View};
-use super::drive::now_ms;
+use super::options::Options;
 use super::prepare::{executable, prepared, rendered};
 use super::problem::{of_store, taken};
 use super::program::{self, Program};
-use super::{Options, Workflows, run};
+use super::run;
+use super::workflows::Workflows;
+use crate::engine::clock::now_ms;
 use crate::store::runs::{self, NewRun, RunRow};
 use crate::store::{events, programs};
-use crate::sync::lock;
 
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;
@@ -65,11 +66,11 @@ impl Workflows {
             Named::Known(run) => return Ok(*run),
             Named::New(id) => id,
         };
-        let found = program::find(workflow, &self.inner.options.built);
+        let found = program::find(workflow, &self.state.options.built);
         let found = found.map_err(|message| Problem::new(Code::NotFound, message))?;
         let author = Author::built(found);
         let Begin { input, project, max_concurrency, .. } = request;
-        let (name, schemas) = (Path::new(workflow), &self.inner.schemas);
+        let (name, schemas) = (Path::new(workflow), &self.state.schemas);
         let view = rendered(&author, name, &id, &input, schemas).await?;
         let file = project.canonicalize().unwrap_or(project).join(workflow);
         let environment = BTreeMap::new();
@@ -83,7 +84,7 @@ impl Workflows {
             Some(id) => checked_id(id)?,
             None => uuid::Uuid::now_v7().simple().to_string(),
         };
-        let Some(known) = runs::find(self.inner.store(), &id).await.map_err(of_store)? else {
+        let Some(known) = runs::find(self.state.store(), &id).await.map_err(of_store)? else {
             return Ok(Named::New(id));
         };
         let is_same =
@@ -102,7 +103,7 @@ impl Workflows {
         author: Author,
         view: &View,
     ) -> Result<Run> {
-        executable(&view.graph, &self.inner.options)?;
+        executable(&view.graph, &self.state.options)?;
         let New { id, file, input, environment, max_concurrency } = new;
         let (hash, program) = kept_program(&author)?;
         let now = now_ms();
@@ -124,10 +125,10 @@ impl Workflows {
             idempotency_key: caller.idempotency_key.clone(),
         };
         let with = vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
-        lock(&self.inner.prepared).insert(id.clone(), author);
+        self.state.keep_prepared(&id, author);
         let started = self.start(&caller.owner, &id, 1, with).await;
         if started.is_err() {
-            drop(self.inner.take_prepared(&id));
+            drop(self.state.take_prepared(&id));
         }
         started?;
         Ok(self.own(caller, &id).await?.run)
@@ -135,10 +136,10 @@ impl Workflows {
 
     /// The workflow of a run as it is now, and its rendering.
     pub(super) async fn again(&self, row: &RunRow) -> Result<(Author, View)> {
-        let Options { realms, built, .. } = &self.inner.options;
-        let (run, schemas) = (&row.run, &self.inner.schemas);
+        let Options { realms, built, .. } = &self.state.options;
+        let (run, schemas) = (&row.run, &self.state.schemas);
         let file = Path::new(&run.file);
-        let kept = program::stored(self.inner.store(), &run.program).await.map_err(of_store)?;
+        let kept = program::stored(self.state.store(), &run.program).await.map_err(of_store)?;
         if let Some(Program::Built(name)) = kept {
             let found = program::find(&name.built, built);
             let author = found.map_err(|message| Problem::new(Code::NotFound, message))?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Author;
 use super::provide::{ChildAnswer, Host};
 use crate::authoring::{ChildRequest, Processes};
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::graph::Work;
 use crate::journal::{Journal, WorkflowRef};
 use crate::sync::lock;

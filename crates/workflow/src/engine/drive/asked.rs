@@ -10,11 +10,11 @@ use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
 use super::Drive;
-use crate::engine::Inner;
-use crate::engine::attempt::Trouble;
 use crate::engine::author::{Author, Errand};
 use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
-use crate::engine::tools;
+use crate::engine::state::EngineState;
+use crate::engine::tool_limits;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
 use crate::store::runs::RunOrigin;
@@ -28,7 +28,7 @@ const TOLD_BYTES: usize = 2 << 10;
 
 /// All that an agent that is a command needs.
 pub(super) struct Asked {
-    inner: Arc<Inner>,
+    state: Arc<EngineState>,
     author: Arc<Author>,
     run: String,
     origin: RunOrigin,
@@ -40,7 +40,7 @@ impl Drive {
     /// A try of a task whose agent is a command.
     pub(super) fn asked_command(&self, key: &Key) -> Asked {
         Asked {
-            inner: Arc::clone(&self.inner),
+            state: Arc::clone(&self.state),
             author: Arc::clone(&self.author),
             run: self.run.clone(),
             origin: self.origin.clone(),
@@ -69,9 +69,9 @@ impl Asked {
         let Work::Command { agent, prompt } = &task.work else {
             return Err(Trouble::new("INTERNAL", "the task has no command"));
         };
-        let ready = commands::ready(agent, self.inner.options.agents.as_deref());
+        let ready = commands::ready(agent, self.state.options.agents.as_deref());
         let ready = ready.map_err(trouble)?;
-        let place = self.inner.place.as_ref().ok_or_else(|| trouble(commands::nowhere()))?;
+        let place = self.state.place.as_ref().ok_or_else(|| trouble(commands::nowhere()))?;
         let prompt = match prompt {
             Prompt::Text(text) => text.clone(),
             Prompt::Made { function, inputs } => {
@@ -82,8 +82,9 @@ impl Asked {
                 }
             }
         };
-        let tools =
-            tools::limits(&serde_json::from_str(&self.origin.environment).unwrap_or_default());
+        let tools = tool_limits::limits(
+            &serde_json::from_str(&self.origin.environment).unwrap_or_default(),
+        );
         let (command, input, variable) = ready.with_prompt(&prompt);
         let mut environment = agent.environment.0.clone();
         environment.extend(variable);
@@ -94,7 +95,7 @@ impl Asked {
             owner: owner.map_err(|error| Trouble::new("INTERNAL", error.to_string()))?,
             run: root(&self.run).to_owned(),
             node: key.to_string(),
-            project: self.inner.options.project_of(Path::new(&self.origin.file)),
+            project: self.state.options.project_of(Path::new(&self.origin.file)),
             command,
             input,
             environment,

@@ -7,13 +7,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
-use super::{Attempt, Drive, now_ms, phase_of, told};
-use crate::engine::attempt::{Trouble, attempt};
+use super::{Attempt, Drive, phase_of, told};
+use crate::engine::attempt::attempt;
 use crate::engine::author::Errand;
+use crate::engine::clock::now_ms;
 use crate::engine::prepare::inexecutable;
 use crate::engine::sandbox::notes::Notes;
-use crate::engine::sandbox::transport::Transport;
 use crate::engine::sandbox::{Given, Try};
+use crate::engine::timings::Timings;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes;
@@ -98,7 +100,7 @@ impl Drive {
         }
         self.event(event);
         // A later rendering may have what was not there when the run began.
-        if let Some(message) = inexecutable(task, &self.inner.options) {
+        if let Some(message) = inexecutable(task, &self.state.options) {
             self.fail(key, task, Trouble::new("UNSUPPORTED", message));
             return true;
         }
@@ -185,22 +187,22 @@ impl Drive {
             _ => ToolLimits::default(),
         };
         Try {
-            inner: Arc::clone(&self.inner),
+            state: Arc::clone(&self.state),
             author: Arc::clone(&self.author),
             run: self.run.clone(),
             name: self.origin.name_of_try(&self.run, &key, attempt),
             owner: self.origin.owner.clone(),
-            root: self.inner.options.project_of(Path::new(&self.origin.file)),
+            root: self.state.options.project_of(Path::new(&self.origin.file)),
             environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
             notes: Notes {
                 sender: self.notes.0.clone(),
                 key: key.clone(),
                 attempt,
-                transport: Transport::default(),
+                timings: Timings::default(),
                 lineage: self.around.as_ref().map(|around| around.lineage.clone()),
             },
             places: Arc::clone(&self.places),
-            offspring: Arc::new(self.offspring(&key, &task, tools)),
+            child_runs: Arc::new(self.provider_children(&key, &task, tools)),
             around: self.around.clone(),
             carried: None,
             key,
@@ -266,7 +268,7 @@ impl Drive {
     /// A task gave something.
     pub(super) fn finish(&mut self, key: &Key, task: &Task, value: Value) {
         if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
-            && let Err(told) = self.inner.schemas.check(schema, &value)
+            && let Err(told) = self.state.schemas.check(schema, &value)
         {
             let id = &task.id;
             let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stockade_durable::Failure;
 
-use super::{Drive, now_ms};
-use crate::engine::cache::Asker;
+use super::Drive;
+use crate::engine::cache_key::KeyContext;
+use crate::engine::clock::now_ms;
 use crate::engine::commands;
 use crate::graph::{Cache, Task, Work};
 use crate::schedule::Key;
@@ -44,7 +45,7 @@ impl Drive {
             let name = self.answer_key(&task, &cache);
             let lookup = match name {
                 Ok(name) => {
-                    let store = self.inner.store();
+                    let store = self.state.store();
                     let (run, lifetime) = (&self.run, cache.lifetime);
                     match cached_outputs::find(store, run, &name, lifetime, now_ms()).await? {
                         Some(kept) => Lookup::Kept(kept),
@@ -68,13 +69,13 @@ impl Drive {
     fn answer_key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let command = match &task.work {
             Work::Command { agent, .. } => {
-                let ready = commands::ready(agent, self.inner.options.agents.as_deref());
+                let ready = commands::ready(agent, self.state.options.agents.as_deref());
                 Some(ready.map_err(|problem| problem.message)?)
             }
             _ => None,
         };
         let journal = lock(&self.journal);
-        let asker = Asker {
+        let asker = KeyContext {
             run: &self.run,
             workflow: (&self.origin.file, &self.graph.name),
             program: &self.origin.program,

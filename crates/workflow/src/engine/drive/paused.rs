@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use stockade_api::{Answer as ForChild, TaskStatus, Wait};
 use stockade_durable::Failure;
 
-use super::{Drive, now_ms, phase_of};
+use super::{Drive, phase_of};
+use crate::engine::clock::now_ms;
+use crate::engine::open_waits::question_of_child;
 use crate::engine::sandbox::held::Held;
 use crate::engine::sandbox::nested::Within;
 use crate::engine::sandbox::waiting::KEPT;
-use crate::engine::waits::question_of_child;
 use crate::graph::Task;
 use crate::schedule::Key;
 use crate::store::answers::Answer;
@@ -50,7 +51,7 @@ impl Drive {
         if !self.open.iter().any(is_one) {
             return Ok(());
         }
-        let mut kept = sandboxes::pauses(self.inner.store(), &self.run).await?;
+        let mut kept = sandboxes::pauses(self.state.store(), &self.run).await?;
         kept.retain(|(key, _)| is_one(key));
         self.paused.children = kept.into_iter().collect();
         Ok(())
@@ -155,9 +156,9 @@ impl Drive {
     pub(super) async fn end_paused(&mut self) {
         for key in std::mem::take(&mut self.paused.children).into_keys() {
             if let Some((held, name)) = self.held(&key) {
-                let root = self.inner.options.project_of(Path::new(&self.origin.file));
+                let root = self.state.options.project_of(Path::new(&self.origin.file));
                 let owner = self.origin.owner.as_str();
-                let within = Within { engine: &self.inner, owner, root: &root };
+                let within = Within { engine: &self.state, owner, root: &root };
                 within.end(&self.run, &name).await;
                 held.end().await;
             }
@@ -167,7 +168,7 @@ impl Drive {
 
     /// The sandbox of the last try of a task.
     fn held(&self, key: &Key) -> Option<(Held, String)> {
-        let sandboxes = Arc::clone(self.inner.options.sandboxes.as_ref()?);
+        let sandboxes = Arc::clone(self.state.options.sandboxes.as_ref()?);
         let attempt = self.tasks.get(key)?.attempts;
         let name = self.origin.name_of_try(&self.run, key, attempt);
         Some((Held::of(sandboxes, &self.origin.owner, &name).ok()?, name))

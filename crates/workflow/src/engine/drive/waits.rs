@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 use stockade_durable::Failure;
 
-use super::{Drive, LONGEST_WAIT, now_ms};
-use crate::engine::attempt::Trouble;
-use crate::engine::waits::question;
+use super::{Drive, LONGEST_WAIT};
+use crate::engine::clock::now_ms;
+use crate::engine::open_waits::question;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Event, OnDeny, OnTimeout, Task, Work};
 use crate::schedule::Key;
 use crate::store::answers::{self, Answer};
@@ -22,7 +23,7 @@ impl Drive {
         if waits.is_empty() {
             return Ok(());
         }
-        let mut answers = answers::list_unused(self.inner.store(), &self.run).await?;
+        let mut answers = answers::list_unused(self.state.store(), &self.run).await?;
         answers.retain(|answer| !self.taken.contains(&answer.seq));
         for (key, task) in waits {
             if self.paused.has(&key) {

@@ -7,7 +7,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind};
 use stockade_core::BundleLimits;
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 
 /// How deep directories in a bundle may be.
 const DEPTH: usize = 32;

@@ -14,7 +14,7 @@ use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use tokio::io::AsyncReadExt as _;
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 
 /// How long a sandbox lives without its run: what a crash leaves is gone by then.
 const LEASE: Duration = Duration::from_secs(15 * 60);

@@ -16,11 +16,11 @@ use super::held::{Ended, Held, Waited};
 use super::nested::{Lineage, Next};
 use super::place::{Place, sandbox_name};
 use super::provider::Remote;
-use super::transport::Operation;
 use super::{Collected, Given, Try, failed, is_stopped, request, result, waiting};
-use crate::engine::attempt::Trouble;
+use crate::engine::clock::now_ms;
 use crate::engine::commands::RUN;
-use crate::engine::drive::now_ms;
+use crate::engine::timings::Operation;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits};
 use crate::store::sandboxes::{self, Pause, SandboxRow, Stage};
 
@@ -72,7 +72,7 @@ impl Try {
                 let ends = Instant::now();
                 held.end().await;
                 let runtime = request::runtime(sandbox);
-                self.inner.cleanups.count(&self.owner, runtime, ends.elapsed());
+                self.state.cleanup_times.count(&self.owner, runtime, ends.elapsed());
             }
         };
         tokio::join!(self.concluded(sandbox, done), end).0
@@ -149,7 +149,7 @@ impl Try {
         contract: Option<&Contract>,
     ) -> Result<Work, Trouble> {
         let (run, key, notes) = (&self.run, &self.key, &self.notes);
-        let transport = &notes.transport;
+        let timings = &notes.timings;
         let runtime = request::runtime(sandbox);
         let place = self.directory()?;
         let child = child_id(held);
@@ -160,7 +160,7 @@ impl Try {
         let environment = self.inside(local.environment.clone());
         if !is_shipped {
             let request = self.request(sandbox, runtime, contract, (&place, is_again));
-            let size = transport.timed(Operation::Ship, request).await?;
+            let size = timings.measure(Operation::Ship, request).await?;
             let asked = self.asked(&place, local)?;
             let made = async {
                 held.create(asked).await?;
@@ -170,7 +170,7 @@ impl Try {
                     None => Ok(()),
                 }
             };
-            transport.timed(Operation::Create, made).await?;
+            timings.measure(Operation::Create, made).await?;
             let shipped = notes
                 .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
             let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
@@ -184,7 +184,7 @@ impl Try {
         let (author, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
         let command = result::command(author, &child, tools, sandbox.allow_nested);
         let executed = self.command(held, rounds, (&command, tools), &environment);
-        let ended = transport.timed(Operation::Execute, executed).await?;
+        let ended = timings.measure(Operation::Execute, executed).await?;
         if let Some(waits) = waiting::read(held, &ended).await? {
             return Ok(Work::Waits(waits));
         }
@@ -193,7 +193,7 @@ impl Try {
         let into = place.fresh("result")?;
         let is_default = sandbox.command.is_none();
         let collected = result::collect(held, &into, &ended, (is_default, tools));
-        let (bundle, unsynced) = transport.timed(Operation::Collect, collected).await?;
+        let (bundle, unsynced) = timings.measure(Operation::Collect, collected).await?;
         let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
         let path = place.path.join("result");
         let collected = Collected { into, path, bundle, unsynced, began, base_ref, remote };

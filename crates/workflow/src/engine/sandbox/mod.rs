@@ -4,7 +4,7 @@
 //!
 //! A try that a crash ended goes on where its row says: nothing that was executed is again.
 
-pub(crate) mod attended;
+pub(crate) mod child_runs;
 mod copied;
 pub(crate) mod held;
 mod local;
@@ -18,7 +18,6 @@ mod provision;
 mod request;
 mod result;
 mod review;
-pub(crate) mod transport;
 pub(crate) mod waiting;
 
 use std::collections::BTreeMap;
@@ -35,18 +34,19 @@ use stockade_core::egress::Contract;
 use stockade_durable::Statement;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::child_runs::ChildRuns;
 use self::held::Held;
 use self::nested::{Around, Carried, Within};
 use self::notes::Notes;
 use self::place::Place;
 use self::provider::Remote;
 use self::review::Decision;
-use self::transport::Operation;
-use super::attempt::Trouble;
 use super::author::Author;
-use super::drive::now_ms;
-use super::drive::offspring::Offspring;
-use super::{Inner, tools};
+use super::state::EngineState;
+use super::timings::Operation;
+use super::tool_limits;
+use super::trouble::Trouble;
+use crate::engine::clock::now_ms;
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::journal::child_input;
 use crate::schedule::Key;
@@ -98,21 +98,21 @@ pub(crate) fn limit(environment: &BTreeMap<String, String>) -> usize {
 
 /// Ends the sandboxes of a run that is over, and of those below it.
 pub(crate) async fn end_all(
-    inner: &Inner,
+    state: &EngineState,
     owner: &str,
     run: &str,
 ) -> Result<(), stockade_durable::Error> {
-    let Some(sandboxes) = &inner.options.sandboxes else { return Ok(()) };
-    let file = runs::find(inner.store(), run).await?.map(|row| row.run.file).unwrap_or_default();
-    let root = inner.options.project_of(Path::new(&file));
-    for OpenSandbox { run, key, name } in sandboxes::list_open(inner.store(), run).await? {
+    let Some(sandboxes) = &state.options.sandboxes else { return Ok(()) };
+    let file = runs::find(state.store(), run).await?.map(|row| row.run.file).unwrap_or_default();
+    let root = state.options.project_of(Path::new(&file));
+    for OpenSandbox { run, key, name } in sandboxes::list_open(state.store(), run).await? {
         // What is in it ends before it.
-        Within { engine: inner, owner, root: &root }.end(&run, &name).await;
+        Within { engine: state, owner, root: &root }.end(&run, &name).await;
         if let Ok(held) = Held::of(Arc::clone(sandboxes), owner, &name) {
             held.end_for_good().await;
         }
         let end = sandboxes::end(&run, &key, Stage::Cancelled, now_ms());
-        inner.store().execute(vec![end]).await?;
+        state.store().execute(vec![end]).await?;
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ pub(crate) async fn end_all(
 /// All that one try needs.
 #[derive(Debug)]
 pub(crate) struct Try {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) state: Arc<EngineState>,
     pub(crate) author: Arc<Author>,
     pub(crate) run: String,
     /// Names the try, and no other.
@@ -135,8 +135,7 @@ pub(crate) struct Try {
     pub(crate) notes: Notes,
     /// The places of the run for sandboxes.
     pub(crate) places: Arc<Semaphore>,
-    /// The runs that a provider has below this one.
-    pub(crate) offspring: Arc<Offspring>,
+    pub(crate) child_runs: Arc<dyn ChildRuns>,
     /// What is around it, where it is in another sandbox.
     pub(crate) around: Option<Around>,
     /// What it has from a child that asked for it, and not from the author.
@@ -150,7 +149,7 @@ impl Try {
         let Work::Sandbox(sandbox) = &self.task.work else {
             return Err(failed("the task is no sandbox"));
         };
-        if self.inner.options.sandboxes.is_none() {
+        if self.state.options.sandboxes.is_none() {
             return self.ask_host(sandbox).await;
         }
         let kept = self.kept().await?;
@@ -177,7 +176,7 @@ impl Try {
 
     /// What is kept of this very try.
     async fn kept(&self) -> Result<Option<SandboxRow>, Trouble> {
-        let kept = sandboxes::find(self.inner.store(), &self.run, &self.key).await;
+        let kept = sandboxes::find(self.state.store(), &self.run, &self.key).await;
         let kept = kept.map_err(|error| failed(error.to_string()).retryable())?;
         let is_same =
             |kept: &SandboxRow| kept.attempt == self.notes.attempt && kept.name == self.name;
@@ -185,7 +184,7 @@ impl Try {
     }
 
     fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
-        let sandboxes = self.inner.options.sandboxes.clone();
+        let sandboxes = self.state.options.sandboxes.clone();
         sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be made in here"))
     }
 
@@ -242,7 +241,7 @@ impl Try {
 
     /// What the tools of the sandbox may take.
     fn tools(&self, sandbox: &Sandbox) -> ToolLimits {
-        tools::limits(&self.environment).narrowed(sandbox.tools)
+        tool_limits::limits(&self.environment).narrowed(sandbox.tools)
     }
 
     fn begun(&self, sandbox: &Sandbox, selected: &str, base_ref: Option<&str>) -> Statement {
@@ -367,7 +366,7 @@ impl Try {
         // What a child that failed has changed goes with it.
         if trouble.is_none() {
             let changes = self.changes(held, collected, has_workspace, bundles);
-            let changes = self.notes.transport.timed(Operation::Collect, changes);
+            let changes = self.notes.timings.measure(Operation::Collect, changes);
             let (changes, synced) = tokio::join!(changes, synced);
             changes.and(synced)?;
         } else {

@@ -6,8 +6,8 @@ use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
 use super::nested::Lineage;
-use super::transport::Transport;
-use crate::engine::attempt::{INTERRUPTED, Trouble};
+use crate::engine::timings::Timings;
+use crate::engine::trouble::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
 
 /// How many may wait to be kept.
@@ -38,7 +38,7 @@ pub(crate) struct Notes {
     /// Where it is from, where it is in another sandbox.
     pub(crate) lineage: Option<Lineage>,
     /// How long it took what the next event tells of.
-    pub(crate) transport: Transport,
+    pub(crate) timings: Timings,
 }
 
 impl Notes {
@@ -73,7 +73,7 @@ impl Notes {
                 event.extend(more);
             }
         }
-        if let Some(times) = self.transport.told() {
+        if let Some(times) = self.timings.take() {
             event["transportMs"] = times;
         }
         event

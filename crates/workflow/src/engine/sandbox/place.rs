@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Error, FileKind, Rename};
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::schedule::Key;
 
 /// The longest part of a path (`NAME_MAX`, path_resolution(7)).

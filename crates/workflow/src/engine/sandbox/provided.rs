@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use stockade_bundle::beneath::Dir;
 use stockade_core::egress::Contract;
 
+use super::child_runs::ChildRuns;
 use super::held::Held;
 use super::notes::Notes;
 use super::outside::{Outside, granted};
 use super::place::Place;
 use super::provider::{self, Places, Provided, ProviderResult};
 use super::provision::{self, Provision, Times};
-use super::transport::Operation;
 use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
-use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::{ChildAnswer, Counted, Host, Named};
-use crate::engine::drive::now_ms;
-use crate::engine::drive::offspring::Offspring;
+use crate::engine::clock::now_ms;
+use crate::engine::timings::Operation;
+use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 use crate::journal::WorkflowRef;
 use crate::store::sandboxes::{self, Review, SandboxRow, Stage};
@@ -55,11 +55,11 @@ impl Try {
             self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
         }
         let held = self.held()?;
-        let _asked = Counted::of(&self.inner.providers);
+        let _asked = Counted::of(&self.state.provider_requests);
         let asked =
             self.author.provider(&self.run, &self.task.id, sandbox.provider.as_deref()).await;
         let Named { id, is_known } = asked.map_err(provision::trouble)?;
-        let file = self.inner.options.providers.as_deref();
+        let file = self.state.options.providers.as_deref();
         let granted = (!is_known).then(|| granted(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
         let _place = self.place(sandbox, &id, false).await?;
@@ -73,7 +73,7 @@ impl Try {
         if let Some(granted) = granted {
             let workflow = sandbox.workflow.map(WorkflowRef::Rendered);
             let places = (self.root.as_path(), place.path.as_path());
-            let program = (granted, self.inner.options.helper.clone());
+            let program = (granted, self.state.options.helper.clone());
             provision =
                 provision.outside(Outside::new(program, places, &self.environment, workflow));
         }
@@ -81,26 +81,26 @@ impl Try {
             // A crash ended this try: what it left elsewhere goes before it begins again.
             provision.clean_up_before().await;
         }
-        self.inner.attended.attend(&self.name);
+        self.state.provider_cleanups.claim(&self.name);
         if kept.is_some() {
             // It is not to begin again only to be ended.
-            self.inner.attended.not_cancelled(&self.run).await;
+            self.state.provider_cleanups.wait_for_cancel(&self.run).await;
         }
         let secrets = Secrets::of(sandbox, contract.as_ref());
         let done =
             self.asked_provider(sandbox, kept, (&place, &held, &id), &mut provision, &secrets);
         let done = done.await.map_err(|trouble| secrets.left_out_of(trouble));
         if !is_stopped(&done) {
-            if let Err(failure) = self.offspring.cancel_rest(&self.owner).await {
+            if let Err(failure) = self.child_runs.cancel_rest(&self.owner).await {
                 tracing::warn!(run = self.run, error = failure.message, "child runs are left");
             }
             // What it gave is here by now, whoever decides about it.
-            let cleaned = self.notes.transport.timed(Operation::Cleanup, provision.clean_up());
+            let cleaned = self.notes.timings.measure(Operation::Cleanup, provision.clean_up());
             if let Err(trouble) = cleaned.await {
                 let error = secrets.left_out_of(trouble).message;
                 tracing::warn!(run = self.run, error, "sandbox provider cleanup failed");
             }
-            self.inner.attended.forget(&self.name);
+            self.state.provider_cleanups.release(&self.name);
         }
         self.concluded(sandbox, done).await
     }
@@ -146,7 +146,7 @@ impl Try {
         let (began, base_ref) = self.begin(sandbox, kept, id).await?;
         let contract = request::contract(sandbox)?;
         let request = self.request(sandbox, runtime, contract.as_ref(), (place, false));
-        let size = notes.transport.timed(Operation::Ship, request).await?;
+        let size = notes.timings.measure(Operation::Ship, request).await?;
         drop(place.fresh("result")?);
         if !is_shipped {
             let more = json!({ "runtime": runtime, "bundleSizeBytes": size });
@@ -154,9 +154,10 @@ impl Try {
             notes.keep(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         notes.keep(vec![notes.stage("executing", 40)], Vec::new()).await?;
-        let host = Ours { notes, run, offspring: &self.offspring, secrets };
+        let child_runs = &*self.child_runs;
+        let host = Ours { notes, run, child_runs, secrets };
         let work = provision.work(self.times(), &host);
-        let given = notes.transport.timed(Operation::Execute, work).await?;
+        let given = notes.timings.measure(Operation::Execute, work).await?;
         let places = Places::of(&self.root, &place.path);
         let Provided { result, remote } = provider::read(given, &places)?;
         let collected = async {
@@ -164,7 +165,7 @@ impl Try {
             let bundle = result::read(&into)?;
             Ok::<_, Trouble>((into, path, bundle))
         };
-        let (into, path, bundle) = notes.transport.timed(Operation::Collect, collected).await?;
+        let (into, path, bundle) = notes.timings.measure(Operation::Collect, collected).await?;
         let unsynced = Vec::new();
         let collected = Collected { into, path, bundle, unsynced, began, base_ref, remote };
         self.gathered(held, collected, false).await
@@ -195,7 +196,7 @@ async fn materialised(result: ProviderResult, place: &Place) -> Result<(Dir, Pat
 struct Ours<'a> {
     notes: &'a Notes,
     run: &'a str,
-    offspring: &'a Offspring,
+    child_runs: &'a dyn ChildRuns,
     secrets: &'a Secrets,
 }
 
@@ -222,7 +223,7 @@ impl Host for Ours<'_> {
         workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildAnswer, Trouble> {
-        self.offspring.run(workflow, request).await
+        self.child_runs.run(workflow, request).await
     }
 }
 

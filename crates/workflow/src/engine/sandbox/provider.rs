@@ -12,7 +12,7 @@ use stockade_bundle::path::RelativePath;
 use stockade_bundle::sandbox::{Status, StructuredResult};
 use stockade_core::BundleLimits;
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 
 /// The longest id of something remote, in characters (seed 000, "Run ID length").
 const ID_CHARACTERS: usize = 256;

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::outside::Outside;
 use crate::authoring::{ChildRequest, Error};
-use crate::engine::attempt::Trouble;
 use crate::engine::author::Author;
 use crate::engine::author::provide::{ChildAnswer, Host};
+use crate::engine::trouble::Trouble;
 use crate::journal::WorkflowRef;
 use crate::sync::lock;
 

@@ -10,8 +10,8 @@ use stockade_core::egress::{self, Contract};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::{parse_bytes, parse_cpus};
 
-use crate::engine::attempt::Trouble;
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, nearest};
 
 /// The runtime that is meant when none is named (seed 000).

@@ -13,7 +13,7 @@ use stockade_core::BundleLimits;
 use super::held::{Ended, Held};
 use super::nested::asked::NESTED;
 use super::request::{self, RESULT};
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::graph::ToolLimits;
 
 /// How deep directories in a result may be.

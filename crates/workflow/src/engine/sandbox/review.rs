@@ -9,7 +9,7 @@ use stockade_bundle::sandbox::SandboxBundle;
 use stockade_core::{BundleLimits, Code, Problem};
 
 use super::held::{Held, trouble};
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::Review;
 
 /// What in the workspace is not the project's.

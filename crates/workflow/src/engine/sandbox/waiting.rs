@@ -14,8 +14,8 @@ use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, Wa
 use super::held::{Ended, Held};
 use super::request::RESULT;
 use super::{Given, Try, failed};
-use crate::engine::attempt::Trouble;
-use crate::engine::drive::now_ms;
+use crate::engine::clock::now_ms;
+use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::{self, Pause};
 
 /// The exit code that says so.

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{GivenUp, Scripted};
 use crate::authoring::{ChildRequest, Error, Word};
-use crate::engine::attempt::Trouble;
 use crate::engine::author::SOON;
+use crate::engine::trouble::Trouble;
 use crate::journal::WorkflowRef;
 
 /// How long a provider may take to clean up.

@@ -14,7 +14,7 @@ use stockade_bundle::sandbox::{Request, write_request};
 use stockade_core::BundleLimits;
 use stockade_core::egress::Contract;
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::graph::{OnLimit, Sandbox, ToolLimits};
 use crate::schedule::Key;
 

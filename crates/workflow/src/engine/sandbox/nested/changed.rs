@@ -9,7 +9,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat};
 use stockade_bundle::manifest::{ContentHash, Entry, Node};
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 
 /// The file with the changes, and the directory with contents under their hashes.
 pub(super) const CHANGES: &str = "changes.json";

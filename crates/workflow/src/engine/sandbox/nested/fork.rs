@@ -11,7 +11,7 @@ use stockade_bundle::beneath::Dir;
 use super::super::held::{Held, trouble};
 use super::super::place::Place;
 use super::super::request::WORKSPACE;
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 
 /// How long the files of a workspace may be together that a nested sandbox can begin with.
 const MAX_BYTES: u64 = 1 << 30;

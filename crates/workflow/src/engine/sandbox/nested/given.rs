@@ -17,7 +17,7 @@ use super::super::{Try, result};
 use super::asked;
 use super::changed::{self, BLOBS, CHANGES, Changes};
 use super::inner::{Carried, GIVEN, Inner, failed, part};
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::Review;
 
 impl Inner<'_> {

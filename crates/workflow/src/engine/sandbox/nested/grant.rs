@@ -13,7 +13,7 @@ use stockade_core::network::Policy;
 use stockade_core::{parse_bytes, parse_cpus};
 
 use super::super::request::{self, contract};
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, Volume};
 
 /// How many sandboxes may be around one.

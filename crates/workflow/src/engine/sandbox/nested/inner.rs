@@ -12,12 +12,12 @@ use super::super::held::Held;
 use super::super::notes::Notes;
 use super::super::place::{Place, sandbox_name};
 use super::super::request::RESULT as RESULTS;
-use super::super::transport::Transport;
 use super::super::{Given, Try, result};
 use super::asked::{self, Asked, Which};
 use super::{Around, Grant, Lineage, fork};
-use crate::engine::attempt::Trouble;
-use crate::engine::drive::now_ms;
+use crate::engine::clock::now_ms;
+use crate::engine::timings::Timings;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Retry, Task, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes::{self, Stage};
@@ -120,7 +120,7 @@ impl<'t> Inner<'t> {
     /// Passes on what came from outside, and that a time has come.
     pub(super) async fn deliver(&self, answers: &[Answer]) -> Result<(), Trouble> {
         let (run, key, which) = (&self.outer.run, &self.key, &self.which);
-        let kept = sandboxes::find(self.outer.inner.store(), run, key).await.map_err(failed)?;
+        let kept = sandboxes::find(self.outer.state.store(), run, key).await.map_err(failed)?;
         let Some(kept) = kept.filter(|kept| kept.name == self.name) else { return Ok(()) };
         let statement = match kept.stage {
             Stage::Review => answers.iter().find_map(|answer| match answer {
@@ -193,7 +193,7 @@ impl<'t> Inner<'t> {
     /// waited for it.
     async fn end_others(&self) -> Result<(), Trouble> {
         let (outer, key) = (self.outer, &self.key);
-        let kept = sandboxes::find(outer.inner.store(), &outer.run, key).await.map_err(failed)?;
+        let kept = sandboxes::find(outer.state.store(), &outer.run, key).await.map_err(failed)?;
         if let Some(kept) = kept.filter(|kept| kept.name != self.name && kept.stage.is_open()) {
             outer.within().end_one(&outer.run, key, &kept.name).await?;
         }
@@ -213,7 +213,7 @@ impl<'t> Inner<'t> {
     /// The try that does it. Nothing is made yet but a copy of the workspace.
     async fn begun(&self) -> Result<Try, Trouble> {
         let outer = self.outer;
-        let known = sandboxes::list_nested(outer.inner.store(), &outer.run, &outer.name).await;
+        let known = sandboxes::list_nested(outer.state.store(), &outer.run, &outer.name).await;
         let known = known.map_err(failed)?;
         if known.len() >= MAX_INNER && !known.iter().any(|nested| nested.key == self.key) {
             let message = format!("a <Sandbox> may have had at most {MAX_INNER} nested ones");
@@ -244,11 +244,11 @@ impl<'t> Inner<'t> {
             key: self.key.clone(),
             attempt: self.which.attempt,
             lineage: Some(lineage.clone()),
-            transport: Transport::default(),
+            timings: Timings::default(),
             ..outer.notes.clone()
         };
         Ok(Try {
-            inner: Arc::clone(&outer.inner),
+            state: Arc::clone(&outer.state),
             author: Arc::clone(&outer.author),
             run: outer.run.clone(),
             name: self.name.clone(),
@@ -260,7 +260,7 @@ impl<'t> Inner<'t> {
             task: Arc::new(task),
             notes,
             places: Arc::clone(&outer.places),
-            offspring: Arc::clone(&outer.offspring),
+            child_runs: Arc::clone(&outer.child_runs),
             around: Some(Around { grant: self.grant.clone(), lineage }),
             carried: Some(Carried { program, workspace, name: self.name.clone() }),
         })

@@ -13,8 +13,9 @@ use super::super::{Try, failed};
 use super::grant::disabled;
 use super::inner::{Inner, Outcome, forget};
 use super::{Grant, Which};
-use crate::engine::attempt::Trouble;
-use crate::engine::drive::now_ms;
+use crate::engine::clock::now_ms;
+use crate::engine::state::EngineState;
+use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 use crate::schedule::Key;
 use crate::store::sandboxes::{self, NestedSandbox, Pause, Stage};
@@ -135,14 +136,14 @@ impl Try {
     }
 
     pub(super) fn within(&self) -> Within<'_> {
-        Within { engine: &self.inner, owner: &self.owner, root: &self.root }
+        Within { engine: &self.state, owner: &self.owner, root: &self.root }
     }
 }
 
 /// What is needed to end the sandboxes within others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Within<'a> {
-    pub(crate) engine: &'a super::super::super::Inner,
+    pub(crate) engine: &'a EngineState,
     pub(crate) owner: &'a str,
     /// The project's directory.
     pub(crate) root: &'a Path,

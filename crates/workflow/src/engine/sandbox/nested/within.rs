@@ -14,8 +14,8 @@ use super::asked::{Asked, REQUEST, RESULT, Which};
 use super::changed::{BLOBS, CHANGES};
 use super::given::read_changes;
 use super::grant::disabled;
-use crate::engine::attempt::Trouble;
 use crate::engine::commands::Inside;
+use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 
 fn failed(error: impl std::fmt::Display) -> Trouble {
@@ -37,7 +37,7 @@ impl Try {
         if !sandbox.allow_nested {
             return Err(disabled("set allowNested on it, and on the <Sandbox> around it"));
         }
-        let inside = self.inner.options.inside.as_ref();
+        let inside = self.state.options.inside.as_ref();
         let Some(results) = inside.and_then(Inside::nested) else {
             return Err(disabled("the <Sandbox> around it has no allowNested"));
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::engine::attempt::Trouble;
+use crate::engine::trouble::Trouble;
 
 /// The longest file that is read.
 const MAX_BYTES: u64 = 1 << 20;

@@ -20,9 +20,9 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::authoring::ChildRequest;
-use crate::engine::attempt::Trouble;
 use crate::engine::author::provide::Host;
 use crate::engine::commands::{Ends, helper};
+use crate::engine::trouble::Trouble;
 use crate::journal::WorkflowRef;
 
 pub(super) use granted::{Granted, granted};

@@ -1,6 +1,6 @@
-//! What is measured of the sandboxes of runs, for monitoring. Nearly all of it follows from the events
-//! that are kept, so that no restart forgets any of it. Only how long the sandboxes of this host took to
-//! end is counted here: they do that while their last events are written.
+//! Metrics of the sandboxes of runs. They are computed from the stored events, so that a restart loses
+//! none of them. Only how long the sandboxes of this host took to end is counted in memory: that
+//! happens while their last events are written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use stockade_api::Measurements;
 use stockade_api::measurement::{Histogram, Kind, Measurement, Number, Series};
 use stockade_durable::{Error, Store};
 
-use super::sandbox::transport::Operation;
+use crate::engine::timings::Operation;
 use crate::store::events::{self, SandboxEvent};
 use crate::sync::lock;
 
@@ -25,12 +25,12 @@ const SIZES: [f64; 7] =
 /// Files, up to the most that a bundle may change.
 const COUNTS: [f64; 7] = [0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0];
 
-/// How long it took to end what has ended in this process, by owner and runtime.
+/// How long it took to end the sandboxes that ended in this process, by owner and runtime.
 #[derive(Debug, Default)]
-pub(crate) struct Cleanups(Mutex<BTreeMap<(String, String), Histogram>>);
+pub(crate) struct CleanupTimes(Mutex<BTreeMap<(String, String), Histogram>>);
 
-impl Cleanups {
-    /// Counts one.
+impl CleanupTimes {
+    /// Adds one.
     pub(crate) fn count(&self, owner: &str, runtime: &str, took: Duration) {
         let of = (owner.to_owned(), runtime.to_owned());
         let mut all = lock(&self.0);
@@ -38,7 +38,7 @@ impl Cleanups {
         times.observe(took.as_secs_f64() * 1e3);
     }
 
-    /// Those of an owner, by runtime.
+    /// The times of an owner's sandboxes, by runtime.
     fn of(&self, owner: &str) -> Vec<(String, Histogram)> {
         let all = lock(&self.0);
         let own = all.iter().filter(|((of, _), _)| of == owner);
@@ -54,10 +54,10 @@ struct Open {
     is_in_review: bool,
 }
 
-/// What was read so far.
+/// The counts of the events that were read.
 #[derive(Debug)]
 struct Tally {
-    /// The sandboxes of the run that is read, by task and iteration.
+    /// The sandboxes of the current run, by task and iteration.
     open: HashMap<(String, u64), Open>,
     created: BTreeMap<String, u64>,
     /// By runtime and status.
@@ -71,10 +71,10 @@ struct Tally {
     transport: BTreeMap<(String, String), Histogram>,
 }
 
-/// What is measured of the sandboxes of an owner's runs.
-pub(crate) async fn measured(
+/// The metrics of the sandboxes of an owner's runs.
+pub(crate) async fn collect(
     store: &dyn Store,
-    cleanups: &Cleanups,
+    cleanup_times: &CleanupTimes,
     owner: &str,
 ) -> Result<Measurements, Error> {
     let mut tally = Tally::new();
@@ -93,10 +93,10 @@ pub(crate) async fn measured(
         }
     }
     tally.end_run(last.2);
-    for (runtime, times) in cleanups.of(owner) {
+    for (runtime, times) in cleanup_times.of(owner) {
         tally.transport.insert((Operation::Cleanup.as_str().to_owned(), runtime), times);
     }
-    Ok(tally.told())
+    Ok(tally.finish())
 }
 
 impl Tally {
@@ -128,7 +128,7 @@ impl Tally {
             "SandboxCreated" => {
                 *self.created.entry(text("runtime")).or_default() += 1;
                 let open = Open { runtime: text("runtime"), is_in_review: false };
-                // A run that was taken up again tells nothing of the try that it gave up.
+                // A run that was resumed has no event for the try that it gave up.
                 if let Some(given_up) = self.open.insert(key, open) {
                     self.complete(given_up.runtime, "cancelled");
                 }
@@ -163,7 +163,7 @@ impl Tally {
         *self.completed.entry((runtime, status)).or_default() += 1;
     }
 
-    /// Counts what is left of a run.
+    /// Counts the sandboxes that a run has left.
     fn end_run(&mut self, has_ended: bool) {
         for Open { runtime, is_in_review } in std::mem::take(&mut self.open).into_values() {
             if has_ended {
@@ -175,8 +175,8 @@ impl Tally {
         }
     }
 
-    fn told(self) -> Measurements {
-        let mut all = Told::default();
+    fn finish(self) -> Measurements {
+        let mut all = Report::default();
         let runtime = |runtime| vec![("runtime", runtime)];
         let by_runtime = |counts: BTreeMap<String, u64>| -> Vec<_> {
             counts.into_iter().map(|(name, count)| (runtime(name), plain(count))).collect()
@@ -228,10 +228,15 @@ impl Tally {
                 self.patches,
             ),
         ] {
-            all.add(word, (name, Kind::Histogram), help, vec![(Vec::new(), told(histogram))]);
+            all.add(
+                word,
+                (name, Kind::Histogram),
+                help,
+                vec![(Vec::new(), distribution(histogram))],
+            );
         }
         let transport = self.transport.into_iter().map(|((operation, runtime), histogram)| {
-            (vec![("operation", operation), ("runtime", runtime)], told(histogram))
+            (vec![("operation", operation), ("runtime", runtime)], distribution(histogram))
         });
         all.add(
             "sandboxTransportDurationMs",
@@ -254,16 +259,16 @@ const fn plain(value: u64) -> Number {
     Number::Plain { value }
 }
 
-const fn told(histogram: Histogram) -> Number {
+const fn distribution(histogram: Histogram) -> Number {
     Number::Histogram(histogram)
 }
 
-/// What is told, as it grows.
+/// The measurements, as they are added.
 #[derive(Debug, Default)]
-struct Told(Measurements);
+struct Report(Measurements);
 
-impl Told {
-    /// `word` is that of seed 000 and its kind; `name` is what monitoring has for it.
+impl Report {
+    /// `word` is the word of seed 000 and its kind; `name` is the name for monitoring systems.
     fn add(
         &mut self,
         word: &str,
@@ -293,8 +298,8 @@ mod tests {
         event
     }
 
-    fn series(told: &Measurements, word: &str) -> Json {
-        json!(told.0[word].series)
+    fn series(report: &Measurements, word: &str) -> Json {
+        json!(report.0[word].series)
     }
 
     #[test]
@@ -314,7 +319,7 @@ mod tests {
             ("SandboxFailed", "b", &native),
             // The limit was reached: there was none.
             ("SandboxFailed", "c", &json!({ "runtime": "p" })),
-            // A run that was cancelled, and taken up again.
+            // A run that was cancelled and resumed.
             ("SandboxCreated", "d", &native),
             ("SandboxCreated", "d", &native),
         ] {
@@ -327,14 +332,14 @@ mod tests {
         tally.end_run(false);
         tally.take(&event("SandboxCreated", "f", &native));
         tally.end_run(true);
-        let told = tally.told();
+        let report = tally.finish();
         let of = |count: u64| json!([{ "labels": { "runtime": "native" }, "value": count }]);
-        assert_eq!(series(&told, "sandboxCreatedTotal"), of(6));
-        assert_eq!(series(&told, "sandboxActive"), of(1));
-        assert_eq!(series(&told, "sandboxInReview"), of(1));
+        assert_eq!(series(&report, "sandboxCreatedTotal"), of(6));
+        assert_eq!(series(&report, "sandboxActive"), of(1));
+        assert_eq!(series(&report, "sandboxInReview"), of(1));
         let completed = |runtime: &str, status: &str, count: u64| json!({ "labels": { "runtime": runtime, "status": status }, "value": count });
         assert_eq!(
-            series(&told, "sandboxCompletedTotal"),
+            series(&report, "sandboxCompletedTotal"),
             json!([
                 completed("native", "cancelled", 2),
                 completed("native", "failed", 1),
@@ -342,9 +347,9 @@ mod tests {
                 completed("p", "failed", 1),
             ])
         );
-        let sizes = &series(&told, "sandboxBundleSizeBytes")[0];
+        let sizes = &series(&report, "sandboxBundleSizeBytes")[0];
         assert_eq!((&sizes["count"], &sizes["sum"]), (&json!(2), &json!(2010.0)));
-        let transport = series(&told, "sandboxTransportDurationMs");
+        let transport = series(&report, "sandboxTransportDurationMs");
         assert_eq!(transport[0]["labels"], json!({ "operation": "cleanup", "runtime": "native" }));
         assert_eq!(transport[1]["sum"], json!(31.0));
         assert_eq!(transport.as_array().unwrap().len(), 2);

@@ -18,7 +18,7 @@ const TOLD: usize = 1_000;
 
 /// Something that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Open {
+pub(crate) struct OpenWait {
     /// The run that takes an answer to it.
     pub(crate) run: String,
     /// The name that an answer has there; none for a time.
@@ -46,11 +46,11 @@ pub(crate) fn question_of_child(key: &Key, attempts: u32, wait: &Wait) -> String
 }
 
 /// All that a run waits for, in the order in which it takes answers.
-pub(crate) fn open<'a>(
+pub(crate) fn list<'a>(
     store: &'a dyn Store,
     run: &'a str,
     mut tasks: Vec<TaskInfo>,
-) -> BoxFuture<'a, Result<Vec<Open>, Error>> {
+) -> BoxFuture<'a, Result<Vec<OpenWait>, Error>> {
     Box::pin(async move {
         tasks.retain(|task| task.finished_at.is_none());
         tasks.sort_by(|one, other| (&one.id, one.iteration).cmp(&(&other.id, other.iteration)));
@@ -78,14 +78,16 @@ pub(crate) fn open<'a>(
                 let said = asked.get(&key).filter(|_| matches!(wait, Wait::Signal { .. }));
                 let schema = said.map(|said| said["schema"].clone()).filter(|it| !it.is_null());
                 let schema = schema.filter(|_| pause.is_none());
-                Open { run: run.to_owned(), name, question, schema, wait, is_now }
+                OpenWait { run: run.to_owned(), name, question, schema, wait, is_now }
             };
             found.extend(waits.into_iter().map(open));
         }
         for (id, outer) in below(store, run, &tasks).await? {
             let tasks = tasks::list(store, &id).await?;
-            let inner = open(store, &id, tasks).await?;
-            found.extend(inner.into_iter().map(|it| Open { wait: it.wait.within(&outer), ..it }));
+            let inner = list(store, &id, tasks).await?;
+            found.extend(
+                inner.into_iter().map(|it| OpenWait { wait: it.wait.within(&outer), ..it }),
+            );
         }
         Ok(found)
     })
@@ -140,7 +142,7 @@ async fn below(
 ) -> Result<Vec<(String, String)>, Error> {
     let mut found = Vec::new();
     for id in runs::unfinished_children(store, run).await? {
-        // The id of a run below is made of that of the run and of the task (`drive::subflow`), with
+        // The id of a run below is made of that of the run and of the task (`drive::child_workflow`), with
         // the name that a provider gives it, where one does.
         let outer = tasks.iter().find_map(|task| {
             let of_task = format!("{run}:child:{}:{}", task.id, task.iteration);

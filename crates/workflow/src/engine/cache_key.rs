@@ -9,7 +9,7 @@ use crate::journal::Journal;
 
 /// What decides which answers are answers to the same question.
 #[derive(Debug, Clone)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct KeyContext<'a> {
     /// The run.
     pub(crate) run: &'a str,
     /// The file of its workflow, and the workflow's name.
@@ -24,7 +24,7 @@ pub(crate) struct Asker<'a> {
     pub(crate) journal: &'a Journal,
 }
 
-impl Asker<'_> {
+impl KeyContext<'_> {
     /// The key of what a task gives; an error is why there is none.
     pub(crate) fn key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let scope = match cache.scope {
@@ -109,7 +109,7 @@ mod tests {
         let mut journal = Journal::new("one", json!({"n": 1}));
         journal.rows.push(json!({"table": "a", "node": "x", "iteration": 0, "value": 1}));
         journal.rows.push(json!({"table": "a", "node": "y", "iteration": 0, "value": 2}));
-        let asker = Asker {
+        let asker = KeyContext {
             run: "one",
             workflow: ("/w.tsx", "w"),
             program: "p",
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(asker.key(&same, &cache).unwrap(), first);
         let mut turned = Journal::new("two", json!({"n": 1}));
         turned.rows = journal.rows.iter().rev().cloned().collect();
-        let other = Asker { run: "two", journal: &turned, ..asker.clone() };
+        let other = KeyContext { run: "two", journal: &turned, ..asker.clone() };
         assert_eq!(other.key(&task, &cache).unwrap(), first);
 
         let by = |depends| Cache { depends, ..Cache::default() };
@@ -141,12 +141,12 @@ mod tests {
             asker.key(&task, &by(Depends::Only(json!(2)))),
             asker.key(&compute("u"), &cache),
             asker.key(&Task { output: None, ..task.clone() }, &cache),
-            Asker { program: "q", ..asker.clone() }.key(&task, &cache),
-            Asker { environment: "{\"A\":\"b\"}", ..asker.clone() }.key(&task, &cache),
-            Asker { workflow: ("/v.tsx", "w"), ..asker.clone() }.key(&task, &cache),
-            Asker { workflow: ("/w.tsx", "v"), ..asker.clone() }.key(&task, &cache),
-            Asker { journal: &more, ..asker.clone() }.key(&task, &cache),
-            Asker { run: "two", ..asker.clone() }.key(&task, &scoped(Scope::Run)),
+            KeyContext { program: "q", ..asker.clone() }.key(&task, &cache),
+            KeyContext { environment: "{\"A\":\"b\"}", ..asker.clone() }.key(&task, &cache),
+            KeyContext { workflow: ("/v.tsx", "w"), ..asker.clone() }.key(&task, &cache),
+            KeyContext { workflow: ("/w.tsx", "v"), ..asker.clone() }.key(&task, &cache),
+            KeyContext { journal: &more, ..asker.clone() }.key(&task, &cache),
+            KeyContext { run: "two", ..asker.clone() }.key(&task, &scoped(Scope::Run)),
         ];
         let mut keys: Vec<String> = told.into_iter().map(Result::unwrap).collect();
         keys.push(first);
@@ -168,7 +168,7 @@ mod tests {
             let workflow = ("f", "w");
             let (program, environment, command) = ("p", "{}", None);
             let asker =
-                Asker { run: "r", workflow, program, environment, command, journal: &journal };
+                KeyContext { run: "r", workflow, program, environment, command, journal: &journal };
             asker.key(&task, &by).unwrap()
         };
         assert_eq!(key("other", 1), key("other", 2));

@@ -9,11 +9,12 @@ use stockade_api::RunStatus;
 use stockade_durable::{Context, Failure, Statement};
 use tokio::sync::Notify;
 
-use super::{Drive, End, now_ms};
-use crate::engine::Inner;
-use crate::engine::attempt::{INTERRUPTED, Trouble};
+use super::{Drive, End};
 use crate::engine::author::Author;
+use crate::engine::clock::now_ms;
 use crate::engine::sandbox::nested::Around;
+use crate::engine::state::EngineState;
+use crate::engine::trouble::{INTERRUPTED, Trouble};
 use crate::graph::Function;
 use crate::journal::{Journal, WorkflowRef, child_input};
 use crate::schedule::Key;
@@ -47,7 +48,7 @@ impl Children {
 /// All that a run below another needs.
 #[derive(Clone)]
 pub(super) struct Child {
-    pub(super) inner: Arc<Inner>,
+    pub(super) state: Arc<EngineState>,
     pub(super) context: Context,
     pub(super) author: Arc<Author>,
     pub(super) parent: String,
@@ -98,7 +99,7 @@ impl Child {
         input: Value,
     ) -> Result<End, Trouble> {
         let stopped = |failure: Failure| Trouble::new(INTERRUPTED, failure.message).retryable();
-        let known = runs::find(self.inner.store(), id).await;
+        let known = runs::find(self.state.store(), id).await;
         let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
         let (statements, input) = match known {
             Some(run) if run.status == RunStatus::Finished => {
@@ -117,11 +118,11 @@ impl Child {
             ..Journal::new(id, input)
         }));
         let about = self.author.open(&journal).await?;
-        let Self { inner, context, author, siblings, max_concurrency, around, .. } = self;
+        let Self { state, context, author, siblings, max_concurrency, around, .. } = self;
         if !statements.is_empty() {
             context.write(statements).await.map_err(stopped)?;
         }
-        let drive = Drive::new(inner, context.clone(), author, journal, about, max_concurrency);
+        let drive = Drive::new(state, context.clone(), author, journal, about, max_concurrency);
         let drive = drive.await.map_err(stopped)?.below(siblings, around);
         let (end, statements) = drive.go().await.map_err(stopped)?;
         context.write(statements).await.map_err(stopped)?;
@@ -144,7 +145,7 @@ impl Drive {
     /// What a run below this one needs.
     pub(super) fn child(&self) -> Child {
         Child {
-            inner: Arc::clone(&self.inner),
+            state: Arc::clone(&self.state),
             context: self.context.clone(),
             author: Arc::clone(&self.author),
             parent: self.run.clone(),
