@@ -26,13 +26,13 @@ use self::asked::News;
 use self::cached::Lookup;
 use self::child_workflow::Children;
 use self::paused::Paused;
-use super::author::{About, Author, View};
 use super::clock::now_ms;
 use super::sandbox::nested::Around;
 use super::sandbox::notes::{self, Note};
 use super::sandbox::{self, Given};
 use super::state::EngineState;
 use super::trouble::Trouble;
+use super::user_code::{Interface, Rendering, UserCode};
 use crate::graph::{Graph, Task};
 use crate::journal::SharedJournal;
 use crate::schedule::{Index, Key, LoopState, LoopStep, Phase, Progress, plan};
@@ -77,10 +77,10 @@ enum Heard {
 pub(crate) struct Drive {
     state: Arc<EngineState>,
     context: Context,
-    author: Arc<Author>,
+    user_code: Arc<UserCode>,
     journal: SharedJournal,
     run: String,
-    about: About,
+    about: Interface,
     origin: RunOrigin,
     max_concurrency: Option<u32>,
     tasks: HashMap<Key, TaskRow>,
@@ -135,9 +135,9 @@ impl Drive {
     pub(crate) async fn new(
         state: Arc<EngineState>,
         context: Context,
-        author: Arc<Author>,
+        user_code: Arc<UserCode>,
         journal: SharedJournal,
-        about: About,
+        about: Interface,
         max_concurrency: Option<u32>,
     ) -> Result<Self, Failure> {
         let run = lock(&journal).run.clone();
@@ -148,7 +148,7 @@ impl Drive {
         let mut drive = Self {
             state,
             context,
-            author,
+            user_code,
             journal,
             run,
             about,
@@ -224,8 +224,8 @@ impl Drive {
         loop {
             changes.mark_unchanged();
             if std::mem::take(&mut self.is_stale) {
-                match self.author.render(&self.run).await {
-                    Ok(View { graph, read }) => {
+                match self.user_code.render(&self.run).await {
+                    Ok(Rendering { graph, read }) => {
                         self.read = read;
                         self.take_name(&graph.name);
                         self.take_graph(graph);
@@ -263,7 +263,7 @@ impl Drive {
             if self.status == RunStatus::Waiting && self.siblings.is_none() {
                 let is_long = self.next_time() > SHORT_WAIT;
                 if is_long {
-                    self.author.rest().await;
+                    self.user_code.rest().await;
                 }
             }
             for (key, task) in std::mem::take(&mut self.to_begin) {
@@ -322,7 +322,7 @@ impl Drive {
 
     /// Keeps what the workflow wrote to its console.
     fn tell_lines(&mut self) {
-        for (level, text) in self.author.take_lines() {
+        for (level, text) in self.user_code.take_lines() {
             self.event(json!({ "type": "Log", "level": level, "message": text }));
         }
     }

@@ -1,11 +1,9 @@
 //! The engine: starts runs, finds them again, reports on them, and passes decisions and signals on.
 //!
 //! Reading order: `operations` (what can be asked for), `start` (how a run begins), `run` (a run as a
-//! durable workflow), `drive` (what it does), `author` (whom it asks). What is stored of runs is in
+//! durable workflow), `drive` (what it does), `user_code` (what the user wrote). What is stored of runs is in
 //! [`store`](crate::store).
 
-mod attempt;
-mod author;
 mod cache_key;
 mod clock;
 mod commands;
@@ -26,6 +24,7 @@ mod state;
 mod timings;
 mod tool_limits;
 mod trouble;
+mod user_code;
 mod workflows;
 
 pub use commands::Inside;

@@ -43,13 +43,13 @@ impl stockade_api::Workflows for Workflows {
         };
         let realms = self.state.options.realms.clone();
         let environment = &request.environment;
-        let (author, view) =
+        let (user_code, view) =
             prepared(realms, &request.file, &id, &request.input, environment, &self.state.schemas)
                 .await?;
         let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
         let Up { input, environment, max_concurrency, .. } = request;
         let new = New { id, file, input, environment, max_concurrency };
-        self.submit(caller, new, author, &view).await
+        self.submit(caller, new, user_code, &view).await
     }
 
     async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
@@ -122,8 +122,8 @@ impl stockade_api::Workflows for Workflows {
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
             return Ok(run);
         }
-        let (author, view) = self.again(&row).await?;
-        let (hash, program) = kept_program(&author)?;
+        let (user_code, view) = self.again(&row).await?;
+        let (hash, program) = kept_program(&user_code)?;
         if hash != run.program && !request.accept_changes {
             return Err(changed(&run));
         }

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 
-use super::author::Author;
 use super::drive::{Drive, End};
 use super::options::Options;
 use super::program;
 use super::state::EngineState;
 use super::trouble::Trouble;
+use super::user_code::UserCode;
 use crate::engine::clock::now_ms;
 use crate::journal::Journal;
 use crate::store::runs;
@@ -86,28 +86,28 @@ async fn begun(
     state: &Arc<EngineState>,
     context: &Context,
     run: &str,
-    prepared: Option<Author>,
+    prepared: Option<UserCode>,
 ) -> Result<Result<Drive, Trouble>, Failure> {
     let store: &dyn Store = state.store();
     let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
     let row = runs::find(store, run).await?.ok_or_else(lost)?;
-    let author = match prepared {
-        Some(author) => author,
+    let user_code = match prepared {
+        Some(user_code) => user_code,
         None => {
             let program = program::stored(store, &row.run.program).await?.ok_or_else(lost)?;
             let Options { realms, built, .. } = &state.options;
-            match Author::of(program, realms, row.environment, built) {
-                Ok(author) => author,
+            match UserCode::of(program, realms, row.environment, built) {
+                Ok(user_code) => user_code,
                 Err(error) => return Ok(Err(error.into())),
             }
         }
     };
     let journal = Arc::new(std::sync::Mutex::new(Journal::new(run, row.run.input)));
-    let author = Arc::new(author);
-    let about = match author.open(&journal).await {
+    let user_code = Arc::new(user_code);
+    let about = match user_code.open(&journal).await {
         Ok(about) => about,
         Err(error) => return Ok(Err(error.into())),
     };
     let (state, context) = (Arc::clone(state), context.clone());
-    Ok(Ok(Drive::new(state, context, author, journal, about, row.max_concurrency).await?))
+    Ok(Ok(Drive::new(state, context, user_code, journal, about, row.max_concurrency).await?))
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use stockade_durable::Store;
 
-use super::author::Author;
 use super::commands::{Held, Here, Place};
 use super::metrics::CleanupTimes;
 use super::options::Options;
 use super::provider_cleanups::ProviderCleanups;
 use super::schemas::Schemas;
+use super::user_code::UserCode;
 use crate::sync::lock;
 
 /// What the runs of an engine share.
@@ -28,7 +28,7 @@ pub(crate) struct EngineState {
     pub(super) provider_requests: AtomicUsize,
     pub(super) provider_cleanups: ProviderCleanups,
     /// Authors whose realm is loaded already, by the runs that they were loaded for.
-    prepared: Mutex<HashMap<String, Author>>,
+    prepared: Mutex<HashMap<String, UserCode>>,
 }
 
 impl EngineState {
@@ -50,11 +50,11 @@ impl EngineState {
     }
 
     /// Keeps the author of a run until the run begins.
-    pub(super) fn keep_prepared(&self, run: &str, author: Author) {
-        lock(&self.prepared).insert(run.to_owned(), author);
+    pub(super) fn keep_prepared(&self, run: &str, user_code: UserCode) {
+        lock(&self.prepared).insert(run.to_owned(), user_code);
     }
 
-    pub(super) fn take_prepared(&self, run: &str) -> Option<Author> {
+    pub(super) fn take_prepared(&self, run: &str) -> Option<UserCode> {
         lock(&self.prepared).remove(run)
     }
 }

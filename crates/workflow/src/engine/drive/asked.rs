@@ -10,11 +10,11 @@ use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
 use super::Drive;
-use crate::engine::author::{Author, Errand};
 use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
 use crate::engine::state::EngineState;
 use crate::engine::tool_limits;
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::{TaskCall, UserCode};
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
 use crate::store::runs::RunOrigin;
@@ -29,7 +29,7 @@ const TOLD_BYTES: usize = 2 << 10;
 /// All that an agent that is a command needs.
 pub(super) struct Asked {
     state: Arc<EngineState>,
-    author: Arc<Author>,
+    user_code: Arc<UserCode>,
     run: String,
     origin: RunOrigin,
     attempt: u32,
@@ -41,7 +41,7 @@ impl Drive {
     pub(super) fn asked_command(&self, key: &Key) -> Asked {
         Asked {
             state: Arc::clone(&self.state),
-            author: Arc::clone(&self.author),
+            user_code: Arc::clone(&self.user_code),
             run: self.run.clone(),
             origin: self.origin.clone(),
             attempt: self.tasks.get(key).map_or(1, |row| row.attempts),
@@ -65,7 +65,7 @@ impl Drive {
 impl Asked {
     /// Asks the agent; what it answers.
     pub(super) async fn go(self, key: &Key, task: &Arc<Task>) -> Result<Value, Trouble> {
-        let errand = Errand { run: &self.run, key, task };
+        let call = TaskCall { run: &self.run, key, task };
         let Work::Command { agent, prompt } = &task.work else {
             return Err(Trouble::new("INTERNAL", "the task has no command"));
         };
@@ -76,7 +76,7 @@ impl Asked {
             Prompt::Text(text) => text.clone(),
             Prompt::Made { function, inputs } => {
                 let work = Work::Compute { function: *function, inputs: inputs.clone() };
-                match self.author.work(errand, &work, &Arc::new(Notify::new())).await? {
+                match self.user_code.work(call, &work, &Arc::new(Notify::new())).await? {
                     Value::String(text) => text,
                     other => other.to_string(),
                 }
@@ -121,7 +121,7 @@ impl Asked {
         let written = answer(task, agent, finished)?;
         let text = ready.answer(&written);
         let text = text.map_err(|why| Trouble::new("INVALID_OUTPUT", why).retryable())?;
-        let value = self.author.read(errand, agent.read, &text).await;
+        let value = self.user_code.read(call, agent.read, &text).await;
         value.map_err(|error| Trouble { is_retryable: true, ..error.into() })
     }
 }

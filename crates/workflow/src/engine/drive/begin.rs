@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
 use super::{Attempt, Drive, phase_of, told};
-use crate::engine::attempt::attempt;
-use crate::engine::author::Errand;
 use crate::engine::clock::now_ms;
 use crate::engine::prepare::inexecutable;
 use crate::engine::sandbox::notes::Notes;
 use crate::engine::sandbox::{Given, Try};
 use crate::engine::timings::Timings;
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::TaskCall;
+use crate::engine::user_code::attempt;
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes;
@@ -171,10 +171,10 @@ impl Drive {
             let attempt = self.sandbox(key.clone(), task);
             return Box::pin(async move { (key, attempt.go().await) });
         }
-        let (author, run) = (Arc::clone(&self.author), self.run.clone());
+        let (user_code, run) = (Arc::clone(&self.user_code), self.run.clone());
         Box::pin(async move {
-            let errand = Errand { run: &run, key: &key, task: &task };
-            let result = attempt(&author, errand).await;
+            let call = TaskCall { run: &run, key: &key, task: &task };
+            let result = attempt(&user_code, call).await;
             (key, result.map(Given::Value))
         })
     }
@@ -188,7 +188,7 @@ impl Drive {
         };
         Try {
             state: Arc::clone(&self.state),
-            author: Arc::clone(&self.author),
+            user_code: Arc::clone(&self.user_code),
             run: self.run.clone(),
             name: self.origin.name_of_try(&self.run, &key, attempt),
             owner: self.origin.owner.clone(),

@@ -10,11 +10,11 @@ use stockade_durable::{Context, Failure, Statement};
 use tokio::sync::Notify;
 
 use super::{Drive, End};
-use crate::engine::author::Author;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::nested::Around;
 use crate::engine::state::EngineState;
 use crate::engine::trouble::{INTERRUPTED, Trouble};
+use crate::engine::user_code::UserCode;
 use crate::graph::Function;
 use crate::journal::{Journal, WorkflowRef, child_input};
 use crate::schedule::Key;
@@ -50,7 +50,7 @@ impl Children {
 pub(super) struct Child {
     pub(super) state: Arc<EngineState>,
     pub(super) context: Context,
-    pub(super) author: Arc<Author>,
+    pub(super) user_code: Arc<UserCode>,
     pub(super) parent: String,
     pub(super) siblings: Arc<Children>,
     /// What its run finds in its environment, as JSON.
@@ -117,12 +117,12 @@ impl Child {
             within: Some((self.parent.clone(), workflow)),
             ..Journal::new(id, input)
         }));
-        let about = self.author.open(&journal).await?;
-        let Self { state, context, author, siblings, max_concurrency, around, .. } = self;
+        let about = self.user_code.open(&journal).await?;
+        let Self { state, context, user_code, siblings, max_concurrency, around, .. } = self;
         if !statements.is_empty() {
             context.write(statements).await.map_err(stopped)?;
         }
-        let drive = Drive::new(state, context.clone(), author, journal, about, max_concurrency);
+        let drive = Drive::new(state, context.clone(), user_code, journal, about, max_concurrency);
         let drive = drive.await.map_err(stopped)?.below(siblings, around);
         let (end, statements) = drive.go().await.map_err(stopped)?;
         context.write(statements).await.map_err(stopped)?;
@@ -147,7 +147,7 @@ impl Drive {
         Child {
             state: Arc::clone(&self.state),
             context: self.context.clone(),
-            author: Arc::clone(&self.author),
+            user_code: Arc::clone(&self.user_code),
             parent: self.run.clone(),
             siblings: Arc::clone(&self.children),
             environment: self.origin.environment.clone(),

@@ -14,11 +14,11 @@ use stockade_durable::{Failure, Statement};
 use super::child_workflow::{Child, Children};
 use super::{Drive, End};
 use crate::authoring::ChildRequest;
-use crate::engine::author::provide::ChildAnswer;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::child_runs::ChildRuns;
 use crate::engine::sandbox::nested::{Around, Grant, Lineage};
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::ChildResult;
 use crate::engine::{sandbox, tool_limits};
 use crate::graph::{Task, ToolLimits, Work};
 use crate::journal::WorkflowRef;
@@ -113,7 +113,7 @@ impl ChildRuns for ProviderChildren {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildAnswer, Trouble> {
+    ) -> Result<ChildResult, Trouble> {
         let ChildRequest { name, input, max_output_bytes, tool_timeout_ms } = request;
         let timeout = tool_timeout_ms.map(Duration::from_millis);
         let narrower = ToolLimits { output_bytes: max_output_bytes, timeout };
@@ -129,7 +129,7 @@ impl ChildRuns for ProviderChildren {
             End::Finished(output) => ("finished", output, None),
             End::Failed(error) => ("failed", Value::Null, Some(error)),
         };
-        Ok(ChildAnswer { run_id: id, status, output, error })
+        Ok(ChildResult { run_id: id, status, output, error })
     }
 
     async fn cancel_rest(&self, owner: &str) -> Result<(), Failure> {

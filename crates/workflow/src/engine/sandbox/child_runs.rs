@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use stockade_durable::Failure;
 
 use crate::authoring::ChildRequest;
-use crate::engine::author::provide::ChildAnswer;
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::ChildResult;
 use crate::journal::WorkflowRef;
 
 /// The child runs of one try.
@@ -18,7 +18,7 @@ pub(crate) trait ChildRuns: Debug + Send + Sync {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildAnswer, Trouble>;
+    ) -> Result<ChildResult, Trouble>;
 
     /// Cancels the runs that have not ended when their provider has. A later try goes on with them.
     async fn cancel_rest(&self, owner: &str) -> Result<(), Failure>;

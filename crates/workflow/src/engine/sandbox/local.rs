@@ -181,8 +181,8 @@ impl Try {
             self.hand_over(held, pause).await?;
         }
         let rounds = pause.map_or(0, |pause| pause.rounds);
-        let (author, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
-        let command = result::command(author, &child, tools, sandbox.allow_nested);
+        let (command_line, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
+        let command = result::command(command_line, &child, tools, sandbox.allow_nested);
         let executed = self.command(held, rounds, (&command, tools), &environment);
         let ended = timings.measure(Operation::Execute, executed).await?;
         if let Some(waits) = waiting::read(held, &ended).await? {

@@ -41,11 +41,11 @@ use self::notes::Notes;
 use self::place::Place;
 use self::provider::Remote;
 use self::review::Decision;
-use super::author::Author;
 use super::state::EngineState;
 use super::timings::Operation;
 use super::tool_limits;
 use super::trouble::Trouble;
+use super::user_code::UserCode;
 use crate::engine::clock::now_ms;
 use crate::graph::{OnLimit, Sandbox, Task, ToolLimits, Work};
 use crate::journal::child_input;
@@ -121,7 +121,7 @@ pub(crate) async fn end_all(
 #[derive(Debug)]
 pub(crate) struct Try {
     pub(crate) state: Arc<EngineState>,
-    pub(crate) author: Arc<Author>,
+    pub(crate) user_code: Arc<UserCode>,
     pub(crate) run: String,
     /// Names the try, and no other.
     pub(crate) name: String,
@@ -302,7 +302,7 @@ impl Try {
                 files.push(named(name, content.clone())?);
             }
         } else if sandbox.workflow.is_some() {
-            let program = self.author.child_program(&self.run, &self.task.id).await;
+            let program = self.user_code.child_program(&self.run, &self.task.id).await;
             // A provider has the workflow itself; its program is there for what it ships.
             let program = if provider.is_some() { program.unwrap_or_default() } else { program? };
             for (name, content) in program {

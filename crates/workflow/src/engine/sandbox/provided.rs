@@ -18,10 +18,10 @@ use super::provider::{self, Places, Provided, ProviderResult};
 use super::provision::{self, Provision, Times};
 use super::{Collected, Given, Try, copied, is_stopped, request, result};
 use crate::authoring::ChildRequest;
-use crate::engine::author::provide::{ChildAnswer, Counted, Host, Named};
 use crate::engine::clock::now_ms;
 use crate::engine::timings::Operation;
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::{ActiveGuard, ChildResult, ProviderHost, ProviderName};
 use crate::graph::Sandbox;
 use crate::journal::WorkflowRef;
 use crate::store::sandboxes::{self, Review, SandboxRow, Stage};
@@ -40,7 +40,7 @@ impl Try {
         let contract = request::contract(sandbox)?;
         let place = self.directory()?;
         let request = self.asked_of(sandbox, contract.as_ref(), &place);
-        let provision = Provision::new(&self.author, &self.run, &self.task.id, request);
+        let provision = Provision::new(&self.user_code, &self.run, &self.task.id, request);
         provision.clean_up_before().await;
         Ok(())
     }
@@ -55,10 +55,10 @@ impl Try {
             self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
         }
         let held = self.held()?;
-        let _asked = Counted::of(&self.state.provider_requests);
+        let _active = ActiveGuard::new(&self.state.provider_requests);
         let asked =
-            self.author.provider(&self.run, &self.task.id, sandbox.provider.as_deref()).await;
-        let Named { id, is_known } = asked.map_err(provision::trouble)?;
+            self.user_code.provider(&self.run, &self.task.id, sandbox.provider.as_deref()).await;
+        let ProviderName { id, is_known } = asked.map_err(provision::trouble)?;
         let file = self.state.options.providers.as_deref();
         let granted = (!is_known).then(|| granted(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
@@ -69,7 +69,7 @@ impl Try {
             // The realm has it already, as the author wrote it.
             request["input"] = sandbox.input.clone();
         }
-        let mut provision = Provision::new(&self.author, &self.run, &self.task.id, request);
+        let mut provision = Provision::new(&self.user_code, &self.run, &self.task.id, request);
         if let Some(granted) = granted {
             let workflow = sandbox.workflow.map(WorkflowRef::Rendered);
             let places = (self.root.as_path(), place.path.as_path());
@@ -201,7 +201,7 @@ struct Ours<'a> {
 }
 
 #[async_trait]
-impl Host for Ours<'_> {
+impl ProviderHost for Ours<'_> {
     async fn heartbeat(&self, mut data: Value) {
         let length = data.to_string().len();
         if length > KEPT_BYTES {
@@ -222,7 +222,7 @@ impl Host for Ours<'_> {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildAnswer, Trouble> {
+    ) -> Result<ChildResult, Trouble> {
         self.child_runs.run(workflow, request).await
     }
 }

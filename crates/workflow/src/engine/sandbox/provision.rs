@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::outside::Outside;
 use crate::authoring::{ChildRequest, Error};
-use crate::engine::author::Author;
-use crate::engine::author::provide::{ChildAnswer, Host};
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::UserCode;
+use crate::engine::user_code::{ChildResult, ProviderHost};
 use crate::journal::WorkflowRef;
 use crate::sync::lock;
 
@@ -29,7 +29,7 @@ pub(crate) struct Times {
 /// A try of a provider. Dropped without [`Provision::clean_up`], it cleans up behind its caller's
 /// back.
 pub(crate) struct Provision {
-    author: Arc<Author>,
+    user_code: Arc<UserCode>,
     run: String,
     sandbox: String,
     request: Value,
@@ -41,9 +41,9 @@ pub(crate) struct Provision {
 impl Provision {
     /// A try of the provider of a `<Sandbox>` of a run, with the plain part of its request. The same
     /// request names the same try: after a crash it can be cleaned up without having worked here.
-    pub(crate) fn new(author: &Arc<Author>, run: &str, sandbox: &str, request: Value) -> Self {
-        let (author, run, sandbox) = (Arc::clone(author), run.to_owned(), sandbox.to_owned());
-        Self { author, run, sandbox, request, outside: None, is_begun: false }
+    pub(crate) fn new(user_code: &Arc<UserCode>, run: &str, sandbox: &str, request: Value) -> Self {
+        let (user_code, run, sandbox) = (Arc::clone(user_code), run.to_owned(), sandbox.to_owned());
+        Self { user_code, run, sandbox, request, outside: None, is_begun: false }
     }
 
     /// The same, by a program of the user's.
@@ -56,7 +56,11 @@ impl Provision {
     ///
     /// # Errors
     /// What it threw, `TASK_TIMEOUT`, `TASK_HEARTBEAT_TIMEOUT`, or that its process was lost.
-    pub(crate) async fn work(&mut self, times: Times, host: &dyn Host) -> Result<Value, Trouble> {
+    pub(crate) async fn work(
+        &mut self,
+        times: Times,
+        host: &dyn ProviderHost,
+    ) -> Result<Value, Trouble> {
         self.is_begun = true;
         let watched = Watched { host, busy: AtomicUsize::new(0), last: Mutex::new(Instant::now()) };
         let end = times.whole.map(|whole| Instant::now() + whole);
@@ -65,7 +69,7 @@ impl Provision {
                 Some(outside) => outside.provide(&self.request, &watched).await,
                 None => {
                     let work =
-                        self.author.provide(&self.run, &self.sandbox, &self.request, &watched);
+                        self.user_code.provide(&self.run, &self.sandbox, &self.request, &watched);
                     work.await.map_err(trouble)
                 }
             }
@@ -97,7 +101,7 @@ impl Provision {
         };
         // One that goes on for ever does not hear that it is over.
         if self.outside.is_none() {
-            self.author.look_after().await;
+            self.user_code.kill_if_stuck().await;
         }
         let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
         let id = &self.sandbox;
@@ -125,7 +129,7 @@ impl Provision {
         match &self.outside {
             Some(outside) => outside.clean_up(&self.request).await,
             None => {
-                let cleaning = self.author.clean_up(&self.run, &self.sandbox, &self.request);
+                let cleaning = self.user_code.clean_up(&self.run, &self.sandbox, &self.request);
                 cleaning.await.map_err(trouble)
             }
         }
@@ -139,7 +143,7 @@ impl Drop for Provision {
             return;
         }
         let left = Self {
-            author: Arc::clone(&self.author),
+            user_code: Arc::clone(&self.user_code),
             run: std::mem::take(&mut self.run),
             sandbox: std::mem::take(&mut self.sandbox),
             request: self.request.take(),
@@ -148,7 +152,7 @@ impl Drop for Provision {
         };
         runtime.spawn(async move {
             if left.outside.is_none() {
-                left.author.look_after().await;
+                left.user_code.kill_if_stuck().await;
             }
             left.clean_up_before().await;
         });
@@ -173,7 +177,7 @@ pub(super) fn trouble(error: Error) -> Trouble {
 
 /// A host that knows when it was spoken to.
 struct Watched<'a> {
-    host: &'a dyn Host,
+    host: &'a dyn ProviderHost,
     /// How many children are under way.
     busy: AtomicUsize,
     last: Mutex<Instant>,
@@ -197,7 +201,7 @@ impl Drop for Busy<'_> {
 }
 
 #[async_trait]
-impl Host for Watched<'_> {
+impl ProviderHost for Watched<'_> {
     async fn heartbeat(&self, data: Value) {
         *lock(&self.last) = Instant::now();
         self.host.heartbeat(data).await;
@@ -207,7 +211,7 @@ impl Host for Watched<'_> {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildAnswer, Trouble> {
+    ) -> Result<ChildResult, Trouble> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         let _busy = Busy(self);
         self.host.child(workflow, request).await
@@ -219,7 +223,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::author::testing::{author, listening, request};
+    use crate::engine::user_code::testing::{listening, request, user_code};
 
     const PROVIDER: &str = "const provider = {\n\
           id: \"p\",\n\
@@ -244,14 +248,14 @@ mod tests {
         times: Times,
         is_dropped: bool,
     ) -> (Result<Value, Trouble>, Value) {
-        let author = author(PROVIDER, "provider").await;
-        let host = listening(&author);
+        let user_code = user_code(PROVIDER, "provider").await;
+        let host = listening(&user_code);
         let with = |config: Value| {
             let mut request = request();
             request["config"] = config;
             request
         };
-        let mut provision = Provision::new(&author, "run", "box", with(config));
+        let mut provision = Provision::new(&user_code, "run", "box", with(config));
         let outcome = provision.work(times, &host).await;
         if is_dropped {
             drop(provision);
@@ -260,7 +264,7 @@ mod tests {
         }
         let ask = with(json!({ "ask": true }));
         loop {
-            let seen = author.provide("run", "box", &ask, &host).await.unwrap();
+            let seen = user_code.provide("run", "box", &ask, &host).await.unwrap();
             if seen["output"]["cleaned"] != Value::Null {
                 return (outcome, seen["output"]["cleaned"].clone());
             }
@@ -308,11 +312,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_never_worked_is_not_cleaned_up() {
-        let author = author(PROVIDER, "provider").await;
-        drop(Provision::new(&author, "run", "box", request()));
+        let user_code = user_code(PROVIDER, "provider").await;
+        drop(Provision::new(&user_code, "run", "box", request()));
         let mut ask = request();
         ask["config"]["ask"] = true.into();
-        let seen = author.provide("run", "box", &ask, &listening(&author)).await.unwrap();
+        let seen = user_code.provide("run", "box", &ask, &listening(&user_code)).await.unwrap();
         assert_eq!(seen["output"], json!({}));
     }
 }

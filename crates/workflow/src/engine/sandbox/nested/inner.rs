@@ -249,7 +249,7 @@ impl<'t> Inner<'t> {
         };
         Ok(Try {
             state: Arc::clone(&outer.state),
-            author: Arc::clone(&outer.author),
+            user_code: Arc::clone(&outer.user_code),
             run: outer.run.clone(),
             name: self.name.clone(),
             owner: outer.owner.clone(),

@@ -68,7 +68,7 @@ impl Try {
         dir: &Dir,
     ) -> Result<(), Trouble> {
         let program = match (&sandbox.workflow, &sandbox.command) {
-            (Some(_), _) => self.author.child_program(&self.run, &self.task.id).await?,
+            (Some(_), _) => self.user_code.child_program(&self.run, &self.task.id).await?,
             (None, Some(_)) => std::collections::BTreeMap::new(),
             (None, None) => {
                 let message = "a <Sandbox> needs `workflow`, children, or `command`";

@@ -20,9 +20,9 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::authoring::ChildRequest;
-use crate::engine::author::provide::Host;
 use crate::engine::commands::{Ends, helper};
 use crate::engine::trouble::Trouble;
+use crate::engine::user_code::ProviderHost;
 use crate::journal::WorkflowRef;
 
 pub(super) use granted::{Granted, granted};
@@ -131,7 +131,7 @@ impl Outside {
     }
 
     /// Has it do its work; what it gave.
-    pub(super) async fn provide(&self, request: &Value, host: &dyn Host) -> Outcome {
+    pub(super) async fn provide(&self, request: &Value, host: &dyn ProviderHost) -> Outcome {
         let Some(module) = &self.granted.module else { return self.command(request).await };
         let mut process = self.process.lock().await;
         let process = process.insert(self.start(module)?);
@@ -166,7 +166,12 @@ impl Outside {
     }
 
     /// Hears a module until it is done.
-    async fn heard(&self, process: &mut Process, asked: Asked, host: Option<&dyn Host>) -> Outcome {
+    async fn heard(
+        &self,
+        process: &mut Process,
+        asked: Asked,
+        host: Option<&dyn ProviderHost>,
+    ) -> Outcome {
         let Process { child, ends, input, output, line, errors } = process;
         let mut children = FuturesUnordered::new();
         let mut count = 0;

@@ -1,11 +1,14 @@
-//! What an author is asked means the same later.
+//! What a rendering refers to means the same after later renderings.
 
 mod shapes;
+
+use std::sync::Arc;
 
 use serde_json::json;
 
 use super::testing::opened;
 use super::*;
+use crate::schedule::Key;
 use crate::sync::lock;
 
 const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\";\n\
@@ -21,18 +24,18 @@ const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\"
 /// one that is under way, when others come and go around it.
 #[tokio::test]
 async fn a_function_is_the_same_after_another_rendering() {
-    let (author, journal) = opened(SHIFTING).await;
-    let first = author.render("run").await.unwrap().graph;
+    let (user_code, journal) = opened(SHIFTING).await;
+    let first = user_code.render("run").await.unwrap().graph;
     let late = Arc::new(first.tasks()[0].clone());
     let key = Key { node: "late".to_owned(), iteration: 0 };
     for (node, expected) in [("one", &["before", "late"][..]), ("two", &["before"])] {
         let row = json!({ "table": "a", "node": node, "iteration": 0, "value": {} });
         lock(&journal).rows.push(row);
-        let next = author.render("run").await.unwrap().graph;
+        let next = user_code.render("run").await.unwrap().graph;
         let ids: Vec<_> = next.tasks().iter().map(|task| task.id.clone()).collect();
         assert_eq!(ids, expected);
-        let errand = Errand { run: "run", key: &key, task: &late };
-        let given = author.work(errand, &late.work, &Arc::default()).await.unwrap();
+        let call = TaskCall { run: "run", key: &key, task: &late };
+        let given = user_code.work(call, &late.work, &Arc::default()).await.unwrap();
         assert_eq!(given, json!({ "from": "late" }), "after {node}");
     }
 }

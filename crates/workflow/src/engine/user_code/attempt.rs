@@ -1,4 +1,4 @@
-//! One try of a task that is done by its author.
+//! One try of a task that the user's code executes, within the limits of its time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,24 +7,25 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::author::{Author, Errand};
-use super::trouble::Trouble;
+use super::calls::TaskCall;
+use super::code::UserCode;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Task, Work};
 
-/// Does what a task does, once.
-pub(crate) async fn attempt(author: &Author, errand: Errand<'_>) -> Result<Value, Trouble> {
-    let task = errand.task;
+/// Executes a task once.
+pub(crate) async fn attempt(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trouble> {
+    let task = call.task;
     let is_agent = matches!(task.work, Work::Agent { .. });
-    tried(author, errand).await.map_err(|mut trouble| {
-        // An agent may answer better when it is asked again.
+    execute(user_code, call).await.map_err(|mut trouble| {
+        // An agent may answer better at the next try.
         trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
         trouble
     })
 }
 
-async fn tried(author: &Author, errand: Errand<'_>) -> Result<Value, Trouble> {
-    let (task, beats) = (errand.task, Arc::new(Notify::new()));
-    let mut work = std::pin::pin!(author.work(errand, &task.work, &beats));
+async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trouble> {
+    let (task, beats) = (call.task, Arc::new(Notify::new()));
+    let mut work = std::pin::pin!(user_code.work(call, &task.work, &beats));
     let end = task.timeout.map(|limit| (Instant::now() + limit, limit, "TASK_TIMEOUT"));
     let mut silent = silence(task);
     loop {
@@ -43,7 +44,7 @@ async fn tried(author: &Author, errand: Errand<'_>) -> Result<Value, Trouble> {
             answer = &mut work => return Ok(answer?),
             () = beats.notified() => silent = silence(task),
             (limit, code) = late => {
-                author.look_after().await;
+                user_code.kill_if_stuck().await;
                 let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
                 let message = format!("task \"{}\" {what} {} ms", task.id, limit.as_millis());
                 return Err(Trouble::new(code, message).retryable());
@@ -52,7 +53,7 @@ async fn tried(author: &Author, errand: Errand<'_>) -> Result<Value, Trouble> {
     }
 }
 
-/// Until when a task may be silent from now on.
+/// When the task has to have sent its next heartbeat.
 fn silence(task: &Task) -> Option<(Instant, Duration, &'static str)> {
     task.heartbeat_timeout.map(|limit| (Instant::now() + limit, limit, "TASK_HEARTBEAT_TIMEOUT"))
 }

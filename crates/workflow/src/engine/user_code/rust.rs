@@ -1,5 +1,5 @@
-//! The author of a workflow in Rust: its closures are called here, each on a task of its own, so that
-//! neither a panic nor one that is given up goes further.
+//! The code of a workflow in Rust. Its closures are called here, each in a tokio task of its own, so
+//! that a panic ends nothing else and a call can be aborted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use stockade_script::realm::Failure;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
-use super::{About, Errand, SOON, View};
+use super::calls::{CALL_LIMIT, Interface, Rendering, TaskCall};
 use crate::authoring::Error;
 use crate::built::{Built, Call, Context};
 use crate::engine::program::Name;
@@ -17,24 +17,24 @@ use crate::graph::{Fault, Function, Graph, Prompt, Task, Work, check};
 use crate::journal::{SharedJournal, WorkflowRef};
 use crate::sync::lock;
 
-/// The author of a workflow in Rust, and of those below it.
+/// The code of a workflow in Rust, and of the workflows that it contains.
 #[derive(Debug)]
-pub(crate) struct Building {
+pub(crate) struct RustCode {
     workflow: Built,
     runs: Mutex<HashMap<String, (Built, SharedJournal)>>,
 }
 
-impl Building {
+impl RustCode {
     pub(super) fn new(workflow: Built) -> Self {
         Self { workflow, runs: Mutex::default() }
     }
 
-    /// How its program is kept.
+    /// The name that its program is stored as.
     pub(super) fn name(&self) -> Name {
         Name::of(&self.workflow)
     }
 
-    pub(super) fn open(&self, journal: &SharedJournal) -> Result<About, Error> {
+    pub(super) fn open(&self, journal: &SharedJournal) -> Result<Interface, Error> {
         let (run, within) = {
             let journal = lock(journal);
             (journal.run.clone(), journal.within.clone())
@@ -47,73 +47,72 @@ impl Building {
                     fault(None, "there is no such workflow: `with_workflow` gives it")
                 })?
             }
-            Some((_, WorkflowRef::Requested { .. })) => return Err(stays_here(&run)),
+            Some((_, WorkflowRef::Requested { .. })) => return Err(not_portable(&run)),
         };
-        let about = About { input: workflow.input.clone(), output: workflow.output.clone() };
+        let about = Interface { input: workflow.input.clone(), output: workflow.output.clone() };
         lock(&self.runs).insert(run, (workflow, Arc::clone(journal)));
         Ok(about)
     }
 
-    pub(super) async fn render(&self, run: &str) -> Result<View, Error> {
+    pub(super) async fn render(&self, run: &str) -> Result<Rendering, Error> {
         let (workflow, journal) = self.run(run)?;
         let context = Context::new(&journal);
         let seen = context.clone();
         let build = Arc::clone(&workflow.build);
-        // It may take its time, and may panic.
+        // It may block, and may panic.
         let building = tokio::task::spawn_blocking(move || build(&seen));
-        let late = |_| Error::Late { what: "build its graph", limit: SOON };
-        let graph = tokio::time::timeout(SOON, building).await.map_err(late)?;
+        let late = |_| Error::Late { what: "build its graph", limit: CALL_LIMIT };
+        let graph = tokio::time::timeout(CALL_LIMIT, building).await.map_err(late)?;
         let graph = graph.map_err(|error| thrown(panicked(error)))?;
         check(&graph).map_err(Error::Faults)?;
         let faults = incomplete(&graph, &workflow);
         if !faults.is_empty() {
             return Err(Error::Faults(faults));
         }
-        Ok(View { graph: Arc::new(graph), read: context.into_read() })
+        Ok(Rendering { graph: Arc::new(graph), read: context.into_read() })
     }
 
     pub(super) async fn work(
         &self,
-        errand: Errand<'_>,
+        call: TaskCall<'_>,
         work: &Work,
         beats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         match work {
             Work::Compute { function, inputs } => {
-                self.call(errand, *function, inputs.as_ref(), None, beats).await
+                self.call(call, *function, inputs.as_ref(), None, beats).await
             }
             Work::Agent { agent, prompt } => {
                 let (text, inputs) = match prompt {
                     Prompt::Text(text) => (text.clone(), None),
                     Prompt::Made { function, inputs } => {
-                        let made =
-                            self.call(errand, *function, inputs.as_ref(), None, beats).await?;
+                        let made = self.call(call, *function, inputs.as_ref(), None, beats).await?;
                         let text = made.as_str().map(str::to_owned);
                         (text.unwrap_or_else(|| made.to_string()), inputs.as_ref())
                     }
                 };
-                self.call(errand, *agent, inputs, Some(text), beats).await
+                self.call(call, *agent, inputs, Some(text), beats).await
             }
             other => Err(Error::Answer(format!("{} is no function", other.kind()))),
         }
     }
 
-    /// Reads what a command answered: by the closure that its agent names, else as JSON.
+    /// Reads the answer of a command: by the closure that its agent names, else as JSON.
     pub(super) async fn read(
         &self,
-        errand: Errand<'_>,
+        call: TaskCall<'_>,
         function: Function,
         text: &str,
     ) -> Result<Value, Error> {
         if function == Function::NONE {
             return answered(text);
         }
-        self.call(errand, function, None, Some(text.to_owned()), &Arc::default()).await
+        self.call(call, function, None, Some(text.to_owned()), &Arc::default()).await
     }
 
     async fn call(
         &self,
-        Errand { run, key, task }: Errand<'_>,
+        TaskCall { run, key, task }: TaskCall<'_>,
         function: Function,
         inputs: Option<&BTreeMap<String, String>>,
         text: Option<String>,
@@ -132,7 +131,7 @@ impl Building {
             text,
             beats: Arc::clone(beats),
         };
-        // It ends when nobody waits for it any more.
+        // Dropping the set aborts the call.
         let mut doing = JoinSet::new();
         doing.spawn(found(call));
         match doing.join_next().await {
@@ -149,8 +148,8 @@ impl Building {
     }
 }
 
-/// Why a workflow in Rust is executed nowhere else.
-pub(super) fn stays_here(node: &str) -> Error {
+/// Why a workflow in Rust cannot be executed in another process.
+pub(super) fn not_portable(node: &str) -> Error {
     let message = format!(
         "\"{node}\": a workflow in Rust stays in its process: give the sandbox a command, or a \
          provider that is a program"
@@ -158,7 +157,7 @@ pub(super) fn stays_here(node: &str) -> Error {
     fault(None, message)
 }
 
-/// What of a graph can never be done.
+/// What is wrong with a graph that can never be executed.
 fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
     let mut faults = Vec::new();
     for task in graph.tasks() {
@@ -195,7 +194,7 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
     faults
 }
 
-/// What a task gave last.
+/// The last output of a task.
 fn value_of(journal: &SharedJournal, node: &str) -> Value {
     let journal = lock(journal);
     let rows = journal.rows.iter().filter(|row| row["node"] == node);
@@ -203,7 +202,7 @@ fn value_of(journal: &SharedJournal, node: &str) -> Value {
     last.map(|row| row["value"].clone()).unwrap_or_default()
 }
 
-/// An answer in JSON, also where something was written around it.
+/// An answer in JSON, which may be in a fenced block of Markdown.
 fn answered(text: &str) -> Result<Value, Error> {
     let fenced = text.split_once("```").and_then(|(_, rest)| {
         let (word, rest) = rest.split_once('\n')?;
@@ -229,7 +228,7 @@ fn thrown(failure: Failure) -> Error {
     Error::Threw(Box::new(failure))
 }
 
-/// An error with all that caused it.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> Failure {
     let mut message = error.to_string();
     let mut source = error.source();

@@ -1,12 +1,15 @@
-//! A rendering is told by what differs from the last one, and is what it would be without that one.
+//! A rendering that is sent as an update is the same as one that is sent whole.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::testing::opened;
 use super::super::*;
+use crate::authoring::Error;
+use crate::graph::{Graph, Task, Work};
 use crate::journal::{Journal, WorkflowRef};
+use crate::schedule::Key;
 use crate::sync::lock;
 
 /// Renders the shape that it was told last.
@@ -141,13 +144,13 @@ impl Random {
     }
 }
 
-fn told(rendered: &Result<View, Error>) -> Result<Graph, String> {
+fn told(rendered: &Result<Rendering, Error>) -> Result<Graph, String> {
     rendered.as_ref().map(|view| Graph::clone(&view.graph)).map_err(ToString::to_string)
 }
 
 #[tokio::test]
 async fn differences_make_what_a_whole_rendering_makes() {
-    let (author, journal) = opened(SHAPES).await;
+    let (user_code, journal) = opened(SHAPES).await;
     let mut random = Random(3);
     let (mut good, mut wrong, mut same) = (0, 0, 0);
     let mut shapes = Vec::new();
@@ -163,12 +166,12 @@ async fn differences_make_what_a_whole_rendering_makes() {
         let value = json!({ "shape": shapes, "name": name, "seen": random.below(3) });
         let row = json!({ "table": "shape", "node": "s", "iteration": step, "value": value });
         lock(&journal).rows.push(row.clone());
-        let rendered = author.render("run").await;
+        let rendered = user_code.render("run").await;
         // Nothing is known of this one.
         let anew = format!("run {step}");
         let other = Journal { rows: vec![row], ..Journal::new(&anew, json!({})) };
-        author.open(&Arc::new(Mutex::new(other))).await.unwrap();
-        let whole = author.render(&anew).await;
+        user_code.open(&Arc::new(Mutex::new(other))).await.unwrap();
+        let whole = user_code.render(&anew).await;
         assert_eq!(told(&rendered), told(&whole), "step {step}: {value}");
         let Ok(view) = rendered else {
             wrong += 1;
@@ -178,7 +181,7 @@ async fn differences_make_what_a_whole_rendering_makes() {
         good += 1;
         same += u32::from(last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &view.graph)));
         for task in view.graph.tasks() {
-            calls_the_same(&author, &anew, task).await;
+            calls_the_same(&user_code, &anew, task).await;
         }
         last = Some(view.graph);
     }
@@ -186,13 +189,13 @@ async fn differences_make_what_a_whole_rendering_makes() {
 }
 
 /// The functions of a task are those of its last rendering.
-async fn calls_the_same(author: &Author, anew: &str, task: &Task) {
+async fn calls_the_same(user_code: &UserCode, anew: &str, task: &Task) {
     let key = Key { node: task.id.clone(), iteration: 0 };
     let task = Arc::new(task.clone());
     let beats = Arc::default();
     let given = async |run| {
-        let errand = Errand { run, key: &key, task: &task };
-        author.work(errand, &task.work, &beats).await.map_err(|error| error.to_string())
+        let call = TaskCall { run, key: &key, task: &task };
+        user_code.work(call, &task.work, &beats).await.map_err(|error| error.to_string())
     };
     if let Work::Compute { .. } | Work::Agent { .. } = &task.work {
         assert_eq!(given("run").await, given(anew).await);
@@ -201,11 +204,11 @@ async fn calls_the_same(author: &Author, anew: &str, task: &Task) {
         for run in ["run", anew] {
             let within = Some((run.to_owned(), WorkflowRef::Rendered(*workflow)));
             let journal = Journal { within, ..Journal::new("child", json!({})) };
-            author.open(&Arc::new(Mutex::new(journal))).await.unwrap();
+            user_code.open(&Arc::new(Mutex::new(journal))).await.unwrap();
         }
     }
     if let Work::Sandbox(_) = &task.work {
-        let named = author.provider("run", &task.id, None).await.unwrap();
-        assert_eq!(named.id, author.provider(anew, &task.id, None).await.unwrap().id);
+        let named = user_code.provider("run", &task.id, None).await.unwrap();
+        assert_eq!(named.id, user_code.provider(anew, &task.id, None).await.unwrap().id);
     }
 }

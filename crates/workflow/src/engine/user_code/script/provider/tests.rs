@@ -1,18 +1,18 @@
 //! Providers in real realms, good and hostile.
 
 use super::*;
-use crate::engine::author::testing::{Listening, author, listening, request};
+use crate::engine::user_code::testing::{RecordingHost, listening, request, user_code};
 use crate::sync::lock;
 
 /// What comes of a provider whose `run` has that body.
-async fn ran(body: &str) -> (Result<Value, Error>, Listening) {
-    let author = author(
+async fn ran(body: &str) -> (Result<Value, Error>, RecordingHost) {
+    let user_code = user_code(
         &format!("const provider = {{ id: \"p\", async run(request) {{ {body} }} }};"),
         "provider",
     )
     .await;
-    let host = listening(&author);
-    let outcome = author.provide("run", "box", &request(), &host).await;
+    let host = listening(&user_code);
+    let outcome = user_code.provide("run", "box", &request(), &host).await;
     (outcome, host)
 }
 
@@ -191,8 +191,8 @@ async fn ids_mean_what_is_registered_when_they_are_used() {
             "",
         ),
     ] {
-        let author = author(&before, provider).await;
-        let outcome = author.provide("run", "box", &request(), &listening(&author)).await;
+        let user_code = user_code(&before, provider).await;
+        let outcome = user_code.provide("run", "box", &request(), &listening(&user_code)).await;
         match expected {
             "" => assert!(outcome.is_ok(), "{before}: {outcome:?}"),
             expected => {
@@ -207,8 +207,9 @@ async fn ids_mean_what_is_registered_when_they_are_used() {
             "let why = {{}}; try {{ registerSandboxProvider({wrong}); }} catch (error) {{ why = {{ code: error.code, message: error.message }}; }}\n\
              const provider = {{ run: () => ({{ output: why }}) }};"
         );
-        let author = author(&before, "provider").await;
-        let given = author.provide("run", "box", &request(), &listening(&author)).await.unwrap();
+        let user_code = user_code(&before, "provider").await;
+        let given =
+            user_code.provide("run", "box", &request(), &listening(&user_code)).await.unwrap();
         assert_eq!(given["output"]["code"], "INVALID_INPUT", "{wrong}: {given}");
     }
 }
@@ -233,28 +234,28 @@ const CLEANING_PROVIDER: &str = "const provider = {\n\
 
 #[tokio::test]
 async fn who_does_not_answer_is_told_and_cleans_up() {
-    let author = author(CLEANING_PROVIDER, "provider").await;
-    let host = listening(&author);
+    let user_code = user_code(CLEANING_PROVIDER, "provider").await;
+    let host = listening(&user_code);
     let mut request = request();
-    let work = author.provide("run", "box", &request, &host);
+    let work = user_code.provide("run", "box", &request, &host);
     assert!(tokio::time::timeout(Duration::from_secs(2), work).await.is_err());
-    author.clean_up("run", "box", &request).await.unwrap();
+    user_code.clean_up("run", "box", &request).await.unwrap();
     let mut again = request.clone();
     again["config"]["again"] = true.into();
-    let seen = author.provide("run", "box", &again, &host).await.unwrap();
+    let seen = user_code.provide("run", "box", &again, &host).await.unwrap();
     let expected =
         json!({ "aborted": true, "child": "AbortError", "cleaned": [true, "box", 7, true] });
     assert_eq!(seen["output"], expected);
     // One that goes on for ever takes its realm with it; its provider cleans up in the next.
     request["config"]["spin"] = true.into();
-    let work = author.provide("run", "box", &request, &host);
+    let work = user_code.provide("run", "box", &request, &host);
     assert!(tokio::time::timeout(Duration::from_secs(1), work).await.is_err());
-    author.look_after().await;
-    author.clean_up("run", "box", &request).await.unwrap();
-    let seen = author.provide("run", "box", &again, &host).await.unwrap();
+    user_code.kill_if_stuck().await;
+    user_code.clean_up("run", "box", &request).await.unwrap();
+    let seen = user_code.provide("run", "box", &again, &host).await.unwrap();
     assert_eq!(seen["output"], json!({ "cleaned": [false, "box", 7, true] }));
     request["config"]["thrown"] = true.into();
-    let error = author.clean_up("run", "box", &request).await.unwrap_err();
+    let error = user_code.clean_up("run", "box", &request).await.unwrap_err();
     assert!(error.to_string().contains("cannot clean"), "{error}");
 }
 
@@ -278,12 +279,12 @@ fn kit(ended: &str, file: &str) -> String {
 async fn a_command_is_a_provider() {
     let done = "JSON.stringify({ status: \"finished\", output: seen })";
     let printed = format!("{{ exitCode: 3, stdout: {done}, stderr: \"\" }}");
-    let author = author(&kit(&printed, "null"), "provider").await;
-    let host = listening(&author);
+    let user_code = user_code(&kit(&printed, "null"), "provider").await;
+    let host = listening(&user_code);
     let mut asked = request();
     asked["egress"] = json!({ "httpProxy": "http://user:pass@proxy", "caCertPem": "PEM",
         "env": { "KEY": "sk-1" }, "secretBindings": { "sk-1": "real" } });
-    let given = author.provide("run", "box", &asked, &host).await.unwrap();
+    let given = user_code.provide("run", "box", &asked, &host).await.unwrap();
     for name in ["remoteRunId", "workspaceId", "containerId"] {
         assert_eq!(given[name], "vm-1", "{name}");
     }
@@ -306,7 +307,7 @@ async fn a_command_is_a_provider() {
     let options = json!({ "cwd": "/workspace", "timeoutMs": 60_000, "env": environment });
     assert_eq!(seen["options"], options);
     assert_eq!(seen["command"], "node /workspace/run-smithers-sandbox.js");
-    author.clean_up("run", "box", &asked).await.unwrap();
+    user_code.clean_up("run", "box", &asked).await.unwrap();
 }
 
 #[tokio::test]
@@ -324,8 +325,9 @@ async fn what_a_command_gives_is_its_output_or_its_file() {
         ),
         ("Promise.reject(new Error(\"hunter2 refused\"))", "''", Err("[redacted] refused")),
     ] {
-        let author = author(&kit(ended, file), "provider").await;
-        match (author.provide("run", "box", &request(), &listening(&author)).await, expected) {
+        let user_code = user_code(&kit(ended, file), "provider").await;
+        match (user_code.provide("run", "box", &request(), &listening(&user_code)).await, expected)
+        {
             (Ok(given), Ok(status)) => assert_eq!(given["status"], status),
             (Err(error), Err(told)) => {
                 let (code, message) = thrown(Err(error));

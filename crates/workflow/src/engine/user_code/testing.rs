@@ -1,4 +1,4 @@
-//! An author with a sandbox, for tests, and a host for its provider.
+//! The code of a workflow with a sandbox, for tests, and a host for its provider.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::Author;
-use super::provide::{ChildAnswer, Host};
+use super::UserCode;
+use super::provider::{ChildResult, ProviderHost};
 use crate::authoring::{ChildRequest, Processes};
 use crate::engine::trouble::Trouble;
 use crate::graph::Work;
@@ -22,7 +22,7 @@ fn realms() -> Processes {
 }
 
 /// A workflow with a sandbox whose provider is `provider`, an expression after `before`.
-pub(crate) async fn author(before: &str, provider: &str) -> Arc<Author> {
+pub(crate) async fn user_code(before: &str, provider: &str) -> Arc<UserCode> {
     let source = format!(
         "import {{ createSmithers, Sandbox }} from \"smithers-orchestrator\";\n\
          import {{ registerSandboxProvider }} from \"smithers-orchestrator/sandbox\";\n\
@@ -37,20 +37,20 @@ pub(crate) async fn author(before: &str, provider: &str) -> Arc<Author> {
            <Sandbox id=\"box\" provider={{{provider}}} workflow={{inner}} input={{{{ n: 7 }}}} output={{outputs.result}} />\n\
          </Workflow>));\n"
     );
-    let (author, _) = opened(&source).await;
-    author.render("run").await.unwrap();
-    author
+    let (user_code, _) = opened(&source).await;
+    user_code.render("run").await.unwrap();
+    user_code
 }
 
 /// A workflow of which a run with the id `run` was begun.
-pub(crate) async fn opened(source: &str) -> (Arc<Author>, Arc<Mutex<Journal>>) {
+pub(crate) async fn opened(source: &str) -> (Arc<UserCode>, Arc<Mutex<Journal>>) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("flow.tsx");
     std::fs::write(&file, source).unwrap();
-    let author = Author::load(realms(), &file, BTreeMap::new()).await.unwrap();
+    let user_code = UserCode::load(realms(), &file, BTreeMap::new()).await.unwrap();
     let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
-    author.open(&journal).await.unwrap();
-    (Arc::new(author), journal)
+    user_code.open(&journal).await.unwrap();
+    (Arc::new(user_code), journal)
 }
 
 pub(crate) fn request() -> Value {
@@ -63,14 +63,14 @@ pub(crate) fn request() -> Value {
 }
 
 /// A host that remembers what it was asked, and renders children.
-pub(crate) struct Listening {
-    author: Arc<Author>,
+pub(crate) struct RecordingHost {
+    user_code: Arc<UserCode>,
     pub(crate) beats: Mutex<Vec<Value>>,
     pub(crate) children: Mutex<Vec<ChildRequest>>,
 }
 
 #[async_trait]
-impl Host for Listening {
+impl ProviderHost for RecordingHost {
     async fn heartbeat(&self, data: Value) {
         lock(&self.beats).push(data);
     }
@@ -79,7 +79,7 @@ impl Host for Listening {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildAnswer, Trouble> {
+    ) -> Result<ChildResult, Trouble> {
         let id = format!("run:child:box:0:{}", lock(&self.children).len());
         lock(&self.children).push(request.clone());
         if request.input["n"] == "never" {
@@ -93,13 +93,17 @@ impl Host for Listening {
         }
         let within = Some(("run".to_owned(), workflow));
         let journal = Journal { within, ..Journal::new(&id, request.input) };
-        self.author.open(&Arc::new(Mutex::new(journal))).await?;
-        let view = self.author.render(&id).await?;
+        self.user_code.open(&Arc::new(Mutex::new(journal))).await?;
+        let view = self.user_code.render(&id).await?;
         let Work::Static(output) = view.graph.tasks()[0].work.clone() else { panic!("{view:?}") };
-        Ok(ChildAnswer { run_id: id, status: "finished", output, error: None })
+        Ok(ChildResult { run_id: id, status: "finished", output, error: None })
     }
 }
 
-pub(crate) fn listening(author: &Arc<Author>) -> Listening {
-    Listening { author: Arc::clone(author), beats: Mutex::default(), children: Mutex::default() }
+pub(crate) fn listening(user_code: &Arc<UserCode>) -> RecordingHost {
+    RecordingHost {
+        user_code: Arc::clone(user_code),
+        beats: Mutex::default(),
+        children: Mutex::default(),
+    }
 }
