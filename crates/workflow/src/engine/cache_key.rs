@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::commands::Ready;
+use super::commands::AgentCommand;
 use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
 use crate::journal::Journal;
 
@@ -19,7 +19,7 @@ pub(crate) struct KeyContext<'a> {
     /// What its code finds in `process.env`, as JSON.
     pub(crate) environment: &'a str,
     /// What the agent of the task is, where it is a command.
-    pub(crate) command: Option<Ready>,
+    pub(crate) command: Option<AgentCommand>,
     /// What it was given, and has done.
     pub(crate) journal: &'a Journal,
 }
@@ -48,7 +48,7 @@ impl KeyContext<'_> {
             Work::Command { agent, prompt } => {
                 let environment = json!(agent.environment.0).to_string();
                 let environment = blake3::hash(environment.as_bytes()).to_hex().to_string();
-                let command = self.command.as_ref().map(Ready::identity);
+                let command = self.command.as_ref().map(AgentCommand::identity);
                 // A prompt that a function makes is known by that.
                 let made = prompt.text().is_none().then_some([program, id]);
                 json!([kind, command, agent.image, environment, prompt.text(), made])

@@ -270,7 +270,7 @@ impl Workflows {
     /// Ends what is kept of a run that was cancelled.
     async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
         // In this order: what is told to be cancelled has left nothing.
-        if let Some(place) = &self.state.place {
+        if let Some(place) = &self.state.executor {
             let tries =
                 tasks::names_of_agent_tries(self.state.store(), id).await.map_err(of_store)?;
             place.end(owner, id, &tries).await;

@@ -117,10 +117,10 @@ pub(super) fn executable(graph: &Graph, options: &Options) -> Result<(), Problem
 /// Why a task cannot be executed yet, where it cannot.
 pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     let what = match &task.work {
-        Work::Command { agent, .. } => match commands::ready(agent, options.agents.as_deref()) {
+        Work::Command { agent, .. } => match commands::resolve(agent, options.agents.as_deref()) {
             Ok(ready) if ready.network && !options.reaches() => commands::without_network(&task.id),
             Ok(_) if options.sandboxes.is_none() && options.inside.is_none() => {
-                commands::nowhere().message
+                commands::no_executor().message
             }
             Ok(_) => return None,
             Err(problem) => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use stockade_durable::Store;
 
-use super::commands::{Held, Here, Place};
+use super::commands::{Executor, LocalExecutor, SandboxExecutor};
 use super::metrics::CleanupTimes;
 use super::options::Options;
 use super::provider_cleanups::ProviderCleanups;
@@ -21,7 +21,7 @@ pub(crate) struct EngineState {
     pub(super) options: Options,
     pub(super) schemas: Schemas,
     /// Where commands are executed; nowhere if there are no sandboxes and this process is in none.
-    pub(super) place: Option<Arc<dyn Place>>,
+    pub(super) executor: Option<Arc<dyn Executor>>,
     /// How long it took to end sandboxes. No event has it.
     pub(super) cleanup_times: CleanupTimes,
     /// How many requests to providers are under way.
@@ -35,7 +35,7 @@ impl EngineState {
     pub(super) fn new(store: Arc<dyn Store>, options: Options) -> Self {
         Self {
             store,
-            place: place(&options),
+            executor: executor(&options),
             options,
             schemas: Schemas::default(),
             cleanup_times: CleanupTimes::default(),
@@ -60,10 +60,10 @@ impl EngineState {
 }
 
 /// Where commands are executed.
-fn place(options: &Options) -> Option<Arc<dyn Place>> {
+fn executor(options: &Options) -> Option<Arc<dyn Executor>> {
     if let Some(sandboxes) = options.sandboxes.clone() {
-        return Some(Arc::new(Held::new(sandboxes)));
+        return Some(Arc::new(SandboxExecutor::new(sandboxes)));
     }
     options.inside.as_ref()?;
-    Some(Arc::new(Here::new(options.helper.clone())))
+    Some(Arc::new(LocalExecutor::new(options.helper.clone())))
 }

@@ -10,7 +10,7 @@ use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
 use super::Drive;
-use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
+use crate::engine::commands::{self, CommandResult, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
 use crate::engine::state::EngineState;
 use crate::engine::tool_limits;
 use crate::engine::trouble::Trouble;
@@ -69,9 +69,9 @@ impl Asked {
         let Work::Command { agent, prompt } = &task.work else {
             return Err(Trouble::new("INTERNAL", "the task has no command"));
         };
-        let ready = commands::ready(agent, self.state.options.agents.as_deref());
+        let ready = commands::resolve(agent, self.state.options.agents.as_deref());
         let ready = ready.map_err(trouble)?;
-        let place = self.state.place.as_ref().ok_or_else(|| trouble(commands::nowhere()))?;
+        let place = self.state.executor.as_ref().ok_or_else(|| trouble(commands::no_executor()))?;
         let prompt = match prompt {
             Prompt::Text(text) => text.clone(),
             Prompt::Made { function, inputs } => {
@@ -127,7 +127,7 @@ impl Asked {
 }
 
 /// What a command wrote, if it ended well.
-fn answer(task: &Task, agent: &Command, finished: Finished) -> Result<String, Trouble> {
+fn answer(task: &Task, agent: &Command, finished: CommandResult) -> Result<String, Trouble> {
     let id = &task.id;
     let (code, why) = match finished.ending {
         Ending::Exited if finished.exit_code == Some(0) => {

@@ -69,7 +69,7 @@ impl Drive {
     fn answer_key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let command = match &task.work {
             Work::Command { agent, .. } => {
-                let ready = commands::ready(agent, self.state.options.agents.as_deref());
+                let ready = commands::resolve(agent, self.state.options.agents.as_deref());
                 Some(ready.map_err(|problem| problem.message)?)
             }
             _ => None,

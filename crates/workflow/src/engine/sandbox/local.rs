@@ -18,7 +18,7 @@ use super::place::{Place, sandbox_name};
 use super::provider::Remote;
 use super::{Collected, Given, Try, failed, is_stopped, request, result, waiting};
 use crate::engine::clock::now_ms;
-use crate::engine::commands::RUN;
+use crate::engine::commands::RUN_LABEL;
 use crate::engine::timings::Operation;
 use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits};
@@ -253,7 +253,7 @@ impl Try {
     /// What the sandbox can be found by.
     fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([
-            (RUN.to_owned(), self.run.clone()),
+            (RUN_LABEL.to_owned(), self.run.clone()),
             ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
         ]);
         if let Some(Lineage { root_run_id, parent_sandbox_id, depth, .. }) = &self.notes.lineage {

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::authoring::ChildRequest;
-use crate::engine::commands::{Ends, helper};
+use crate::engine::commands::{HelperGuard, helper};
 use crate::engine::trouble::Trouble;
 use crate::engine::user_code::ProviderHost;
 use crate::journal::WorkflowRef;
@@ -62,7 +62,7 @@ pub(super) struct Outside {
 /// A module in its process.
 struct Process {
     child: Child,
-    ends: Ends,
+    ends: HelperGuard,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     /// What was read of a line that has not ended.
@@ -245,7 +245,7 @@ impl Outside {
             errors
         });
         let (output, line) = (BufReader::new(output), Vec::new());
-        let ends = Ends::of(&child);
+        let ends = HelperGuard::new(&child);
         Ok(Process { child, ends, input, output, line, errors: Some(errors) })
     }
 
@@ -285,7 +285,7 @@ impl Outside {
             .stdin(Stdio::null())
             .spawn();
         let mut child = child.map_err(|error| cannot_start(program, &error))?;
-        let mut ends = Ends::of(&child);
+        let mut ends = HelperGuard::new(&child);
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (written, told, status) = tokio::join!(
@@ -293,7 +293,7 @@ impl Outside {
             read(stderr, MAX_REMARK_BYTES, &mut errors),
             child.wait(),
         );
-        ends.over();
+        ends.disarm();
         // It holds what is stored nowhere else.
         std::fs::remove_file(&asked).map_err(lost)?;
         written.and(told).map_err(lost)?;
@@ -344,11 +344,15 @@ async fn read(
 }
 
 /// Why a module says nothing more.
-async fn ended(child: &mut Child, ends: &mut Ends, errors: Option<JoinHandle<Vec<u8>>>) -> Trouble {
-    ends.tell();
+async fn ended(
+    child: &mut Child,
+    ends: &mut HelperGuard,
+    errors: Option<JoinHandle<Vec<u8>>>,
+) -> Trouble {
+    ends.terminate();
     let status = tokio::time::timeout(ANSWERING, child.wait()).await;
     if matches!(status, Ok(Ok(_))) {
-        ends.over();
+        ends.disarm();
     }
     let Some(errors) = errors else { return gone() };
     let told = tokio::time::timeout(Duration::from_secs(1), errors).await;

@@ -1,8 +1,8 @@
-//! Commands beside this process, in the confinement that is around it already: inside a sandbox no
-//! other can be made. Only who says that it is inside ([`Inside`]) has this place.
+//! Executes commands beside this process, which is confined itself: in a sandbox no other one can be
+//! made. Only an engine that is configured as [`Inside`] has this executor.
 //!
-//! A command is started by a helper process, which takes in what the command leaves behind when it
-//! forks away, and ends all of it.
+//! A command is started by a helper process, which adopts the processes that the command leaves
+//! behind, and kills all of them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use stockade_core::{Code, OwnerId, Problem};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
+use super::executor::{CommandResult, Executor, Job};
 use super::helper::TIMED_OUT;
-use super::{Finished, Job, Place};
 
-/// How long a helper may take to end what is left of its command.
+/// How long a helper may take to kill what is left of its command.
 const ENDING: Duration = Duration::from_secs(10);
-/// What a command finds of the environment of this process: nothing that is the author's but the way
-/// to the network.
+/// The variables that a command inherits from this process: nothing of the workflow's but the
+/// configuration of its network.
 const PASSED: [&str; 13] = [
     "PATH",
     "HOME",
@@ -39,8 +39,8 @@ const PASSED: [&str; 13] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// The word of whoever starts an engine that this process is confined already, and that commands
-/// are to be executed beside it. It is given only where the kernel says so.
+/// Configures an engine whose process is confined already, so that commands are executed beside it.
+/// Use it only where the kernel confirms the confinement.
 #[derive(Debug, Clone, Default)]
 pub struct Inside {
     project: Option<PathBuf>,
@@ -57,8 +57,8 @@ impl Inside {
         Self { project: Some(project), nested, reaches: false }
     }
 
-    /// The same where the sandbox has a way out of its network, which commands are told of: only who
-    /// has found it there says so.
+    /// The same where the sandbox has an egress proxy, which commands are configured with. Use it only
+    /// where the proxy was found.
     #[must_use]
     pub const fn reaching(mut self, reaches: bool) -> Self {
         self.reaches = reaches;
@@ -70,7 +70,7 @@ impl Inside {
         self.reaches
     }
 
-    /// Where the host is asked for sandboxes; nowhere unless that is allowed.
+    /// The directory for requests to the host for nested sandboxes, where those are allowed.
     pub(crate) fn nested(&self) -> Option<&Path> {
         self.nested.as_deref()
     }
@@ -83,12 +83,12 @@ impl Inside {
 
 /// Executes commands here.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct LocalExecutor {
     /// What runs [`super::helper::process`].
     helper: Vec<OsString>,
 }
 
-impl Here {
+impl LocalExecutor {
     pub(crate) const fn new(helper: Vec<OsString>) -> Self {
         Self { helper }
     }
@@ -116,40 +116,40 @@ fn failed(why: impl ToString) -> Problem {
 }
 
 #[async_trait]
-impl Place for Here {
-    async fn execute(&self, job: &Job) -> Result<Finished, Problem> {
+impl Executor for LocalExecutor {
+    async fn execute(&self, job: &Job) -> Result<CommandResult, Problem> {
         if job.image.is_some() {
             let message = "an image cannot be had inside a sandbox";
             return Err(Problem::new(Code::Unsupported, message)
                 .because("a command is executed in the same sandbox as its workflow"));
         }
         let mut helper = self.helper(job)?.spawn().map_err(failed)?;
-        let mut ends = Ends::of(&helper);
+        let mut guard = HelperGuard::new(&helper);
         let (input, output, errors) =
             (helper.stdin.take(), helper.stdout.take(), helper.stderr.take());
         let text = job.input.clone();
         let written = tokio::spawn(async move {
             if let Some(mut input) = input {
-                // A command that does not want it all has closed it.
+                // A command that does not read all of it has closed it.
                 let _ = input.write_all(&text).await;
             }
         });
         let limit = job.output_limit_bytes;
-        // Either stream that has too much ends the command: the other one may be open for ever.
+        // A stream that is too long ends the command: the other stream may stay open for ever.
         let reading = async {
             let (output, errors) =
-                tokio::join!(bounded(output, limit, &ends), bounded(errors, limit, &ends));
+                tokio::join!(bounded(output, limit, &guard), bounded(errors, limit, &guard));
             let is_over = output.len() as u64 > limit || errors.len() as u64 > limit;
             (output, errors, is_over)
         };
-        // The helper ends its command in time; it is not waited for without end all the same.
+        // The helper ends its command in time; the wait for the helper is bounded all the same.
         let all = tokio::time::timeout(job.limit + ENDING, async {
             let told = reading.await;
             (told, helper.wait().await)
         });
         let ((output, errors, is_over), status) =
             all.await.map_err(|_| failed("its helper does not end"))?;
-        ends.over();
+        guard.disarm();
         written.abort();
         let exit_code = status.map_err(failed)?.code();
         let ending = match exit_code {
@@ -158,51 +158,55 @@ impl Place for Here {
             Some(_) => Ending::Exited,
             None => Ending::Unknown,
         };
-        Ok(Finished { ending, exit_code, output, errors, is_cut: is_over, bundle: None })
+        Ok(CommandResult { ending, exit_code, output, errors, is_cut: is_over, bundle: None })
     }
 
     /// They end with their process.
     async fn end(&self, _: &OwnerId, _: &str, _: &[String]) {}
 }
 
-/// All that is written, up to one byte more than may be, with which it ends.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>, limit: u64, ends: &Ends) -> Vec<u8> {
+/// Reads a stream up to one byte more than the limit. The command is ended at the limit.
+async fn bounded(
+    stream: Option<impl AsyncRead + Unpin>,
+    limit: u64,
+    guard: &HelperGuard,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // What cannot be read any more has ended.
+        // A stream that cannot be read has ended.
         let _ = stream.take(limit + 1).read_to_end(&mut bytes).await;
     }
     if bytes.len() as u64 > limit {
-        ends.tell();
+        guard.terminate();
     }
     bytes
 }
 
-/// Tells a helper to end its command, at the latest when nobody waits for it any more. It is not
-/// killed: only it knows all that its command has started.
-pub(crate) struct Ends(Option<Pid>);
+/// Terminates a helper when it is dropped. The helper is never killed: only it knows all processes
+/// that its command has started.
+pub(crate) struct HelperGuard(Option<Pid>);
 
-impl Ends {
-    /// That of a helper that runs.
-    pub(crate) fn of(helper: &Child) -> Self {
+impl HelperGuard {
+    /// The guard of a helper that runs.
+    pub(crate) fn new(helper: &Child) -> Self {
         Self(helper.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
-    /// It has been waited for: there is nobody to be told any more.
-    pub(crate) const fn over(&mut self) {
+    /// The helper has been waited for.
+    pub(crate) const fn disarm(&mut self) {
         self.0 = None;
     }
 
-    pub(crate) fn tell(&self) {
+    pub(crate) fn terminate(&self) {
         if let Some(helper) = self.0 {
-            // One that has ended already is no failure.
+            // It may have ended already.
             let _ = kill_process(helper, Signal::TERM);
         }
     }
 }
 
-impl Drop for Ends {
+impl Drop for HelperGuard {
     fn drop(&mut self) {
-        self.tell();
+        self.terminate();
     }
 }

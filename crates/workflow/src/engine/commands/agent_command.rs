@@ -1,5 +1,5 @@
-//! Adapters: what the agents of the command line are called with, how they are given a prompt, and
-//! where their answer is. Ours are in `adapters.json`; a user's own, in the same form, come first.
+//! The command line of an agent. Adapters say how known agents are called, how they get the prompt, and
+//! where their answer is. Ours are in `adapters.json`; those of the user take precedence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,21 +37,21 @@ struct Adapter {
     network: bool,
 }
 
-/// A command that is ready to be given a prompt.
+/// The command of an agent, before it has a prompt.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ready {
+pub(crate) struct AgentCommand {
     words: CommandLine,
     answer: Option<String>,
     /// Whether it cannot work without a network.
     pub(crate) network: bool,
 }
 
-/// What an agent of an author's is, with the adapters of a user's file, if there is one.
+/// The command of an agent, with the adapters of the user's file if there is one.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] for an adapter that there is not, or that has no such option; for a file
 /// that is none.
-pub(crate) fn ready(agent: &Command, file: Option<&Path>) -> Result<Ready, Problem> {
+pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentCommand, Problem> {
     let name = match &agent.program {
         Program::Line(line) => return of_line(agent, line),
         Program::Adapter(name) => name,
@@ -85,14 +85,14 @@ pub(crate) fn ready(agent: &Command, file: Option<&Path>) -> Result<Ready, Probl
             _ => words.push(word.clone()),
         }
     }
-    Ok(Ready {
+    Ok(AgentCommand {
         words: CommandLine::Program(words),
         answer: adapter.answer.clone(),
         network: adapter.network || agent.network,
     })
 }
 
-fn of_line(agent: &Command, line: &CommandLine) -> Result<Ready, Problem> {
+fn of_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem> {
     if agent.model.is_some() {
         return Err(invalid("an agent with a `command` of its own is told its model there"));
     }
@@ -105,16 +105,16 @@ fn of_line(agent: &Command, line: &CommandLine) -> Result<Ready, Problem> {
             CommandLine::Program([words.as_slice(), &agent.arguments].concat())
         }
     };
-    Ok(Ready { words, answer: None, network: agent.network })
+    Ok(AgentCommand { words, answer: None, network: agent.network })
 }
 
-impl Ready {
-    /// What a program is told apart by from another.
+impl AgentCommand {
+    /// A value that differs from that of any other command.
     pub(crate) fn identity(&self) -> Value {
         serde_json::json!([self.words, self.answer])
     }
 
-    /// The command line for a prompt, what it reads, and what is added to its environment.
+    /// The command line for a prompt, its standard input, and a variable for its environment.
     pub(crate) fn with_prompt(
         &self,
         prompt: &str,
@@ -129,7 +129,7 @@ impl Ready {
         }
     }
 
-    /// The answer in what it wrote.
+    /// The answer in its output.
     pub(crate) fn answer(&self, written: &str) -> Result<String, String> {
         let Some(pointer) = &self.answer else { return Ok(written.to_owned()) };
         let value: Value = serde_json::from_str(written)
@@ -203,20 +203,20 @@ mod tests {
             arguments: vec!["--verbose".to_owned()],
             ..adapter("claude")
         };
-        let ready = super::ready(&claude, None).unwrap();
+        let ready = super::resolve(&claude, None).unwrap();
         let CommandLine::Program(words) = &ready.words else { panic!("{ready:?}") };
         assert_eq!(words[words.len() - 3..], ["--model", "opus", "--verbose"]);
         assert_eq!(ready.answer("{\"result\": \"{}\"}").unwrap(), "{}");
         assert!(ready.answer("{}").unwrap_err().contains("/result"));
-        let told = super::ready(&adapter("clade"), None).unwrap_err().message;
+        let told = super::resolve(&adapter("clade"), None).unwrap_err().message;
         assert!(told.contains("did you mean \"claude\"?"), "{told}");
         let amp = Command { model: Some("m".to_owned()), ..adapter("amp") };
-        assert!(super::ready(&amp, None).unwrap_err().message.contains("no model"));
+        assert!(super::resolve(&amp, None).unwrap_err().message.contains("no model"));
     }
 
     #[test]
     fn a_prompt_in_an_argument_is_in_no_argument() {
-        let ready = super::ready(&adapter("opencode"), None).unwrap();
+        let ready = super::resolve(&adapter("opencode"), None).unwrap();
         let (line, input, variable) = ready.with_prompt("secret's");
         assert_eq!(
             line,
@@ -233,16 +233,16 @@ mod tests {
     fn a_file_of_the_users_comes_first() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("agents.json");
-        assert!(super::ready(&adapter("mine"), Some(&file)).unwrap_err().remediation.is_some());
+        assert!(super::resolve(&adapter("mine"), Some(&file)).unwrap_err().remediation.is_some());
         std::fs::write(&file, "{\"mine\": {\"command\": [\"cat\"]}}").unwrap();
-        assert!(!super::ready(&adapter("mine"), Some(&file)).unwrap().network);
+        assert!(!super::resolve(&adapter("mine"), Some(&file)).unwrap().network);
         for (text, told) in [
             ("{\"mine\": {\"command\": []}}", "has no program"),
             ("{\"mine\": {\"comand\": []}}", "comand"),
             ("{", "EOF"),
         ] {
             std::fs::write(&file, text).unwrap();
-            let problem = super::ready(&adapter("mine"), Some(&file)).unwrap_err();
+            let problem = super::resolve(&adapter("mine"), Some(&file)).unwrap_err();
             assert!(problem.cause.unwrap().contains(told), "{text}");
         }
     }

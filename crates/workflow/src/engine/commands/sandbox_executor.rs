@@ -1,6 +1,6 @@
-//! Commands in sandboxes of their own: made for one try of a task, on a copy-on-write view of the
-//! project, without a network, and ended with it. Every operation has a name that follows from the
-//! try, so that a process that takes over finds again what was begun.
+//! Executes commands in sandboxes of their own. A sandbox is made for one try of a task, on a
+//! copy-on-write view of the project and without a network, and ended with the try. Each operation has
+//! an idempotency key that follows from the try, so that another process finds what was started.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,27 +15,25 @@ use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 
-use super::{Finished, Job, Place};
+use super::executor::{CommandResult, Executor, Job, RUN_LABEL};
 
 /// Where the project is in a sandbox.
 const WORKSPACE: &str = "/workspace";
-/// What a command reads, until it begins.
+/// The file with the standard input of a command, until the command starts.
 const INPUT: &str = "/tmp/.stockade-input";
-/// How long a sandbox is there at most besides the time of its command. It is ended long before,
-/// unless nobody is left who could.
+/// How much longer than its command a sandbox lives at most, where no process is left that could end
+/// it.
 const MARGIN: Duration = Duration::from_secs(10 * 60);
-/// By this the sandboxes of a run are found.
-pub(crate) const RUN: &str = "stockade.run";
-/// How often a command is begun that was not, because who was to begin it was killed.
+/// How often an operation is tried whose process was killed before it began.
 const MAX_BEGUN: u32 = 5;
 
 /// Executes commands in sandboxes.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct SandboxExecutor {
     sandboxes: Arc<dyn Sandboxes>,
 }
 
-impl Held {
+impl SandboxExecutor {
     pub(crate) const fn new(sandboxes: Arc<dyn Sandboxes>) -> Self {
         Self { sandboxes }
     }
@@ -55,7 +53,7 @@ impl Held {
             image: job.image.clone(),
             workspace: Some(Workspace { host: project.root, inside: WORKSPACE.into() }),
             working_directory: Some(WORKSPACE.into()),
-            metadata: [(RUN, &job.run), ("stockade.task", &job.node)]
+            metadata: [(RUN_LABEL, &job.run), ("stockade.task", &job.node)]
                 .map(|(name, value)| (name.to_owned(), value.clone()))
                 .into(),
             expiry: Expiry::Seconds(life.as_secs_f64()),
@@ -64,8 +62,8 @@ impl Held {
         self.sandboxes.create(&creator(&job.owner, &job.name), request).await.map(drop)
     }
 
-    /// Writes what the command reads into a file. Given to the command itself it could be lost
-    /// between its start and its reading, with whoever has it.
+    /// Writes the standard input into a file. Streamed to the command, it would be lost with a server
+    /// that is killed before the command has read it.
     async fn input(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
         self.begun(job, "input", |caller| {
             let request = WriteFile {
@@ -82,7 +80,7 @@ impl Held {
         .map(drop)
     }
 
-    /// The command, begun or found again.
+    /// Starts the command, or finds it.
     async fn command(&self, job: &Job, id: &SandboxId) -> Result<Executed, Problem> {
         let command = CommandLine::Program(reading(&job.command));
         self.begun(job, "execute", |caller| {
@@ -97,8 +95,8 @@ impl Held {
         .await
     }
 
-    /// Does an operation under a name that follows from the try's; under the next one, where it was
-    /// not begun because who was to begin it was killed, and with it what is recorded nowhere.
+    /// Does an operation under an idempotency key that follows from the try. It gets the next key where
+    /// its process was killed before it began: what is recorded nowhere, such as its input, is lost.
     async fn begun<T, F: Future<Output = Result<T, Problem>>>(
         &self,
         job: &Job,
@@ -115,7 +113,7 @@ impl Held {
         }
     }
 
-    /// The bundle of what the command changed in the project, where it did.
+    /// The bundle of the command's changes to the project, if there are any.
     async fn changes(&self, job: &Job, id: &SandboxId) -> Result<Option<String>, Problem> {
         let request =
             || CollectChanges { sandbox_id: id.clone(), exclude: Vec::new(), limit_bytes: None };
@@ -136,7 +134,7 @@ impl Held {
     async fn kill(&self, owner: &OwnerId, id: &SandboxId) {
         let request = ById { id: id.clone() };
         if let Err(problem) = self.sandboxes.kill(&Caller::new(owner.clone()), request).await {
-            // Its own time ends it.
+            // It ends when it expires.
             tracing::warn!(sandbox = %id, error = %problem.message, "a sandbox is left");
         }
     }
@@ -149,12 +147,12 @@ fn id_of(name: &str) -> Result<SandboxId, Problem> {
         .map_err(|error| Problem::new(Code::Io, error.to_string()))
 }
 
-/// Who makes it, once.
+/// The caller that creates the sandbox, with its idempotency key.
 fn creator(owner: &OwnerId, name: &str) -> Caller {
     Caller::new(owner.clone()).once(format!("{name}:create"))
 }
 
-/// The words of a command that reads its input from the file, which nobody else is to find.
+/// A command line that reads its input from the file, and removes the file first.
 fn reading(command: &CommandLine) -> Vec<String> {
     let words = match command {
         CommandLine::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
@@ -166,8 +164,8 @@ fn reading(command: &CommandLine) -> Vec<String> {
 }
 
 #[async_trait]
-impl Place for Held {
-    async fn execute(&self, job: &Job) -> Result<Finished, Problem> {
+impl Executor for SandboxExecutor {
+    async fn execute(&self, job: &Job) -> Result<CommandResult, Problem> {
         let id = id_of(&job.name)?;
         let done = async {
             self.create(job, &id).await?;
@@ -181,10 +179,10 @@ impl Place for Held {
                 return Err(problem);
             }
         };
-        // Where its changes cannot be kept, it is left to live on for a while with them.
+        // Where its changes cannot be collected, the sandbox is left with them until it expires.
         let bundle = self.changes(job, &id).await?;
         self.kill(&job.owner, &id).await;
-        Ok(Finished {
+        Ok(CommandResult {
             ending: executed.end.ending,
             exit_code: executed.end.exit_code,
             output: executed.stdout.0,
@@ -197,13 +195,13 @@ impl Place for Held {
     async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]) {
         for name in tries {
             let Ok(id) = id_of(name) else { continue };
-            // One that is just about to be made is known from here on, and not made again.
+            // The id of a sandbox that is about to be created is taken by this.
             let request =
                 CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };
             let _ = self.sandboxes.create(&creator(owner, name), request).await;
             self.kill(owner, &id).await;
         }
-        let metadata = [(RUN.to_owned(), run.to_owned())].into();
+        let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
         let request = ListSandboxes { metadata, ..ListSandboxes::default() };
         let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {
             return;
