@@ -27,9 +27,7 @@ use self::cached::Lookup;
 use self::child_workflow::Children;
 use self::paused::Paused;
 use super::clock::now_ms;
-use super::sandbox::nested::Around;
-use super::sandbox::notes::{self, Note};
-use super::sandbox::{self, Given};
+use super::sandbox::{self, EnclosingSandbox, Record, TryOutcome};
 use super::state::EngineState;
 use super::trouble::Trouble;
 use super::user_code::{Interface, Rendering, UserCode};
@@ -59,7 +57,7 @@ pub(crate) enum End {
 }
 
 /// What came of one try of a task.
-type Outcome = (Key, Result<Given, Trouble>);
+type Outcome = (Key, Result<TryOutcome, Trouble>);
 /// A try that is under way.
 type Attempt = BoxFuture<'static, Outcome>;
 
@@ -68,7 +66,7 @@ enum Heard {
     /// A try has ended.
     Outcome(Outcome),
     /// One that is under way has something to be kept.
-    Note(Note),
+    Record(Record),
     /// There may be something to look at.
     Stir,
 }
@@ -114,10 +112,10 @@ pub(crate) struct Drive {
     /// Tasks that are to be begun once it is on disk that they are.
     to_begin: Vec<(Key, Arc<Task>)>,
     /// How its sandboxes tell what is to be kept, and who hears when it is.
-    notes: (mpsc::Sender<Note>, mpsc::Receiver<Note>),
+    recorder: (mpsc::Sender<Record>, mpsc::Receiver<Record>),
     to_tell: Vec<oneshot::Sender<()>>,
     /// Its places for sandboxes.
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// Tasks that are to be begun once it is known whether their answers are there.
     to_look_up: Vec<(Key, Arc<Task>)>,
     /// Whether those of tasks that begin, or have begun, are.
@@ -127,7 +125,7 @@ pub(crate) struct Drive {
     /// Its children in sandboxes that wait.
     paused: Paused,
     /// The sandbox that it is in, where a provider does it.
-    around: Option<Around>,
+    enclosing: Option<EnclosingSandbox>,
 }
 
 impl Drive {
@@ -144,7 +142,7 @@ impl Drive {
         let RunState { tasks, loops, next_event, status, origin } =
             run_state::load(state.store(), &run).await?;
         let environment = serde_json::from_str(&origin.environment).unwrap_or_default();
-        let places = Arc::new(Semaphore::new(sandbox::limit(&environment)));
+        let slots = Arc::new(Semaphore::new(sandbox::slots(&environment)));
         let mut drive = Self {
             state,
             context,
@@ -172,14 +170,14 @@ impl Drive {
             children: Arc::default(),
             siblings: None,
             to_begin: Vec::new(),
-            notes: notes::channel(),
+            recorder: Record::channel(),
             to_tell: Vec::new(),
-            places,
+            slots,
             to_look_up: Vec::new(),
             lookups: HashMap::new(),
             news: News::default(),
             paused: Paused::default(),
-            around: None,
+            enclosing: None,
         };
         drive.recall();
         drive.recall_paused().await?;
@@ -243,7 +241,7 @@ impl Drive {
                 continue;
             }
             let round = self.round(under_way.is_empty());
-            if let Round::Ended(end) = round {
+            if let Round::CommandOutput(end) = round {
                 return Ok(self.ended(end).await);
             }
             if self.look_up().await? {
@@ -273,13 +271,13 @@ impl Drive {
                 continue;
             }
             let next_time = self.next_time();
-            let (notes, children) = (&mut self.notes.1, &self.children);
+            let (recorder, children) = (&mut self.recorder.1, &self.children);
             let wait = async {
                 tokio::select! {
                     Some(outcome) = under_way.next(), if !under_way.is_empty() => {
                         Heard::Outcome(outcome)
                     }
-                    Some(note) = notes.recv() => Heard::Note(note),
+                    Some(note) = recorder.recv() => Heard::Record(note),
                     _ = changes.changed() => Heard::Stir,
                     () = children.changed.notified() => Heard::Stir,
                     () = tokio::time::sleep(next_time) => Heard::Stir,
@@ -287,7 +285,7 @@ impl Drive {
             };
             let mut outcome = match self.context.wait(wait).await? {
                 Heard::Outcome(outcome) => Some(outcome),
-                Heard::Note(note) => {
+                Heard::Record(note) => {
                     self.take_note(note);
                     None
                 }
@@ -343,12 +341,12 @@ impl Drive {
     }
 
     /// Keeps what a try tells while it is under way.
-    fn take_note(&mut self, note: Note) {
+    fn take_note(&mut self, note: Record) {
         for event in note.events {
             self.event(event);
         }
         self.gathered.extend(note.statements);
-        self.to_tell.push(note.kept);
+        self.to_tell.push(note.committed);
     }
 
     /// Begins what can begin now; what is known at once is done at once.
@@ -368,14 +366,14 @@ impl Drive {
                 error["task"] = key.node.as_str().into();
                 error
             });
-            return Round::Ended(End::Failed(error));
+            return Round::CommandOutput(End::Failed(error));
         }
         if plan.is_through {
-            return Round::Ended(End::Finished(self.result()));
+            return Round::CommandOutput(End::Finished(self.result()));
         }
         for (name, next) in &plan.loops {
             if let Some(trouble) = self.turn(name, *next) {
-                return Round::Ended(End::Failed(trouble.to_json()));
+                return Round::CommandOutput(End::Failed(trouble.to_json()));
             }
         }
         let mut moved = !plan.loops.is_empty();
@@ -385,7 +383,7 @@ impl Drive {
         let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
         if is_stuck && !self.is_in(&[Phase::Running, Phase::Waiting]) {
             let trouble = stuck(&graph, &plan.blocked);
-            return Round::Ended(End::Failed(trouble.to_json()));
+            return Round::CommandOutput(End::Failed(trouble.to_json()));
         }
         if moved && !self.is_stale { Round::Again } else { Round::Wait }
     }
@@ -503,7 +501,7 @@ enum Round {
     /// There is nothing more to begin now.
     Wait,
     /// The run has ended.
-    Ended(End),
+    CommandOutput(End),
 }
 
 /// What the author is told of a task that is done.

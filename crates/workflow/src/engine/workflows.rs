@@ -75,7 +75,7 @@ impl Workflows {
     pub async fn resting(&self) -> Result<BTreeSet<SandboxId>, Problem> {
         let names =
             sandboxes::names_of_waiting(self.state.store()).await.map_err(problem::of_store)?;
-        Ok(names.iter().filter_map(|name| sandbox::held::id(name).ok()).collect())
+        Ok(names.iter().filter_map(|name| sandbox::sandbox_id(name).ok()).collect())
     }
 
     /// Starts nothing new, and leaves what is under way to the next process.

@@ -10,8 +10,8 @@ use stockade_api::TaskStatus;
 use super::{Attempt, Drive, phase_of, told};
 use crate::engine::clock::now_ms;
 use crate::engine::prepare::inexecutable;
-use crate::engine::sandbox::notes::Notes;
-use crate::engine::sandbox::{Given, Try};
+use crate::engine::sandbox::Recorder;
+use crate::engine::sandbox::{Try, TryOutcome};
 use crate::engine::timings::Timings;
 use crate::engine::trouble::Trouble;
 use crate::engine::user_code::TaskCall;
@@ -156,7 +156,7 @@ impl Drive {
             let asked = self.asked_command(&key);
             return Box::pin(async move {
                 let result = asked.go(&key, &task).await;
-                (key, result.map(Given::Value))
+                (key, result.map(TryOutcome::Value))
             });
         }
         if let Work::Subflow { workflow, input } = &task.work {
@@ -164,18 +164,18 @@ impl Drive {
             let child = self.child();
             return Box::pin(async move {
                 let result = child.run(&key, workflow, input).await;
-                (key, result.map(Given::Value))
+                (key, result.map(TryOutcome::Value))
             });
         }
         if matches!(task.work, Work::Sandbox(_)) {
             let attempt = self.sandbox(key.clone(), task);
-            return Box::pin(async move { (key, attempt.go().await) });
+            return Box::pin(async move { (key, attempt.execute().await) });
         }
         let (user_code, run) = (Arc::clone(&self.user_code), self.run.clone());
         Box::pin(async move {
             let call = TaskCall { run: &run, key: &key, task: &task };
             let result = attempt(&user_code, call).await;
-            (key, result.map(Given::Value))
+            (key, result.map(TryOutcome::Value))
         })
     }
 
@@ -194,24 +194,24 @@ impl Drive {
             owner: self.origin.owner.clone(),
             root: self.state.options.project_of(Path::new(&self.origin.file)),
             environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
-            notes: Notes {
-                sender: self.notes.0.clone(),
+            recorder: Recorder {
+                sender: self.recorder.0.clone(),
                 key: key.clone(),
                 attempt,
                 timings: Timings::default(),
-                lineage: self.around.as_ref().map(|around| around.lineage.clone()),
+                lineage: self.enclosing.as_ref().map(|enclosing| enclosing.lineage.clone()),
             },
-            places: Arc::clone(&self.places),
+            slots: Arc::clone(&self.slots),
             child_runs: Arc::new(self.provider_children(&key, &task, tools)),
-            around: self.around.clone(),
-            carried: None,
+            enclosing: self.enclosing.clone(),
+            nested_source: None,
             key,
             task,
         }
     }
 
     /// A try has ended.
-    pub(super) fn take_outcome(&mut self, key: Key, result: Result<Given, Trouble>) {
+    pub(super) fn take_outcome(&mut self, key: Key, result: Result<TryOutcome, Trouble>) {
         self.take_news();
         let Some(task) = self.rendered_task(&key) else {
             // The rendering has it no more; what it gave is kept all the same.
@@ -219,10 +219,10 @@ impl Drive {
             return;
         };
         match result {
-            Ok(Given::Value(value)) => self.finish(&key, &task, value),
-            Ok(Given::Review) => self.wait_for_review(&key),
-            Ok(Given::Waits(pause)) => self.wait_for_child(&key, pause),
-            Ok(Given::Host(request)) => self.wait_for_host(&key, &request),
+            Ok(TryOutcome::Value(value)) => self.finish(&key, &task, value),
+            Ok(TryOutcome::Review) => self.wait_for_review(&key),
+            Ok(TryOutcome::Waits(pause)) => self.wait_for_child(&key, pause),
+            Ok(TryOutcome::Host(request)) => self.wait_for_host(&key, &request),
             Err(trouble) => self.fail(&key, &task, trouble),
         }
     }
@@ -347,15 +347,15 @@ impl Drive {
     }
 
     /// A try has ended whose task the rendering has no more.
-    fn orphaned(&mut self, key: &Key, result: Result<Given, Trouble>) {
+    fn orphaned(&mut self, key: &Key, result: Result<TryOutcome, Trouble>) {
         match result {
-            Ok(Given::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
-            Ok(Given::Waits(pause)) => {
+            Ok(TryOutcome::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
+            Ok(TryOutcome::Waits(pause)) => {
                 // Its sandbox ends with the run.
                 self.wait_for_child(key, pause);
                 self.done(key, TaskStatus::Skipped, None);
             }
-            Ok(Given::Review | Given::Host(_)) | Err(_) => {
+            Ok(TryOutcome::Review | TryOutcome::Host(_)) | Err(_) => {
                 self.done(key, TaskStatus::Skipped, None);
             }
         }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::{Drive, End};
 use crate::engine::clock::now_ms;
-use crate::engine::sandbox::nested::Around;
+use crate::engine::sandbox::EnclosingSandbox;
 use crate::engine::state::EngineState;
 use crate::engine::trouble::{INTERRUPTED, Trouble};
 use crate::engine::user_code::UserCode;
@@ -57,7 +57,7 @@ pub(super) struct Child {
     pub(super) environment: String,
     pub(super) max_concurrency: Option<u32>,
     /// The sandbox that it is in, where a provider does it.
-    pub(super) around: Option<Around>,
+    pub(super) enclosing: Option<EnclosingSandbox>,
 }
 
 impl Child {
@@ -118,12 +118,12 @@ impl Child {
             ..Journal::new(id, input)
         }));
         let about = self.user_code.open(&journal).await?;
-        let Self { state, context, user_code, siblings, max_concurrency, around, .. } = self;
+        let Self { state, context, user_code, siblings, max_concurrency, enclosing, .. } = self;
         if !statements.is_empty() {
             context.write(statements).await.map_err(stopped)?;
         }
         let drive = Drive::new(state, context.clone(), user_code, journal, about, max_concurrency);
-        let drive = drive.await.map_err(stopped)?.below(siblings, around);
+        let drive = drive.await.map_err(stopped)?.below(siblings, enclosing);
         let (end, statements) = drive.go().await.map_err(stopped)?;
         context.write(statements).await.map_err(stopped)?;
         Ok(end)
@@ -152,13 +152,13 @@ impl Drive {
             siblings: Arc::clone(&self.children),
             environment: self.origin.environment.clone(),
             max_concurrency: self.max_concurrency,
-            around: self.around.clone(),
+            enclosing: self.enclosing.clone(),
         }
     }
 
     /// The same as one below another, which learns when it waits.
-    fn below(mut self, siblings: Arc<Children>, around: Option<Around>) -> Self {
-        self.around = around;
+    fn below(mut self, siblings: Arc<Children>, enclosing: Option<EnclosingSandbox>) -> Self {
+        self.enclosing = enclosing;
         if self.status == RunStatus::Waiting {
             self.status = RunStatus::Running;
         }

@@ -13,9 +13,9 @@ use stockade_durable::Failure;
 use super::{Drive, phase_of};
 use crate::engine::clock::now_ms;
 use crate::engine::open_waits::question_of_child;
-use crate::engine::sandbox::held::Held;
-use crate::engine::sandbox::nested::Within;
-use crate::engine::sandbox::waiting::KEPT;
+use crate::engine::sandbox::NestedCleanup;
+use crate::engine::sandbox::SandboxHandle;
+use crate::engine::sandbox::WAIT_LEASE;
 use crate::graph::Task;
 use crate::schedule::Key;
 use crate::store::answers::Answer;
@@ -145,8 +145,8 @@ impl Drive {
         self.paused.renewed = Some(Instant::now());
         let keys: Vec<Key> = self.paused.children.keys().cloned().collect();
         for key in keys {
-            let Some((held, _)) = self.held(&key) else { continue };
-            if held.renew(KEPT, false).await.is_err() && held.is_gone().await {
+            let Some((handle, _)) = self.handle(&key) else { continue };
+            if handle.renew(WAIT_LEASE, false).await.is_err() && handle.is_gone().await {
                 self.resume_child_of(&key);
             }
         }
@@ -155,23 +155,23 @@ impl Drive {
     /// Ends their sandboxes: the run is over.
     pub(super) async fn end_paused(&mut self) {
         for key in std::mem::take(&mut self.paused.children).into_keys() {
-            if let Some((held, name)) = self.held(&key) {
+            if let Some((handle, name)) = self.handle(&key) {
                 let root = self.state.options.project_of(Path::new(&self.origin.file));
                 let owner = self.origin.owner.as_str();
-                let within = Within { engine: &self.state, owner, root: &root };
+                let within = NestedCleanup { state: &self.state, owner, root: &root };
                 within.end(&self.run, &name).await;
-                held.end().await;
+                handle.end().await;
             }
             self.gathered.push(sandboxes::end(&self.run, &key, Stage::Cancelled, now_ms()));
         }
     }
 
     /// The sandbox of the last try of a task.
-    fn held(&self, key: &Key) -> Option<(Held, String)> {
+    fn handle(&self, key: &Key) -> Option<(SandboxHandle, String)> {
         let sandboxes = Arc::clone(self.state.options.sandboxes.as_ref()?);
         let attempt = self.tasks.get(key)?.attempts;
         let name = self.origin.name_of_try(&self.run, key, attempt);
-        Some((Held::of(sandboxes, &self.origin.owner, &name).ok()?, name))
+        Some((SandboxHandle::of(sandboxes, &self.origin.owner, &name).ok()?, name))
     }
 }
 

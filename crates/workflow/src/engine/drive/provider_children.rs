@@ -15,8 +15,8 @@ use super::child_workflow::{Child, Children};
 use super::{Drive, End};
 use crate::authoring::ChildRequest;
 use crate::engine::clock::now_ms;
-use crate::engine::sandbox::child_runs::ChildRuns;
-use crate::engine::sandbox::nested::{Around, Grant, Lineage};
+use crate::engine::sandbox::ChildRuns;
+use crate::engine::sandbox::{EnclosingSandbox, Grant, Lineage};
 use crate::engine::trouble::Trouble;
 use crate::engine::user_code::ChildResult;
 use crate::engine::{sandbox, tool_limits};
@@ -77,7 +77,7 @@ impl Drive {
     ) -> ProviderChildren {
         let mut child = self.child();
         child.environment = tool_limits::below(&child.environment, tools);
-        child.around = self.within(key, task);
+        child.enclosing = self.within(key, task);
         let id = child.id(key);
         ProviderChildren {
             siblings: Arc::clone(&child.siblings),
@@ -90,9 +90,9 @@ impl Drive {
     }
 
     /// What encloses the sandboxes in the sandbox of a task.
-    fn within(&self, key: &Key, task: &Task) -> Option<Around> {
+    fn within(&self, key: &Key, task: &Task) -> Option<EnclosingSandbox> {
         let Work::Sandbox(sandbox) = &task.work else { return None };
-        let depth = self.around.as_ref().map_or(0, |around| around.lineage.depth);
+        let depth = self.enclosing.as_ref().map_or(0, |enclosing| enclosing.lineage.depth);
         // A configuration that cannot be read is refused before anything is in the sandbox.
         let grant = Grant::of(sandbox, task.timeout, sandbox.tools, depth).ok()?;
         let attempt = self.tasks.get(key).map_or(1, |row| row.attempts);
@@ -103,7 +103,7 @@ impl Drive {
             depth: depth + 1,
             task: None,
         };
-        Some(Around { grant, lineage })
+        Some(EnclosingSandbox { grant, lineage })
     }
 }
 

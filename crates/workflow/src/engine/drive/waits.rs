@@ -46,7 +46,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Notes that an answer was taken.
+    /// Recorder that an answer was taken.
     pub(super) fn take(&mut self, seq: i64, key: &Key) {
         self.taken.insert(seq);
         self.gathered.push(answers::mark_used(seq, key));

@@ -1,6 +1,6 @@
-//! What an inner sandbox changed, on its way into the workspace of the one around it: all of it fits,
-//! or none is made. Nobody else works there meanwhile but what the child left running; a child that
-//! is killed in the middle makes the rest when it goes on.
+//! Makes the changes of a nested sandbox in the enclosing workspace: all of them, or none if one of them
+//! does not fit. Only processes that the child left running may change the workspace meanwhile. A child
+//! that is killed makes the rest of the changes when it goes on.
 
 use std::io::{Read as _, Write as _};
 
@@ -14,7 +14,7 @@ use crate::engine::trouble::Trouble;
 /// The file with the changes, and the directory with contents under their hashes.
 pub(super) const CHANGES: &str = "changes.json";
 pub(super) const BLOBS: &str = "blobs";
-/// How a content is called that is not in its place yet.
+/// The name of a file that is not in its place yet.
 const NEW: &str = ".stockade-new";
 
 /// The changes, sorted by path.
@@ -33,12 +33,12 @@ pub(super) fn blob(hash: ContentHash) -> Result<RelativePath, Trouble> {
     RelativePath::new(hash.to_hex()).map_err(failed)
 }
 
-/// What is at a path; nothing where its directory is missing, or is none.
+/// The entry at a path; `None` also where its directory is missing, or is none.
 fn look(dir: &Dir, path: &RelativePath) -> Result<Option<Stat>, Trouble> {
     dir.stat(path).map_err(failed)
 }
 
-/// Whether a path holds this. Permissions of files are not compared: a copy has others.
+/// Whether a path has this node. Permissions of files are not compared: a copy has others.
 pub(super) fn holds(dir: &Dir, path: &RelativePath, node: Option<&Node>) -> Result<bool, Trouble> {
     let found = look(dir, path)?;
     let (Some(stat), Some(node)) = (found, node) else {
@@ -64,7 +64,7 @@ pub(super) fn is_made(copy: &Dir, entry: &Entry) -> Result<bool, Trouble> {
     else {
         return holds(copy, &entry.path, new);
     };
-    // Nothing but permissions tells the one from the other.
+    // They differ in nothing but permissions.
     Ok(holds(copy, &entry.path, new)?
         && look(copy, &entry.path)?.is_some_and(|stat| stat.mode & 0o777 == *mode))
 }
@@ -86,7 +86,7 @@ impl Changes {
         let mut pending = Vec::new();
         for entry in &self.entries {
             let (old, new) = (entry.change.old(), entry.change.new_node());
-            // Of what is there already the mode may be missing still.
+            // A node that is there may still have another mode.
             let fits = holds(workspace, &entry.path, new)? || holds(workspace, &entry.path, old)?;
             if fits && (new.is_none() || self.has_place(workspace, &entry.path)?) {
                 pending.push(entry);
@@ -101,7 +101,7 @@ impl Changes {
             );
             return Err(Trouble::new("TOOL_PATCH_FAILED", message));
         }
-        // What goes goes first, what is in a directory before it.
+        // Removals come first, the entries of a directory before the directory.
         for entry in pending.iter().rev() {
             remove(workspace, entry)?;
         }
@@ -128,7 +128,7 @@ impl Changes {
     }
 }
 
-/// Removes what has to go before something of another kind, or nothing, can be there.
+/// Removes a node that is replaced by one of another kind, or by none.
 fn remove(workspace: &Dir, entry: &Entry) -> Result<(), Trouble> {
     let Some(old) = entry.change.old() else { return Ok(()) };
     let is_directory = matches!(old, Node::Directory { .. });
@@ -147,7 +147,7 @@ fn remove(workspace: &Dir, entry: &Entry) -> Result<(), Trouble> {
         workspace.remove_file(&entry.path)
     };
     match removed {
-        // What git ignores is in it still, and stays.
+        // It may still contain files that git ignores, which stay.
         Err(error)
             if error.kind() == Some(std::io::ErrorKind::DirectoryNotEmpty)
                 && entry.change.new_node().is_none() =>
@@ -182,7 +182,7 @@ fn put(workspace: &Dir, blobs: &Dir, entry: &Entry, new: &Node) -> Result<(), Tr
         }
         Node::Symlink { .. } => {}
         Node::File { hash, mode, .. } => {
-            // A mode that the inner one did not change stays what it is here.
+            // A mode that the nested sandbox did not change stays as it is here.
             let mode = match entry.change.old() {
                 Some(Node::File { mode: old, .. }) if old == mode => {
                     look(workspace, path)?.map_or(*mode, |stat| stat.mode & 0o777)
@@ -223,7 +223,7 @@ fn beside(workspace: &Dir, path: &RelativePath) -> Result<RelativePath, Trouble>
     }
 }
 
-/// Copies a content, and sees that it is the one.
+/// Copies a content, and verifies its hash.
 pub(super) fn take(
     from: &Dir,
     at: &RelativePath,

@@ -1,6 +1,5 @@
-//! What the workspace of a sandbox holds at a moment, as a directory of its own on the host: what an
-//! inner sandbox begins with, and what its changes are reviewed against and applied to. The project of
-//! the host is never.
+//! Copies the workspace of a sandbox to a directory on the host. A nested sandbox begins with the copy,
+//! and its changes are reviewed against it and applied to it, never to the project of the host.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +7,14 @@ use stockade_api::{Bytes, CollectDirectory};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
 
-use super::super::held::{Held, trouble};
-use super::super::place::Place;
-use super::super::request::WORKSPACE;
+use crate::engine::sandbox::directory::SandboxDirectory;
+use crate::engine::sandbox::handle::{SandboxHandle, trouble};
+use crate::engine::sandbox::request::WORKSPACE;
 use crate::engine::trouble::Trouble;
 
-/// How long the files of a workspace may be together that a nested sandbox can begin with.
+/// The largest workspace that can be copied, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
-/// What in a workspace is not the project's.
+/// The directories of a workspace that are not the project's.
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];
 
 fn failed(error: impl std::fmt::Display) -> Trouble {
@@ -23,19 +22,19 @@ fn failed(error: impl std::fmt::Display) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-/// Makes it, or finds it: a part of what a sandbox has on the host, and what that is called before it is
-/// whole.
-pub(super) async fn fork(
-    outer: &Held,
-    place: &Place,
+/// The copy in a directory of a nested sandbox, which is made if it is not there. `copying` is its name
+/// until it is complete.
+pub(super) async fn copy_workspace(
+    outer: &SandboxHandle,
+    directory: &SandboxDirectory,
     [copying, part]: [&str; 2],
 ) -> Result<PathBuf, Trouble> {
     use std::os::unix::ffi::OsStrExt as _;
-    let path = place.path.join(part);
-    if place.has(part)? {
+    let path = directory.path.join(part);
+    if directory.has(part)? {
         return Ok(path);
     }
-    let copied = place.path.join(copying);
+    let copied = directory.path.join(copying);
     let request = CollectDirectory {
         sandbox_id: outer.sandbox_id(),
         path: WORKSPACE.into(),
@@ -46,11 +45,11 @@ pub(super) async fn fork(
     let done = outer.sandboxes().collect_directory(&caller, request).await;
     done.map_err(|problem| trouble(&problem))?;
     clean(&copied)?;
-    place.rename(copying, part)?;
+    directory.rename(copying, part)?;
     Ok(path)
 }
 
-/// Takes out what the sandbox around was shown besides its project.
+/// Removes what the enclosing sandbox has besides its project.
 fn clean(path: &Path) -> Result<(), Trouble> {
     let dir = Dir::open(path)?;
     for name in NOT_THE_PROJECT {
@@ -62,7 +61,7 @@ fn clean(path: &Path) -> Result<(), Trouble> {
             _ => {}
         }
     }
-    // Where the request of the inner one is shown.
+    // The request of the nested sandbox is mounted there.
     let own = RelativePath::new(NOT_THE_PROJECT[0]).map_err(failed)?;
     Ok(dir.mkdir(&own, 0o700)?)
 }

@@ -1,5 +1,5 @@
-//! A `<Sandbox>` that a child comes to, which is in a sandbox itself: it writes what it asks the host
-//! for, and waits. Executed again, it finds what came of it, and goes on with that.
+//! A `<Sandbox>` in a workflow that is executed in a sandbox itself: the child writes a request to the
+//! host, and waits. Executed again, it finds the result of the request.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_bundle::sandbox::{self, Status};
 
-use super::super::{Given, Try};
-use super::asked::{Asked, REQUEST, RESULT, Which};
-use super::changed::{BLOBS, CHANGES};
-use super::given::read_changes;
-use super::grant::disabled;
+use super::changes::{BLOBS, CHANGES};
+use super::request::{NestedId, NestedRequest, REQUEST, RESULT};
+use super::result::read_changes;
 use crate::engine::commands::Inside;
+use crate::engine::sandbox::attempt::{Try, TryOutcome};
+use crate::engine::sandbox::grant::disabled;
 use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 
@@ -28,12 +28,15 @@ fn relative(name: &str) -> Result<RelativePath, Trouble> {
 }
 
 impl Try {
-    /// Asks the host, or takes what it has answered.
+    /// Sends a request to the host, or takes its result.
     ///
     /// # Errors
-    /// `INVALID_INPUT` unless both this one and the one around allow it; what the inner one failed
-    /// with.
-    pub(in super::super) async fn ask_host(&self, sandbox: &Sandbox) -> Result<Given, Trouble> {
+    /// `INVALID_INPUT` unless both this sandbox and the enclosing one allow it; the failure of the
+    /// nested sandbox.
+    pub(in super::super) async fn ask_host(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<TryOutcome, Trouble> {
         if !sandbox.allow_nested {
             return Err(disabled("set allowNested on it, and on the <Sandbox> around it"));
         }
@@ -46,25 +49,25 @@ impl Try {
                 "a nested <Sandbox> has the runtime of the one around it, and no provider";
             return Err(Trouble::new("INVALID_INPUT", message));
         }
-        let which = Which::new(&self.name, &self.key, self.notes.attempt).checked()?;
-        let path = results.join(which.directory());
-        made(&path)?;
+        let id = NestedId::new(&self.name, &self.key, self.recorder.attempt).checked()?;
+        let path = results.join(id.directory());
+        make_directory(&path)?;
         let dir = Dir::open(&path)?;
         let result = relative(RESULT)?;
         let readme = result.join(b"README.md").map_err(failed)?;
         if dir.stat(&readme)?.is_some() {
-            return self.take(&dir.open_dir(&result)?);
+            return self.take_result(&dir.open_dir(&result)?);
         }
         if dir.stat(&relative(REQUEST)?)?.is_none() {
-            self.write_request(sandbox, which, &dir).await?;
+            self.write_nested_request(sandbox, id, &dir).await?;
         }
-        Ok(Given::Host(self.name.clone()))
+        Ok(TryOutcome::Host(self.name.clone()))
     }
 
-    async fn write_request(
+    async fn write_nested_request(
         &self,
         sandbox: &Sandbox,
-        which: Which,
+        id: NestedId,
         dir: &Dir,
     ) -> Result<(), Trouble> {
         let program = match (&sandbox.workflow, &sandbox.command) {
@@ -76,7 +79,7 @@ impl Try {
             }
         };
         let timeout = self.task.timeout;
-        let asked = Asked { which, sandbox: sandbox.clone(), timeout, program };
+        let nested = NestedRequest { id, sandbox: sandbox.clone(), timeout, program };
         let (new, request) = (relative("new")?, relative(REQUEST)?);
         match dir.remove_tree(&new) {
             Err(error) if error.kind() != Some(std::io::ErrorKind::NotFound) => {
@@ -85,35 +88,35 @@ impl Try {
             _ => {}
         }
         dir.mkdir(&new, 0o700)?;
-        asked.write(&dir.open_dir(&new)?)?;
+        nested.write(&dir.open_dir(&new)?)?;
         Ok(dir.rename(&new, dir, &request, Rename::NoReplace)?)
     }
 
-    /// What came of it: its changes are made here, and its outputs are the task's.
-    fn take(&self, result: &Dir) -> Result<Given, Trouble> {
+    /// Makes the changes of a result here, and gives its outputs.
+    fn take_result(&self, result: &Dir) -> Result<TryOutcome, Trouble> {
         let bundle =
             sandbox::read(result).map_err(|error| Trouble::new(error.code(), error.to_string()))?;
         let outputs = bundle.manifest.outputs;
         if bundle.manifest.status != Status::Finished {
-            return Err(told(&outputs["error"]));
+            return Err(failure(&outputs["error"]));
         }
         if result.stat(&relative(CHANGES)?)?.is_some() {
             let workspace = Dir::open(&self.root)?;
             read_changes(result)?.make(&workspace, &result.open_dir(&relative(BLOBS)?)?)?;
         }
-        Ok(Given::Value(outputs))
+        Ok(TryOutcome::Value(outputs))
     }
 }
 
-/// The failure of an inner sandbox, as it was handed back.
-fn told(error: &Value) -> Trouble {
+/// The failure of a nested sandbox, as it was handed back.
+fn failure(error: &Value) -> Trouble {
     let text = |name: &str| error[name].as_str().filter(|text| !text.is_empty());
     let code = text("code").unwrap_or("SANDBOX_EXECUTION_FAILED");
     let trouble = Trouble::new(code, text("message").unwrap_or("the nested <Sandbox> failed"));
     if error["retryable"] == true { trouble.retryable() } else { trouble }
 }
 
-fn made(path: &Path) -> Result<(), Trouble> {
+fn make_directory(path: &Path) -> Result<(), Trouble> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| failed(format!("{}: {error}", shown(path))))
 }

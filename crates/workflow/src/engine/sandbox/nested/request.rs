@@ -1,6 +1,6 @@
-//! What a child asks the host for that comes to a `<Sandbox>` of its own: a request bundle as seed 000
-//! has them, with what else the host must know of it. Written in the sandbox around it, and read on
-//! the host as what it is there: files that anybody in that sandbox may have written.
+//! The request of a child for a nested sandbox: a request bundle as in seed 000, with a description of
+//! the sandbox. It is written in the enclosing sandbox, and read on the host as untrusted input: any
+//! process in that sandbox may have written it.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,45 +14,44 @@ use stockade_bundle::sandbox::{Request, write_request};
 use stockade_core::BundleLimits;
 use stockade_core::egress::Contract;
 
+use crate::engine::sandbox::request::NESTED;
 use crate::engine::trouble::Trouble;
 use crate::graph::{OnLimit, Sandbox, ToolLimits};
 use crate::schedule::Key;
 
-/// Where the requests of a child are, and the results that it is given, below its own result.
-pub(crate) const NESTED: &str = "nested";
-/// The two directories of one.
+/// The two directories of a nested sandbox.
 pub(super) const REQUEST: &str = "request";
 pub(super) const RESULT: &str = "result";
-/// What the host must know of it.
+/// The file with the description of the sandbox.
 const SANDBOX: &str = "sandbox.json";
-/// How long that may be.
+/// The largest such file.
 const SANDBOX_BYTES: u64 = 1 << 20;
 const INPUT: &str = "input.json";
 /// The files of a child's program. Nothing else is taken from a request.
 const PROGRAM: [&str; 2] = ["bundle.tsx", "bundle.json"];
-/// How long a name is: hexadecimal digits.
+/// The length of a name, in hexadecimal digits.
 const NAME_BYTES: usize = 40;
-/// The longest id of one, with those of what it is in.
+/// The longest node, with the ids of the runs that it is in.
 const NODE_BYTES: usize = 200;
-/// How often one is tried at most.
+/// The most tries of one sandbox.
 const MAX_ATTEMPTS: u32 = 10_000;
 
-/// Which one it is, among those of its child.
+/// Identifies a try of a nested sandbox among those of its child.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Which {
-    /// Names the try, and no other of the child: what it asks for is at this name.
+pub(crate) struct NestedId {
+    /// Names the try, and no other one of the child. Its directory has this name.
     pub(crate) name: String,
-    /// The task, behind the ids of the runs below the child's that it is in, with `/` between.
+    /// The id of the task, after the ids of the child's descendant runs that it is in, with `/` between.
     pub(crate) node: String,
     pub(crate) iteration: u32,
     pub(crate) attempt: u32,
 }
 
-/// What is asked for.
+/// A request for a nested sandbox.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Asked {
-    pub(crate) which: Which,
+pub(crate) struct NestedRequest {
+    pub(crate) id: NestedId,
     pub(crate) sandbox: Sandbox,
     pub(crate) timeout: Option<Duration>,
     /// The child's program; empty where a command is executed.
@@ -62,8 +61,8 @@ pub(crate) struct Asked {
 /// `sandbox.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Described {
-    sandbox: Which,
+struct SandboxFile {
+    sandbox: NestedId,
     config: Map<String, Value>,
     #[serde(default)]
     waits_for_place: bool,
@@ -88,13 +87,13 @@ fn relative(path: &str) -> Result<RelativePath, Trouble> {
         .map_err(|error| Trouble::new("TOOL_PATH_ESCAPE", format!("{path:?}: {error}")))
 }
 
-impl Which {
+impl NestedId {
     pub(crate) fn new(name: &str, key: &Key, attempt: u32) -> Self {
         let (name, node) = (name.to_owned(), key.node.clone());
         Self { name, node, iteration: key.iteration, attempt }
     }
 
-    /// Whether its name is one, and its id can be part of another's, and of a path.
+    /// Checks that it can be a part of a path, and of another id.
     ///
     /// # Errors
     /// `INVALID_INPUT` for one that cannot.
@@ -117,21 +116,21 @@ impl Which {
         )))
     }
 
-    /// The directory that it has, below the child's result.
+    /// Its directory, below the child's result.
     pub(crate) fn directory(&self) -> String {
         format!("{NESTED}/{}", self.name)
     }
 }
 
-impl Asked {
+impl NestedRequest {
     /// Writes the request into an empty directory.
     ///
     /// # Errors
     /// Beyond the limits of request bundles.
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Trouble> {
         let sandbox = &self.sandbox;
-        let described = Described {
-            sandbox: self.which.clone(),
+        let described = SandboxFile {
+            sandbox: self.id.clone(),
             config: sandbox.config.clone(),
             waits_for_place: sandbox.on_limit == OnLimit::Wait,
             timeout_ms: self.timeout.map(milliseconds),
@@ -147,7 +146,7 @@ impl Asked {
             files.push((relative(name)?, content.clone()));
         }
         let request = Request {
-            sandbox_id: &self.which.node,
+            sandbox_id: &self.id.node,
             provider: None,
             runtime: sandbox.runtime.as_deref(),
             input: &sandbox.input,
@@ -159,16 +158,16 @@ impl Asked {
             .map_err(|error| Trouble::new(error.code(), error.to_string()))
     }
 
-    /// Reads the request of this one from a copy of the directory that was written inside.
+    /// Reads the request of this id from a copy of the directory that was written in the sandbox.
     ///
     /// # Errors
-    /// `INVALID_INPUT` and `TOOL_PATH_ESCAPE` for whatever is none.
-    pub(crate) fn read(dir: &Dir, which: &Which) -> Result<Self, Trouble> {
-        let which = which.clone().checked()?;
+    /// `INVALID_INPUT` and `TOOL_PATH_ESCAPE` for anything that is no request.
+    pub(crate) fn read(dir: &Dir, id: &NestedId) -> Result<Self, Trouble> {
+        let id = id.clone().checked()?;
         let described = file(dir, SANDBOX, SANDBOX_BYTES)?;
         let described = described.ok_or_else(|| refused(format!("it has no {SANDBOX}")))?;
-        let described: Described = serde_json::from_slice(&described).map_err(refused)?;
-        if described.sandbox.name != which.name {
+        let described: SandboxFile = serde_json::from_slice(&described).map_err(refused)?;
+        if described.sandbox.name != id.name {
             return Err(refused("it is one for another"));
         }
         let manifest = BundleLimits::SANDBOX.manifest_bytes;
@@ -185,7 +184,7 @@ impl Asked {
         if described.waits_for_place {
             sandbox.on_limit = OnLimit::Wait;
         }
-        // Whatever is wrong with it is told before anything is made for it.
+        // A contract that cannot be read is refused before anything is made.
         sandbox.egress.as_ref().map(Contract::read).transpose().map_err(refused)?;
         let mut program = BTreeMap::new();
         for name in PROGRAM {
@@ -197,7 +196,7 @@ impl Asked {
             return Err(refused("it has no workflow and no command"));
         }
         let timeout = described.timeout_ms.map(Duration::from_millis);
-        Ok(Self { which, sandbox, timeout, program })
+        Ok(Self { id, sandbox, timeout, program })
     }
 }
 
@@ -231,8 +230,8 @@ mod tests {
 
     use super::*;
 
-    fn which() -> Which {
-        Which {
+    fn nested_id() -> NestedId {
+        NestedId {
             name: "0123456789abcdef".repeat(3)[..40].to_owned(),
             node: "inner".to_owned(),
             iteration: 2,
@@ -240,7 +239,7 @@ mod tests {
         }
     }
 
-    fn asked() -> Asked {
+    fn asked() -> NestedRequest {
         let config = json!({ "allowNested": true, "memoryLimit": "1g", "reviewDiffs": false });
         let Value::Object(config) = config else { panic!("it is an object") };
         let sandbox = Sandbox::of_config(config, json!({ "n": 1 })).unwrap();
@@ -248,16 +247,16 @@ mod tests {
         let tools = ToolLimits { output_bytes: Some(7), timeout: Some(Duration::from_millis(9)) };
         let sandbox = Sandbox { on_limit: OnLimit::Wait, tools, ..sandbox };
         let timeout = Some(Duration::from_secs(5));
-        Asked { which: which(), sandbox, timeout, program }
+        NestedRequest { id: nested_id(), sandbox, timeout, program }
     }
 
-    /// What is read of a request with which that was done.
-    fn read_with(change: impl FnOnce(&Path)) -> Result<Asked, Trouble> {
+    /// What is read of a request with id that was done.
+    fn read_with(change: impl FnOnce(&Path)) -> Result<NestedRequest, Trouble> {
         let place = tempfile::tempdir().unwrap();
         let dir = Dir::open(place.path()).unwrap();
         asked().write(&dir).unwrap();
         change(place.path());
-        Asked::read(&dir, &which())
+        NestedRequest::read(&dir, &nested_id())
     }
 
     #[test]
@@ -271,11 +270,11 @@ mod tests {
             move |place: &Path| fs::write(place.join(SANDBOX), value.to_string()).unwrap()
         };
         let all = |more: Value| {
-            let mut all = json!({ "sandbox": which(), "config": { "command": "true" } });
+            let mut all = json!({ "sandbox": nested_id(), "config": { "command": "true" } });
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             all
         };
-        let refusal = |done: Result<Asked, Trouble>| {
+        let refusal = |done: Result<NestedRequest, Trouble>| {
             let trouble = done.unwrap_err();
             assert!(!trouble.is_retryable);
             (trouble.code, trouble.message)
@@ -283,7 +282,10 @@ mod tests {
         for (value, told) in [
             (json!([]), "invalid length"),
             (json!({}), "missing field"),
-            (all(json!({ "sandbox": Which { name: "f".repeat(40), ..which() } })), "another"),
+            (
+                all(json!({ "sandbox": NestedId { name: "f".repeat(40), ..nested_id() } })),
+                "another",
+            ),
             (all(json!({ "more": 1 })), "more"),
             (all(json!({ "config": { "provider": "p" } })), "provider"),
             (all(json!({ "config": { "workflow": { "$": "function", "ref": 1 } } })), "workflow"),
@@ -318,16 +320,16 @@ mod tests {
         for node in
             ["", ".", "..", ".hidden", "a/../b", "/a", "a/", "a\0", "a b", "ü", long.as_str()]
         {
-            let which = Which { node: node.to_owned(), ..which() };
-            assert_eq!(which.checked().unwrap_err().code, "INVALID_INPUT", "{node:?}");
+            let id = NestedId { node: node.to_owned(), ..nested_id() };
+            assert_eq!(id.checked().unwrap_err().code, "INVALID_INPUT", "{node:?}");
         }
         for attempt in [0, MAX_ATTEMPTS + 1] {
-            assert!(Which { attempt, ..which() }.checked().is_err());
+            assert!(NestedId { attempt, ..nested_id() }.checked().is_err());
         }
         for name in ["", "..", "f", &"F".repeat(40), &"/".repeat(40)] {
-            assert!(Which { name: name.to_owned(), ..which() }.checked().is_err());
+            assert!(NestedId { name: name.to_owned(), ..nested_id() }.checked().is_err());
         }
-        assert!(which().checked().is_ok());
-        assert!(Which { node: "flow/inner@@2".to_owned(), ..which() }.checked().is_ok());
+        assert!(nested_id().checked().is_ok());
+        assert!(NestedId { node: "flow/inner@@2".to_owned(), ..nested_id() }.checked().is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! One try of a provider: it works within its time, says that it lives, and cleans up however that
-//! ended, also when nobody waits for it any more.
+//! One call of a provider: its time limits, and its cleanup, which follows however the call ended, also
+//! when it was dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,64 +9,64 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::outside::Outside;
+use super::external::ExternalProvider;
 use crate::authoring::{ChildRequest, Error};
 use crate::engine::trouble::Trouble;
-use crate::engine::user_code::UserCode;
-use crate::engine::user_code::{ChildResult, ProviderHost};
+use crate::engine::user_code::{ChildResult, ProviderHost, UserCode};
 use crate::journal::WorkflowRef;
 use crate::sync::lock;
 
-/// How long a provider may work, and be silent.
+/// How long a provider may work.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Times {
-    /// In all.
+pub(crate) struct TimeLimits {
+    /// In total.
     pub(crate) whole: Option<Duration>,
-    /// Without a heartbeat. While a child run of its own is under way it need not say that it lives.
+    /// Without a heartbeat. It needs to send none while one of its child runs is under way.
     pub(crate) silent: Option<Duration>,
 }
 
-/// A try of a provider. Dropped without [`Provision::clean_up`], it cleans up behind its caller's
-/// back.
-pub(crate) struct Provision {
+/// One call of a provider. If it is dropped without [`ProviderCall::clean_up`], it cleans up in the
+/// background.
+pub(crate) struct ProviderCall {
     user_code: Arc<UserCode>,
     run: String,
     sandbox: String,
     request: Value,
-    /// The program that it is, where it is none in the realm.
-    outside: Option<Arc<Outside>>,
+    /// The provider, if it is a program.
+    external: Option<Arc<ExternalProvider>>,
     is_begun: bool,
 }
 
-impl Provision {
-    /// A try of the provider of a `<Sandbox>` of a run, with the plain part of its request. The same
-    /// request names the same try: after a crash it can be cleaned up without having worked here.
+impl ProviderCall {
+    /// A call of the provider of a `<Sandbox>`, with the part of its request that is data. After a
+    /// crash, the same request can be cleaned up without having worked here.
     pub(crate) fn new(user_code: &Arc<UserCode>, run: &str, sandbox: &str, request: Value) -> Self {
         let (user_code, run, sandbox) = (Arc::clone(user_code), run.to_owned(), sandbox.to_owned());
-        Self { user_code, run, sandbox, request, outside: None, is_begun: false }
+        Self { user_code, run, sandbox, request, external: None, is_begun: false }
     }
 
-    /// The same, by a program of the user's.
-    pub(crate) fn outside(mut self, outside: Outside) -> Self {
-        self.outside = Some(Arc::new(outside));
+    /// The same by a program.
+    pub(crate) fn external(mut self, external: ExternalProvider) -> Self {
+        self.external = Some(Arc::new(external));
         self
     }
 
-    /// Has it work; what it gave, to be [read](super::provider::read).
+    /// Has it do its work; its output, to be [read](super::result::read).
     ///
     /// # Errors
     /// What it threw, `TASK_TIMEOUT`, `TASK_HEARTBEAT_TIMEOUT`, or that its process was lost.
     pub(crate) async fn work(
         &mut self,
-        times: Times,
+        times: TimeLimits,
         host: &dyn ProviderHost,
     ) -> Result<Value, Trouble> {
         self.is_begun = true;
-        let watched = Watched { host, busy: AtomicUsize::new(0), last: Mutex::new(Instant::now()) };
+        let watched =
+            WatchedHost { host, busy: AtomicUsize::new(0), last: Mutex::new(Instant::now()) };
         let end = times.whole.map(|whole| Instant::now() + whole);
         let work = async {
-            match &self.outside {
-                Some(outside) => outside.provide(&self.request, &watched).await,
+            match &self.external {
+                Some(external) => external.provide(&self.request, &watched).await,
                 None => {
                     let work =
                         self.user_code.provide(&self.run, &self.sandbox, &self.request, &watched);
@@ -99,8 +99,8 @@ impl Provision {
             };
             return outcome;
         };
-        // One that goes on for ever does not hear that it is over.
-        if self.outside.is_none() {
+        // A function that never returns does not notice that it is aborted.
+        if self.external.is_none() {
             self.user_code.kill_if_stuck().await;
         }
         let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
@@ -109,25 +109,25 @@ impl Provision {
         Err(Trouble::new(code, message).retryable())
     }
 
-    /// Lets it clean up what the same try left before a crash. Nothing depends on it.
+    /// Lets it clean up what the same call left before a crash. Errors are logged.
     pub(crate) async fn clean_up_before(&self) {
         if let Err(trouble) = self.cleaned().await {
             warn(&self.run, &self.sandbox, &trouble);
         }
     }
 
-    /// Lets it clean up. What it gave must be in safety: it may be removed now.
+    /// Lets it clean up. Its result must be on the host, since it may be removed now.
     ///
     /// # Errors
-    /// Why it did not; nothing depends on it.
+    /// Why it did not. The result of the call does not depend on it.
     pub(crate) async fn clean_up(mut self) -> Result<(), Trouble> {
         self.is_begun = false;
         self.cleaned().await
     }
 
     async fn cleaned(&self) -> Result<(), Trouble> {
-        match &self.outside {
-            Some(outside) => outside.clean_up(&self.request).await,
+        match &self.external {
+            Some(external) => external.clean_up(&self.request).await,
             None => {
                 let cleaning = self.user_code.clean_up(&self.run, &self.sandbox, &self.request);
                 cleaning.await.map_err(trouble)
@@ -136,7 +136,7 @@ impl Provision {
     }
 }
 
-impl Drop for Provision {
+impl Drop for ProviderCall {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !std::mem::take(&mut self.is_begun) {
@@ -147,11 +147,11 @@ impl Drop for Provision {
             run: std::mem::take(&mut self.run),
             sandbox: std::mem::take(&mut self.sandbox),
             request: self.request.take(),
-            outside: self.outside.take(),
+            external: self.external.take(),
             is_begun: false,
         };
         runtime.spawn(async move {
-            if left.outside.is_none() {
+            if left.external.is_none() {
                 left.user_code.kill_if_stuck().await;
             }
             left.clean_up_before().await;
@@ -163,7 +163,7 @@ fn warn(run: &str, sandbox: &str, trouble: &Trouble) {
     tracing::warn!(run, sandbox, error = trouble.message, "sandbox provider cleanup failed");
 }
 
-/// What a provider failed with; another try may do better unless it was asked for something wrong.
+/// The failure of a provider. Another try may succeed, unless the request is wrong.
 pub(super) fn trouble(error: Error) -> Trouble {
     const FINAL: [&str; 3] =
         ["INVALID_INPUT", "HEARTBEAT_PAYLOAD_TOO_LARGE", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"];
@@ -175,25 +175,25 @@ pub(super) fn trouble(error: Error) -> Trouble {
     trouble
 }
 
-/// A host that knows when it was spoken to.
-struct Watched<'a> {
+/// A host that notes when the provider last called it.
+struct WatchedHost<'a> {
     host: &'a dyn ProviderHost,
-    /// How many children are under way.
+    /// How many child runs are under way.
     busy: AtomicUsize,
     last: Mutex<Instant>,
 }
 
-impl Watched<'_> {
-    /// When the provider was last known to live.
+impl WatchedHost<'_> {
+    /// When the provider was last known to be alive.
     fn last(&self) -> Instant {
         if self.busy.load(Ordering::Relaxed) > 0 { Instant::now() } else { *lock(&self.last) }
     }
 }
 
-/// Counts a child for as long as it is under way, however it ends.
-struct Busy<'a>(&'a Watched<'a>);
+/// Counts a child run while it is under way.
+struct ChildGuard<'a>(&'a WatchedHost<'a>);
 
-impl Drop for Busy<'_> {
+impl Drop for ChildGuard<'_> {
     fn drop(&mut self) {
         *lock(&self.0.last) = Instant::now();
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl Drop for Busy<'_> {
 }
 
 #[async_trait]
-impl ProviderHost for Watched<'_> {
+impl ProviderHost for WatchedHost<'_> {
     async fn heartbeat(&self, data: Value) {
         *lock(&self.last) = Instant::now();
         self.host.heartbeat(data).await;
@@ -213,7 +213,7 @@ impl ProviderHost for Watched<'_> {
         request: ChildRequest,
     ) -> Result<ChildResult, Trouble> {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        let _busy = Busy(self);
+        let _busy = ChildGuard(self);
         self.host.child(workflow, request).await
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     /// What comes of a try whose `config` is that, and how often its provider has cleaned up.
     async fn tried(
         config: Value,
-        times: Times,
+        times: TimeLimits,
         is_dropped: bool,
     ) -> (Result<Value, Trouble>, Value) {
         let user_code = user_code(PROVIDER, "provider").await;
@@ -255,12 +255,12 @@ mod tests {
             request["config"] = config;
             request
         };
-        let mut provision = Provision::new(&user_code, "run", "box", with(config));
-        let outcome = provision.work(times, &host).await;
+        let mut call = ProviderCall::new(&user_code, "run", "box", with(config));
+        let outcome = call.work(times, &host).await;
         if is_dropped {
-            drop(provision);
+            drop(call);
         } else {
-            provision.clean_up().await.unwrap();
+            call.clean_up().await.unwrap();
         }
         let ask = with(json!({ "ask": true }));
         loop {
@@ -272,14 +272,14 @@ mod tests {
         }
     }
 
-    const NONE: Times = Times { whole: None, silent: None };
+    const NONE: TimeLimits = TimeLimits { whole: None, silent: None };
 
-    fn silent(milliseconds: u64) -> Times {
-        Times { silent: Some(Duration::from_millis(milliseconds)), ..NONE }
+    fn silent(milliseconds: u64) -> TimeLimits {
+        TimeLimits { silent: Some(Duration::from_millis(milliseconds)), ..NONE }
     }
 
-    fn whole(milliseconds: u64) -> Times {
-        Times { whole: Some(Duration::from_millis(milliseconds)), ..NONE }
+    fn whole(milliseconds: u64) -> TimeLimits {
+        TimeLimits { whole: Some(Duration::from_millis(milliseconds)), ..NONE }
     }
 
     #[tokio::test]
@@ -313,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn what_never_worked_is_not_cleaned_up() {
         let user_code = user_code(PROVIDER, "provider").await;
-        drop(Provision::new(&user_code, "run", "box", request()));
+        drop(ProviderCall::new(&user_code, "run", "box", request()));
         let mut ask = request();
         ask["config"]["ask"] = true.into();
         let seen = user_code.provide("run", "box", &ask, &listening(&user_code)).await.unwrap();

@@ -1,67 +1,67 @@
-//! What a sandbox has to tell its run while it is executed: events and rows. The run keeps them in
-//! order with its own, and says when they are on disk.
+//! How a try of a sandbox records events and rows while it executes. Its run commits them in order with
+//! its own, and acknowledges them once they are on disk.
 
 use serde_json::{Value, json};
 use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
-use super::nested::Lineage;
+use super::enclosing::Lineage;
 use crate::engine::timings::Timings;
 use crate::engine::trouble::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
 
-/// How many may wait to be kept.
-const WAITING: usize = 64;
+/// How many records may wait to be committed.
+const MAX_PENDING: usize = 64;
 
-/// Something to be kept.
+/// Events and statements that are committed together.
 #[derive(Debug)]
-pub(crate) struct Note {
-    /// What happened, in order.
+pub(crate) struct Record {
     pub(crate) events: Vec<Value>,
-    /// What changes with it.
     pub(crate) statements: Vec<Statement>,
-    /// Told once it is on disk.
-    pub(crate) kept: oneshot::Sender<()>,
+    /// Is sent to once the record is on disk.
+    pub(crate) committed: oneshot::Sender<()>,
 }
 
-/// Where a run hears of its sandboxes.
-pub(crate) fn channel() -> (mpsc::Sender<Note>, mpsc::Receiver<Note>) {
-    mpsc::channel(WAITING)
+impl Record {
+    /// The channel from the tries of a run to the run.
+    pub(crate) fn channel() -> (mpsc::Sender<Self>, mpsc::Receiver<Self>) {
+        mpsc::channel(MAX_PENDING)
+    }
 }
 
-/// The way to the run, for one try of one sandbox.
+/// Records what happens to one try of one sandbox.
 #[derive(Debug, Clone)]
-pub(crate) struct Notes {
-    pub(crate) sender: mpsc::Sender<Note>,
+pub(crate) struct Recorder {
+    pub(crate) sender: mpsc::Sender<Record>,
     pub(crate) key: Key,
     pub(crate) attempt: u32,
-    /// Where it is from, where it is in another sandbox.
+    /// Where a nested sandbox is from.
     pub(crate) lineage: Option<Lineage>,
-    /// How long it took what the next event tells of.
+    /// Times for the next event.
     pub(crate) timings: Timings,
 }
 
-impl Notes {
-    /// Keeps events and rows together; returns when they are on disk.
-    pub(crate) async fn keep(
+impl Recorder {
+    /// Has events and statements committed together; returns when they are on disk.
+    pub(crate) async fn record(
         &self,
         events: Vec<Value>,
         statements: Vec<Statement>,
     ) -> Result<(), Trouble> {
         let gone = || Trouble::new(INTERRUPTED, "the run has stopped").retryable();
-        let (kept, heard) = oneshot::channel();
-        let note = Note { events, statements, kept };
-        self.sender.send(note).await.map_err(|_| gone())?;
-        heard.await.map_err(|_| gone())
+        let (committed, acknowledgement) = oneshot::channel();
+        let record = Record { events, statements, committed };
+        self.sender.send(record).await.map_err(|_| gone())?;
+        acknowledgement.await.map_err(|_| gone())
     }
 
-    /// The task of the run that the sandbox is, or that is around it.
+    /// The task of the run that the sandbox, or the outermost one that encloses it, belongs to.
     pub(crate) fn task(&self) -> &Key {
         let task = self.lineage.as_ref().and_then(|lineage| lineage.task.as_ref());
         task.unwrap_or(&self.key)
     }
 
-    /// An event of the sandbox.
+    /// An event of the sandbox. It takes the times.
     pub(crate) fn event(&self, kind: &str, more: Value) -> Value {
         let mut event = json!({
             "type": kind, "sandboxId": self.key.node, "nodeId": self.task().node,
@@ -79,12 +79,12 @@ impl Notes {
         event
     }
 
-    /// A sign of life, with how far it has come in percent.
+    /// A heartbeat, with the progress in percent.
     pub(crate) fn stage(&self, stage: &str, progress: u8) -> Value {
         self.stage_with(stage, progress, json!({}))
     }
 
-    /// The same, with more to tell.
+    /// The same with more data.
     pub(crate) fn stage_with(&self, stage: &str, progress: u8, more: Value) -> Value {
         let mut data = json!({ "sandboxId": self.key.node, "stage": stage, "progress": progress });
         if let (Some(data), Value::Object(more)) = (data.as_object_mut(), more) {

@@ -1,5 +1,5 @@
-//! What came of an inner sandbox, kept on the host and handed back to the child that waits for it: its
-//! outputs or its failure, and those of its changes that were accepted.
+//! The result of a nested sandbox: its outputs or its failure, and those of its changes that were
+//! accepted. It is kept on the host, and handed back to the child that waits for it.
 
 use std::io::{Read as _, Write as _};
 
@@ -11,21 +11,22 @@ use stockade_bundle::manifest::{Entry, Node};
 use stockade_bundle::sandbox::{Status, StructuredResult, write_result};
 use stockade_core::{BundleLimits, Code};
 
-use super::super::held::{Held, trouble};
-use super::super::request::RESULT as RESULTS;
-use super::super::{Try, result};
-use super::asked;
-use super::changed::{self, BLOBS, CHANGES, Changes};
-use super::inner::{Carried, GIVEN, Inner, failed, part};
+use super::changes::{self, BLOBS, CHANGES, Changes};
+use super::inner_sandbox::{InnerSandbox, RESULT_DIRECTORY, failed, part};
+use super::request;
+use crate::engine::sandbox::attempt::{NestedSource, Try};
+use crate::engine::sandbox::handle::{SandboxHandle, trouble};
+use crate::engine::sandbox::request::RESULT as RESULTS;
+use crate::engine::sandbox::result;
 use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::Review;
 
-impl Inner<'_> {
-    /// Keeps what came of it on the host, to be handed back.
-    pub(super) fn keep(&self, came: Result<Value, &Trouble>) -> Result<(), Trouble> {
+impl InnerSandbox<'_> {
+    /// Keeps the result on the host until it is handed back.
+    pub(super) fn keep_result(&self, result: Result<Value, &Trouble>) -> Result<(), Trouble> {
         let giving = self.part("giving");
-        let into = self.place.fresh(&giving)?;
-        let (status, outputs) = match came {
+        let into = self.directory.fresh(&giving)?;
+        let (status, outputs) = match result {
             Ok(outputs) => {
                 self.keep_changes(&into)?;
                 (Status::Finished, outputs)
@@ -46,18 +47,18 @@ impl Inner<'_> {
             stream_log: None,
         };
         write_result(&into, &written).map_err(|error| result::refused(&error))?;
-        self.place.rename(&giving, &self.part(GIVEN))
+        self.directory.rename(&giving, &self.part(RESULT_DIRECTORY))
     }
 
-    /// Keeps those of its changes that were accepted, with their contents: they are in the copy that
-    /// they were applied to.
+    /// Keeps those of its changes that were accepted, with their contents. They were applied to the
+    /// copy of the workspace.
     fn keep_changes(&self, into: &Dir) -> Result<(), Trouble> {
         let noted = self.part("noted");
-        if !self.place.has(&noted)? {
+        if !self.directory.has(&noted)? {
             return Ok(());
         }
-        let all: Changes = read_changes(&self.place.open_part(&noted)?)?;
-        let fork = Dir::open(&self.place.path.join(self.part("workspace")))?;
+        let all: Changes = read_changes(&self.directory.open_part(&noted)?)?;
+        let fork = Dir::open(&self.directory.path.join(self.part("workspace")))?;
         let blobs_name = RelativePath::new(BLOBS).map_err(failed)?;
         into.mkdir(&blobs_name, 0o700)?;
         let blobs = into.open_dir(&blobs_name)?;
@@ -65,16 +66,16 @@ impl Inner<'_> {
         let mut left = BundleLimits::SANDBOX.total_bytes;
         for entry in all.entries {
             let new = entry.change.new_node();
-            if entry.refused.is_some() || !changed::is_made(&fork, &entry)? {
+            if entry.refused.is_some() || !changes::is_made(&fork, &entry)? {
                 continue;
             }
             if let Some(Node::File { hash, size, .. }) = new {
                 left = left.checked_sub(*size).ok_or_else(|| {
                     Trouble::new("INVALID_INPUT", "its changes are larger than a bundle may be")
                 })?;
-                let name = changed::blob(*hash)?;
+                let name = changes::blob(*hash)?;
                 if blobs.stat(&name)?.is_none() {
-                    changed::take(&fork, &entry.path, *hash, &blobs, &name)?;
+                    changes::take(&fork, &entry.path, *hash, &blobs, &name)?;
                 }
             }
             accepted.entries.push(entry);
@@ -82,12 +83,12 @@ impl Inner<'_> {
         write_changes(into, &accepted)
     }
 
-    /// Writes what is kept into the sandbox around it, the manifest last: without it there is nothing.
+    /// Writes the result into the enclosing sandbox, the manifest last: without it there is no result.
     pub(super) async fn hand_back(&self) -> Result<(), Trouble> {
-        let given = self.place.open_part(&self.part(GIVEN))?;
-        let to = format!("{RESULTS}/{}/{}", self.which.directory(), asked::RESULT);
+        let given = self.directory.open_part(&self.part(RESULT_DIRECTORY))?;
+        let to = format!("{RESULTS}/{}/{}", self.id.directory(), request::RESULT);
         let operation = |what: &str| format!("give-{}-{what}", &self.name[..12]);
-        self.held.make_directory(&operation("directory"), &format!("{to}/{BLOBS}")).await?;
+        self.handle.make_directory(&operation("directory"), &format!("{to}/{BLOBS}")).await?;
         let mut files = Vec::new();
         if given.stat(&RelativePath::new(CHANGES).map_err(failed)?)?.is_some() {
             let blobs = given.open_dir(&RelativePath::new(BLOBS).map_err(failed)?)?;
@@ -104,29 +105,29 @@ impl Inner<'_> {
             let most = BundleLimits::SANDBOX.total_bytes;
             given.open_file(&path)?.take(most).read_to_end(&mut content).map_err(failed)?;
             let at = format!("{to}/{file}");
-            self.held.write_again(&operation(&file), &at, &content).await?;
+            self.handle.write_again(&operation(&file), &at, &content).await?;
         }
         Ok(())
     }
 }
 
 impl Try {
-    /// Notes the changes of an inner sandbox before they are applied to its copy of the workspace
-    /// around it: the bundles go with that.
+    /// Notes the changes of a nested sandbox before they are applied to its copy of the workspace, which
+    /// removes their bundles.
     pub(in super::super) async fn note_changes(
         &self,
-        held: &Held,
+        handle: &SandboxHandle,
         review: &Review,
     ) -> Result<(), Trouble> {
-        let Some(Carried { name, .. }) = &self.carried else { return Ok(()) };
-        let (place, noted) = (self.directory()?, part("noted", name));
-        if place.has(&noted)? {
+        let Some(NestedSource { name, .. }) = &self.nested_source else { return Ok(()) };
+        let (directory, noted) = (self.directory()?, part("noted", name));
+        if directory.has(&noted)? {
             return Ok(());
         }
         let mut entries: Vec<Entry> = Vec::new();
         for id in &review.bundles {
             let request = ShowBundle { id: id.clone(), paths: Vec::new() };
-            let shown = held.sandboxes().show_bundle(&held.caller("show"), request).await;
+            let shown = handle.sandboxes().show_bundle(&handle.caller("show"), request).await;
             let shown = match shown {
                 Err(problem) if problem.code == Code::BundleNotFound => continue,
                 shown => shown.map_err(|problem| trouble(&problem))?,
@@ -138,8 +139,8 @@ impl Try {
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         entries.dedup_by(|one, other| one.path == other.path);
         let noting = part("noting", name);
-        write_changes(&place.fresh(&noting)?, &Changes { entries })?;
-        place.rename(&noting, &noted)
+        write_changes(&directory.fresh(&noting)?, &Changes { entries })?;
+        directory.rename(&noting, &noted)
     }
 }
 

@@ -16,8 +16,8 @@ const NAME_BYTES: usize = 255;
 
 /// The directory of one sandbox.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// Where it is.
+pub(crate) struct SandboxDirectory {
+    /// Its path.
     pub(crate) path: PathBuf,
     dir: Dir,
 }
@@ -35,13 +35,13 @@ fn relative(text: &str) -> Result<RelativePath, Trouble> {
     RelativePath::new(text).map_err(|_| escapes(text))
 }
 
-/// The name that a run or a sandbox has among directories.
+/// The name of a run or of a sandbox as the name of a directory.
 fn name(text: &str) -> Result<RelativePath, Trouble> {
     let is_plain = !text.contains(['/', '\\', '\0']) && text.len() <= NAME_BYTES;
     if is_plain && !text.starts_with('.') { relative(text) } else { Err(escapes(text)) }
 }
 
-/// The name that a sandbox has among those of its run.
+/// The name of a sandbox among those of its run.
 pub(crate) fn sandbox_name(key: &Key) -> String {
     match key.iteration {
         0 => key.node.clone(),
@@ -57,7 +57,7 @@ fn enter(dir: &Dir, name: &RelativePath) -> Result<Dir, Trouble> {
     dir.open_dir(name).map_err(|error| failed(&error))
 }
 
-/// Has git look away from requests and results.
+/// Makes git ignore requests and results.
 fn keep_out_of_git(dir: &Dir) -> Result<(), Trouble> {
     match dir.create_file(&relative(".gitignore")?, 0o600) {
         Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => Ok(()),
@@ -68,8 +68,8 @@ fn keep_out_of_git(dir: &Dir) -> Result<(), Trouble> {
     }
 }
 
-impl Place {
-    /// The directory of a sandbox, made where it is missing.
+impl SandboxDirectory {
+    /// The directory of a sandbox, which is created where it is missing.
     ///
     /// # Errors
     /// `TOOL_PATH_ESCAPE` for an id that names none, `SANDBOX_EXECUTION_FAILED` for one that cannot
@@ -78,10 +78,11 @@ impl Place {
         Self::open_names(root, run, &[&sandbox_name(key)])
     }
 
-    /// That of a sandbox in others, behind whose names its own is, with `/` between.
+    /// The directory of a nested sandbox. Its key has the names of the sandboxes that enclose it, each
+    /// with `/` behind it.
     ///
     /// # Errors
-    /// As [`Place::open`].
+    /// As [`SandboxDirectory::open`].
     pub(crate) fn open_nested(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
         let name = sandbox_name(key);
         let mut names = Vec::new();
@@ -92,7 +93,7 @@ impl Place {
     }
 
     fn open_names(root: &Path, run: &str, sandbox: &[&str]) -> Result<Self, Trouble> {
-        // A run below another has colons in its id, and no run of an author's choosing has this.
+        // The ids of child runs contain colons. No other id contains `@`.
         let run = run.replace(':', "@");
         let names = std::iter::once(run.as_str()).chain(sandbox.iter().copied());
         let mut dir = Dir::open(root).map_err(|error| failed(&error))?;
@@ -111,30 +112,30 @@ impl Place {
         Ok(Self { path, dir })
     }
 
-    /// Whether it has a directory or file.
+    /// Whether it has an entry of this name.
     pub(crate) fn has(&self, part: &str) -> Result<bool, Trouble> {
         Ok(self.dir.stat(&name(part)?).map_err(|error| failed(&error))?.is_some())
     }
 
-    /// What it has.
+    /// The names of its entries.
     pub(crate) fn names(&self) -> Result<Vec<String>, Trouble> {
         let entries = self.dir.entries().map_err(|error| failed(&error))?;
         Ok(entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok()).collect())
     }
 
-    /// One of its directories, as it is.
+    /// Opens one of its directories.
     pub(crate) fn open_part(&self, part: &str) -> Result<Dir, Trouble> {
         self.dir.open_dir(&name(part)?).map_err(|error| failed(&error))
     }
 
-    /// Gives one of them another name.
+    /// Renames an entry.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
         let (from, to) = (name(from)?, name(to)?);
         let renamed = self.dir.rename(&from, &self.dir, &to, Rename::NoReplace);
         renamed.map_err(|error| failed(&error))
     }
 
-    /// Removes one of them, with all that is in it.
+    /// Removes an entry, with all that is in it.
     pub(crate) fn remove(&self, part: &str) -> Result<(), Trouble> {
         match self.dir.remove_tree(&name(part)?) {
             Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Ok(()),
@@ -142,14 +143,14 @@ impl Place {
         }
     }
 
-    /// One of its directories, empty.
+    /// Opens one of its directories, which is created anew.
     pub(crate) fn fresh(&self, part: &str) -> Result<Dir, Trouble> {
         self.remove(part)?;
         enter(&self.dir, &name(part)?)
     }
 
-    /// One of its directories without a file in it. It stays the same directory, with those in it: a
-    /// sandbox may see them.
+    /// Opens one of its directories, and removes the files in it. The directories stay the same: they
+    /// may be mounted in a sandbox.
     pub(crate) fn emptied(&self, part: &str) -> Result<Dir, Trouble> {
         let dir = enter(&self.dir, &name(part)?)?;
         let mut directories = vec![dir.reopen().map_err(|error| failed(&error))?];
@@ -175,7 +176,8 @@ mod tests {
     fn a_sandbox_has_its_place_and_nothing_leads_out_of_it() {
         let root = tempfile::tempdir().unwrap();
         let key = |node: &str, iteration| Key { node: node.to_owned(), iteration };
-        let place = Place::open(root.path(), "one:child:a:0", &key("review", 2)).unwrap();
+        let place =
+            SandboxDirectory::open(root.path(), "one:child:a:0", &key("review", 2)).unwrap();
         let expected = root.path().join(".smithers/sandboxes/one@child@a@0/review@2");
         assert_eq!(place.path, expected);
         let dir = place.fresh("result").unwrap();
@@ -190,18 +192,19 @@ mod tests {
         }
         drop(place.emptied("request").unwrap());
         assert_eq!((kept.entries().unwrap().len(), is_empty(&deep)), (1, true));
-        let nested = Place::open_nested(root.path(), "r", &key("outer@1/inner", 2)).unwrap();
+        let nested =
+            SandboxDirectory::open_nested(root.path(), "r", &key("outer@1/inner", 2)).unwrap();
         let expected = root.path().join(".smithers/sandboxes/r/outer@1/nested/inner@2");
         assert_eq!(nested.path, expected);
-        assert!(Place::open_nested(root.path(), "r", &key("outer/../..", 0)).is_err());
+        assert!(SandboxDirectory::open_nested(root.path(), "r", &key("outer/../..", 0)).is_err());
         for node in ["..", "a/b", ".", "", "\0", &"x".repeat(256)] {
-            let refused = Place::open(root.path(), "r", &key(node, 0)).unwrap_err();
+            let refused = SandboxDirectory::open(root.path(), "r", &key(node, 0)).unwrap_err();
             assert_eq!(refused.code, "TOOL_PATH_ESCAPE", "{node:?}");
         }
         let elsewhere = tempfile::tempdir().unwrap();
         let hostile = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), hostile.path().join(".smithers")).unwrap();
-        let refused = Place::open(hostile.path(), "r", &key("a", 0)).unwrap_err();
+        let refused = SandboxDirectory::open(hostile.path(), "r", &key("a", 0)).unwrap_err();
         assert_eq!(refused.code, "SANDBOX_EXECUTION_FAILED");
         assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }

@@ -1,6 +1,6 @@
-//! A sandbox of this host's for one try: made, given its request, left to execute, read out, and
-//! ended. Every operation has a key that follows from the try, so that after a crash it is found
-//! again and never done twice.
+//! The sandbox of one try on this host: it is created, executes a command, is read, and is ended. Each
+//! operation has an idempotency key that follows from the try, so that after a crash it is found again
+//! and not done twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::engine::trouble::Trouble;
 
-/// How long a sandbox lives without its run: what a crash leaves is gone by then.
+/// How long a sandbox lives without its run. What a crash leaves expires after this time.
 const LEASE: Duration = Duration::from_secs(15 * 60);
-/// How often it is told to live on, and told alive.
+/// How often its lease is renewed and a heartbeat is recorded.
 const BEAT: Duration = Duration::from_secs(15);
-/// How often something is written by processes that are killed meanwhile.
+/// How often a write is tried whose process was killed.
 const MAX_WRITTEN: u32 = 8;
-/// How much of what a command writes is kept for messages.
-const KEPT_BYTES: usize = 64 << 10;
+/// How much of the standard error of a command is kept for messages, in bytes.
+const ERROR_BYTES: usize = 64 << 10;
 
-/// One sandbox.
+/// The sandbox of a try, whether it exists or not.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct SandboxHandle {
     sandboxes: Arc<dyn Sandboxes>,
     caller: Caller,
     id: SandboxId,
 }
 
-/// What became of a command.
+/// The output of a command that has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
+pub(crate) struct CommandOutput {
     /// How it ended.
     pub(crate) end: OutputEnd,
     /// The last of what it wrote.
@@ -43,19 +43,19 @@ pub(crate) struct Ended {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// What is known of a command that was started.
+/// What a wait for a command gave.
 #[derive(Debug)]
-pub(crate) enum Waited {
-    /// It goes on.
-    On,
-    /// It was never begun: what it was to be begun with went with a process that was killed.
-    NeverBegun,
+pub(crate) enum WaitOutcome {
+    /// It is still running.
+    Running,
+    /// It was never started: its process was killed before, and its environment is lost with that.
+    NeverStarted,
     /// It has ended.
-    Ended(Ended),
+    Ended(CommandOutput),
 }
 
-/// What a problem means to a run.
-pub(crate) fn trouble(problem: &Problem) -> Trouble {
+/// The failure of a task that follows from a problem.
+pub(super) fn trouble(problem: &Problem) -> Trouble {
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     let remedy = problem.remediation.as_ref().map(|it| format!(" — {it}")).unwrap_or_default();
     let message = format!("{}{cause}{remedy}", problem.message);
@@ -67,44 +67,44 @@ pub(crate) fn trouble(problem: &Problem) -> Trouble {
     if problem.code == Code::InvalidInput { trouble } else { trouble.retryable() }
 }
 
-/// The id of the sandbox of a try.
-pub(crate) fn id(name: &str) -> Result<SandboxId, InvalidId> {
+/// The id of the sandbox of a try, by the name of the try.
+pub(crate) fn sandbox_id(name: &str) -> Result<SandboxId, InvalidId> {
     SandboxId::new(format!("run-{name}"))
 }
 
-impl Held {
-    /// The sandbox of a try, whether it exists or not. `name` is the try's own.
+impl SandboxHandle {
+    /// The sandbox of the try of this name.
     pub(crate) fn of(
         sandboxes: Arc<dyn Sandboxes>,
         owner: &str,
         name: &str,
     ) -> Result<Self, Trouble> {
         let wrong = |error: InvalidId| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string());
-        let id = id(name).map_err(wrong)?;
+        let id = sandbox_id(name).map_err(wrong)?;
         Ok(Self { sandboxes, caller: Caller::new(OwnerId::new(owner).map_err(wrong)?), id })
     }
 
-    /// Its id, as the service has it.
+    /// Its id.
     pub(crate) fn sandbox_id(&self) -> SandboxId {
         self.id.clone()
     }
 
-    /// Its id.
+    /// Its id as text.
     pub(crate) fn id(&self) -> &str {
         self.id.as_str()
     }
 
-    /// The operations, for what is no sandbox's.
+    /// The operations of the service.
     pub(crate) fn sandboxes(&self) -> &dyn Sandboxes {
         &*self.sandboxes
     }
 
-    /// The caller of one of its operations.
+    /// The caller of an operation, with its idempotency key.
     pub(crate) fn caller(&self, operation: &str) -> Caller {
         self.caller.clone().once(format!("{}:{operation}", self.id))
     }
 
-    /// Makes it, or finds it.
+    /// Creates it, or finds it.
     pub(crate) async fn create(&self, request: CreateSandbox) -> Result<(), Trouble> {
         let request = CreateSandbox {
             id: Some(self.id.clone()),
@@ -115,7 +115,7 @@ impl Held {
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Makes a directory, and what is missing above, under the name of an operation.
+    /// Makes a directory with its parents, under the name of an operation.
     pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), Trouble> {
         let request =
             MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
@@ -123,7 +123,7 @@ impl Held {
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Starts a command, or finds it. `number` is how often that was tried, from 1.
+    /// Starts a command, or finds it. `number` counts the starts, from 1.
     pub(crate) async fn execute(
         &self,
         number: u32,
@@ -136,42 +136,42 @@ impl Held {
         Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
     }
 
-    /// Waits for a command's end, for a while, and keeps so much of its standard output. The sandbox
-    /// lives on meanwhile.
+    /// Waits a while for a command to end, and keeps this much of its standard output. Renews the lease
+    /// of the sandbox meanwhile.
     pub(crate) async fn wait(
         &self,
         operation: &OperationId,
         output_bytes: usize,
-    ) -> Result<Waited, Trouble> {
+    ) -> Result<WaitOutcome, Trouble> {
         let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
         let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
             self.renew(LEASE, false).await?;
-            return Ok(Waited::On);
+            return Ok(WaitOutcome::Running);
         };
         let info = info.map_err(|problem| trouble(&problem))?;
         match info.status {
-            OperationStatus::Waiting | OperationStatus::Running => return Ok(Waited::On),
+            OperationStatus::Waiting | OperationStatus::Running => return Ok(WaitOutcome::Running),
             OperationStatus::Succeeded => {}
             OperationStatus::Failed | OperationStatus::Cancelled => {
                 let unknown = Problem::new(Code::OutcomeUnknown, "the command has no outcome");
                 let problem = info.error.unwrap_or(unknown);
                 return match problem.code {
-                    Code::Cancelled => Ok(Waited::NeverBegun),
+                    Code::Cancelled => Ok(WaitOutcome::NeverStarted),
                     _ => Err(trouble(&problem)),
                 };
             }
         }
-        self.ended(operation, output_bytes).await.map(Waited::Ended)
+        self.ended(operation, output_bytes).await.map(WaitOutcome::Ended)
     }
 
-    /// Lets it live so long from now on; not shorter than it does anyway, unless that is meant.
+    /// Renews its lease for this time from now on. `shorten` allows a shorter lease than it has.
     pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), Trouble> {
         let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
         let renewed = self.sandboxes.renew(&self.caller, request).await;
         renewed.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Whether it is known to be there no more.
+    /// Whether it is known not to exist any more.
     pub(crate) async fn is_gone(&self) -> bool {
         let request = GetSandbox { id: self.id.clone(), metrics: false };
         match self.sandboxes.get_status(&self.caller, request).await {
@@ -180,7 +180,8 @@ impl Held {
         }
     }
 
-    /// What comes of something that is done elsewhere, if that is soon. It lives on meanwhile.
+    /// Waits a while for work that is done elsewhere; `None` if it is not done yet. Renews the lease of
+    /// the sandbox meanwhile.
     pub(crate) async fn while_alive<T>(
         &self,
         work: impl Future<Output = T>,
@@ -191,12 +192,16 @@ impl Held {
         }
     }
 
-    /// Lets it live as long as one in which something is under way.
+    /// Shortens its lease to that of a sandbox in which a command runs.
     pub(crate) async fn wake(&self) -> Result<(), Trouble> {
         self.renew(LEASE, true).await
     }
 
-    async fn ended(&self, operation: &OperationId, output_bytes: usize) -> Result<Ended, Trouble> {
+    async fn ended(
+        &self,
+        operation: &OperationId,
+        output_bytes: usize,
+    ) -> Result<CommandOutput, Trouble> {
         let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow: true };
         let read = self.sandboxes.read_output(&self.caller, request).await;
         let mut items = read.map_err(|problem| trouble(&problem))?;
@@ -204,15 +209,15 @@ impl Held {
         while let Some(item) = items.next().await {
             match item.map_err(|problem| trouble(&problem))?.chunk {
                 OutputChunk::Stdout { data } => keep(&mut stdout, &data.0, output_bytes),
-                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0, KEPT_BYTES),
+                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0, ERROR_BYTES),
                 OutputChunk::Truncated { .. } => {}
-                OutputChunk::Exit(end) => return Ok(Ended { end, stdout, stderr }),
+                OutputChunk::Exit(end) => return Ok(CommandOutput { end, stdout, stderr }),
             }
         }
         Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output has no end").retryable())
     }
 
-    /// What is below a directory, all levels; `None` where there is no such directory.
+    /// The entries below a directory, down to a depth; `None` where the directory does not exist.
     pub(crate) async fn list(
         &self,
         path: &str,
@@ -227,7 +232,7 @@ impl Held {
         }
     }
 
-    /// What is in a file, up to a length.
+    /// The content of a file, up to a length.
     pub(crate) async fn read(&self, path: &[u8], most: u64) -> Result<Vec<u8>, Trouble> {
         let request = ReadFile {
             sandbox_id: self.id.clone(),
@@ -244,7 +249,7 @@ impl Held {
         Ok(bytes)
     }
 
-    /// Writes a file, under the name of an operation that is done once.
+    /// Writes a file, under the name of an operation.
     pub(crate) async fn write(
         &self,
         name: &str,
@@ -263,8 +268,7 @@ impl Held {
         written.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// The same where what is written may be lost with a process that is killed: it is here still, to
-    /// be written again.
+    /// Writes a file, and again where the process that wrote it was killed. The content is still here.
     pub(crate) async fn write_again(
         &self,
         name: &str,
@@ -280,7 +284,7 @@ impl Held {
         }
     }
 
-    /// Ends it, also where it is just about to be made: from here on it is known, and not made again.
+    /// Ends it, also where another process is about to create it: its id is taken from here on.
     pub(crate) async fn end_for_good(&self) {
         let request =
             CreateSandbox { id: Some(self.id.clone()), stopped: true, ..CreateSandbox::default() };
@@ -288,7 +292,7 @@ impl Held {
         self.end().await;
     }
 
-    /// Ends it. That it cannot be ended now is no failure of the try: its lease ends it then.
+    /// Ends it. That this fails is no failure of the try: the sandbox ends with its lease.
     pub(crate) async fn end(&self) {
         let ended = self.sandboxes.kill(&self.caller, ById { id: self.id.clone() }).await;
         if let Err(problem) = ended
@@ -299,7 +303,7 @@ impl Held {
     }
 }
 
-/// Adds to what is kept, the last of it.
+/// Appends to what is kept, and drops the beginning of it.
 fn keep(kept: &mut Vec<u8>, more: &[u8], most: usize) {
     kept.extend_from_slice(more);
     if kept.len() > most.saturating_mul(2) {

@@ -1,9 +1,9 @@
-//! A child that waits: its command has ended, and says what it can go on with. Its sandbox is kept,
-//! with nothing under way in it, and the task waits. When there is an answer or a time has come, the
+//! A child that waits: its command has ended, and its result says what it waits for. Its sandbox is
+//! kept, with no process in it, and the task waits. When there is an answer or a time has come, the
 //! command is executed again, in the same sandbox and on the child's own durable state: nothing that
-//! it has finished is done again.
+//! has finished is executed again.
 //!
-//! What a child says is hostile: it is bounded, and only ever shown and compared.
+//! The result of a child is hostile: it is limited, and only ever shown and compared.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,40 +11,43 @@ use std::time::Duration;
 use serde_json::json;
 use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, Waiting};
 
-use super::held::{Ended, Held};
+use super::attempt::{Try, TryOutcome, failed};
+use super::handle::{CommandOutput, SandboxHandle};
 use super::request::RESULT;
-use super::{Given, Try, failed};
 use crate::engine::clock::now_ms;
 use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::{self, Pause};
 
-/// The exit code that says so.
-const WAITS: i32 = 3;
-/// How long a sandbox is kept for a child that waits, from when somebody last saw to it: as long as
-/// any sandbox may be.
-pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The exit code of a child that waits.
+const EXIT_CODE: i32 = 3;
+/// How long a sandbox is kept for a child that waits, from when its lease was last renewed: as long as
+/// a sandbox may live.
+pub(crate) const WAIT_LEASE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How often a child may wait.
 const MAX_ROUNDS: u32 = 10_000;
-/// How much a child may wait for at once, and the longest that it may say of it, in bytes.
+/// How much a child may wait for at once, and the longest text and file about it, in bytes.
 const MAX_WAITS: usize = 64;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What a child waits for, if that is how its command ended.
+/// What a child waits for, if its command ended because of that.
 ///
 /// # Errors
-/// `INVALID_INPUT` for what is no such thing.
-pub(super) async fn read(held: &Held, ended: &Ended) -> Result<Option<Waiting>, Trouble> {
-    if ended.end.ending != Ending::Exited || ended.end.exit_code != Some(WAITS) {
+/// `INVALID_INPUT` for a file that does not say so.
+pub(super) async fn read(
+    handle: &SandboxHandle,
+    ended: &CommandOutput,
+) -> Result<Option<Waiting>, Trouble> {
+    if ended.end.ending != Ending::Exited || ended.end.exit_code != Some(EXIT_CODE) {
         return Ok(None);
     }
     let path = format!("{RESULT}/{WAITING}");
-    let entries = held.list(RESULT, 1).await?.unwrap_or_default();
+    let entries = handle.list(RESULT, 1).await?.unwrap_or_default();
     let is_it = |kind: FileKind, name: &[u8]| kind == FileKind::File && name == path.as_bytes();
     if !entries.iter().any(|entry| is_it(entry.kind, &entry.path.0)) {
         return Ok(None);
     }
-    let text = held.read(path.as_bytes(), MAX_FILE_BYTES + 1).await?;
+    let text = handle.read(path.as_bytes(), MAX_FILE_BYTES + 1).await?;
     parse(&text).map(Some)
 }
 
@@ -86,44 +89,51 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
     Ok(waiting)
 }
 
-/// Why a child cannot go on whose sandbox is there no more.
+/// The failure of a child that waited, whose sandbox does not exist any more.
 pub(super) fn lost(trouble: Trouble) -> Trouble {
-    let told = "the sandbox that was kept for a child that waits cannot be used any more, and what \
+    let why = "the sandbox that was kept for a child that waits cannot be used any more, and what \
                 the child did is lost with it";
-    Trouble { message: format!("{told}: {}", trouble.message), ..trouble }
+    Trouble { message: format!("{why}: {}", trouble.message), ..trouble }
 }
 
 impl Try {
-    /// Lets the task wait with the child. Its sandbox is kept from here on, and it needs no place
-    /// among those that are under way: nothing is, in it.
-    pub(super) async fn pause(&self, held: &Held, pause: Pause) -> Result<Given, Trouble> {
+    /// Lets the task wait for the child. Its sandbox is kept from here on, and needs no slot.
+    pub(super) async fn pause(
+        &self,
+        handle: &SandboxHandle,
+        pause: Pause,
+    ) -> Result<TryOutcome, Trouble> {
         if pause.rounds > MAX_ROUNDS {
             return Err(failed(format!("the child has waited {MAX_ROUNDS} times")));
         }
-        held.renew(KEPT, false).await.map_err(lost)?;
+        handle.renew(WAIT_LEASE, false).await.map_err(lost)?;
         let waits = json!({ "remoteRunId": pause.child, "waits": pause.waits });
-        let events = vec![self.notes.event("SandboxWaiting", waits)];
+        let events = vec![self.recorder.event("SandboxWaiting", waits)];
         let row = sandboxes::wait(&self.run, &self.key, &pause, now_ms());
-        self.notes.keep(events, vec![row]).await?;
-        Ok(Given::Waits(pause))
+        self.recorder.record(events, vec![row]).await?;
+        Ok(TryOutcome::Waits(pause))
     }
 
-    /// Gives a child what it waited for, before it is executed again. That is written once: it may
-    /// be reading it already when this is done again after a crash.
-    pub(super) async fn hand_over(&self, held: &Held, pause: &Pause) -> Result<(), Trouble> {
+    /// Writes the answers for a child into its sandbox, before it is executed again. They are written
+    /// once: the child may be reading them already when this is called again after a crash.
+    pub(super) async fn write_answers(
+        &self,
+        handle: &SandboxHandle,
+        pause: &Pause,
+    ) -> Result<(), Trouble> {
         let answers = Answers {
             run: pause.child.clone(),
             round: pause.rounds,
-            answers: pause.answers.iter().cloned().map(told).collect(),
+            answers: pause.answers.iter().cloned().map(without_decision).collect(),
         };
         let text = serde_json::to_vec(&answers).map_err(|error| failed(error.to_string()))?;
         let path = format!("{RESULT}/{ANSWERS}");
-        held.write_again(&format!("answers-{}", pause.rounds), &path, &text).await
+        handle.write_again(&format!("answers-{}", pause.rounds), &path, &text).await
     }
 }
 
-/// An answer as a child is told it.
-fn told(mut answer: Answer) -> Answer {
+/// An answer as a child gets it.
+fn without_decision(mut answer: Answer) -> Answer {
     if let Answer::Approval { decision, .. } = &mut answer {
         *decision = None;
     }

@@ -1,6 +1,6 @@
-//! What a sandbox leaves to those within it: never more than it has itself (seed 001, "Nested
-//! sandboxes"). What asks for more is refused by name, and what does not say gets what is around it.
-//! Decided from values alone, before anything is made.
+//! What a sandbox grants to sandboxes within it: never more than it has itself (seed 001, "Nested
+//! sandboxes"). Requests for more are refused by name, and what a request leaves out is inherited. Nothing
+//! is made here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use stockade_core::egress::Contract;
 use stockade_core::network::Policy;
 use stockade_core::{parse_bytes, parse_cpus};
 
-use super::super::request::{self, contract};
+use super::request::{self, contract};
 use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, Volume};
 
-/// How many sandboxes may be around one.
+/// How many sandboxes may enclose one.
 pub(crate) const MAX_DEPTH: u32 = 3;
 
-/// What a sandbox has, for those within it.
+/// What a sandbox has, and grants to sandboxes within it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grant {
     /// Its runtime, or its provider.
@@ -33,9 +33,9 @@ pub(crate) struct Grant {
     timeout: Option<Duration>,
     tools: ToolLimits,
     contract: Contract,
-    /// Whom it may reach.
+    /// The hosts that it may reach.
     network: Option<Policy>,
-    /// How many sandboxes are around it.
+    /// How many sandboxes enclose it.
     depth: u32,
 }
 
@@ -43,7 +43,7 @@ fn refused(message: impl Into<String>) -> Trouble {
     Trouble::new("INVALID_INPUT", message)
 }
 
-/// The refusal of a sandbox in another that nobody has allowed.
+/// The refusal of a nested sandbox that is not allowed.
 pub(crate) fn disabled(remedy: &str) -> Trouble {
     refused(format!("Nested <Sandbox> execution is disabled by default: {remedy}"))
 }
@@ -52,13 +52,13 @@ fn more(what: &str) -> Trouble {
     refused(format!("a nested <Sandbox> can only narrow what is around it: {what}"))
 }
 
-/// The names of one runtime are one.
+/// One name for each runtime.
 fn runtime(name: &str) -> &str {
     if name == "native" { request::USUAL } else { name }
 }
 
 impl Grant {
-    /// What a sandbox leaves, around which there are so many others.
+    /// The grant of a sandbox that this many others enclose.
     ///
     /// # Errors
     /// For a contract that cannot be read.
@@ -85,15 +85,15 @@ impl Grant {
         })
     }
 
-    /// How many sandboxes are around it.
+    /// How many sandboxes enclose it.
     pub(crate) const fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// What a sandbox within it gets of what it asks for, and how long it may take.
+    /// A sandbox within it, with what it inherits, and its time limit.
     ///
     /// # Errors
-    /// `INVALID_INPUT` for more than there is.
+    /// `INVALID_INPUT` for a request for more than is granted.
     pub(crate) fn narrowed(
         &self,
         mut asked: Sandbox,
@@ -103,15 +103,15 @@ impl Grant {
             return Err(disabled("it must set allowNested"));
         }
         if self.depth >= MAX_DEPTH {
-            let around = self.depth + 1;
+            let enclosing = self.depth + 1;
             return Err(more(&format!(
-                "there are {around} around it, and at most {MAX_DEPTH} may"
+                "there are {enclosing} around it, and at most {MAX_DEPTH} may"
             )));
         }
         self.narrow_network(&mut asked)?;
         self.narrow_runtime(&mut asked)?;
         for volume in &asked.volumes {
-            // What can be written from inside may have links in it by now.
+            // A writable volume may contain links that were made in the sandbox.
             let is_within = |own: &&Volume| {
                 let (own_host, host) = (Path::new(&own.host), Path::new(&volume.host));
                 !own.is_read_only && host != own_host && host.starts_with(own_host)
@@ -151,7 +151,7 @@ impl Grant {
             return Err(more("a provider that the sandbox around it does not have"));
         }
         match &asked.runtime {
-            // Who has a provider has the walls of this host besides: nothing is narrower.
+            // The runtime of this host is narrower than any provider.
             Some(named) if self.provider.is_some() && runtime(named) == request::USUAL => {}
             Some(named) if runtime(named) != self.runtime => {
                 let (own, named) = (&self.runtime, named.clone());
@@ -172,7 +172,7 @@ impl Grant {
         Ok(())
     }
 
-    /// Whom it reaches: who does not say whom gets those who are reached from around it.
+    /// The hosts that it reaches. It inherits them where it names none.
     fn narrow_network(&self, asked: &mut Sandbox) -> Result<(), Trouble> {
         if !asked.allow_network {
             return Ok(());
@@ -196,7 +196,7 @@ impl Grant {
         }
     }
 
-    /// The way to the network and the secrets on it: those that there are.
+    /// The proxies and the secrets of the contract: only those of the enclosing sandbox.
     fn narrow_contract(&self, asked: &Sandbox) -> Result<(), Trouble> {
         let Some(asked) = contract(asked)? else { return Ok(()) };
         let is_other =
@@ -217,14 +217,14 @@ impl Grant {
     }
 }
 
-/// Whom a sandbox reaches by its configuration.
+/// The hosts that a sandbox reaches by its configuration.
 fn reached(sandbox: &Sandbox, contract: Option<&Contract>) -> Result<Option<Policy>, Trouble> {
     let network = request::network(sandbox, contract)?;
     let policy = network.as_ref().map(Network::policy).transpose();
     policy.map_err(|problem| refused(problem.message))
 }
 
-/// The lesser of two limits, which are written as texts; nobody's is no limit.
+/// The lesser of two limits, which are written as texts; `None` is no limit.
 fn least(
     name: &str,
     asked: Option<String>,
@@ -258,7 +258,7 @@ mod tests {
         Grant::of(&config, Some(Duration::from_secs(60)), config.tools, 0).unwrap()
     }
 
-    /// What an inner one with this configuration is refused with; nothing when it is not.
+    /// The refusal of a nested sandbox with this configuration, if it is refused.
     fn refusal(grant: &Grant, mut config: Value, timeout: Option<u64>) -> Option<String> {
         config["allowNested"] = true.into();
         let narrowed = grant.narrowed(sandbox(config), timeout.map(Duration::from_secs));
@@ -285,7 +285,7 @@ mod tests {
             |host: &str| json!({ "allowNetwork": true, "egress": { "allowHosts": [host] } });
         let bound =
             |name: &str, secret: &str| json!({ "egress": { "secretBindings": { name: secret } } });
-        // What is asked for, and what is told where it is refused: by the bare one, by the rich one.
+        // The request, and a part of the refusal where it is refused: by the bare one, by the rich one.
         let cases = [
             (json!({}), None, None, None),
             (json!({ "allowNetwork": true }), None, Some("allowNetwork"), None),
@@ -309,7 +309,7 @@ mod tests {
             (volume("/data", false), None, Some("/data"), None),
             (volume("/books", true), None, Some("/books"), None),
             (volume("/books", false), None, Some("/books"), Some("/books")),
-            // A link below it may lead anywhere: only what is named is granted.
+            // A link below a volume may lead anywhere: only named volumes are granted.
             (volume("/data/link", true), None, Some("/data/link"), Some("/data/link")),
             (volume("/data/part", true), None, Some("/data/part"), Some("/data/part")),
             (volume("/data/../etc", true), None, Some("etc"), Some("etc")),
@@ -378,9 +378,10 @@ mod tests {
             output_bytes: Some(bytes),
             timeout: Some(Duration::from_millis(ms)),
         };
-        let around = sandbox(json!({ "allowNested": true, "memoryLimit": "1g", "cpuLimit": "2" }));
+        let enclosing =
+            sandbox(json!({ "allowNested": true, "memoryLimit": "1g", "cpuLimit": "2" }));
         let longest = Some(Duration::from_secs(60));
-        let grant = Grant::of(&around, longest, tools(100, 1_000), 0).unwrap();
+        let grant = Grant::of(&enclosing, longest, tools(100, 1_000), 0).unwrap();
         let asked = sandbox(json!({ "allowNested": true, "cpuLimit": "1" }));
         let asked = Sandbox { tools: tools(200, 500), ..asked };
         let (given, timeout) = grant.narrowed(asked, None).unwrap();

@@ -1,5 +1,5 @@
-//! Which programs of the user's may be providers: those that a file of the user's own names, with
-//! what they may know of the environment, and for whose runs. A workflow names one by its id alone.
+//! The programs of the user that may be providers: a file of the user names them, with the variables
+//! that they inherit and the owners whose runs may use them. A workflow only has their ids.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -12,26 +12,26 @@ use crate::engine::trouble::Trouble;
 
 /// The longest file that is read.
 const MAX_BYTES: u64 = 1 << 20;
-/// Who may write the file besides its owner: nobody.
+/// The mode bits of others than the owner that may not be set on the file.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// One program.
+/// A program that may be a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Granted {
+pub(in super::super) struct ProviderProgram {
     /// A module whose default export is a provider.
     #[serde(default)]
     pub(super) module: Option<PathBuf>,
-    /// What runs the module: `node`, `bun`, or where one of them is.
+    /// The program that runs the module: `node`, `bun`, or the path of one of them.
     #[serde(default = "node")]
     pub(super) program: String,
-    /// Instead of a module, a command that is given its request in a file.
+    /// Instead of a module, a command with its request in a file.
     #[serde(default)]
     pub(super) command: Vec<String>,
-    /// Which variables of the environment it is given besides `PATH`, `HOME` and the like.
+    /// The variables that it inherits besides `PATH`, `HOME` and the like.
     #[serde(default)]
     pub(super) environment: Vec<String>,
-    /// For whose runs; those of the user whose server this is, unless it says so.
+    /// The owners whose runs may use it; the user of this server, where it is absent.
     #[serde(default)]
     owners: Option<Vec<String>>,
 }
@@ -40,16 +40,16 @@ fn node() -> String {
     "node".to_owned()
 }
 
-/// The program that has an id, for a run of an owner's.
+/// The program of an id, for a run of this owner.
 ///
 /// # Errors
-/// `INVALID_INPUT` where the id is not registered and nothing is granted, with what to do about it,
-/// and for a file that is not to be trusted.
-pub(in super::super) fn granted(
+/// `INVALID_INPUT` where the id is not registered and the file does not have it, with a remedy, and for
+/// a file that other users may write.
+pub(in super::super) fn find_program(
     file: Option<&Path>,
     id: &str,
     owner: &str,
-) -> Result<Granted, Trouble> {
+) -> Result<ProviderProgram, Trouble> {
     let unknown = |more: String| {
         let message = format!("Sandbox provider \"{id}\" is not registered.{more}");
         Trouble::new("INVALID_INPUT", message)
@@ -62,7 +62,7 @@ pub(in super::super) fn granted(
     );
     let wrong = |why: String| Trouble::new("INVALID_INPUT", format!("{shown} {why}"));
     let Some(text) = read(file).map_err(wrong)? else { return Err(unknown(remedy)) };
-    let all: BTreeMap<String, Granted> = serde_json::from_str(&text)
+    let all: BTreeMap<String, ProviderProgram> = serde_json::from_str(&text)
         .map_err(|error| wrong(format!("does not name providers: {error}")))?;
     let Some(found) = all.get(id).cloned() else { return Err(unknown(remedy)) };
     let here = format!("uid:{}", rustix::process::geteuid().as_raw());
@@ -87,7 +87,7 @@ pub(in super::super) fn granted(
     Ok(found)
 }
 
-/// The file, which nobody but the user may have written; `None` where there is none.
+/// The file, which only the user may write; `None` where there is none.
 fn read(path: &Path) -> Result<Option<String>, String> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
@@ -119,13 +119,15 @@ mod tests {
     fn only_what_the_user_says_is_granted() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("providers.json");
-        let of = |owner: &str| granted(Some(&file), "mine", owner);
+        let of = |owner: &str| find_program(Some(&file), "mine", owner);
         let here = format!("uid:{}", rustix::process::geteuid().as_raw());
         let told = |trouble: Trouble| {
             assert_eq!(trouble.code, "INVALID_INPUT");
             trouble.message
         };
-        assert!(told(granted(None, "mine", &here).unwrap_err()).contains("is not registered."));
+        assert!(
+            told(find_program(None, "mine", &here).unwrap_err()).contains("is not registered.")
+        );
         assert!(told(of(&here).unwrap_err()).contains("providers.json says so"));
         let write = |text: &str, mode: u32| {
             std::fs::write(&file, text).unwrap();

@@ -1,5 +1,5 @@
-//! A result bundle that lies somewhere else, copied into a place of our own before anything of it is
-//! believed: through no link, within the limits of seed 000.
+//! Copies the result bundle of a provider into a directory of our own, before it is validated: through
+//! no link, and within the limits of seed 000.
 
 use std::io::{self, Read as _};
 

@@ -1,6 +1,6 @@
-//! What the provider of a `<Sandbox>` gave, read as what it must be (seed 001, "Result bundles").
-//! Nothing is believed: one of two forms, texts of known lengths, and paths only below the places
-//! that a result may come from, never through a link.
+//! Validates the output of a provider (seed 001, "Result bundles"). It has one of two forms, its texts
+//! have limits, and its paths are below the directories that a result may come from, never through a
+//! link.
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,65 +12,53 @@ use stockade_bundle::path::RelativePath;
 use stockade_bundle::sandbox::{Status, StructuredResult};
 use stockade_core::BundleLimits;
 
+use crate::engine::sandbox::remote::RemoteIds;
 use crate::engine::trouble::Trouble;
 
 /// The longest id of something remote, in characters (seed 000, "Run ID length").
 const ID_CHARACTERS: usize = 256;
 
-/// Where a result may come from.
+/// The directories that a result may come from.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct ResultRoots {
     /// The project of the run.
     pub(crate) project: PathBuf,
     /// The directory of this sandbox, with its request and its result.
     pub(crate) sandbox: PathBuf,
-    /// Directories for what does not last, in which anybody may write.
+    /// Directories for temporary files, in which every user may write.
     pub(crate) temporary: Vec<PathBuf>,
 }
 
-impl Places {
-    /// Those of a sandbox whose own directory is `sandbox`, for a run in `project`.
+impl ResultRoots {
+    /// The directories for a sandbox whose own directory is `sandbox`, of a run in `project`.
     pub(crate) fn of(project: &Path, sandbox: &Path) -> Self {
         let temporary = vec![std::env::temp_dir(), PathBuf::from("/tmp")];
         Self { project: project.to_owned(), sandbox: sandbox.to_owned(), temporary }
     }
 }
 
-/// What a provider gave.
+/// The output of a provider.
 #[derive(Debug)]
-pub(crate) struct Provided {
-    /// The result itself.
+pub(crate) struct ProviderOutput {
     pub(crate) result: ProviderResult,
-    /// What it is known by elsewhere.
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteIds,
 }
 
 /// A result in one of its two forms.
 #[derive(Debug)]
 pub(crate) enum ProviderResult {
-    /// A bundle that was written already: its directory, of which nothing else is known yet.
+    /// The directory of a bundle that the provider has written. Its content is not validated yet.
     Bundle(Dir),
     /// A result that is to be written as a bundle, by [`stockade_bundle::sandbox::write_result`].
     Structured(Box<StructuredResult>),
 }
 
-/// Ids of what did the work, where it has any.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Remote {
-    /// Its run.
-    pub(crate) run_id: Option<String>,
-    /// Its workspace.
-    pub(crate) workspace_id: Option<String>,
-    /// Its container.
-    pub(crate) container_id: Option<String>,
-}
-
-/// Reads what `run` of a provider gave. `outputs` wins over `output`, `remoteRunId` over `runId`.
+/// Reads the output of `run` of a provider. `outputs` wins over `output`, `remoteRunId` over `runId`.
 ///
 /// # Errors
 /// `SANDBOX_EXECUTION_FAILED` for what is no result, `INVALID_INPUT` for a part of one that is not
 /// what it must be, `TOOL_PATH_ESCAPE` for a path that leads elsewhere. None is worth another try.
-pub(crate) fn read(value: Value, places: &Places) -> Result<Provided, Trouble> {
+pub(crate) fn read(value: Value, places: &ResultRoots) -> Result<ProviderOutput, Trouble> {
     let Value::Object(mut given) = value else {
         return Err(failed("Sandbox provider returned an invalid result."));
     };
@@ -82,7 +70,7 @@ pub(crate) fn read(value: Value, places: &Places) -> Result<Provided, Trouble> {
     };
     let bundle = text(&mut given, "bundlePath")?.filter(|path| !path.is_empty());
     let run_id = id(&mut given, "runId")?;
-    let remote = Remote {
+    let remote = RemoteIds {
         run_id: id(&mut given, "remoteRunId")?.or(run_id),
         workspace_id: id(&mut given, "workspaceId")?,
         container_id: id(&mut given, "containerId")?,
@@ -105,14 +93,14 @@ pub(crate) fn read(value: Value, places: &Places) -> Result<Provided, Trouble> {
             ));
         }
     };
-    Ok(Provided { result, remote })
+    Ok(ProviderOutput { result, remote })
 }
 
 fn structured(
     mut given: Map<String, Value>,
     status: Status,
     run_id: Option<String>,
-    places: &Places,
+    places: &ResultRoots,
 ) -> Result<StructuredResult, Trouble> {
     let output = given.remove("output");
     let outputs = given.remove("outputs").or(output).unwrap_or_default();
@@ -179,10 +167,10 @@ fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<Strin
     }
 }
 
-/// A directory that a provider names. It may be in the project, beside the request, or in the
-/// directory for what does not last (seed 001 has `/tmp/smithers-result-bundle`); there it must be
-/// the caller's own, for anybody else can have put one there.
-fn directory(path: &str, places: &Places) -> Result<Dir, Trouble> {
+/// A directory that a provider names: in the project, beside the request, or in a directory for
+/// temporary files (seed 001 has `/tmp/smithers-result-bundle`). There it must belong to this user,
+/// since other users may create directories there too.
+fn directory(path: &str, places: &ResultRoots) -> Result<Dir, Trouble> {
     let kept = [&places.sandbox, &places.project];
     let found = below(path, &kept, &places.project);
     let is_temporary = found.is_none();
@@ -200,8 +188,8 @@ fn directory(path: &str, places: &Places) -> Result<Dir, Trouble> {
     Ok(dir)
 }
 
-/// The log that a provider names, which must be in the project, as upstream has it.
-fn log(path: &str, places: &Places) -> Result<Vec<u8>, Trouble> {
+/// The log that a provider names. It must be in the project, as in upstream.
+fn log(path: &str, places: &ResultRoots) -> Result<Vec<u8>, Trouble> {
     let kept = [&places.sandbox, &places.project];
     let (root, inside) = below(path, &kept, &places.project).ok_or_else(|| escape(path))?;
     let file = Dir::open(root).and_then(|root| root.open_file(&inside));
@@ -216,8 +204,8 @@ fn log(path: &str, places: &Places) -> Result<Vec<u8>, Trouble> {
     Ok(content)
 }
 
-/// The first of some places that a path is below, and the way from there. What is relative is in the
-/// project.
+/// The first of some directories that a path is below, and the rest of the path. Relative paths are
+/// below the project.
 fn below<'p>(
     path: &str,
     places: &[&'p PathBuf],
@@ -272,7 +260,7 @@ mod tests {
     use super::*;
 
     /// A project with a sandbox of its own, in a directory that is no place for results.
-    fn places() -> (tempfile::TempDir, Places) {
+    fn places() -> (tempfile::TempDir, ResultRoots) {
         let around = tempfile::tempdir().unwrap();
         let project = around.path().join("project");
         let sandbox = project.join(".smithers/sandboxes/run/box");
@@ -289,10 +277,10 @@ mod tests {
         symlink("../out", temporary.join("link")).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, project.join("pipe"), rustix::fs::Mode::RUSR)
             .unwrap();
-        (around, Places { project, sandbox, temporary: vec![temporary] })
+        (around, ResultRoots { project, sandbox, temporary: vec![temporary] })
     }
 
-    fn code(value: Value, places: &Places) -> String {
+    fn code(value: Value, places: &ResultRoots) -> String {
         let trouble = read(value, places).unwrap_err();
         assert!(!trouble.is_retryable, "{trouble:?}");
         trouble.code
@@ -308,8 +296,8 @@ mod tests {
             "artifacts": [{"path": "artifacts/a", "content": "c"}],
             "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": []}, "more": true,
         });
-        let Provided { result, remote } = read(given, &places).unwrap();
-        let expected = Remote {
+        let ProviderOutput { result, remote } = read(given, &places).unwrap();
+        let expected = RemoteIds {
             run_id: Some("vm".to_owned()),
             workspace_id: Some("w".to_owned()),
             container_id: None,
