@@ -10,13 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::engine::Journal;
 use crate::graph::{Function, Graph, Task};
+use crate::journal::{Journal, SharedJournal};
+use crate::sync::lock;
 
 /// Why a closure did not give what it was to give.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -125,27 +126,27 @@ impl Built {
 /// What a workflow knows while its graph is made: its input, and what its tasks have given so far.
 #[derive(Debug, Clone)]
 pub struct Context {
-    journal: Arc<Mutex<Journal>>,
+    journal: SharedJournal,
     /// The tables that were looked into.
     read: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Context {
-    pub(crate) fn new(journal: &Arc<Mutex<Journal>>) -> Self {
+    pub(crate) fn new(journal: &SharedJournal) -> Self {
         Self { journal: Arc::clone(journal), read: Arc::default() }
     }
 
     pub(crate) fn into_read(self) -> BTreeSet<String> {
-        std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.read))
     }
 
     fn with<T>(&self, look: impl FnOnce(&Journal) -> T) -> T {
-        look(&self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&lock(&self.journal))
     }
 
     /// The rows of a table: their tasks, iterations and values.
     fn rows(&self, table: &str) -> Vec<(String, u64, Value)> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = lock(&self.read);
         if !read.contains(table) {
             read.insert(table.to_owned());
         }

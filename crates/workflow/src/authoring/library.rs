@@ -34,7 +34,7 @@ const MODULES: [(&str, &str); 11] = [
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
-    ("stockade:told", include_str!("library/told.js")),
+    ("stockade:differences", include_str!("library/differences.js")),
     ("stockade:context", include_str!("library/context.js")),
     (SANDBOX, include_str!("library/sandbox.js")),
     (KIT, include_str!("library/kit.js")),

@@ -1,24 +1,29 @@
 //! Workflow files: TypeScript and TSX that the user wrote, run in a realm of their own. One realm
 //! for each run, in a process behind walls; it is made again from the same text after a crash.
 //!
-//! Reading order: `modules` (which files), `carried` (of a program in a sandbox), `realm` (the host's side), `wire` (what is said),
-//! `inside` (the other side), `library` (what files import).
+//! Reading order: `modules` (which files), `portable` (the program of a sandbox), `realm` (the host's
+//! side), `wire` (the messages), `serve` (the process's side), `library` (what files import).
 
-mod carried;
-mod inside;
+mod answers;
+mod error;
 mod library;
 mod modules;
+mod portable;
 mod processes;
 mod realm;
+mod serve;
+mod sources;
 mod wire;
 
-pub use modules::Sources;
-pub use realm::{Console, Error, Realm};
-
-pub(crate) use carried::{Origin, carry};
-pub(crate) use modules::{Modules, Program};
+pub use error::Error;
 pub use processes::Processes;
-pub(crate) use realm::{At, Opened, Provenance, Rendered};
+pub use realm::{Console, Realm};
+pub use sources::Sources;
+
+pub(crate) use answers::{ModulePlace, OpenAnswer, OriginAnswer, RenderAnswer};
+pub(crate) use modules::Program;
+pub(crate) use portable::{WorkflowOrigin, pack};
+pub(crate) use sources::Modules;
 pub(crate) use wire::{ChildRequest, Word};
 
 /// What a directory of workflows begins with: names and texts.
@@ -31,7 +36,7 @@ pub const FIRST_FILES: &[(&str, &str)] = &[
 /// Serves as the process of a realm, on standard input and output, until they end. Must be called
 /// before any thread exists, in a process with nothing in memory that a workflow may not know.
 pub fn process() -> u8 {
-    match stockade_script::lasting::serve::<inside::Inside>() {
+    match stockade_script::lasting::serve::<serve::RealmServer>() {
         Ok(code) => code,
         Err(error) => {
             let mut text = error.to_string();

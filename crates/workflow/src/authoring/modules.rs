@@ -1,16 +1,15 @@
-//! The files of a program: found on disk the first time, and as they were then ever after.
+//! Finds the modules of a program: on disk, when a run begins, and in its sources from then on.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use stockade_script::{SourceFile, joined};
 use stockade_snippet::library::Packages;
 
-use super::carried::carried;
 use super::library::NAMES;
+use super::portable;
+use super::sources::{Modules, Sources};
 use crate::graph::nearest;
 
 /// The largest file that is read.
@@ -40,63 +39,20 @@ const HOST: [&str; 13] = [
     "worker_threads",
 ];
 
-/// Finds the files that a program imports.
-pub(crate) trait Modules: Send {
-    /// The file that an import means, or why there is none.
-    fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String>;
-}
-
-/// A program as it was read: the same on every later day.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sources {
-    /// The name of the file that exports the workflow.
-    pub entry: String,
-    /// What is in each file, by its name.
-    pub files: BTreeMap<String, String>,
-    /// Which file each import means: the importing file, what it says, the file.
-    pub links: Vec<(String, String, String)>,
-}
-
-impl Sources {
-    /// Names all of it: another program has another.
-    pub fn hash(&self) -> String {
-        let mut hasher = blake3::Hasher::new();
-        for (name, source) in &self.files {
-            for text in [name, source] {
-                hasher.update(&text.len().to_le_bytes()).update(text.as_bytes());
-            }
-        }
-        hasher.finalize().to_hex().to_string()
-    }
-
-    pub(crate) fn file(&self, name: &str) -> Option<SourceFile> {
-        let source = self.files.get(name)?.clone();
-        Some(SourceFile { path: name.to_owned(), source })
-    }
-}
-
-impl Modules for Sources {
-    fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
-        let link = self.links.iter().find(|(from, said, _)| from == importer && said == specifier);
-        let file = link.and_then(|(.., name)| self.file(name));
-        file.ok_or_else(|| format!("\"{specifier}\" was not there when the run began"))
-    }
-}
-
 /// A program that is loaded from a file.
 #[derive(Debug)]
 pub(crate) enum Program {
     /// One whose modules are found on disk.
     Disk(Disk),
-    /// One that carries them with it.
-    Carried(Sources),
+    /// One that contains its modules.
+    Portable(Sources),
 }
 
 impl Program {
     /// The program of a file, and the file.
     pub(crate) fn of(file: &Path) -> Result<(Self, SourceFile), String> {
-        match carried(file)? {
-            Some((sources, entry)) => Ok((Self::Carried(sources), entry)),
+        match portable::read(file)? {
+            Some((sources, entry)) => Ok((Self::Portable(sources), entry)),
             None => Disk::around(file).map(|(disk, entry)| (Self::Disk(disk), entry)),
         }
     }
@@ -105,7 +61,7 @@ impl Program {
     pub(crate) fn into_sources(self) -> Sources {
         match self {
             Self::Disk(disk) => disk.read,
-            Self::Carried(sources) => sources,
+            Self::Portable(sources) => sources,
         }
     }
 }
@@ -114,7 +70,7 @@ impl Modules for Program {
     fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
         match self {
             Self::Disk(disk) => disk.import(importer, specifier),
-            Self::Carried(sources) => sources.import(importer, specifier),
+            Self::Portable(sources) => sources.import(importer, specifier),
         }
     }
 }

@@ -6,14 +6,15 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-use super::Error;
+use super::error::Error;
+use crate::sync::lock;
 
 /// How long after one was taken the next is started: what it was taken for comes first.
 const AFTERWARDS: Duration = Duration::from_millis(100);
@@ -27,13 +28,13 @@ struct Inner {
     /// A command and its first arguments that run [`super::process`].
     program: Vec<OsString>,
     has_one_ready: bool,
-    ready: Mutex<Option<Started>>,
+    ready: Mutex<Option<RealmProcess>>,
     next: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A process, and the stream to it. It ends with this value.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct RealmProcess {
     pub(super) process: Child,
     pub(super) stream: UnixStream,
 }
@@ -61,12 +62,12 @@ impl Processes {
     }
 
     /// One that nobody has used.
-    pub(super) fn take(&self) -> Result<Started, Error> {
+    pub(super) fn take(&self) -> Result<RealmProcess, Error> {
         if self.0.has_one_ready {
             *lock(&self.0.next) = Some(tokio::spawn(afterwards(Arc::downgrade(&self.0))));
         }
         let ready = lock(&self.0.ready).take();
-        match ready.and_then(Started::alive) {
+        match ready.and_then(RealmProcess::alive) {
             Some(started) => Ok(started),
             None => start(&self.0.program),
         }
@@ -90,7 +91,7 @@ impl Drop for Inner {
     }
 }
 
-impl Started {
+impl RealmProcess {
     fn alive(mut self) -> Option<Self> {
         matches!(self.process.try_wait(), Ok(None)).then_some(self)
     }
@@ -103,7 +104,7 @@ async fn afterwards(processes: Weak<Inner>) {
     }
 }
 
-fn start(program: &[OsString]) -> Result<Started, Error> {
+fn start(program: &[OsString]) -> Result<RealmProcess, Error> {
     let failed = |error: std::io::Error| Error::Start(error.to_string());
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
@@ -120,9 +121,5 @@ fn start(program: &[OsString]) -> Result<Started, Error> {
         .kill_on_drop(true)
         .spawn()
         .map_err(failed)?;
-    Ok(Started { process, stream: UnixStream::from_std(ours).map_err(failed)? })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    Ok(RealmProcess { process, stream: UnixStream::from_std(ours).map_err(failed)? })
 }

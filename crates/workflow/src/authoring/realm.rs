@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -18,10 +18,12 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::modules::Modules;
-use super::processes::{Processes, Started};
-use super::wire::{FromRealm, Refused, Said, ToRealm, Word};
-use crate::graph::{Fault, Place, Told};
+use super::error::Error;
+use super::processes::{Processes, RealmProcess};
+use super::sources::Modules;
+use super::wire::{FromRealm, Rejection, ToRealm, Word, WordOfCall};
+use crate::graph::{Fault, Place};
+use crate::sync::lock;
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -36,34 +38,6 @@ const MAX_WORD_BYTES: usize = 5 << 20;
 const MAX_REMARK_BYTES: u64 = 4 << 10;
 /// How long is waited for that, and for its end.
 const REMARKING: Duration = Duration::from_secs(1);
-
-/// Why a realm did not do what was asked.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Error {
-    /// Its process could not be started, or jailed.
-    #[error("the process for workflow files cannot be started: {0}")]
-    Start(String),
-    /// The program's files are wrong.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Faults(Vec<Fault>),
-    /// The author's code threw.
-    #[error("{0}")]
-    Threw(Box<Failure>),
-    /// Its process has ended, killed or by itself.
-    #[error("the process of the workflow file has ended: {0}")]
-    Ended(String),
-    /// It did not answer in time.
-    #[error("the workflow file did not {what} within {} s", limit.as_secs())]
-    Late {
-        /// What it was to do.
-        what: &'static str,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// What it answered is not what was asked for.
-    #[error("the process of the workflow file answered with something else: {0}")]
-    Answer(String),
-}
 
 /// Takes each line of the console: its level and its text.
 pub type Console = Arc<dyn Fn(&str, &str) + Send + Sync>;
@@ -101,46 +75,6 @@ impl Drop for Realm {
     }
 }
 
-/// What a rendering gave.
-#[derive(Debug, serde::Deserialize)]
-pub(crate) struct Rendered {
-    /// What it has; `None` where nobody keeps it.
-    pub(crate) tree: Option<Told>,
-    /// The tables that were looked into.
-    pub(crate) read: Vec<String>,
-    /// Schemas that were met for the first time.
-    pub(crate) schemas: Vec<Value>,
-}
-
-/// Where a workflow is from.
-#[derive(Debug, serde::Deserialize)]
-pub(crate) struct Provenance {
-    /// The module that made it while it was evaluated, and which one of those that is.
-    pub(crate) place: Option<At>,
-    /// The element whose workflow it is.
-    pub(crate) node: Option<String>,
-}
-
-/// The place of a workflow in a program.
-#[derive(Debug, serde::Deserialize)]
-pub(crate) struct At {
-    /// The module.
-    pub(crate) module: String,
-    /// Its number among those that the module made.
-    pub(crate) number: u32,
-}
-
-/// What is known of a workflow that was opened.
-#[derive(Debug, serde::Deserialize)]
-pub(crate) struct Opened {
-    /// The number of the schema of its input.
-    pub(crate) input: Option<usize>,
-    /// The table that holds its result.
-    pub(crate) output: Option<String>,
-    /// All schemas met so far.
-    pub(crate) schemas: Vec<Value>,
-}
-
 impl Realm {
     /// Loads a workflow file into a process.
     pub(crate) async fn load(
@@ -150,7 +84,7 @@ impl Realm {
         modules: &mut dyn Modules,
         console: Console,
     ) -> Result<Self, Error> {
-        let Started { mut process, stream } = processes.take()?;
+        let RealmProcess { mut process, stream } = processes.take()?;
         let (reader, mut writer) = stream.into_split();
         let mut lines = Incoming { reader: BufReader::new(reader), line: Vec::new() };
         let loading = async {
@@ -166,7 +100,7 @@ impl Realm {
                     }
                     FromRealm::Line { level, text } => console(&level, &text),
                     FromRealm::Loaded(loaded) => {
-                        loaded.map_err(refused)?;
+                        loaded.map_err(rejected)?;
                         return Ok(Raised { namespaces, landlock });
                     }
                     FromRealm::Done { .. } | FromRealm::Raised { .. } | FromRealm::Said(_) => {
@@ -314,16 +248,16 @@ async fn remark(process: &mut Child) -> String {
     if text.is_empty() { "it ended without a word".to_owned() } else { text }
 }
 
-fn refused(refused: Refused) -> Error {
+fn rejected(rejection: Rejection) -> Error {
     let fault = |fault: stockade_script::Fault| Fault {
         place: Some(Place { file: fault.path, line: fault.line, column: fault.column }),
         message: fault.message,
     };
-    match refused {
-        Refused::Faults(faults) => Error::Faults(faults.into_iter().map(fault).collect()),
-        Refused::Missing(missing) => Error::Faults(vec![fault(missing)]),
-        Refused::Threw(failure) => Error::Threw(Box::new(failure)),
-        Refused::Stuck(message) => Error::Faults(vec![Fault { place: None, message }]),
+    match rejection {
+        Rejection::Faults(faults) => Error::Faults(faults.into_iter().map(fault).collect()),
+        Rejection::Missing(missing) => Error::Faults(vec![fault(missing)]),
+        Rejection::Threw(failure) => Error::Threw(Box::new(failure)),
+        Rejection::Stuck(message) => Error::Faults(vec![Fault { place: None, message }]),
     }
 }
 
@@ -378,7 +312,7 @@ async fn hear(
             Ok(FromRealm::Said(_)) if lines.line.len() > MAX_WORD_BYTES => {
                 break "it said something too long".to_owned();
             }
-            Ok(FromRealm::Said(Said { call, word })) => {
+            Ok(FromRealm::Said(WordOfCall { call, word })) => {
                 let waiting = lock(&waiting);
                 let words = waiting.get(&call).and_then(|waiter| waiter.words.as_ref());
                 if words.is_some_and(|words| is_full(&words.try_send(word))) {
@@ -397,8 +331,4 @@ async fn hear(
 
 fn is_full<T>(sent: &Result<(), mpsc::error::TrySendError<T>>) -> bool {
     matches!(sent, Err(mpsc::error::TrySendError::Full(_)))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

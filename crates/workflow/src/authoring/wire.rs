@@ -51,7 +51,7 @@ pub(super) enum FromRealm {
         specifier: String,
     },
     /// What came of the program.
-    Loaded(Result<(), Refused>),
+    Loaded(Result<(), Rejection>),
     /// The console was written to.
     Line {
         /// `log`, `warn` or `error`.
@@ -60,7 +60,7 @@ pub(super) enum FromRealm {
         text: String,
     },
     /// A call that is under way says something.
-    Said(Said),
+    Said(WordOfCall),
     /// A call has ended.
     Done {
         /// Which one.
@@ -73,7 +73,7 @@ pub(super) enum FromRealm {
 /// What a call says while it is under way.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Said {
+pub(super) struct WordOfCall {
     /// Which one.
     pub(super) call: u64,
     /// What it says.
@@ -119,7 +119,7 @@ pub(crate) struct ChildRequest {
 /// Why a program cannot be run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Refused {
+pub(super) enum Rejection {
     /// Its files cannot be read as what they are.
     Faults(Vec<Fault>),
     /// Something that it imports is not there.

@@ -4,14 +4,14 @@
 mod asked;
 mod begin;
 mod cached;
-pub(crate) mod offspring;
+mod child_workflow;
 mod paused;
-pub(crate) mod subflow;
+mod provider_children;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
@@ -24,18 +24,21 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::asked::News;
 use self::cached::Lookup;
+use self::child_workflow::Children;
 use self::paused::Paused;
-use self::subflow::Children;
-use super::Inner;
-use super::attempt::Trouble;
-use super::author::{About, Author, Shared, View, lock};
-use super::rows::{self, Kept, Origin};
-use super::sandbox::nested::Around;
-use super::sandbox::notes::{self, Note};
-use super::sandbox::{self, Given};
-use super::tables::{self, TaskRow};
+use super::clock::now_ms;
+use super::sandbox::{self, EnclosingSandbox, Record, TryOutcome};
+use super::state::EngineState;
+use super::trouble::Trouble;
+use super::user_code::{Interface, Rendering, UserCode};
 use crate::graph::{Graph, Task};
-use crate::schedule::{Index, Key, Next, Phase, Progress, Turn, plan};
+use crate::journal::SharedJournal;
+use crate::schedule::{Index, Key, LoopState, LoopStep, Phase, Progress, plan};
+use crate::store::run_state::{self, RunState};
+use crate::store::runs::{self, RunOrigin};
+use crate::store::tasks::{self, TaskRow};
+use crate::store::{ANSWERS_TOPIC, events, loops};
+use crate::sync::lock;
 
 /// How many statements are gathered before they are committed.
 const MAX_GATHERED: usize = 512;
@@ -54,7 +57,7 @@ pub(crate) enum End {
 }
 
 /// What came of one try of a task.
-type Outcome = (Key, Result<Given, Trouble>);
+type Outcome = (Key, Result<TryOutcome, Trouble>);
 /// A try that is under way.
 type Attempt = BoxFuture<'static, Outcome>;
 
@@ -63,26 +66,26 @@ enum Heard {
     /// A try has ended.
     Outcome(Outcome),
     /// One that is under way has something to be kept.
-    Note(Note),
+    Record(Record),
     /// There may be something to look at.
     Stir,
 }
 
 /// One run that is being done.
 pub(crate) struct Drive {
-    inner: Arc<Inner>,
+    state: Arc<EngineState>,
     context: Context,
-    author: Arc<Author>,
-    journal: Shared,
+    user_code: Arc<UserCode>,
+    journal: SharedJournal,
     run: String,
-    about: About,
-    origin: Origin,
+    about: Interface,
+    origin: RunOrigin,
     max_concurrency: Option<u32>,
     tasks: HashMap<Key, TaskRow>,
     phases: HashMap<Key, Phase>,
     /// The tasks that have begun and not ended.
     open: HashSet<Key>,
-    turns: HashMap<String, Turn>,
+    loops: HashMap<String, LoopState>,
     /// How the run is kept.
     status: RunStatus,
     next_event: i64,
@@ -96,13 +99,9 @@ pub(crate) struct Drive {
     is_named: bool,
     /// The answers that were taken, until that is on disk.
     taken: HashSet<i64>,
-    /// What was rendered last.
-    rendered: Arc<Graph>,
-    /// The same, of which others have no part.
+    /// The last rendering.
     graph: Arc<Graph>,
-    /// Where its tasks are.
     index: Index,
-    /// What of it is through.
     progress: Progress,
     /// The tables that the rendering depends on.
     read: BTreeSet<String>,
@@ -113,10 +112,10 @@ pub(crate) struct Drive {
     /// Tasks that are to be begun once it is on disk that they are.
     to_begin: Vec<(Key, Arc<Task>)>,
     /// How its sandboxes tell what is to be kept, and who hears when it is.
-    notes: (mpsc::Sender<Note>, mpsc::Receiver<Note>),
+    recorder: (mpsc::Sender<Record>, mpsc::Receiver<Record>),
     to_tell: Vec<oneshot::Sender<()>>,
     /// Its places for sandboxes.
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// Tasks that are to be begun once it is known whether their answers are there.
     to_look_up: Vec<(Key, Arc<Task>)>,
     /// Whether those of tasks that begin, or have begun, are.
@@ -126,28 +125,28 @@ pub(crate) struct Drive {
     /// Its children in sandboxes that wait.
     paused: Paused,
     /// The sandbox that it is in, where a provider does it.
-    around: Option<Around>,
+    enclosing: Option<EnclosingSandbox>,
 }
 
 impl Drive {
     /// A run as it was left, or as it begins.
     pub(crate) async fn new(
-        inner: Arc<Inner>,
+        state: Arc<EngineState>,
         context: Context,
-        author: Arc<Author>,
-        journal: Shared,
-        about: About,
+        user_code: Arc<UserCode>,
+        journal: SharedJournal,
+        about: Interface,
         max_concurrency: Option<u32>,
     ) -> Result<Self, Failure> {
         let run = lock(&journal).run.clone();
-        let Kept { tasks, turns, next_event, status, origin } =
-            rows::kept(inner.store(), &run).await?;
+        let RunState { tasks, loops, next_event, status, origin } =
+            run_state::load(state.store(), &run).await?;
         let environment = serde_json::from_str(&origin.environment).unwrap_or_default();
-        let places = Arc::new(Semaphore::new(sandbox::limit(&environment)));
+        let slots = Arc::new(Semaphore::new(sandbox::slots(&environment)));
         let mut drive = Self {
-            inner,
+            state,
             context,
-            author,
+            user_code,
             journal,
             run,
             about,
@@ -156,7 +155,7 @@ impl Drive {
             phases: HashMap::new(),
             open: HashSet::new(),
             tasks,
-            turns,
+            loops,
             status,
             next_event,
             gathered: Vec::new(),
@@ -164,7 +163,6 @@ impl Drive {
             has_new_waits: false,
             is_named: false,
             taken: HashSet::new(),
-            rendered: Arc::default(),
             graph: Arc::default(),
             index: Index::default(),
             progress: Progress::default(),
@@ -172,14 +170,14 @@ impl Drive {
             children: Arc::default(),
             siblings: None,
             to_begin: Vec::new(),
-            notes: notes::channel(),
+            recorder: Record::channel(),
             to_tell: Vec::new(),
-            places,
+            slots,
             to_look_up: Vec::new(),
             lookups: HashMap::new(),
             news: News::default(),
             paused: Paused::default(),
-            around: None,
+            enclosing: None,
         };
         drive.recall();
         drive.recall_paused().await?;
@@ -188,7 +186,7 @@ impl Drive {
 
     /// Takes up what an earlier process left: what it had under way begins again.
     fn recall(&mut self) {
-        if self.inner.options.sandboxes.is_none() {
+        if self.state.options.sandboxes.is_none() {
             // What the host was asked for may be there.
             for row in self.tasks.values_mut().filter(|row| row.waits_for_host()) {
                 row.status = TaskStatus::Running;
@@ -208,7 +206,7 @@ impl Drive {
                 journal.rows.extend(told(key, row));
             }
         }
-        for (name, turn) in &self.turns {
+        for (name, turn) in &self.loops {
             journal.iterations.insert(plain_name(name), turn.iteration);
         }
     }
@@ -220,12 +218,12 @@ impl Drive {
 
     async fn turns(mut self) -> Result<(End, Vec<Statement>), Failure> {
         let mut under_way: FuturesUnordered<Attempt> = FuturesUnordered::new();
-        let mut changes = self.context.engine().subscribe(tables::ANSWERS);
+        let mut changes = self.context.engine().subscribe(ANSWERS_TOPIC);
         loop {
             changes.mark_unchanged();
             if std::mem::take(&mut self.is_stale) {
-                match self.author.render(&self.run).await {
-                    Ok(View { graph, read }) => {
+                match self.user_code.render(&self.run).await {
+                    Ok(Rendering { graph, read }) => {
                         self.read = read;
                         self.take_name(&graph.name);
                         self.take_graph(graph);
@@ -243,7 +241,7 @@ impl Drive {
                 continue;
             }
             let round = self.round(under_way.is_empty());
-            if let Round::Ended(end) = round {
+            if let Round::CommandOutput(end) = round {
                 return Ok(self.ended(end).await);
             }
             if self.look_up().await? {
@@ -263,7 +261,7 @@ impl Drive {
             if self.status == RunStatus::Waiting && self.siblings.is_none() {
                 let is_long = self.next_time() > SHORT_WAIT;
                 if is_long {
-                    self.author.rest().await;
+                    self.user_code.rest().await;
                 }
             }
             for (key, task) in std::mem::take(&mut self.to_begin) {
@@ -273,13 +271,13 @@ impl Drive {
                 continue;
             }
             let next_time = self.next_time();
-            let (notes, children) = (&mut self.notes.1, &self.children);
+            let (recorder, children) = (&mut self.recorder.1, &self.children);
             let wait = async {
                 tokio::select! {
                     Some(outcome) = under_way.next(), if !under_way.is_empty() => {
                         Heard::Outcome(outcome)
                     }
-                    Some(note) = notes.recv() => Heard::Note(note),
+                    Some(note) = recorder.recv() => Heard::Record(note),
                     _ = changes.changed() => Heard::Stir,
                     () = children.changed.notified() => Heard::Stir,
                     () = tokio::time::sleep(next_time) => Heard::Stir,
@@ -287,7 +285,7 @@ impl Drive {
             };
             let mut outcome = match self.context.wait(wait).await? {
                 Heard::Outcome(outcome) => Some(outcome),
-                Heard::Note(note) => {
+                Heard::Record(note) => {
                     self.take_note(note);
                     None
                 }
@@ -305,27 +303,24 @@ impl Drive {
     fn take_name(&mut self, name: &str) {
         if self.siblings.is_some() && !self.is_named {
             self.is_named = true;
-            self.gathered.push(tables::name_run(&self.run, name));
+            self.gathered.push(runs::set_name(&self.run, name));
         }
     }
 
-    /// Goes on with another rendering. What is known of the order of its tasks stays, where that is the
-    /// same order.
+    /// Goes on with another rendering. The progress stays where its nodes have the same order.
     fn take_graph(&mut self, graph: Arc<Graph>) {
-        if Arc::ptr_eq(&graph, &self.rendered) {
+        if Arc::ptr_eq(&graph, &self.graph) {
             return;
         }
-        let own = Arc::get_mut(&mut self.graph);
-        if !own.is_some_and(|own| self.index.follow(own, &graph)) {
-            self.graph = Arc::new(Graph::clone(&graph));
-            (self.index, self.progress) = (Index::new(&self.graph), Progress::default());
+        if !self.index.follow(&self.graph, &graph) {
+            (self.index, self.progress) = (Index::new(&graph), Progress::default());
         }
-        self.rendered = graph;
+        self.graph = graph;
     }
 
     /// Keeps what the workflow wrote to its console.
     fn tell_lines(&mut self) {
-        for (level, text) in self.author.take_lines() {
+        for (level, text) in self.user_code.take_lines() {
             self.event(json!({ "type": "Log", "level": level, "message": text }));
         }
     }
@@ -346,19 +341,19 @@ impl Drive {
     }
 
     /// Keeps what a try tells while it is under way.
-    fn take_note(&mut self, note: Note) {
+    fn take_note(&mut self, note: Record) {
         for event in note.events {
             self.event(event);
         }
         self.gathered.extend(note.statements);
-        self.to_tell.push(note.kept);
+        self.to_tell.push(note.committed);
     }
 
     /// Begins what can begin now; what is known at once is done at once.
     fn round(&mut self, is_idle: bool) -> Round {
         let graph = Arc::clone(&self.graph);
         let (limit, progress) = (self.max_concurrency, &mut self.progress);
-        let plan = plan(&graph, &self.index, progress, &self.phases, &self.turns, limit);
+        let plan = plan(&graph, &self.index, progress, &self.phases, &self.loops, limit);
         if !plan.failed.is_empty() {
             // What is under way may end; nothing else begins.
             if !is_idle {
@@ -371,14 +366,14 @@ impl Drive {
                 error["task"] = key.node.as_str().into();
                 error
             });
-            return Round::Ended(End::Failed(error));
+            return Round::CommandOutput(End::Failed(error));
         }
         if plan.is_through {
-            return Round::Ended(End::Finished(self.result()));
+            return Round::CommandOutput(End::Finished(self.result()));
         }
         for (name, next) in &plan.loops {
             if let Some(trouble) = self.turn(name, *next) {
-                return Round::Ended(End::Failed(trouble.to_json()));
+                return Round::CommandOutput(End::Failed(trouble.to_json()));
             }
         }
         let mut moved = !plan.loops.is_empty();
@@ -388,18 +383,18 @@ impl Drive {
         let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
         if is_stuck && !self.is_in(&[Phase::Running, Phase::Waiting]) {
             let trouble = stuck(&graph, &plan.blocked);
-            return Round::Ended(End::Failed(trouble.to_json()));
+            return Round::CommandOutput(End::Failed(trouble.to_json()));
         }
         if moved && !self.is_stale { Round::Again } else { Round::Wait }
     }
 
     /// A loop goes on, or ends; the failure of one that must not end so.
-    fn turn(&mut self, name: &str, next: Next) -> Option<Trouble> {
-        let turn = self.turns.entry(name.to_owned()).or_default();
+    fn turn(&mut self, name: &str, next: LoopStep) -> Option<Trouble> {
+        let turn = self.loops.entry(name.to_owned()).or_default();
         match next {
-            Next::Again => turn.iteration += 1,
-            Next::End | Next::Maximum { fails: false } => turn.has_ended = true,
-            Next::Maximum { fails: true } => {
+            LoopStep::Again => turn.iteration += 1,
+            LoopStep::End | LoopStep::Maximum { fails: false } => turn.has_ended = true,
+            LoopStep::Maximum { fails: true } => {
                 let message = format!(
                     "loop \"{name}\" was done {} times, and its condition does not hold",
                     turn.iteration + 1
@@ -408,7 +403,7 @@ impl Drive {
             }
         }
         let turn = *turn;
-        self.gathered.push(tables::keep_turn(&self.run, name, turn));
+        self.gathered.push(loops::upsert(&self.run, name, turn));
         lock(&self.journal).iterations.insert(plain_name(name), turn.iteration);
         self.is_stale = true;
         None
@@ -425,7 +420,7 @@ impl Drive {
     fn say_status(&mut self, status: RunStatus) {
         if self.status != status {
             self.status = status;
-            self.gathered.push(tables::move_run(&self.run, status, now_ms()));
+            self.gathered.push(runs::set_status(&self.run, status, now_ms()));
             if let Some(siblings) = &self.siblings {
                 siblings.count(status == RunStatus::Waiting);
             }
@@ -472,7 +467,7 @@ impl Drive {
         let at = now_ms();
         event["runId"] = self.run.as_str().into();
         event["timestampMs"] = at.into();
-        self.gathered.push(tables::add_event(&self.run, self.next_event, at, &event));
+        self.gathered.push(events::insert(&self.run, self.next_event, at, &event));
         self.next_event += 1;
     }
 
@@ -486,12 +481,12 @@ impl Drive {
         let statement = match &end {
             End::Finished(output) => {
                 self.event(json!({ "type": "RunFinished" }));
-                tables::end_run(&self.run, RunStatus::Finished, at, Some(output), None)
+                runs::end(&self.run, RunStatus::Finished, at, Some(output), None)
             }
             End::Failed(error) => {
                 self.event(json!({ "type": "RunFailed", "error": error }));
-                self.gathered.push(tables::cancel_tasks(&self.run, at));
-                tables::end_run(&self.run, RunStatus::Failed, at, None, Some(error))
+                self.gathered.push(tasks::cancel(&self.run, at));
+                runs::end(&self.run, RunStatus::Failed, at, None, Some(error))
             }
         };
         self.gathered.push(statement);
@@ -506,7 +501,7 @@ enum Round {
     /// There is nothing more to begin now.
     Wait,
     /// The run has ended.
-    Ended(End),
+    CommandOutput(End),
 }
 
 /// What the author is told of a task that is done.
@@ -553,10 +548,4 @@ const fn phase_of(status: TaskStatus) -> Phase {
         TaskStatus::Finished | TaskStatus::Skipped => Phase::Done,
         TaskStatus::Failed | TaskStatus::Cancelled => Phase::Failed,
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -12,15 +12,18 @@ use stockade_api::{
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Statement, Status};
 
-use super::drive::now_ms;
+use super::open_waits::{self, OpenWait};
 use super::prepare::{executable, prepared};
 use super::problem::{changed, of_store};
-use super::rows::{self, RunRow};
-use super::sandbox::attended::Cancelling;
+use super::provider_cleanups::CancelGuard;
 use super::start::{Named, New, kept_program};
-use super::waits::{self, Open, Question};
-use super::{Workflows, measured, run, sandbox, tables};
+use super::workflows::Workflows;
+use super::{metrics, run, sandbox};
+use crate::engine::clock::now_ms;
 use crate::schedule::Key;
+use crate::store::answers::Question;
+use crate::store::runs::{self, RunRow, UnfinishedRun};
+use crate::store::{answers, cancel, events, run_state, sandboxes, tasks};
 
 /// How many runs are named that have the same beginning.
 const NAMED: u32 = 8;
@@ -38,15 +41,15 @@ impl stockade_api::Workflows for Workflows {
             Named::Known(run) => return Ok(*run),
             Named::New(id) => id,
         };
-        let realms = self.inner.options.realms.clone();
+        let realms = self.state.options.realms.clone();
         let environment = &request.environment;
-        let (author, view) =
-            prepared(realms, &request.file, &id, &request.input, environment, &self.inner.schemas)
+        let (user_code, view) =
+            prepared(realms, &request.file, &id, &request.input, environment, &self.state.schemas)
                 .await?;
         let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
         let Up { input, environment, max_concurrency, .. } = request;
         let new = New { id, file, input, environment, max_concurrency };
-        self.submit(caller, new, author, &view).await
+        self.submit(caller, new, user_code, &view).await
     }
 
     async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
@@ -54,18 +57,19 @@ impl stockade_api::Workflows for Workflows {
     }
 
     async fn find(&self, caller: &Caller, request: FindRun) -> Result<Run> {
-        let (store, owner) = (self.inner.store(), caller.owner.as_str());
+        let (store, owner) = (self.state.store(), caller.owner.as_str());
         let name = request.name.as_str();
         let missing =
             |told: String| Problem::new(Code::NotFound, told).remedied_by("stockade runs");
         if name == LATEST {
-            let latest = rows::latest(store, owner).await.map_err(of_store)?;
+            let latest = runs::latest(store, owner).await.map_err(of_store)?;
             return latest.ok_or_else(|| missing("there is no run".to_owned()));
         }
-        if let Some(exact) = rows::own(store, owner, name).await.map_err(of_store)? {
+        if let Some(exact) = runs::find_owned(store, owner, name).await.map_err(of_store)? {
             return Ok(exact.run);
         }
-        let mut found = rows::beginning(store, owner, name, NAMED).await.map_err(of_store)?;
+        let mut found =
+            runs::list_with_prefix(store, owner, name, NAMED).await.map_err(of_store)?;
         match found.len() {
             0 => Err(missing(format!("there is no run {name}"))),
             1 => Ok(found.remove(0)),
@@ -79,13 +83,13 @@ impl stockade_api::Workflows for Workflows {
 
     async fn runs(&self, caller: &Caller, request: ListRuns) -> Result<Vec<Run>> {
         let owner = caller.owner.as_str();
-        rows::list(self.inner.store(), owner, request.limit).await.map_err(of_store)
+        runs::list(self.state.store(), owner, request.limit).await.map_err(of_store)
     }
 
     async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
         let run = self.own(caller, &request.id).await?.run;
         let tasks = self.tasks(&request.id).await?;
-        let sandboxes = sandbox::row::told(self.inner.store(), &request.id, now_ms()).await;
+        let sandboxes = sandboxes::list_info(self.state.store(), &request.id, now_ms()).await;
         let mut waits = self.waits(&run, tasks.clone()).await?;
         waits.retain(|open| open.is_now);
         let waits = waits.into_iter().map(|open| open.wait).collect();
@@ -100,7 +104,7 @@ impl stockade_api::Workflows for Workflows {
             changes.mark_unchanged();
             // In this order: the run is not older than its events.
             let events =
-                rows::events(self.inner.store(), &request.id, request.from, EVENTS_AT_ONCE).await;
+                events::list(self.state.store(), &request.id, request.from, EVENTS_AT_ONCE).await;
             let events = events.map_err(of_store)?;
             let run = self.own(caller, &request.id).await?.run;
             let is_news = !events.is_empty() || run.status.is_terminal();
@@ -118,25 +122,15 @@ impl stockade_api::Workflows for Workflows {
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
             return Ok(run);
         }
-        let (author, view) = self.again(&row).await?;
-        let (hash, program) = kept_program(&author)?;
+        let (user_code, view) = self.again(&row).await?;
+        let (hash, program) = kept_program(&user_code)?;
         if hash != run.program && !request.accept_changes {
             return Err(changed(&run));
         }
-        executable(&view.graph, &self.inner.options)?;
+        executable(&view.graph, &self.state.options)?;
         let (now, next) = (now_ms(), row.generation + 1);
-        let mut with = vec![
-            program,
-            Statement::new(
-                "UPDATE runs SET status = 'running', generation = ?2, program = ?3, \
-                 error = NULL, finished_at = NULL, updated_at = ?4 \
-                 WHERE id = ?1 AND generation = ?2 - 1 AND finished_at IS NOT NULL",
-                vec![id.into(), next.into(), hash.into(), now.into()],
-            )
-            .expecting(1)
-            .touching(tables::TOPIC),
-        ];
-        with.extend(tables::reset_tasks(id));
+        let mut with = vec![program, runs::resume(id, next, &hash, now)];
+        with.extend(run_state::reset_unfinished(id));
         self.start(&caller.owner, id, next, with).await?;
         Ok(self.own(caller, id).await?.run)
     }
@@ -163,7 +157,7 @@ impl stockade_api::Workflows for Workflows {
 
     async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
         let run = self.own(caller, &request.id).await?.run;
-        let Open { run, name, question, wait, .. } = self.asked(&run, &request.task).await?;
+        let OpenWait { run, name, question, wait, .. } = self.asked(&run, &request.task).await?;
         let name = name.unwrap_or_else(|| request.task.clone());
         if request.approved && matches!(question, Some(Question::OfTask(_))) {
             let key = Key { node: name.clone(), iteration: wait.iteration() };
@@ -177,7 +171,7 @@ impl stockade_api::Workflows for Workflows {
         let decision = self.with_choice(&run, &name, &request, decision).await?;
         let sent_as = caller.idempotency_key.as_deref();
         let about = (run.as_str(), name.as_str());
-        let keep = tables::keep_decision(about, question.as_ref(), &decision, sent_as, now_ms());
+        let keep = answers::insert_decision(about, question.as_ref(), &decision, sent_as, now_ms());
         if self.kept(caller, &run, keep).await? {
             return Ok(Done {});
         }
@@ -198,50 +192,50 @@ impl stockade_api::Workflows for Workflows {
         let open = self.waits(&run, tasks).await?;
         let taker = taker(&open, &run.id, &name, correlation.as_deref());
         if let Some(schema) = taker.and_then(|open| open.schema.as_ref())
-            && let Err(told) = self.inner.schemas.check(schema, &payload)
+            && let Err(told) = self.state.schemas.check(schema, &payload)
         {
             let message = format!("the signal {name} is not what is waited for");
             return Err(Problem::new(Code::InvalidInput, message).because(told));
         }
         let (run, name) = match taker {
-            Some(Open { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
+            Some(OpenWait { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
             None => (run.id, name),
         };
         let (sent_as, about) = (caller.idempotency_key.as_deref(), (run.as_str(), name.as_str()));
-        let keep = tables::keep_signal(about, correlation, &payload, sent_as, now_ms());
+        let keep = answers::insert_signal(about, correlation, &payload, sent_as, now_ms());
         self.kept(caller, &run, keep).await.map(|_| Done {})
     }
 
     async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
         let owner = caller.owner.as_str();
-        let (store, cleanups) = (self.inner.store(), &self.inner.cleanups);
-        measured::measured(store, cleanups, owner).await.map_err(of_store)
+        let (store, cleanup_times) = (self.state.store(), &self.state.cleanup_times);
+        metrics::collect(store, cleanup_times, owner).await.map_err(of_store)
     }
 }
 
 impl Workflows {
     /// A run of the caller's.
     pub(super) async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
-        let found = rows::own(self.inner.store(), caller.owner.as_str(), id).await;
+        let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
         let found = found.map_err(of_store)?;
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
     }
 
     async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
-        rows::tasks(self.inner.store(), id).await.map_err(of_store)
+        tasks::list(self.state.store(), id).await.map_err(of_store)
     }
 
     /// All that a run waits for.
-    async fn waits(&self, run: &Run, tasks: Vec<TaskInfo>) -> Result<Vec<Open>> {
+    async fn waits(&self, run: &Run, tasks: Vec<TaskInfo>) -> Result<Vec<OpenWait>> {
         if run.status.is_terminal() {
             return Ok(Vec::new());
         }
-        waits::open(self.inner.store(), &run.id, tasks).await.map_err(of_store)
+        open_waits::list(self.state.store(), &run.id, tasks).await.map_err(of_store)
     }
 
     /// What waits for a decision, by its address: the ids of what it is in, and its own. Its own is
     /// enough where no other of them has it.
-    async fn asked(&self, run: &Run, address: &str) -> Result<Open> {
+    async fn asked(&self, run: &Run, address: &str) -> Result<OpenWait> {
         let tasks = self.tasks(&run.id).await?;
         let mut open = self.waits(run, tasks.clone()).await?;
         open.retain(|open| matches!(open.wait, Wait::Approval { .. }));
@@ -249,7 +243,7 @@ impl Workflows {
             return Ok(open.swap_remove(found));
         }
         let is_last = |node: &str| node.rsplit_once('/').is_some_and(|(_, last)| last == address);
-        let named: Vec<&Open> = open.iter().filter(|open| is_last(open.wait.node())).collect();
+        let named: Vec<&OpenWait> = open.iter().filter(|open| is_last(open.wait.node())).collect();
         match named.as_slice() {
             [only] => Ok((*only).clone()),
             _ => Err(no_decision(&run.id, address, &tasks, &open)),
@@ -258,14 +252,15 @@ impl Workflows {
 
     /// Waits until what providers had begun for a process that was killed is cleaned up, as the run
     /// does that goes on. It begins nothing again until this is dropped.
-    async fn attended(&self, id: &str) -> Result<Cancelling<'_>> {
-        let (store, attended) = (self.inner.store(), &self.inner.attended);
-        let cancelling = attended.cancelling(id);
+    async fn attended(&self, id: &str) -> Result<CancelGuard<'_>> {
+        let (store, cleanups) = (self.state.store(), &self.state.provider_cleanups);
+        let cancelling = cleanups.begin_cancel(id);
         let deadline = tokio::time::Instant::now() + LONGEST_CLEANED;
-        let mut changes = attended.changes();
+        let mut changes = cleanups.changes();
         loop {
-            let tries = sandbox::row::of_providers(store, id).await.map_err(of_store)?;
-            let are_all = tries.iter().all(|name| attended.has(name));
+            let tries =
+                sandboxes::names_of_open_provider_tries(store, id).await.map_err(of_store)?;
+            let are_all = tries.iter().all(|name| cleanups.has_claimed(name));
             if are_all || tokio::time::timeout_at(deadline, changes.next()).await.is_err() {
                 return Ok(cancelling);
             }
@@ -275,26 +270,28 @@ impl Workflows {
     /// Ends what is kept of a run that was cancelled.
     async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
         // In this order: what is told to be cancelled has left nothing.
-        if let Some(place) = &self.inner.place {
-            let tries = rows::tries(self.inner.store(), id).await.map_err(of_store)?;
+        if let Some(place) = &self.state.executor {
+            let tries =
+                tasks::names_of_agent_tries(self.state.store(), id).await.map_err(of_store)?;
             place.end(owner, id, &tries).await;
         }
-        sandbox::end_all(&self.inner, owner.as_str(), id).await.map_err(of_store)?;
+        sandbox::end_all(&self.state, owner.as_str(), id).await.map_err(of_store)?;
         let now = now_ms();
         let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
-        let [tasks, runs] = tables::cancel_below(id, now);
+        let [tasks, runs] = cancel::cancel_descendants(id, now);
         let statements = vec![
             tasks,
             runs,
-            tables::cancel_tasks(id, now),
-            tables::end_run(id, RunStatus::Cancelled, now, None, Some(&error)),
+            tasks::cancel(id, now),
+            runs::end(id, RunStatus::Cancelled, now, None, Some(&error)),
         ];
-        self.inner.store.execute(statements).await.map_err(of_store)
+        self.state.store().execute(statements).await.map_err(of_store)
     }
 
     /// Ends what was cancelled by a process that was killed before it could say so.
     pub(super) async fn repair(&self) -> Result<()> {
-        for (id, owner, generation) in rows::open(self.inner.store()).await.map_err(of_store)? {
+        let unfinished = runs::list_unfinished(self.state.store()).await.map_err(of_store)?;
+        for UnfinishedRun { id, owner, generation } in unfinished {
             let workflow = run::workflow_id(&id, generation).map_err(of_store)?;
             let known = self.engine.info(&workflow).await.map_err(of_store)?;
             let owner = OwnerId::new(owner);
@@ -315,7 +312,7 @@ impl Workflows {
         (run, key): (&str, &Key),
         request: &Decide,
     ) -> Result<()> {
-        let kept = sandbox::row::kept(self.inner.store(), run, key).await.map_err(of_store)?;
+        let kept = sandboxes::find(self.state.store(), run, key).await.map_err(of_store)?;
         let Some(review) = kept.and_then(|kept| kept.review) else { return Ok(()) };
         let approve = format!("stockade approve {} {}", request.id, request.task);
         if review.executed > 0 && !request.allow_executed && request.only.is_empty() {
@@ -324,7 +321,7 @@ impl Workflows {
                 .because(format!("of the changes, {} are such files", review.executed))
                 .remedied_by(format!("{approve} --allow-executed")));
         }
-        let Some(sandboxes) = &self.inner.options.sandboxes else { return Ok(()) };
+        let Some(sandboxes) = &self.state.options.sandboxes else { return Ok(()) };
         let mut left = request.only.clone();
         for id in &review.bundles {
             let diff = DiffBundle { id: id.clone(), paths: Vec::new() };
@@ -362,7 +359,7 @@ impl Workflows {
         }
         let tasks = self.tasks(id).await?;
         let task = tasks.iter().rev().find(|task| task.id == name);
-        let is_inner = sandbox::row::is_inner_review(self.inner.store(), id, name).await;
+        let is_inner = sandboxes::has_nested_review(self.state.store(), id, name).await;
         if task.is_none_or(|task| task.kind != "sandbox") && !is_inner.map_err(of_store)? {
             let message = format!("\"{}\" has no changes to choose from", request.task);
             return Err(Problem::new(Code::InvalidInput, message)
@@ -377,10 +374,10 @@ impl Workflows {
     /// Keeps what a run is told; false where that met a conflict. The same is told it once, under one
     /// name of the caller's.
     async fn kept(&self, caller: &Caller, id: &str, statements: Vec<Statement>) -> Result<bool> {
-        match (self.inner.store.execute(statements).await, caller.idempotency_key.as_deref()) {
+        match (self.state.store().execute(statements).await, caller.idempotency_key.as_deref()) {
             (Err(stockade_durable::Error::Conflict { .. }), None) => Ok(false),
             (Err(stockade_durable::Error::Conflict { .. }), Some(key)) => {
-                rows::was_sent(self.inner.store(), id, key).await.map_err(of_store)
+                answers::was_sent(self.state.store(), id, key).await.map_err(of_store)
             }
             (kept, _) => kept.map(|_| true).map_err(of_store),
         }
@@ -397,12 +394,12 @@ fn is_at_or_below(path: &[u8], other: &[u8]) -> bool {
 /// nothing does, the run keeps it for a task of its own that comes to wait for it. What a child in a
 /// sandbox comes to say that it waits for later, it does not get by a mere name.
 fn taker<'a>(
-    open: &'a [Open],
+    open: &'a [OpenWait],
     run: &str,
     name: &str,
     correlation: Option<&str>,
-) -> Option<&'a Open> {
-    let find = |is_its: &dyn Fn(&Open, &str) -> bool| {
+) -> Option<&'a OpenWait> {
+    let find = |is_its: &dyn Fn(&OpenWait, &str) -> bool| {
         open.iter().find(|open| match &open.wait {
             Wait::Signal { name: plain, correlation: wanted, .. } => {
                 (wanted.is_none() || wanted.as_deref() == correlation) && is_its(open, plain)
@@ -410,14 +407,14 @@ fn taker<'a>(
             _ => false,
         })
     };
-    let by_address = |open: &Open, _: &str| open.wait.answer_name().as_deref() == Some(name);
-    let own = |open: &Open, _: &str| open.run == run && open.name.as_deref() == Some(name);
-    let by_name = |_: &Open, plain: &str| plain == name;
+    let by_address = |open: &OpenWait, _: &str| open.wait.answer_name().as_deref() == Some(name);
+    let own = |open: &OpenWait, _: &str| open.run == run && open.name.as_deref() == Some(name);
+    let by_name = |_: &OpenWait, plain: &str| plain == name;
     find(&by_address).or_else(|| find(&own)).or_else(|| find(&by_name))
 }
 
 /// Why nobody can decide on what has this address.
-fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[Open]) -> Problem {
+fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[OpenWait]) -> Problem {
     let waiting = open.iter().filter(|open| open.is_now).map(|open| open.wait.node());
     let waiting: Vec<&str> = waiting.collect();
     let some = || format!("these wait for a decision: {}", waiting.join(", "));
@@ -443,17 +440,17 @@ fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[Open]) -> P
 mod tests {
     use super::*;
 
-    fn open(run: &str, node: &str, name: &str, taken_as: &str) -> Open {
+    fn open(run: &str, node: &str, name: &str, taken_as: &str) -> OpenWait {
         let (node, name) = (node.to_owned(), name.to_owned());
         let (iteration, label, correlation, due_ms) = (0, None, None, None);
         let wait = Wait::Signal { node, iteration, label, name, correlation, due_ms };
         let name = Some(taken_as.to_owned());
-        Open { run: run.to_owned(), name, question: None, schema: None, wait, is_now: true }
+        OpenWait { run: run.to_owned(), name, question: None, schema: None, wait, is_now: true }
     }
 
     #[test]
     fn a_signal_goes_to_whom_it_is_meant_for() {
-        let taken = |open: &[Open], name: &str| {
+        let taken = |open: &[OpenWait], name: &str| {
             let open = taker(open, "r", name, None)?;
             Some((open.run.clone(), open.name.clone().unwrap()))
         };

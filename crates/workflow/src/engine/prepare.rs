@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use stockade_core::{Code, Problem};
 
-use super::author::{About, Author, Journal, View};
-use super::output::Schemas;
+use super::commands;
+use super::options::Options;
 use super::problem::of_author;
-use super::{Options, commands};
+use super::schemas::Schemas;
+use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
 use crate::built::Built;
 use crate::graph::{Graph, Task, Work, unknown};
+use crate::journal::Journal;
 
 /// What a workflow file would do with an input: the graph of its first rendering.
 ///
@@ -44,8 +46,8 @@ pub async fn child_program(
     sandbox: &str,
 ) -> Result<BTreeMap<String, Vec<u8>>, Problem> {
     let (run, schemas) = ("preview", Schemas::default());
-    let (author, _) = prepared(realms, file, run, input, environment, &schemas).await?;
-    author.child_program(run, sandbox).await.map_err(|error| of_author(file, error))
+    let (user_code, _) = prepared(realms, file, run, input, environment, &schemas).await?;
+    user_code.child_program(run, sandbox).await.map_err(|error| of_author(file, error))
 }
 
 /// What a workflow in Rust would do with an input: the graph that it gives first.
@@ -53,9 +55,9 @@ pub async fn child_program(
 /// # Errors
 /// [`Code::InvalidInput`] for a graph that cannot be done, or an input that it does not take.
 pub async fn preview_built(workflow: &Built, input: &Value) -> Result<Graph, Problem> {
-    let author = Author::built(workflow.clone());
+    let user_code = UserCode::built(workflow.clone());
     let (file, schemas) = (Path::new(workflow.name()), Schemas::default());
-    let view = rendered(&author, file, "preview", input, &schemas).await?;
+    let view = rendered(&user_code, file, "preview", input, &schemas).await?;
     Ok(Arc::unwrap_or_clone(view.graph))
 }
 
@@ -67,31 +69,31 @@ pub(super) async fn prepared(
     input: &Value,
     environment: &BTreeMap<String, String>,
     schemas: &Schemas,
-) -> Result<(Author, View), Problem> {
-    let author = Author::load(realms, file, environment.clone()).await;
-    let author = author.map_err(|error| of_author(file, error))?;
-    let view = rendered(&author, file, run, input, schemas).await?;
-    Ok((author, view))
+) -> Result<(UserCode, Rendering), Problem> {
+    let user_code = UserCode::load(realms, file, environment.clone()).await;
+    let user_code = user_code.map_err(|error| of_author(file, error))?;
+    let view = rendered(&user_code, file, run, input, schemas).await?;
+    Ok((user_code, view))
 }
 
 /// The first rendering of a workflow that was opened and checked. `file` is what it is called.
 pub(super) async fn rendered(
-    author: &Author,
+    user_code: &UserCode,
     file: &Path,
     run: &str,
     input: &Value,
     schemas: &Schemas,
-) -> Result<View, Problem> {
+) -> Result<Rendering, Problem> {
     let refused = |error| of_author(file, error);
     let journal = Arc::new(Mutex::new(Journal::new(run, input.clone())));
-    let About { input: schema, .. } = author.open(&journal).await.map_err(refused)?;
+    let Interface { input: schema, .. } = user_code.open(&journal).await.map_err(refused)?;
     if let Some(schema) = schema
         && let Err(told) = schemas.check(&schema, input)
     {
         let message = format!("the input is not what {} takes", file.display());
         return Err(Problem::new(Code::InvalidInput, message).because(told));
     }
-    let view = author.render(run).await.map_err(refused)?;
+    let view = user_code.render(run).await.map_err(refused)?;
     if view.is_settled() {
         unknown(&view.graph).map_err(|faults| of_author(file, Error::Faults(faults)))?;
     }
@@ -115,10 +117,10 @@ pub(super) fn executable(graph: &Graph, options: &Options) -> Result<(), Problem
 /// Why a task cannot be executed yet, where it cannot.
 pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     let what = match &task.work {
-        Work::Command { agent, .. } => match commands::ready(agent, options.agents.as_deref()) {
+        Work::Command { agent, .. } => match commands::resolve(agent, options.agents.as_deref()) {
             Ok(ready) if ready.network && !options.reaches() => commands::without_network(&task.id),
             Ok(_) if options.sandboxes.is_none() && options.inside.is_none() => {
-                commands::nowhere().message
+                commands::no_executor().message
             }
             Ok(_) => return None,
             Err(problem) => {

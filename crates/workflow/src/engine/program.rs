@@ -2,10 +2,12 @@
 //! name of a workflow in Rust, which whoever goes on with the run has to have.
 
 use serde::{Deserialize, Serialize};
+use stockade_durable::Store;
 
 use crate::authoring::{Error, Sources};
 use crate::built::Built;
 use crate::graph::{Fault, nearest};
+use crate::store::programs;
 
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,15 @@ pub(crate) struct Name {
     pub(crate) built: String,
     /// What tells it from another that was called so before.
     pub(crate) version: String,
+}
+
+/// The program of this hash, as it is stored.
+pub(crate) async fn stored(
+    store: &dyn Store,
+    hash: &str,
+) -> Result<Option<Program>, stockade_durable::Error> {
+    let text = programs::find(store, hash).await?;
+    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
 impl Program {

@@ -7,12 +7,15 @@ use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 
-use super::attempt::Trouble;
-use super::author::{Author, Journal};
-use super::drive::now_ms;
 use super::drive::{Drive, End};
-use super::rows;
-use super::{Inner, Options, tables};
+use super::options::Options;
+use super::program;
+use super::state::EngineState;
+use super::trouble::Trouble;
+use super::user_code::UserCode;
+use crate::engine::clock::now_ms;
+use crate::journal::Journal;
+use crate::store::runs;
 
 /// The name of the durable workflow.
 pub(super) const NAME: &str = "workflow.run";
@@ -32,19 +35,22 @@ pub(super) fn workflow_id(
     Ok(WorkflowId::new(format!("run:{run}:{generation}"))?)
 }
 
-pub(super) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
-    let inner = Arc::clone(inner);
+pub(super) fn register(builder: Builder, state: &Arc<EngineState>) -> Builder {
+    let state = Arc::clone(state);
     builder.workflow(NAME, move |context: Context, input: Input| {
-        let inner = Arc::clone(&inner);
-        async move { run(inner, context, input).await }
+        let state = Arc::clone(&state);
+        async move { run(state, context, input).await }
     })
 }
 
-async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Result<Value, Failure> {
-    let prepared = inner.take_prepared(&run);
-    let failed =
-        |error: &Value| tables::end_run(&run, RunStatus::Failed, now_ms(), None, Some(error));
-    let done = match begun(&inner, &context, &run, prepared).await {
+async fn run(
+    state: Arc<EngineState>,
+    context: Context,
+    Input { run }: Input,
+) -> Result<Value, Failure> {
+    let prepared = state.take_prepared(&run);
+    let failed = |error: &Value| runs::end(&run, RunStatus::Failed, now_ms(), None, Some(error));
+    let done = match begun(&state, &context, &run, prepared).await {
         Ok(Ok(drive)) => drive.go().await,
         Ok(Err(trouble)) => {
             let error = trouble.to_json();
@@ -77,31 +83,31 @@ async fn run(inner: Arc<Inner>, context: Context, Input { run }: Input) -> Resul
 
 /// The run, ready to go on, with the author that was prepared for it or a new one.
 async fn begun(
-    inner: &Arc<Inner>,
+    state: &Arc<EngineState>,
     context: &Context,
     run: &str,
-    prepared: Option<Author>,
+    prepared: Option<UserCode>,
 ) -> Result<Result<Drive, Trouble>, Failure> {
-    let store: &dyn Store = inner.store();
+    let store: &dyn Store = state.store();
     let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
-    let row = rows::run(store, run).await?.ok_or_else(lost)?;
-    let author = match prepared {
-        Some(author) => author,
+    let row = runs::find(store, run).await?.ok_or_else(lost)?;
+    let user_code = match prepared {
+        Some(user_code) => user_code,
         None => {
-            let program = rows::program(store, &row.run.program).await?.ok_or_else(lost)?;
-            let Options { realms, built, .. } = &inner.options;
-            match Author::of(program, realms, row.environment, built) {
-                Ok(author) => author,
+            let program = program::stored(store, &row.run.program).await?.ok_or_else(lost)?;
+            let Options { realms, built, .. } = &state.options;
+            match UserCode::of(program, realms, row.environment, built) {
+                Ok(user_code) => user_code,
                 Err(error) => return Ok(Err(error.into())),
             }
         }
     };
     let journal = Arc::new(std::sync::Mutex::new(Journal::new(run, row.run.input)));
-    let author = Arc::new(author);
-    let about = match author.open(&journal).await {
+    let user_code = Arc::new(user_code);
+    let about = match user_code.open(&journal).await {
         Ok(about) => about,
         Err(error) => return Ok(Err(error.into())),
     };
-    let (inner, context) = (Arc::clone(inner), context.clone());
-    Ok(Ok(Drive::new(inner, context, author, journal, about, row.max_concurrency).await?))
+    let (state, context) = (Arc::clone(state), context.clone());
+    Ok(Ok(Drive::new(state, context, user_code, journal, about, row.max_concurrency).await?))
 }

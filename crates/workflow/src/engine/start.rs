@@ -9,13 +9,16 @@ use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{StartOptions, Statement};
 use stockade_script::worker::Raised;
 
-use super::author::{Author, View, lock};
-use super::drive::now_ms;
+use super::options::Options;
 use super::prepare::{executable, prepared, rendered};
 use super::problem::{of_store, taken};
 use super::program::{self, Program};
-use super::rows::{self, RunRow};
-use super::{Options, Workflows, run, tables};
+use super::run;
+use super::user_code::{Rendering, UserCode};
+use super::workflows::Workflows;
+use crate::engine::clock::now_ms;
+use crate::store::runs::{self, NewRun, RunRow};
+use crate::store::{events, programs};
 
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;
@@ -63,16 +66,16 @@ impl Workflows {
             Named::Known(run) => return Ok(*run),
             Named::New(id) => id,
         };
-        let found = program::find(workflow, &self.inner.options.built);
+        let found = program::find(workflow, &self.state.options.built);
         let found = found.map_err(|message| Problem::new(Code::NotFound, message))?;
-        let author = Author::built(found);
+        let user_code = UserCode::built(found);
         let Begin { input, project, max_concurrency, .. } = request;
-        let (name, schemas) = (Path::new(workflow), &self.inner.schemas);
-        let view = rendered(&author, name, &id, &input, schemas).await?;
+        let (name, schemas) = (Path::new(workflow), &self.state.schemas);
+        let view = rendered(&user_code, name, &id, &input, schemas).await?;
         let file = project.canonicalize().unwrap_or(project).join(workflow);
         let environment = BTreeMap::new();
         let new = New { id, file, input, environment, max_concurrency };
-        self.submit(caller, new, author, &view).await
+        self.submit(caller, new, user_code, &view).await
     }
 
     /// The id that a new run has, unless it was asked for by whoever did not hear the answer.
@@ -81,7 +84,7 @@ impl Workflows {
             Some(id) => checked_id(id)?,
             None => uuid::Uuid::now_v7().simple().to_string(),
         };
-        let Some(known) = rows::run(self.inner.store(), &id).await.map_err(of_store)? else {
+        let Some(known) = runs::find(self.state.store(), &id).await.map_err(of_store)? else {
             return Ok(Named::New(id));
         };
         let is_same =
@@ -97,61 +100,52 @@ impl Workflows {
         &self,
         caller: &Caller,
         new: New,
-        author: Author,
-        view: &View,
+        user_code: UserCode,
+        view: &Rendering,
     ) -> Result<Run> {
-        executable(&view.graph, &self.inner.options)?;
+        executable(&view.graph, &self.state.options)?;
         let New { id, file, input, environment, max_concurrency } = new;
-        let (hash, program) = kept_program(&author)?;
+        let (hash, program) = kept_program(&user_code)?;
         let now = now_ms();
         let name = view.graph.name.as_str();
         let mut started =
             json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
-        if let Some(Raised { namespaces, landlock }) = author.raised().await {
+        if let Some(Raised { namespaces, landlock }) = user_code.raised().await {
             started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
         }
-        let with = vec![
-            program,
-            Statement::new(
-                "INSERT INTO runs (id, owner_id, generation, name, file, program, status, \
-                 input, environment, max_concurrency, idempotency_key, created_at, updated_at) \
-                 VALUES (?1, ?2, 1, ?3, ?4, ?5, 'running', ?6, ?7, ?8, ?9, ?10, ?10)",
-                vec![
-                    id.as_str().into(),
-                    caller.owner.as_str().into(),
-                    name.into(),
-                    file.display().to_string().into(),
-                    hash.into(),
-                    input.to_string().into(),
-                    json!(environment).to_string().into(),
-                    max_concurrency.into(),
-                    caller.idempotency_key.clone().into(),
-                    now.into(),
-                ],
-            ),
-            tables::add_event(&id, 0, now, &started),
-        ];
-        lock(&self.inner.prepared).insert(id.clone(), author);
+        let row = NewRun {
+            id: &id,
+            owner: caller.owner.as_str(),
+            name,
+            file: file.display().to_string(),
+            program: hash,
+            input: &input,
+            environment: &environment,
+            max_concurrency,
+            idempotency_key: caller.idempotency_key.clone(),
+        };
+        let with = vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
+        self.state.keep_prepared(&id, user_code);
         let started = self.start(&caller.owner, &id, 1, with).await;
         if started.is_err() {
-            drop(self.inner.take_prepared(&id));
+            drop(self.state.take_prepared(&id));
         }
         started?;
         Ok(self.own(caller, &id).await?.run)
     }
 
     /// The workflow of a run as it is now, and its rendering.
-    pub(super) async fn again(&self, row: &RunRow) -> Result<(Author, View)> {
-        let Options { realms, built, .. } = &self.inner.options;
-        let (run, schemas) = (&row.run, &self.inner.schemas);
+    pub(super) async fn again(&self, row: &RunRow) -> Result<(UserCode, Rendering)> {
+        let Options { realms, built, .. } = &self.state.options;
+        let (run, schemas) = (&row.run, &self.state.schemas);
         let file = Path::new(&run.file);
-        let kept = rows::program(self.inner.store(), &run.program).await.map_err(of_store)?;
+        let kept = program::stored(self.state.store(), &run.program).await.map_err(of_store)?;
         if let Some(Program::Built(name)) = kept {
             let found = program::find(&name.built, built);
-            let author = found.map_err(|message| Problem::new(Code::NotFound, message))?;
-            let author = Author::built(author);
-            let view = rendered(&author, file, &run.id, &run.input, schemas).await?;
-            return Ok((author, view));
+            let user_code = found.map_err(|message| Problem::new(Code::NotFound, message))?;
+            let user_code = UserCode::built(user_code);
+            let view = rendered(&user_code, file, &run.id, &run.input, schemas).await?;
+            return Ok((user_code, view));
         }
         prepared(realms.clone(), file, &run.id, &run.input, &row.environment, schemas).await
     }
@@ -177,13 +171,12 @@ impl Workflows {
 }
 
 /// The hash of an author's program, and what keeps it.
-pub(super) fn kept_program(author: &Author) -> Result<(String, Statement)> {
-    let program = author.program();
+pub(super) fn kept_program(user_code: &UserCode) -> Result<(String, Statement)> {
+    let program = user_code.program();
     let hash = program.hash();
     let text = serde_json::to_string(&program)
         .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
-    let sql = "INSERT INTO run_programs VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    let statement = Statement::new(sql, vec![hash.as_str().into(), text.into()]);
+    let statement = programs::insert(&hash, text);
     Ok((hash, statement))
 }
 

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
 use stockade_api::CommandLine;
 
-use super::props::{Props, function_of};
-use super::{Function, nearest};
+use super::function::Function;
 
 /// An agent that is a command: it reads a prompt and writes an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,122 +47,4 @@ impl fmt::Debug for Variables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
-}
-
-const KEYS: [&str; 8] =
-    ["adapter", "args", "command", "env", "image", "model", "network", "timeoutMs"];
-
-/// Reads the agent of a task, where it is a command.
-pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
-    let mut found = props.take_tagged("agent", "agent")?;
-    found.remove("$");
-    let read = function_of(&found, "read");
-    found.remove("read");
-    for key in found.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        let hint = match nearest(key, KEYS) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("it has {}", KEYS.join(", ")),
-        };
-        props.fault(format!("`agent` has no `{key}` — {hint}"));
-    }
-    let mut found = Fields { found, props };
-    Some(Command {
-        program: found.program(),
-        model: found.text("model"),
-        arguments: found.texts("args"),
-        image: found.text("image"),
-        environment: Variables(found.variables()),
-        timeout: found.timeout(),
-        network: found.flag("network"),
-        read: read.unwrap_or(Function(0)),
-    })
-}
-
-/// What was said of an agent, read field by field.
-struct Fields<'a, 'b> {
-    found: Map<String, Value>,
-    props: &'a mut Props<'b>,
-}
-
-impl Fields<'_, '_> {
-    fn take(&mut self, name: &str) -> Option<Value> {
-        self.found.remove(name).filter(|value| !value.is_null())
-    }
-
-    fn wrong<T: Default>(&mut self, name: &str, wanted: &str) -> T {
-        self.props.fault(format!("`agent.{name}` must be {wanted}"));
-        T::default()
-    }
-
-    fn text(&mut self, name: &str) -> Option<String> {
-        match self.take(name)? {
-            Value::String(text) if !text.is_empty() => Some(text),
-            _ => self.wrong(name, "a text"),
-        }
-    }
-
-    fn texts(&mut self, name: &str) -> Vec<String> {
-        match self.take(name).map(words) {
-            None => Vec::new(),
-            Some(Some(texts)) => texts,
-            Some(None) => self.wrong(name, "a list of texts"),
-        }
-    }
-
-    fn flag(&mut self, name: &str) -> bool {
-        match self.take(name) {
-            None => false,
-            Some(Value::Bool(flag)) => flag,
-            Some(_) => self.wrong(name, "true or false"),
-        }
-    }
-
-    fn timeout(&mut self) -> Option<Duration> {
-        let milliseconds = self.take("timeoutMs")?.as_f64().filter(|number| *number > 0.0);
-        let length =
-            milliseconds.and_then(|number| Duration::try_from_secs_f64(number / 1_000.0).ok());
-        if length.is_none() {
-            return self.wrong("timeoutMs", "a number of milliseconds above 0");
-        }
-        length
-    }
-
-    fn variables(&mut self) -> BTreeMap<String, String> {
-        let Some(found) = self.take("env") else { return BTreeMap::new() };
-        let text =
-            |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
-        let pairs = found.as_object().and_then(|pairs| pairs.iter().map(text).collect());
-        pairs.unwrap_or_else(|| self.wrong("env", "an object from names to texts"))
-    }
-
-    fn program(&mut self) -> Program {
-        let line = self.take("command").map(|command| match command {
-            Value::String(line) if !line.trim().is_empty() => Some(CommandLine::Shell(line)),
-            command => words(command)
-                .filter(|words| words.first().is_some_and(|word| !word.is_empty()))
-                .map(CommandLine::Program),
-        });
-        match (line, self.text("adapter")) {
-            (Some(Some(line)), None) => Program::Line(line),
-            (Some(None), None) => {
-                self.wrong::<()>("command", "a line for a shell, or a program and its arguments");
-                Program::Adapter(String::new())
-            }
-            (None, Some(name)) => Program::Adapter(name),
-            (found, _) => {
-                let what = if found.is_some() { "not both" } else { "one of them" };
-                self.props.fault(format!("`agent` has a `command` or an `adapter`: {what}"));
-                Program::Adapter(String::new())
-            }
-        }
-    }
-}
-
-fn words(value: Value) -> Option<Vec<String>> {
-    let Value::Array(items) = value else { return None };
-    let text = |item: Value| match item {
-        Value::String(text) => Some(text),
-        _ => None,
-    };
-    items.into_iter().map(text).collect()
 }

@@ -8,10 +8,13 @@ use serde_json::{Map, Value};
 
 use stockade_api::CommandLine;
 
-use super::{
-    Approval, Command, Event, Function, Graph, Group, Loop, Node, OnLimit, OnTimeout, Order,
-    Output, Program, Prompt, Retry, Sandbox, Task, Timer, ToolLimits, Variables, Work,
-};
+use super::agent::{Command, Program, Variables};
+use super::function::Function;
+use super::limits::ToolLimits;
+use super::model::{Graph, Group, Loop, Node, Order, Output, Prompt, Task, Work};
+use super::retry::Retry;
+use super::sandbox::{OnLimit, Sandbox};
+use super::wait::{Approval, Event, OnTimeout, Timer};
 
 impl Graph {
     /// A workflow of that name, whose nodes are done one after another.

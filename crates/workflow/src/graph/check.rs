@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Fault, Graph, Node, Order, Place, nearest};
+use super::fault::{Fault, Place};
+use super::model::{Graph, Node, Order};
+use super::nearest::nearest;
 
 /// Looks at a whole workflow.
 ///

@@ -1,11 +1,14 @@
 //! What is read from elements, and what is wrong with them.
 
-use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use super::*;
 
 /// A whole rendering, as it is told.
-pub(super) fn told(root: &Value) -> Told {
+pub(super) fn told(root: &Value) -> Update {
     fn tell(element: &Value, heads: &mut Vec<Value>, lists: &mut Vec<Value>) -> usize {
         let number = heads.len();
         let mut head = element.clone();

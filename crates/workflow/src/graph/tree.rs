@@ -1,5 +1,5 @@
-//! A rendering as a realm tells it, and what is kept of that: the next one tells only what is different,
-//! and what is the same is not read again. All of it may be a lie.
+//! Renderings as a realm sends them. The first is sent whole and kept as a tree; the next are sent as
+//! updates of it, so that what is the same is not read again. Nothing that is sent is trusted.
 //!
 //! An element has a number, under which it is told from one rendering to the next. Its *head* is all of
 //! it but what is in it; that is a *list* of numbers.
@@ -14,16 +14,18 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::check::check;
+use super::fault::Fault;
+use super::model::{Graph, Group, Loop, Node};
 use super::read::{Element, Part, Reader};
-use super::{Fault, Graph, Group, Loop, Node, check};
 
 /// How deep elements may be in each other.
 const MAX_DEPTH: usize = 64;
 
-/// What is told of a rendering.
+/// A rendering as a realm sends it: all of it, or what differs from the one before.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Told {
+pub(crate) struct Update {
     /// Whether it is all of it, else what is different from the last one.
     is_whole: bool,
     /// The outermost element.
@@ -89,10 +91,10 @@ impl Tree {
     /// Everything that is wrong with the workflow, or that this is no rendering.
     pub(crate) fn after(
         before: Option<Self>,
-        told: Told,
+        told: Update,
         schemas: &[Value],
     ) -> Result<Self, Error> {
-        let Told { is_whole, root, heads, lists } = told;
+        let Update { is_whole, root, heads, lists } = told;
         let mut tree = match before {
             _ if is_whole => Self { root, ..Self::default() },
             Some(before) if before.root == root => before,

@@ -1,6 +1,6 @@
 // What the function of a workflow is called with: its input, and what its tasks have given so far.
 import { SmithersError, tableOf } from "stockade:smithers";
-import { Told } from "stockade:told";
+import { LastRendering } from "stockade:differences";
 
 const keyOf = (table) => (typeof table === "string" ? table : tableOf(table)?.key);
 
@@ -39,7 +39,7 @@ export class Run {
   functions = new Map();
   nodes = new Map();
   sandboxes = new Map();
-  told = new Told();
+  lastRendering = new LastRendering();
   #tables = new Map();
   #iterations = {};
   #signals = [];

@@ -4,7 +4,7 @@ import { described } from "stockade:agents";
 import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
 import { idOf } from "stockade:sandbox";
 import { SmithersError, isWorkflow, isZod, tableOf, useCtx, within } from "stockade:smithers";
-import { Head, News } from "stockade:told";
+import { Head, Differences } from "stockade:differences";
 
 // Every schema that was met, in the order of its number.
 const schemas = [];
@@ -172,11 +172,11 @@ const FUNCTIONS = {
 export class Rendering {
   // The names of the tables of the workflow.
   #known;
-  #news;
+  #differences;
 
   constructor(known, told) {
     this.#known = known;
-    this.#news = new News(told);
+    this.#differences = new Differences(told);
   }
 
   // By their numbers, those of elements that are not told as before.
@@ -208,17 +208,17 @@ export class Rendering {
     this.#walk(root, found, [before]);
     if (found.length === 0) throw wrong("the function given to smithers() must answer with one <Workflow>, not nothing: one with braces needs `return`");
     if (found.length > 1) throw wrong(`the function given to smithers() must answer with one <Workflow>, not ${found.length} elements`);
-    this.#news.ends(found[0]);
+    this.#differences.ends(found[0]);
   }
 
   // As JSON: what is different from the last one that was kept, where the host has that.
   text(isKnown) {
-    return this.#news.text(isKnown);
+    return this.#differences.text(isKnown);
   }
 
   // What a run knows from here on. What the rendering has no more may still be under way.
   keep(run) {
-    this.#news.keep();
+    this.#differences.keep();
     for (const [number, called] of this.functions) run.functions.set(number, called);
     run.nodes = this.nodes;
     run.sandboxes = this.sandboxes;
@@ -237,14 +237,14 @@ export class Rendering {
       throw named(source, `${kindOfValue(value)} cannot stand between elements${asynchronous || ": a workflow consists of <Task> and the like"}`);
     }
     const inPlace = before[found.length];
-    let node = this.#news.kept(value, inPlace);
+    let node = this.#differences.kept(value, inPlace);
     if (node === undefined) {
       const kind = kindOf(value.type);
       if (kind === undefined) {
         this.#other(value, found, before, value.source ?? source);
         return;
       }
-      node = this.#news.other(this.#head(kind, value), inPlace);
+      node = this.#differences.other(this.#head(kind, value), inPlace);
     }
     found.push(node);
     if (node.isGroup) this.#group(node, value);
@@ -261,7 +261,7 @@ export class Rendering {
     const list = [];
     const held = node.kind !== "branch" ? props.children : props.if ? props.then : props.else;
     if (props.skipIf !== true) this.#walk(held, list, node.list, source);
-    this.#news.holds(node, list);
+    this.#differences.holds(node, list);
   }
 
   #head(kind, element) {
@@ -329,7 +329,7 @@ export const workflowOf = (run, id) => {
 
 // Renders the workflow of a run: the rendering, and the tables that it looked into.
 export const renderingOf = (run) => {
-  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}), run.told);
-  const { read } = run.watching(() => within(run.ctx, () => rendering.read(run.workflow.build(run.ctx), run.told.root, run.workflow.made)));
+  const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}), run.lastRendering);
+  const { read } = run.watching(() => within(run.ctx, () => rendering.read(run.workflow.build(run.ctx), run.lastRendering.root, run.workflow.made)));
   return { rendering, read };
 };

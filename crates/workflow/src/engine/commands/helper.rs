@@ -1,6 +1,5 @@
-//! The process that starts one command and ends all that it leaves: it takes in what forks away from
-//! it. It knows nothing but its arguments, and ends its command when its time is up, when it is told
-//! to, and when who started it is gone.
+//! The helper process that starts one command. As a subreaper it adopts what the command leaves behind,
+//! and kills it. It ends the command at its time limit, on SIGTERM, and when its own parent is gone.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,12 +18,12 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 /// The exit code of a command whose time was up, as `timeout(1)` has it.
 pub(crate) const TIMED_OUT: i32 = 124;
-/// How often it is looked whether something has ended.
+/// The interval in which the command is polled.
 const LOOKING: Duration = Duration::from_millis(5);
-/// How long ending may take.
+/// How long killing may take.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// What starts a helper, up to the program of its command.
+/// A command that starts a helper, up to the program that the helper is to start.
 pub(crate) fn command(
     helper: &[OsString],
     limit: Option<Duration>,
@@ -32,14 +31,14 @@ pub(crate) fn command(
     let missing = || std::io::Error::other("there is no helper");
     let (program, first) = helper.split_first().ok_or_else(missing)?;
     let mut command = tokio::process::Command::new(program);
-    // What a terminal sends is not meant for it: it ends with who started it.
+    // Signals of a terminal are not for it: it ends with its parent.
     command.process_group(0);
     let limit = limit.map(|limit| limit.as_millis().to_string());
     command.args(first).arg(limit.unwrap_or_else(|| UNLIMITED.to_owned()));
     Ok(command)
 }
 
-/// Instead of a time: as long as it likes.
+/// Instead of a time limit.
 const UNLIMITED: &str = "-";
 
 /// Runs a command: how long it may take in milliseconds or `-`, the program, and its arguments. Must
@@ -53,14 +52,14 @@ pub fn process(arguments: &[OsString]) -> u8 {
         _ => return 2,
     };
     let starter = getppid();
-    let mut asked = match Asked::listening() {
-        Ok(asked) => asked,
+    let mut terminate = match TerminateSignal::listening() {
+        Ok(terminate) => terminate,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "cannot hear signals: {error}");
             return 126;
         }
     };
-    // Without this, what forks away is left to whoever is above.
+    // Without this, orphans of the command go to an ancestor of this process.
     let _ = set_child_subreaper(Some(getpid()));
     let started = Command::new(program).args(rest).process_group(0).spawn();
     let mut command = match started {
@@ -71,13 +70,18 @@ pub fn process(arguments: &[OsString]) -> u8 {
             return if is_missing { 127 } else { 126 };
         }
     };
-    let code = waited(&mut command, limit, starter, &mut asked);
+    let code = waited(&mut command, limit, starter, &mut terminate);
     end(&command);
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Waits for the end of a command, of its time, or of whoever wants it.
-fn waited(command: &mut Child, limit: Duration, starter: Option<Pid>, asked: &mut Asked) -> i32 {
+/// Waits until the command has ended, its time is over, or it is to be terminated.
+fn waited(
+    command: &mut Child,
+    limit: Duration,
+    starter: Option<Pid>,
+    terminate: &mut TerminateSignal,
+) -> i32 {
     let begun = Instant::now();
     loop {
         match command.try_wait() {
@@ -85,20 +89,20 @@ fn waited(command: &mut Child, limit: Duration, starter: Option<Pid>, asked: &mu
             Err(_) => return 1,
             Ok(None) => {}
         }
-        if begun.elapsed() >= limit || getppid() != starter || asked.within(LOOKING) {
+        if begun.elapsed() >= limit || getppid() != starter || terminate.within(LOOKING) {
             return TIMED_OUT;
         }
     }
 }
 
-/// Whether somebody asks for the end (SIGTERM). Unheard, that would end this process and leave all
-/// that the command started.
-struct Asked {
+/// Whether SIGTERM was received. Its default action would end this process and leave all that the
+/// command has started.
+struct TerminateSignal {
     runtime: tokio::runtime::Runtime,
     terminate: Signals,
 }
 
-impl Asked {
+impl TerminateSignal {
     fn listening() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let terminate = {
@@ -108,7 +112,7 @@ impl Asked {
         Ok(Self { runtime, terminate })
     }
 
-    /// Waits for that, so long at most.
+    /// Waits for the signal, for this time at most.
     fn within(&mut self, limit: Duration) -> bool {
         let heard = async { tokio::time::timeout(limit, self.terminate.recv()).await.is_ok() };
         self.runtime.block_on(heard)
@@ -119,13 +123,13 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|it| i32::from(of_signal(it)))).unwrap_or(1)
 }
 
-/// Ends all that is left of a command.
+/// Kills all that is left of a command.
 fn end(command: &Child) {
     let group = i32::try_from(command.id()).ok().and_then(Pid::from_raw);
     let deadline = Instant::now() + ENDING;
     while Instant::now() < deadline {
         if let Some(group) = group {
-            // A group that is empty already is no failure.
+            // The group may be empty already.
             let _ = kill_process_group(group, Signal::KILL);
         }
         for child in children() {

@@ -10,14 +10,15 @@ use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
 use super::Drive;
-use crate::engine::Inner;
-use crate::engine::attempt::Trouble;
-use crate::engine::author::{Author, Errand, lock};
-use crate::engine::commands::{self, Finished, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
-use crate::engine::rows::Origin;
-use crate::engine::tools;
+use crate::engine::commands::{self, CommandResult, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
+use crate::engine::state::EngineState;
+use crate::engine::tool_limits;
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::{TaskCall, UserCode};
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
+use crate::store::runs::RunOrigin;
+use crate::sync::lock;
 
 /// What tries of tasks have to tell before they end: to which task, and the event.
 pub(super) type News = Arc<Mutex<Vec<(Key, Value)>>>;
@@ -27,10 +28,10 @@ const TOLD_BYTES: usize = 2 << 10;
 
 /// All that an agent that is a command needs.
 pub(super) struct Asked {
-    inner: Arc<Inner>,
-    author: Arc<Author>,
+    state: Arc<EngineState>,
+    user_code: Arc<UserCode>,
     run: String,
-    origin: Origin,
+    origin: RunOrigin,
     attempt: u32,
     news: News,
 }
@@ -39,8 +40,8 @@ impl Drive {
     /// A try of a task whose agent is a command.
     pub(super) fn asked_command(&self, key: &Key) -> Asked {
         Asked {
-            inner: Arc::clone(&self.inner),
-            author: Arc::clone(&self.author),
+            state: Arc::clone(&self.state),
+            user_code: Arc::clone(&self.user_code),
             run: self.run.clone(),
             origin: self.origin.clone(),
             attempt: self.tasks.get(key).map_or(1, |row| row.attempts),
@@ -64,25 +65,26 @@ impl Drive {
 impl Asked {
     /// Asks the agent; what it answers.
     pub(super) async fn go(self, key: &Key, task: &Arc<Task>) -> Result<Value, Trouble> {
-        let errand = Errand { run: &self.run, key, task };
+        let call = TaskCall { run: &self.run, key, task };
         let Work::Command { agent, prompt } = &task.work else {
             return Err(Trouble::new("INTERNAL", "the task has no command"));
         };
-        let ready = commands::ready(agent, self.inner.options.agents.as_deref());
+        let ready = commands::resolve(agent, self.state.options.agents.as_deref());
         let ready = ready.map_err(trouble)?;
-        let place = self.inner.place.as_ref().ok_or_else(|| trouble(commands::nowhere()))?;
+        let place = self.state.executor.as_ref().ok_or_else(|| trouble(commands::no_executor()))?;
         let prompt = match prompt {
             Prompt::Text(text) => text.clone(),
             Prompt::Made { function, inputs } => {
                 let work = Work::Compute { function: *function, inputs: inputs.clone() };
-                match self.author.work(errand, &work, &Arc::new(Notify::new())).await? {
+                match self.user_code.work(call, &work, &Arc::new(Notify::new())).await? {
                     Value::String(text) => text,
                     other => other.to_string(),
                 }
             }
         };
-        let tools =
-            tools::limits(&serde_json::from_str(&self.origin.environment).unwrap_or_default());
+        let tools = tool_limits::limits(
+            &serde_json::from_str(&self.origin.environment).unwrap_or_default(),
+        );
         let (command, input, variable) = ready.with_prompt(&prompt);
         let mut environment = agent.environment.0.clone();
         environment.extend(variable);
@@ -93,7 +95,7 @@ impl Asked {
             owner: owner.map_err(|error| Trouble::new("INTERNAL", error.to_string()))?,
             run: root(&self.run).to_owned(),
             node: key.to_string(),
-            project: self.inner.options.project_of(Path::new(&self.origin.file)),
+            project: self.state.options.project_of(Path::new(&self.origin.file)),
             command,
             input,
             environment,
@@ -119,13 +121,13 @@ impl Asked {
         let written = answer(task, agent, finished)?;
         let text = ready.answer(&written);
         let text = text.map_err(|why| Trouble::new("INVALID_OUTPUT", why).retryable())?;
-        let value = self.author.read(errand, agent.read, &text).await;
+        let value = self.user_code.read(call, agent.read, &text).await;
         value.map_err(|error| Trouble { is_retryable: true, ..error.into() })
     }
 }
 
 /// What a command wrote, if it ended well.
-fn answer(task: &Task, agent: &Command, finished: Finished) -> Result<String, Trouble> {
+fn answer(task: &Task, agent: &Command, finished: CommandResult) -> Result<String, Trouble> {
     let id = &task.id;
     let (code, why) = match finished.ending {
         Ending::Exited if finished.exit_code == Some(0) => {

@@ -7,16 +7,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 
-use super::{Attempt, Drive, now_ms, phase_of, told};
-use crate::engine::attempt::{Trouble, attempt};
-use crate::engine::author::{Errand, lock};
+use super::{Attempt, Drive, phase_of, told};
+use crate::engine::clock::now_ms;
 use crate::engine::prepare::inexecutable;
-use crate::engine::sandbox::notes::Notes;
-use crate::engine::sandbox::transport::Transport;
-use crate::engine::sandbox::{self, Given, Try};
-use crate::engine::tables::{self, TaskRow};
+use crate::engine::sandbox::Recorder;
+use crate::engine::sandbox::{Try, TryOutcome};
+use crate::engine::timings::Timings;
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::TaskCall;
+use crate::engine::user_code::attempt;
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
+use crate::store::sandboxes;
+use crate::store::tasks::{self, TaskRow};
+use crate::sync::lock;
 
 impl Drive {
     /// What is kept of a task, from now on.
@@ -96,7 +100,7 @@ impl Drive {
         }
         self.event(event);
         // A later rendering may have what was not there when the run began.
-        if let Some(message) = inexecutable(task, &self.inner.options) {
+        if let Some(message) = inexecutable(task, &self.state.options) {
             self.fail(key, task, Trouble::new("UNSUPPORTED", message));
             return true;
         }
@@ -152,7 +156,7 @@ impl Drive {
             let asked = self.asked_command(&key);
             return Box::pin(async move {
                 let result = asked.go(&key, &task).await;
-                (key, result.map(Given::Value))
+                (key, result.map(TryOutcome::Value))
             });
         }
         if let Work::Subflow { workflow, input } = &task.work {
@@ -160,18 +164,18 @@ impl Drive {
             let child = self.child();
             return Box::pin(async move {
                 let result = child.run(&key, workflow, input).await;
-                (key, result.map(Given::Value))
+                (key, result.map(TryOutcome::Value))
             });
         }
         if matches!(task.work, Work::Sandbox(_)) {
             let attempt = self.sandbox(key.clone(), task);
-            return Box::pin(async move { (key, attempt.go().await) });
+            return Box::pin(async move { (key, attempt.execute().await) });
         }
-        let (author, run) = (Arc::clone(&self.author), self.run.clone());
+        let (user_code, run) = (Arc::clone(&self.user_code), self.run.clone());
         Box::pin(async move {
-            let errand = Errand { run: &run, key: &key, task: &task };
-            let result = attempt(&author, errand).await;
-            (key, result.map(Given::Value))
+            let call = TaskCall { run: &run, key: &key, task: &task };
+            let result = attempt(&user_code, call).await;
+            (key, result.map(TryOutcome::Value))
         })
     }
 
@@ -183,31 +187,31 @@ impl Drive {
             _ => ToolLimits::default(),
         };
         Try {
-            inner: Arc::clone(&self.inner),
-            author: Arc::clone(&self.author),
+            state: Arc::clone(&self.state),
+            user_code: Arc::clone(&self.user_code),
             run: self.run.clone(),
             name: self.origin.name_of_try(&self.run, &key, attempt),
             owner: self.origin.owner.clone(),
-            root: self.inner.options.project_of(Path::new(&self.origin.file)),
+            root: self.state.options.project_of(Path::new(&self.origin.file)),
             environment: serde_json::from_str(&self.origin.environment).unwrap_or_default(),
-            notes: Notes {
-                sender: self.notes.0.clone(),
+            recorder: Recorder {
+                sender: self.recorder.0.clone(),
                 key: key.clone(),
                 attempt,
-                transport: Transport::default(),
-                lineage: self.around.as_ref().map(|around| around.lineage.clone()),
+                timings: Timings::default(),
+                lineage: self.enclosing.as_ref().map(|enclosing| enclosing.lineage.clone()),
             },
-            places: Arc::clone(&self.places),
-            offspring: Arc::new(self.offspring(&key, &task, tools)),
-            around: self.around.clone(),
-            carried: None,
+            slots: Arc::clone(&self.slots),
+            child_runs: Arc::new(self.provider_children(&key, &task, tools)),
+            enclosing: self.enclosing.clone(),
+            nested_source: None,
             key,
             task,
         }
     }
 
     /// A try has ended.
-    pub(super) fn take_outcome(&mut self, key: Key, result: Result<Given, Trouble>) {
+    pub(super) fn take_outcome(&mut self, key: Key, result: Result<TryOutcome, Trouble>) {
         self.take_news();
         let Some(task) = self.rendered_task(&key) else {
             // The rendering has it no more; what it gave is kept all the same.
@@ -215,10 +219,10 @@ impl Drive {
             return;
         };
         match result {
-            Ok(Given::Value(value)) => self.finish(&key, &task, value),
-            Ok(Given::Review) => self.wait_for_review(&key),
-            Ok(Given::Waits(pause)) => self.wait_for_child(&key, pause),
-            Ok(Given::Host(request)) => self.wait_for_host(&key, &request),
+            Ok(TryOutcome::Value(value)) => self.finish(&key, &task, value),
+            Ok(TryOutcome::Review) => self.wait_for_review(&key),
+            Ok(TryOutcome::Waits(pause)) => self.wait_for_child(&key, pause),
+            Ok(TryOutcome::Host(request)) => self.wait_for_host(&key, &request),
             Err(trouble) => self.fail(&key, &task, trouble),
         }
     }
@@ -257,14 +261,14 @@ impl Drive {
         row.status = TaskStatus::Running;
         self.phases.insert(key.clone(), phase_of(TaskStatus::Running));
         self.keep(key);
-        self.gathered.push(sandbox::row::decided(&self.run, key, decision));
+        self.gathered.push(sandboxes::decide(&self.run, key, decision));
         self.to_begin.push((key.clone(), Arc::clone(task)));
     }
 
     /// A task gave something.
     pub(super) fn finish(&mut self, key: &Key, task: &Task, value: Value) {
         if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
-            && let Err(told) = self.inner.schemas.check(schema, &value)
+            && let Err(told) = self.state.schemas.check(schema, &value)
         {
             let id = &task.id;
             let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {
@@ -343,15 +347,15 @@ impl Drive {
     }
 
     /// A try has ended whose task the rendering has no more.
-    fn orphaned(&mut self, key: &Key, result: Result<Given, Trouble>) {
+    fn orphaned(&mut self, key: &Key, result: Result<TryOutcome, Trouble>) {
         match result {
-            Ok(Given::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
-            Ok(Given::Waits(pause)) => {
+            Ok(TryOutcome::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
+            Ok(TryOutcome::Waits(pause)) => {
                 // Its sandbox ends with the run.
                 self.wait_for_child(key, pause);
                 self.done(key, TaskStatus::Skipped, None);
             }
-            Ok(Given::Review | Given::Host(_)) | Err(_) => {
+            Ok(TryOutcome::Review | TryOutcome::Host(_)) | Err(_) => {
                 self.done(key, TaskStatus::Skipped, None);
             }
         }
@@ -360,7 +364,7 @@ impl Drive {
     /// Keeps a task as it is now, with the next commit.
     pub(super) fn keep(&mut self, key: &Key) {
         if let Some(row) = self.tasks.get(key) {
-            self.gathered.push(tables::keep_task(&self.run, key, row));
+            self.gathered.push(tasks::upsert(&self.run, key, row));
         }
     }
 }

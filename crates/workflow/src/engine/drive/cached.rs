@@ -6,18 +6,20 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stockade_durable::Failure;
 
-use super::{Drive, now_ms};
-use crate::engine::author::lock;
-use crate::engine::cache::{self, Asker, Kept};
+use super::Drive;
+use crate::engine::cache_key::KeyContext;
+use crate::engine::clock::now_ms;
 use crate::engine::commands;
 use crate::graph::{Cache, Task, Work};
 use crate::schedule::Key;
+use crate::store::cached_outputs::{self, CachedOutput};
+use crate::sync::lock;
 
 /// What is known of the answer to a task that is about to begin.
 #[derive(Debug)]
 pub(super) enum Lookup {
     /// It is there.
-    Kept(Kept),
+    Kept(CachedOutput),
     /// It is not, and is kept under this key once it is.
     Missing(String, Cache),
     /// It is not to be kept.
@@ -43,8 +45,9 @@ impl Drive {
             let name = self.answer_key(&task, &cache);
             let lookup = match name {
                 Ok(name) => {
-                    let store = self.inner.store();
-                    match cache::kept(store, &self.run, &name, &cache, now_ms()).await? {
+                    let store = self.state.store();
+                    let (run, lifetime) = (&self.run, cache.lifetime);
+                    match cached_outputs::find(store, run, &name, lifetime, now_ms()).await? {
                         Some(kept) => Lookup::Kept(kept),
                         None => Lookup::Missing(name, cache),
                     }
@@ -66,13 +69,13 @@ impl Drive {
     fn answer_key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let command = match &task.work {
             Work::Command { agent, .. } => {
-                let ready = commands::ready(agent, self.inner.options.agents.as_deref());
+                let ready = commands::resolve(agent, self.state.options.agents.as_deref());
                 Some(ready.map_err(|problem| problem.message)?)
             }
             _ => None,
         };
         let journal = lock(&self.journal);
-        let asker = Asker {
+        let asker = KeyContext {
             run: &self.run,
             workflow: (&self.origin.file, &self.graph.name),
             program: &self.origin.program,
@@ -101,7 +104,8 @@ impl Drive {
     pub(super) fn keep_answer(&mut self, key: &Key, output: Option<&Value>) -> bool {
         match (self.lookups.remove(key), output) {
             (Some(Lookup::Missing(name, cache)), Some(output)) => {
-                let kept = cache::keep(&self.run, &key.node, &name, &cache, now_ms(), output);
+                let (task, lifetime) = ((self.run.as_str(), key.node.as_str()), cache.lifetime);
+                let kept = cached_outputs::upsert(task, &name, lifetime, now_ms(), output);
                 self.gathered.extend(kept);
                 false
             }

@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 use stockade_api::{Answer as ForChild, TaskStatus, Wait};
 use stockade_durable::Failure;
 
-use super::{Drive, now_ms, phase_of};
-use crate::engine::rows::Answer;
-use crate::engine::sandbox::held::Held;
-use crate::engine::sandbox::nested::Within;
-use crate::engine::sandbox::row::{self, Pause, Stage};
-use crate::engine::sandbox::waiting::KEPT;
-use crate::engine::waits::question_of_child;
+use super::{Drive, phase_of};
+use crate::engine::clock::now_ms;
+use crate::engine::open_waits::question_of_child;
+use crate::engine::sandbox::NestedCleanup;
+use crate::engine::sandbox::SandboxHandle;
+use crate::engine::sandbox::WAIT_LEASE;
 use crate::graph::Task;
 use crate::schedule::Key;
+use crate::store::answers::Answer;
+use crate::store::sandboxes::{self, Pause, Stage};
 
 /// How often a sandbox that is kept is told to live on, while somebody is awake.
 const RENEWED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,7 +51,7 @@ impl Drive {
         if !self.open.iter().any(is_one) {
             return Ok(());
         }
-        let mut kept = row::paused(self.inner.store(), &self.run).await?;
+        let mut kept = sandboxes::pauses(self.state.store(), &self.run).await?;
         kept.retain(|(key, _)| is_one(key));
         self.paused.children = kept.into_iter().collect();
         Ok(())
@@ -130,7 +131,7 @@ impl Drive {
             "iteration": key.iteration, "attempt": attempt, "answered": answered,
         }));
         let pause = Pause { answers, ..pause };
-        self.gathered.push(row::resumed(&self.run, key, &pause, now_ms()));
+        self.gathered.push(sandboxes::resume(&self.run, key, &pause, now_ms()));
         self.to_begin.push((key.clone(), Arc::clone(task)));
     }
 
@@ -144,8 +145,8 @@ impl Drive {
         self.paused.renewed = Some(Instant::now());
         let keys: Vec<Key> = self.paused.children.keys().cloned().collect();
         for key in keys {
-            let Some((held, _)) = self.held(&key) else { continue };
-            if held.renew(KEPT, false).await.is_err() && held.is_gone().await {
+            let Some((handle, _)) = self.handle(&key) else { continue };
+            if handle.renew(WAIT_LEASE, false).await.is_err() && handle.is_gone().await {
                 self.resume_child_of(&key);
             }
         }
@@ -154,23 +155,23 @@ impl Drive {
     /// Ends their sandboxes: the run is over.
     pub(super) async fn end_paused(&mut self) {
         for key in std::mem::take(&mut self.paused.children).into_keys() {
-            if let Some((held, name)) = self.held(&key) {
-                let root = self.inner.options.project_of(Path::new(&self.origin.file));
+            if let Some((handle, name)) = self.handle(&key) {
+                let root = self.state.options.project_of(Path::new(&self.origin.file));
                 let owner = self.origin.owner.as_str();
-                let within = Within { engine: &self.inner, owner, root: &root };
+                let within = NestedCleanup { state: &self.state, owner, root: &root };
                 within.end(&self.run, &name).await;
-                held.end().await;
+                handle.end().await;
             }
-            self.gathered.push(row::end(&self.run, &key, Stage::Cancelled, now_ms()));
+            self.gathered.push(sandboxes::end(&self.run, &key, Stage::Cancelled, now_ms()));
         }
     }
 
     /// The sandbox of the last try of a task.
-    fn held(&self, key: &Key) -> Option<(Held, String)> {
-        let sandboxes = Arc::clone(self.inner.options.sandboxes.as_ref()?);
+    fn handle(&self, key: &Key) -> Option<(SandboxHandle, String)> {
+        let sandboxes = Arc::clone(self.state.options.sandboxes.as_ref()?);
         let attempt = self.tasks.get(key)?.attempts;
         let name = self.origin.name_of_try(&self.run, key, attempt);
-        Some((Held::of(sandboxes, &self.origin.owner, &name).ok()?, name))
+        Some((SandboxHandle::of(sandboxes, &self.origin.owner, &name).ok()?, name))
     }
 }
 

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use stockade_api::TaskStatus;
 use stockade_durable::Failure;
 
-use super::{Drive, LONGEST_WAIT, now_ms};
-use crate::engine::attempt::Trouble;
-use crate::engine::rows::{self, Answer};
-use crate::engine::tables;
-use crate::engine::waits::question;
+use super::{Drive, LONGEST_WAIT};
+use crate::engine::clock::now_ms;
+use crate::engine::open_waits::question;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Event, OnDeny, OnTimeout, Task, Work};
 use crate::schedule::Key;
+use crate::store::answers::{self, Answer};
 
 impl Drive {
     /// Takes the decisions and signals that came.
@@ -23,7 +23,7 @@ impl Drive {
         if waits.is_empty() {
             return Ok(());
         }
-        let mut answers = rows::answers(self.inner.store(), &self.run).await?;
+        let mut answers = answers::list_unused(self.state.store(), &self.run).await?;
         answers.retain(|answer| !self.taken.contains(&answer.seq));
         for (key, task) in waits {
             if self.paused.has(&key) {
@@ -46,10 +46,10 @@ impl Drive {
         Ok(())
     }
 
-    /// Notes that an answer was taken.
+    /// Recorder that an answer was taken.
     pub(super) fn take(&mut self, seq: i64, key: &Key) {
         self.taken.insert(seq);
-        self.gathered.push(tables::use_answer(seq, key));
+        self.gathered.push(answers::mark_used(seq, key));
     }
 
     /// How often a task was tried.

@@ -1,5 +1,6 @@
-//! A `<Sandbox>` that a runtime of this host executes: it is made, given its request, and left to the
-//! child's program or the author's command, and its result is copied out.
+//! A `<Sandbox>` that a runtime of this host executes: the sandbox is created with the request mounted
+//! in it, the program of the child or the command of the workflow is executed, and the result is copied
+//! out.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,122 +10,131 @@ use serde_json::json;
 use stockade_api::{CommandLine, CreateSandbox, Execute, Waiting};
 use stockade_core::egress::Contract;
 use stockade_core::sandbox::{HostMount, Workspace};
-
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::held::{Ended, Held, Waited};
-use super::nested::{Lineage, Next};
-use super::place::{Place, sandbox_name};
-use super::provider::Remote;
-use super::row::{self, Kept, Pause, Stage};
-use super::transport::Operation;
-use super::{Collected, Given, Try, failed, is_stopped, request, result, waiting};
-use crate::engine::attempt::Trouble;
-use crate::engine::commands::RUN;
-use crate::engine::drive::now_ms;
+use super::attempt::{CollectedResult, Try, TryOutcome, failed, is_stopped};
+use super::directory::{SandboxDirectory, sandbox_name};
+use super::enclosing::Lineage;
+use super::handle::{CommandOutput, SandboxHandle, WaitOutcome};
+use super::nested::ChildStep;
+use super::remote::RemoteIds;
+use super::{child_wait, request, result};
+use crate::engine::clock::now_ms;
+use crate::engine::commands::RUN_LABEL;
+use crate::engine::timings::Operation;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits};
+use crate::store::sandboxes::{self, Pause, SandboxRow, Stage};
 
-/// How often a command is begun whose beginner was killed.
-const MAX_BEGUN: u32 = 64;
-/// Where our own program is inside.
+/// How often a command is started whose process was killed before it started the command.
+const MAX_STARTS: u32 = 64;
+/// The directory of our own program in the sandbox.
 const PROGRAMS: &str = "/opt/stockade/bin";
 
-/// What came of a command.
-enum Work {
-    /// It gave a result.
-    Collected(Box<Collected>),
-    /// It waits.
+/// The outcome of executing the command once.
+enum CommandOutcome {
+    /// A result.
+    Result(Box<CollectedResult>),
+    /// The child waits.
     Waits(Waiting),
 }
 
+/// The outcome of executing the command until there is a result, or only an answer helps.
+enum WorkOutcome {
+    /// A result.
+    Result(Box<CollectedResult>),
+    /// The child waits for an answer from outside.
+    Waits(Pause),
+}
+
 impl Try {
-    /// Everything up to the review.
-    pub(super) async fn execute(
+    /// Executes the try up to its review.
+    pub(super) async fn execute_locally(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
-    ) -> Result<Given, Trouble> {
-        if kept.is_none() {
-            self.notes.keep(vec![self.notes.stage("initializing", 0)], Vec::new()).await?;
+        row: Option<SandboxRow>,
+    ) -> Result<TryOutcome, Trouble> {
+        if row.is_none() {
+            let initializing = self.recorder.stage("initializing", 0);
+            self.recorder.record(vec![initializing], Vec::new()).await?;
         }
-        let held = self.held()?;
+        let handle = self.handle()?;
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
-        let pause = kept.as_ref().and_then(Kept::pause);
-        let place = self.place(sandbox, local.runtime, pause.is_some()).await?;
+        let pause = row.as_ref().and_then(SandboxRow::pause);
+        let slot = self.acquire_slot(sandbox, local.runtime, pause.is_some()).await?;
         let worked = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
-        let rounds = self.rounds(sandbox, kept, &held, (&local, contract.as_ref()), place);
-        let done = match self.in_time(worked, rounds).await {
-            Ok(Round::Collected(collected)) => self.gathered(&held, *collected, true).await,
-            Ok(Round::Waits(pause)) => match self.pause(&held, pause).await {
-                Ok(given) => return Ok(given),
+        let work = self.work(sandbox, row, &handle, (&local, contract.as_ref()), slot);
+        let done = match self.in_time(worked, work).await {
+            Ok(WorkOutcome::Result(result)) => self.gather_changes(&handle, *result, true).await,
+            Ok(WorkOutcome::Waits(pause)) => match self.pause(&handle, pause).await {
+                Ok(outcome) => return Ok(outcome),
                 Err(trouble) => Err(trouble),
             },
             Err(trouble) => Err(trouble),
         };
-        // In every case: what it gave is on the host by now.
+        // The result is on the host by now, so the sandbox is ended in each case.
         let is_over = !is_stopped(&done);
         if is_over && sandbox.allow_nested {
-            self.end_inner().await;
+            self.end_nested().await;
         }
         let end = async {
             if is_over {
                 let ends = Instant::now();
-                held.end().await;
+                handle.end().await;
                 let runtime = request::runtime(sandbox);
-                self.inner.cleanups.count(&self.owner, runtime, ends.elapsed());
+                self.state.cleanup_times.count(&self.owner, runtime, ends.elapsed());
             }
         };
-        tokio::join!(self.concluded(sandbox, done), end).0
+        tokio::join!(self.conclude(sandbox, done), end).0
     }
 
-    /// Executes until there is a result, or somebody has to say something first. What a child waits
-    /// for that the host can do is done in between; it has no place meanwhile, for nothing is under
-    /// way in it, and what it asked for may need one.
-    async fn rounds(
+    /// Executes the command until there is a result, or only an answer from outside helps. Nested
+    /// sandboxes that a child waits for are executed in between. The child has no slot meanwhile:
+    /// nothing runs in its sandbox, and the nested ones may need one.
+    async fn work(
         &self,
         sandbox: &Sandbox,
-        mut kept: Option<Kept>,
-        held: &Held,
+        mut row: Option<SandboxRow>,
+        handle: &SandboxHandle,
         (local, contract): (&request::Local, Option<&Contract>),
-        mut place: OwnedSemaphorePermit,
-    ) -> Result<Round, Trouble> {
+        mut slot: OwnedSemaphorePermit,
+    ) -> Result<WorkOutcome, Trouble> {
         let began = Instant::now();
-        let before = kept.as_ref().and_then(Kept::pause);
+        let before = row.as_ref().and_then(SandboxRow::pause);
         let worked_before = before.as_ref().map_or(0, |pause| pause.worked_ms);
         let mut next = before;
         loop {
             if let Some(pause) = next {
-                drop(place);
-                match self.see_to_inner(sandbox, held, pause).await? {
-                    Next::Wait(pause) => return Ok(Round::Waits(pause)),
-                    Next::Resume(pause) => {
-                        let is_kept = |kept: &Kept| kept.pause().as_ref() == Some(&pause);
-                        if !kept.as_ref().is_some_and(is_kept) {
-                            let row = row::resumed(&self.run, &self.key, &pause, now_ms());
-                            self.notes.keep(Vec::new(), vec![row]).await?;
-                            kept = self.kept().await?;
+                drop(slot);
+                match self.execute_nested(sandbox, handle, pause).await? {
+                    ChildStep::Wait(pause) => return Ok(WorkOutcome::Waits(pause)),
+                    ChildStep::Resume(pause) => {
+                        let is_stored = |row: &SandboxRow| row.pause().as_ref() == Some(&pause);
+                        if !row.as_ref().is_some_and(is_stored) {
+                            let resume = sandboxes::resume(&self.run, &self.key, &pause, now_ms());
+                            self.recorder.record(Vec::new(), vec![resume]).await?;
+                            row = self.row().await?;
                         }
                     }
                 }
-                place = self.place(sandbox, local.runtime, true).await?;
+                slot = self.acquire_slot(sandbox, local.runtime, true).await?;
             }
-            let rounds = kept.as_ref().and_then(Kept::pause).map_or(0, |pause| pause.rounds);
-            let work = self.executed(sandbox, kept.take(), held, local, contract).await?;
-            let Waiting { run: child, waits } = match work {
-                Work::Collected(collected) => return Ok(Round::Collected(collected)),
-                Work::Waits(waiting) => waiting,
+            let rounds = row.as_ref().and_then(SandboxRow::pause).map_or(0, |pause| pause.rounds);
+            let outcome = self.execute_round(sandbox, row.take(), handle, local, contract).await?;
+            let Waiting { run: child, waits } = match outcome {
+                CommandOutcome::Result(result) => return Ok(WorkOutcome::Result(result)),
+                CommandOutcome::Waits(waiting) => waiting,
             };
             let worked = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             let worked_ms = worked_before.saturating_add(worked);
             let rounds = rounds.saturating_add(1);
             next = Some(Pause { rounds, child, waits, answers: Vec::new(), worked_ms });
-            kept = self.kept().await?;
+            row = self.row().await?;
         }
     }
 
-    /// What comes of the work, if it does in the time that it may take altogether: `timeoutMs` bounds
-    /// what is done inside, and neither a wait for somebody nor a review.
+    /// Bounds the work by `timeoutMs`. Neither waits for answers nor the review count as work.
     async fn in_time<T>(
         &self,
         worked: Duration,
@@ -139,97 +149,98 @@ impl Try {
         })
     }
 
-    /// Makes the sandbox, executes, and collects what it gave.
-    async fn executed(
+    /// Creates the sandbox, executes the command once, and collects its result.
+    async fn execute_round(
         &self,
         sandbox: &Sandbox,
-        kept: Option<Kept>,
-        held: &Held,
+        row: Option<SandboxRow>,
+        handle: &SandboxHandle,
         local: &request::Local,
         contract: Option<&Contract>,
-    ) -> Result<Work, Trouble> {
-        let (run, key, notes) = (&self.run, &self.key, &self.notes);
-        let transport = &notes.transport;
+    ) -> Result<CommandOutcome, Trouble> {
+        let (run, key, recorder) = (&self.run, &self.key, &self.recorder);
+        let timings = &recorder.timings;
         let runtime = request::runtime(sandbox);
-        let place = self.directory()?;
-        let child = child_id(held);
-        let pause = kept.as_ref().and_then(Kept::pause);
-        let is_shipped = kept.as_ref().is_some_and(|kept| kept.stage == Stage::Shipped);
-        let is_again = kept.is_some();
-        let (began, base_ref) = self.begin(sandbox, kept, local.runtime).await?;
-        let environment = self.inside(local.environment.clone());
+        let directory = self.directory()?;
+        let child = child_id(handle);
+        let pause = row.as_ref().and_then(SandboxRow::pause);
+        let is_shipped = row.as_ref().is_some_and(|row| row.stage == Stage::Shipped);
+        let is_again = row.is_some();
+        let (began, base_ref) = self.begin(sandbox, row, local.runtime).await?;
+        let environment = self.command_environment(local.environment.clone());
         if !is_shipped {
-            let request = self.request(sandbox, runtime, contract, (&place, is_again));
-            let size = transport.timed(Operation::Ship, request).await?;
-            let asked = self.asked(&place, local)?;
-            let made = async {
-                held.create(asked).await?;
-                // The child's own program makes it by itself.
+            let request = self.write_request(sandbox, runtime, contract, (&directory, is_again));
+            let size = timings.measure(Operation::Ship, request).await?;
+            let create = self.create_request(&directory, local)?;
+            let created = async {
+                handle.create(create).await?;
+                // The child's program makes the directory by itself.
                 match &sandbox.command {
-                    Some(_) => held.make_directory("result", request::RESULT).await,
+                    Some(_) => handle.make_directory("result", request::RESULT).await,
                     None => Ok(()),
                 }
             };
-            transport.timed(Operation::Create, made).await?;
-            let shipped = notes
+            timings.measure(Operation::Create, created).await?;
+            let shipped = recorder
                 .event("SandboxShipped", json!({ "runtime": runtime, "bundleSizeBytes": size }));
-            let events = vec![shipped, notes.stage("shipped", 25), notes.stage("executing", 40)];
-            notes.keep(events, vec![row::shipped(run, key, now_ms())]).await?;
+            let events =
+                vec![shipped, recorder.stage("shipped", 25), recorder.stage("executing", 40)];
+            recorder.record(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         if let Some(pause) = &pause {
-            held.wake().await.map_err(waiting::lost)?;
-            self.hand_over(held, pause).await?;
+            handle.wake().await.map_err(child_wait::lost)?;
+            self.write_answers(handle, pause).await?;
         }
         let rounds = pause.map_or(0, |pause| pause.rounds);
-        let (author, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
-        let command = result::command(author, &child, tools, sandbox.allow_nested);
-        let executed = self.command(held, rounds, (&command, tools), &environment);
-        let ended = transport.timed(Operation::Execute, executed).await?;
-        if let Some(waits) = waiting::read(held, &ended).await? {
-            return Ok(Work::Waits(waits));
+        let (command_line, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
+        let command = result::command(command_line, &child, tools, sandbox.allow_nested);
+        let executed = self.execute_command(handle, rounds, (&command, tools), &environment);
+        let ended = timings.measure(Operation::Execute, executed).await?;
+        if let Some(waiting) = child_wait::read(handle, &ended).await? {
+            return Ok(CommandOutcome::Waits(waiting));
         }
-        let beat = notes.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
-        notes.keep(vec![notes.stage("child-finished", 70), beat], Vec::new()).await?;
-        let into = place.fresh("result")?;
+        let beat =
+            recorder.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
+        recorder.record(vec![recorder.stage("child-finished", 70), beat], Vec::new()).await?;
+        let into = directory.fresh("result")?;
         let is_default = sandbox.command.is_none();
-        let collected = result::collect(held, &into, &ended, (is_default, tools));
-        let (bundle, unsynced) = transport.timed(Operation::Collect, collected).await?;
-        let remote = Remote { run_id: bundle.manifest.run_id.clone(), ..Remote::default() };
-        let path = place.path.join("result");
-        let collected = Collected { into, path, bundle, unsynced, began, base_ref, remote };
-        Ok(Work::Collected(Box::new(collected)))
+        let collected = result::collect(handle, &into, &ended, (is_default, tools));
+        let (bundle, unsynced) = timings.measure(Operation::Collect, collected).await?;
+        let remote = RemoteIds { run_id: bundle.manifest.run_id.clone(), ..RemoteIds::default() };
+        let path = directory.path.join("result");
+        let collected = CollectedResult { into, path, bundle, unsynced, began, base_ref, remote };
+        Ok(CommandOutcome::Result(Box::new(collected)))
     }
 
-    /// Has a command executed, whatever becomes of who waits for it. `rounds` is how often it was
-    /// executed to its end before.
-    async fn command(
+    /// Executes a command to its end. `rounds` is how often it was executed to its end before.
+    async fn execute_command(
         &self,
-        held: &Held,
+        handle: &SandboxHandle,
         rounds: u32,
         (command, tools): (&CommandLine, ToolLimits),
         environment: &BTreeMap<String, String>,
-    ) -> Result<Ended, Trouble> {
-        // A workflow is no tool: its own commands are.
+    ) -> Result<CommandOutput, Trouble> {
+        // The limit is for tools. A workflow is none, but its own commands are.
         let limit = tools.timeout.filter(|_| matches!(command, CommandLine::Shell(_)));
         let output_bytes = usize::try_from(request::output_bytes(tools)).unwrap_or(usize::MAX);
-        for number in 1..=MAX_BEGUN {
-            let number = rounds * MAX_BEGUN + number;
+        for number in 1..=MAX_STARTS {
+            let number = rounds * MAX_STARTS + number;
             let execute = Execute {
                 environment: environment.clone(),
                 working_directory: Some(request::WORKSPACE.to_owned()),
                 timeout_seconds: limit.map(|limit| limit.as_secs_f64()),
-                ..Execute::new(held.sandbox_id(), command.clone())
+                ..Execute::new(handle.sandbox_id(), command.clone())
             };
-            let operation = held.execute(number, execute).await?;
+            let operation = handle.execute(number, execute).await?;
             loop {
-                match held.wait(&operation, output_bytes).await? {
-                    Waited::Ended(ended) => return Ok(ended),
-                    Waited::NeverBegun => break,
-                    Waited::On => {
-                        let more = json!({ "remoteRunId": child_id(held) });
-                        let beat = self.notes.event("SandboxHeartbeat", more);
-                        let row = row::beat(&self.run, &self.key, now_ms());
-                        self.notes.keep(vec![beat], vec![row]).await?;
+                match handle.wait(&operation, output_bytes).await? {
+                    WaitOutcome::Ended(ended) => return Ok(ended),
+                    WaitOutcome::NeverStarted => break,
+                    WaitOutcome::Running => {
+                        let more = json!({ "remoteRunId": child_id(handle) });
+                        let beat = self.recorder.event("SandboxHeartbeat", more);
+                        let row = sandboxes::heartbeat(&self.run, &self.key, now_ms());
+                        self.recorder.record(vec![beat], vec![row]).await?;
                     }
                 }
             }
@@ -237,7 +248,11 @@ impl Try {
         Err(failed("the command could not be begun").retryable())
     }
 
-    fn inside(&self, mut environment: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    /// The variables of the command.
+    fn command_environment(
+        &self,
+        mut environment: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
         let path = environment.remove("PATH");
         let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned());
         environment.insert("PATH".to_owned(), format!("{PROGRAMS}:{path}"));
@@ -250,13 +265,14 @@ impl Try {
         environment
     }
 
-    /// What the sandbox can be found by.
+    /// The labels of the sandbox.
     fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([
-            (RUN.to_owned(), self.run.clone()),
+            (RUN_LABEL.to_owned(), self.run.clone()),
             ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
         ]);
-        if let Some(Lineage { root_run_id, parent_sandbox_id, depth, .. }) = &self.notes.lineage {
+        if let Some(Lineage { root_run_id, parent_sandbox_id, depth, .. }) = &self.recorder.lineage
+        {
             labels.insert("stockade.root-run".to_owned(), root_run_id.clone());
             labels.insert("stockade.parent".to_owned(), parent_sandbox_id.clone());
             labels.insert("stockade.depth".to_owned(), depth.to_string());
@@ -264,14 +280,18 @@ impl Try {
         labels
     }
 
-    /// What the sandbox is made from.
-    fn asked(&self, place: &Place, local: &request::Local) -> Result<CreateSandbox, Trouble> {
+    /// The request for the sandbox.
+    fn create_request(
+        &self,
+        directory: &SandboxDirectory,
+        local: &request::Local,
+    ) -> Result<CreateSandbox, Trouble> {
         let shown = |host: PathBuf, inside: &str| HostMount {
             host,
             inside: PathBuf::from(inside),
             writable: false,
         };
-        let bundle = place.path.join("request-bundle");
+        let bundle = directory.path.join("request-bundle");
         let mut mounts = vec![
             shown(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
             shown(bundle, request::REQUEST),
@@ -299,15 +319,7 @@ impl Try {
     }
 }
 
-/// What came of executing.
-enum Round {
-    /// A result.
-    Collected(Box<Collected>),
-    /// Somebody has to say something first.
-    Waits(Pause),
-}
-
 /// The id of the child's run.
-fn child_id(held: &Held) -> String {
-    held.id().to_owned()
+fn child_id(handle: &SandboxHandle) -> String {
+    handle.id().to_owned()
 }

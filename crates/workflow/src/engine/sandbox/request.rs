@@ -1,5 +1,5 @@
-//! What a `<Sandbox>` asks for, before anything is made for it: what cannot be had is refused, by
-//! name.
+//! What a `<Sandbox>` requests, checked before anything is made for it. What is not supported is refused
+//! by name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,44 +10,47 @@ use stockade_core::egress::{self, Contract};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::{parse_bytes, parse_cpus};
 
-use crate::engine::attempt::Trouble;
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
+use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, nearest};
 
-/// The default runtime (as in Smithers).
+/// The runtime where none is named (seed 000).
 pub(super) const USUAL: &str = "bubblewrap";
-/// The runtimes that exist here: Smithers' default name, and our own.
+/// The runtimes of this host: the usual name, and our own name for it.
 const LOCAL: [&str; 2] = [USUAL, "native"];
 const KNOWN: [&str; 5] = [USUAL, "native", "docker", "codeplane", "cloudflare"];
-/// What there is upstream where nobody says anything else.
+/// The defaults of upstream.
 const MAX_OUTPUT_BYTES: u64 = 200_000;
 pub(super) const TOOL_TIMEOUT_MS: u64 = 60_000;
-/// Where the project is inside, and where requests and results are.
+/// The directories of the project, the request and the result in a sandbox.
 pub(super) const WORKSPACE: &str = "/workspace";
 pub(super) const REQUEST: &str = "/request";
 pub(super) const RESULT: &str = "/result";
-/// The value of something that is stored without it.
+/// The directory below the result in which a child and the host exchange requests for nested sandboxes
+/// and their results.
+pub(super) const NESTED: &str = "nested";
+/// Stored in the place of a value that is not stored.
 const REDACTED: &str = "[redacted]";
 
-/// What a runtime of this host is asked for.
+/// A request to a runtime of this host.
 #[derive(Debug)]
 pub(super) struct Local {
-    /// The runtime as the service calls it.
+    /// The service's name of the runtime.
     pub(super) runtime: &'static str,
-    /// What every process inside finds in its environment.
+    /// The variables of each process in the sandbox.
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
     pub(super) limits: Limits,
-    /// Whom it may reach; nobody when absent.
+    /// The hosts that it may reach; none when absent.
     pub(super) network: Option<Network>,
 }
 
-/// How much a command may write that is its result; no more than is recorded.
+/// The most that a command may write as its result; no more than is recorded.
 pub(super) fn output_bytes(tools: ToolLimits) -> u64 {
     tools.output_bytes.unwrap_or(MAX_OUTPUT_BYTES).min(OUTPUT_LIMIT_BYTES)
 }
 
-/// How long a tool may take, in milliseconds.
+/// The time limit of a tool, in milliseconds.
 pub(super) fn timeout_ms(tools: ToolLimits) -> Option<u64> {
     tools.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1))
 }
@@ -56,25 +59,25 @@ fn invalid(message: impl Into<String>) -> Trouble {
     Trouble::new("INVALID_INPUT", message)
 }
 
-/// The runtime that was asked for: a provider, or one of this host.
+/// The requested runtime: a provider, or one of this host.
 pub(super) fn runtime(sandbox: &Sandbox) -> &str {
     let asked = sandbox.provider.as_deref().or(sandbox.runtime.as_deref());
     asked.unwrap_or(USUAL)
 }
 
-/// How it reaches the network; `None` when it does not say.
+/// Its egress contract, if it has one.
 pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, Trouble> {
     let read = sandbox.egress.as_ref().map(Contract::read);
     read.transpose().map_err(|error| invalid(error.to_string()))
 }
 
-/// What is stored of what it asks for: no value of a variable, no certificate, no binding.
+/// What is stored of its configuration: no values of variables, no certificates, no bindings.
 pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Value {
     let mut config = Map::new();
     config.insert("provider".to_owned(), json!(sandbox.provider));
     config.insert("runtime".to_owned(), runtime(sandbox).into());
     config.insert("selectedRuntime".to_owned(), selected.into());
-    // A provider is told of a time in any case; here a command has as much as its sandbox has.
+    // A provider always gets a time limit. A command of this host has no limit of its own.
     let usual = sandbox.provider.is_some().then_some(TOOL_TIMEOUT_MS);
     config.insert("maxOutputBytes".to_owned(), output_bytes(tools).into());
     config.insert("toolTimeoutMs".to_owned(), timeout_ms(tools).or(usual).into());
@@ -97,10 +100,10 @@ pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Va
     Value::Object(config)
 }
 
-/// What a runtime of this host is asked for.
+/// The request to a runtime of this host.
 ///
 /// # Errors
-/// With an error code of Smithers for what is not supported; then nothing was created.
+/// With a code of seeds 000 and 001 for what is not supported. Nothing is made then.
 pub(super) fn local(
     sandbox: &Sandbox,
     contract: Option<&Contract>,
@@ -108,7 +111,7 @@ pub(super) fn local(
 ) -> Result<Local, Trouble> {
     let runtime = runtime(sandbox);
     if !LOCAL.contains(&runtime) {
-        return Err(not_there(runtime, run_environment));
+        return Err(unsupported_runtime(runtime, run_environment));
     }
     let unsupported = [
         ("image", sandbox.image.is_some()),
@@ -122,7 +125,7 @@ pub(super) fn local(
     let mut environment = sandbox.env.clone();
     environment.extend(contract.map(Contract::environment).unwrap_or_default());
     if let (Some(_), Some(contract)) = (&network, contract) {
-        // Else the sandbox's own way out would be found there, which many programs look at first.
+        // Many programs look at the lower-case names first, which the sandbox sets to its egress proxy.
         for (name, value) in contract.environment() {
             let is_proxy = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"].contains(&name.as_str());
             if is_proxy {
@@ -149,10 +152,10 @@ pub(super) fn local(
     Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits, network })
 }
 
-/// Whom a sandbox may reach: nobody without `allowNetwork`, and with it whom its contract names.
+/// The hosts that a sandbox may reach: with `allowNetwork`, those of its contract.
 ///
 /// # Errors
-/// `INVALID_INPUT` for hosts that are named without it.
+/// `INVALID_INPUT` for hosts without `allowNetwork`.
 pub(super) fn network(
     sandbox: &Sandbox,
     contract: Option<&Contract>,
@@ -172,8 +175,8 @@ pub(super) fn network(
     Ok(Some(Network { allow, default }))
 }
 
-/// Why a runtime is refused.
-fn not_there(runtime: &str, environment: &BTreeMap<String, String>) -> Trouble {
+/// The refusal of a runtime.
+fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) -> Trouble {
     if !KNOWN.contains(&runtime) {
         let meant = nearest(runtime, KNOWN);
         let hint = meant.map(|meant| format!(" — did you mean {meant}?")).unwrap_or_default();

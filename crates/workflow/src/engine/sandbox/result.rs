@@ -1,5 +1,5 @@
-//! The result of a command inside: its result directory is copied out, whatever it made of it, and
-//! held to the limits of Smithers before anything of it is believed.
+//! The result of a command in a sandbox. Its result directory is copied out as untrusted input, and
+//! validated within the limits of seed 000.
 
 use std::io::{Read as _, Write as _};
 
@@ -10,10 +10,9 @@ use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::sandbox::{self, SandboxBundle, Status};
 use stockade_core::BundleLimits;
 
-use super::held::{Ended, Held};
-use super::nested::asked::NESTED;
-use super::request::{self, RESULT};
-use crate::engine::attempt::Trouble;
+use super::handle::{CommandOutput, SandboxHandle};
+use super::request::{self, NESTED, RESULT};
+use crate::engine::trouble::Trouble;
 use crate::graph::ToolLimits;
 
 /// How deep directories in a result may be.
@@ -24,19 +23,19 @@ const ENTRIES: usize = 4096;
 const SHOWN: usize = 2_000;
 const MANIFEST: &str = "README.md";
 
-/// Copies the result directory out of a sandbox into an empty one, and reads it. Also gives the files
-/// that [`sync`] is to bring to the disk.
+/// Copies the result directory of a sandbox into an empty directory, and reads it. Also gives the files
+/// for [`sync`].
 ///
 /// # Errors
 /// The error codes of Smithers for what is refused, `SANDBOX_EXECUTION_FAILED` for a command that failed
 /// and left no result.
 pub(super) async fn collect(
-    held: &Held,
+    handle: &SandboxHandle,
     into: &Dir,
-    ended: &Ended,
+    ended: &CommandOutput,
     (is_default, tools): (bool, ToolLimits),
 ) -> Result<(SandboxBundle, Vec<RelativePath>), Trouble> {
-    let copied = copied_out(held, RESULT, into, |path| {
+    let copied = copied_out(handle, RESULT, into, |path| {
         let ours = [WAITING, ANSWERS, NESTED];
         !ours.iter().any(|own| path.components().next() == Some(own.as_bytes()))
     });
@@ -52,7 +51,7 @@ pub(super) async fn collect(
     Ok((read(into)?, files))
 }
 
-/// Brings copied files to the disk.
+/// Syncs copied files to the disk.
 pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Trouble> {
     let (dir, files) = (dir.try_clone()?, files.to_owned());
     let synced = tokio::task::spawn_blocking(move || {
@@ -64,19 +63,19 @@ pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Troubl
     synced.await.map_err(|error| kept(&error))?
 }
 
-/// Copies what is wanted of a directory of a sandbox into an empty one, files and directories within the
-/// limits: which files, that are to be brought to the disk. A directory that is missing has none.
+/// Copies the wanted entries of a directory of a sandbox into an empty directory, within the limits; the
+/// files for [`sync`]. A directory that is missing has none.
 ///
 /// # Errors
 /// `TOOL_PATH_ESCAPE` for a link and for what is no file, `INVALID_INPUT` beyond the limits.
 pub(super) async fn copied_out(
-    held: &Held,
+    handle: &SandboxHandle,
     from: &str,
     into: &Dir,
     is_wanted: impl Fn(&RelativePath) -> bool,
 ) -> Result<Vec<RelativePath>, Trouble> {
-    // A program that was killed early has not made it.
-    let entries = held.list(from, DEPTH).await?.unwrap_or_default();
+    // A program that was killed early has not created it.
+    let entries = handle.list(from, DEPTH).await?.unwrap_or_default();
     if entries.len() > ENTRIES {
         let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
         return Err(Trouble::new("INVALID_INPUT", message));
@@ -86,7 +85,7 @@ pub(super) async fn copied_out(
     for entry in &entries {
         let path = below(from, entry)?;
         if is_wanted(&path) {
-            left = copy(held, into, entry, &path, left).await?;
+            left = copy(handle, into, entry, &path, left).await?;
             if entry.kind == FileKind::File {
                 files.push(path);
             }
@@ -117,7 +116,7 @@ pub(super) fn refused(error: &sandbox::Error) -> Trouble {
     Trouble::new(error.code(), error.to_string())
 }
 
-/// What a result that did not end well means to its parent.
+/// The failure of the task for a result that says that its child did not finish.
 pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
     let word = match bundle.manifest.status {
         Status::Finished => return None,
@@ -135,7 +134,7 @@ fn escape(error: impl std::fmt::Display) -> Trouble {
     Trouble::new("TOOL_PATH_ESCAPE", format!("Sandbox bundle path: {error}"))
 }
 
-/// Where something is below a directory.
+/// The path of an entry below a directory.
 fn below(directory: &str, entry: &FileEntry) -> Result<RelativePath, Trouble> {
     let outside = || escape(entry.path.lossy());
     let rest = entry.path.0.strip_prefix(directory.as_bytes()).ok_or_else(outside)?;
@@ -144,7 +143,7 @@ fn below(directory: &str, entry: &FileEntry) -> Result<RelativePath, Trouble> {
 }
 
 async fn copy(
-    held: &Held,
+    handle: &SandboxHandle,
     into: &Dir,
     entry: &FileEntry,
     path: &RelativePath,
@@ -157,7 +156,7 @@ async fn copy(
         }
         FileKind::File => {
             // One more, to tell a file that fits from one that goes on.
-            let content = held.read(&entry.path.0, left.saturating_add(1)).await?;
+            let content = handle.read(&entry.path.0, left.saturating_add(1)).await?;
             let rest = left.checked_sub(content.len() as u64).ok_or_else(|| {
                 let most = BundleLimits::SANDBOX.total_bytes >> 20;
                 Trouble::new("INVALID_INPUT", format!("Sandbox bundle exceeds {most} MiB."))
@@ -187,13 +186,13 @@ fn kept(error: &dyn std::error::Error) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-fn exit_code(ended: &Ended) -> i32 {
+fn exit_code(ended: &CommandOutput) -> i32 {
     ended.end.exit_code.unwrap_or(-1)
 }
 
-/// The manifest of a command that wrote none: that it ended well, and what it wrote, where that is
-/// an object.
-fn stated(ended: &Ended, is_default: bool, tools: ToolLimits) -> Result<Value, Trouble> {
+/// The manifest for a command that wrote none: that it finished, and its standard output if that is an
+/// object.
+fn stated(ended: &CommandOutput, is_default: bool, tools: ToolLimits) -> Result<Value, Trouble> {
     if is_default || exit_code(ended) != 0 {
         return Err(failed(ended, tools));
     }
@@ -211,8 +210,8 @@ fn stated(ended: &Ended, is_default: bool, tools: ToolLimits) -> Result<Value, T
     Ok(json!({ "status": "finished", "outputs": outputs }))
 }
 
-/// Why a command is no success.
-fn failed(ended: &Ended, tools: ToolLimits) -> Trouble {
+/// The failure of a command.
+fn failed(ended: &CommandOutput, tools: ToolLimits) -> Trouble {
     let code = ended.end.exit_code.map(|code| format!(" with exit code {code}"));
     let how = match ended.end.ending {
         Ending::Exited => format!("ended{}", code.unwrap_or_default()),
@@ -233,7 +232,7 @@ fn failed(ended: &Ended, tools: ToolLimits) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-/// What is executed: the author's command, else the child's own program.
+/// The command that is executed: that of the workflow, else the program of the child.
 pub(super) fn command(
     command: Option<&str>,
     run: &str,

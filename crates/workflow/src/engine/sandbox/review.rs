@@ -1,5 +1,5 @@
-//! The changes that a sandbox brings: they become bundles, wait for a decision where one is wanted,
-//! and are applied, all of a bundle or nothing. Nothing runs again for it.
+//! The changes of a sandbox: they become bundles, wait for a decision if one is required, and are
+//! applied, all of a bundle or none of it.
 
 use serde_json::{Value, json};
 use stockade_api::{
@@ -8,23 +8,23 @@ use stockade_api::{
 use stockade_bundle::sandbox::SandboxBundle;
 use stockade_core::{BundleLimits, Code, Problem};
 
-use super::held::{Held, trouble};
-use super::row::Review;
-use crate::engine::attempt::Trouble;
+use super::handle::{SandboxHandle, trouble};
+use crate::engine::trouble::Trouble;
+use crate::store::sandboxes::Review;
 
-/// What in the workspace is not the project's.
+/// The directories of a workspace that are not the project's.
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];
 
-/// What somebody said about changes.
+/// A decision about changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) is_approved: bool,
-    /// Only these paths; all when empty.
+    /// Only these paths are accepted; all when empty.
     pub(super) only: Vec<Bytes>,
-    /// Whether what tools of the host run by themselves is accepted.
+    /// Whether files are accepted that tools of the host execute on their own.
     pub(super) allow_executed: bool,
     pub(super) note: Option<String>,
-    /// When it was taken: what is done about it is not done for another.
+    /// When it was made. It is a part of idempotency keys, so that another decision has others.
     pub(super) at: String,
 }
 
@@ -41,20 +41,20 @@ impl Decision {
     }
 }
 
-/// What the workspace of a sandbox of this host changed, as a bundle.
-pub(super) async fn changes(held: &Held) -> Result<Option<Bundle>, Trouble> {
+/// The changes of a sandbox's workspace, as a bundle.
+pub(super) async fn changes(handle: &SandboxHandle) -> Result<Option<Bundle>, Trouble> {
     let request = CollectChanges {
-        sandbox_id: held.sandbox_id(),
+        sandbox_id: handle.sandbox_id(),
         exclude: NOT_THE_PROJECT.iter().map(|&path| path.into()).collect(),
         limit_bytes: Some(BundleLimits::SANDBOX.total_bytes),
     };
-    let collected = held.sandboxes().collect_changes(&held.caller("changes"), request).await;
+    let collected = handle.sandboxes().collect_changes(&handle.caller("changes"), request).await;
     Ok(collected.map_err(|problem| trouble(&problem))?.bundle)
 }
 
 /// The `diffBundle` of a result, as a bundle.
 pub(super) async fn proposed(
-    held: &Held,
+    handle: &SandboxHandle,
     project: &std::path::Path,
     base_ref: Option<&str>,
     diff: &Value,
@@ -64,13 +64,13 @@ pub(super) async fn proposed(
         project: project.as_os_str().as_bytes().into(),
         base_ref: base_ref.map(str::to_owned),
         diff: diff.clone(),
-        origin: held.id().to_owned(),
+        origin: handle.id().to_owned(),
     };
-    let collected = held.sandboxes().propose_changes(&held.caller("propose"), request).await;
+    let collected = handle.sandboxes().propose_changes(&handle.caller("propose"), request).await;
     Ok(collected.map_err(|problem| refused(&problem))?.bundle)
 }
 
-/// A refusal, whose cause begins with the error code that Smithers has for it.
+/// A refusal. Its cause begins with the code of seed 001.
 fn refused(problem: &Problem) -> Trouble {
     let mut trouble = trouble(problem);
     let word = problem.cause.as_deref().and_then(|cause| cause.split(':').next());
@@ -81,16 +81,16 @@ fn refused(problem: &Problem) -> Trouble {
     trouble
 }
 
-/// What is to be decided about bundles and a result.
+/// The review of bundles and a result.
 pub(super) async fn of(
-    held: &Held,
+    handle: &SandboxHandle,
     bundles: &[Bundle],
     result: &SandboxBundle,
 ) -> Result<Review, Trouble> {
     let mut lines = 0;
     for bundle in bundles {
         let request = DiffBundle { id: bundle.id.clone(), paths: Vec::new() };
-        let read = held.sandboxes().diff_bundle(&held.caller("diff"), request).await;
+        let read = handle.sandboxes().diff_bundle(&handle.caller("diff"), request).await;
         let mut paths = read.map_err(|problem| trouble(&problem))?;
         while let Some(path) = paths.next().await {
             let path = path.map_err(|problem| trouble(&problem))?;
@@ -109,9 +109,9 @@ pub(super) async fn of(
     })
 }
 
-/// Makes the accepted changes in the project; what was left out of them.
+/// Applies the accepted changes to the project; those that were skipped.
 pub(super) async fn apply(
-    held: &Held,
+    handle: &SandboxHandle,
     review: &Review,
     decision: &Decision,
 ) -> Result<Vec<Value>, Trouble> {
@@ -123,23 +123,23 @@ pub(super) async fn apply(
             include_ignored: false,
             allow_executed: decision.allow_executed,
         };
-        let caller = held.caller(&format!("apply-{id}-{}", decision.at));
-        match held.sandboxes().apply_bundle(&caller, request).await {
+        let caller = handle.caller(&format!("apply-{id}-{}", decision.at));
+        match handle.sandboxes().apply_bundle(&caller, request).await {
             Ok(applied) => {
                 let skipped = applied.skipped.into_iter();
                 left.extend(skipped.map(|it| json!({ "path": it.path, "reason": it.reason })));
             }
-            // It was applied by hand meanwhile, and is gone with that.
+            // It was applied by hand meanwhile, which removes it.
             Err(problem) if problem.code == Code::BundleNotFound => {}
-            // Nothing in it can ever be applied.
+            // None of its changes can ever be applied.
             Err(problem) if problem.code == Code::PathRefused && decision.only.is_empty() => {
                 left.push(json!({ "reason": problem.cause }));
             }
             Err(problem) => return Err(unapplied(&problem)),
         }
         if !decision.only.is_empty() {
-            // What was not chosen is declined.
-            reject(held, id).await;
+            // The other changes are rejected.
+            reject(handle, id).await;
         }
     }
     Ok(left)
@@ -151,17 +151,17 @@ fn unapplied(problem: &Problem) -> Trouble {
     trouble
 }
 
-/// Throws the changes away.
-pub(super) async fn discard(held: &Held, bundles: impl Iterator<Item = &str>) {
+/// Discards the changes.
+pub(super) async fn discard(handle: &SandboxHandle, bundles: impl Iterator<Item = &str>) {
     for id in bundles {
-        reject(held, id).await;
+        reject(handle, id).await;
     }
 }
 
-async fn reject(held: &Held, id: &str) {
-    let caller = held.caller(&format!("reject-{id}"));
+async fn reject(handle: &SandboxHandle, id: &str) {
+    let caller = handle.caller(&format!("reject-{id}"));
     let rejected =
-        held.sandboxes().reject_bundle(&caller, RejectBundle { id: id.to_owned() }).await;
+        handle.sandboxes().reject_bundle(&caller, RejectBundle { id: id.to_owned() }).await;
     if let Err(problem) = rejected
         && problem.code != Code::BundleNotFound
     {

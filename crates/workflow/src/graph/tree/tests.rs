@@ -18,7 +18,7 @@ struct Teller {
 
 impl Teller {
     /// What differs from the rendering before.
-    fn tell(&mut self, root: &Value) -> Told {
+    fn tell(&mut self, root: &Value) -> Update {
         let mut now =
             Self { last: self.last, ..Self { numbers: self.numbers.clone(), ..Self::default() } };
         let mut names = BTreeMap::new();
@@ -199,7 +199,7 @@ fn known() -> Tree {
     Tree::after(None, whole(&workflow), &[]).unwrap()
 }
 
-fn differs(told: Value) -> Told {
+fn differs(told: Value) -> Update {
     let mut all = json!({ "isWhole": false, "root": 0, "heads": [], "lists": [] });
     all.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
     serde_json::from_str(&all.to_string()).unwrap()
@@ -261,7 +261,7 @@ fn what_no_realm_says_is_refused() {
     ] {
         let mut all = json!({ "isWhole": false, "root": 0, "heads": [], "lists": [] });
         all.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
-        assert!(serde_json::from_str::<Told>(&all.to_string()).is_err(), "{told}");
+        assert!(serde_json::from_str::<Update>(&all.to_string()).is_err(), "{told}");
     }
 }
 

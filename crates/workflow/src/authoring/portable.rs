@@ -1,0 +1,148 @@
+//! Programs that contain their modules: the child workflow of a `<Sandbox>` is sent to the sandbox as
+//! one, and read there. It has two files: `bundle.tsx`, which says where the workflow is made, and
+//! `bundle.json` with all that it imports, as it was when the run of the `<Sandbox>` began. The names
+//! of modules are never used as paths.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::Value;
+use stockade_script::SourceFile;
+
+use super::sources::Sources;
+
+/// The file that is run.
+const ENTRY: &str = "bundle.tsx";
+/// What it is called among the modules; nothing of an author begins so.
+const ENTRY_NAME: &str = "stockade:bundle.tsx";
+/// The file that holds the modules.
+const MODULES: &str = "bundle.json";
+/// What begins the first file, and says that the second belongs to it.
+const MARK: &str = "// stockade: modules in bundle.json\n";
+/// What a workflow knew that is rendered again.
+const STATES: &str = "stockade:states.json";
+/// The most that is read of either file.
+const MAX_BYTES: u64 = 128 << 20;
+
+/// Where a program makes a workflow.
+#[derive(Debug)]
+pub(crate) enum WorkflowOrigin {
+    /// The default export of the program's file.
+    Entry,
+    /// The one with this number of those that a module made while it was evaluated.
+    Made {
+        /// The module.
+        module: String,
+        /// The number.
+        number: u32,
+    },
+    /// What an element has in the rendering of another workflow.
+    Rendered {
+        /// That workflow.
+        by: Box<Self>,
+        /// The element's id.
+        node: String,
+        /// What that workflow knew: its input, the rows of the tables that it looked into.
+        state: Value,
+    },
+}
+
+impl WorkflowOrigin {
+    /// An expression that finds it again, what it has to import, and what it has to know.
+    fn expression(&self, modules: &mut BTreeSet<String>, states: &mut Vec<Value>) -> String {
+        match self {
+            Self::Entry => "entry.default".to_owned(),
+            Self::Made { module, number } => {
+                modules.insert(module.clone());
+                format!("made({}, {number})", Value::from(module.as_str()))
+            }
+            Self::Rendered { by, node, state } => {
+                let by = by.expression(modules, states);
+                states.push(state.clone());
+                let (node, number) = (Value::from(node.as_str()), states.len() - 1);
+                format!("rendered({by}, {node}, states[{number}])")
+            }
+        }
+    }
+
+    fn is_of_entry(&self) -> bool {
+        match self {
+            Self::Entry => true,
+            Self::Made { .. } => false,
+            Self::Rendered { by, .. } => by.is_of_entry(),
+        }
+    }
+}
+
+/// A portable program that exports a workflow of another program, with the modules that it needs:
+/// files by their names.
+pub(crate) fn pack(sources: &Sources, origin: &WorkflowOrigin) -> BTreeMap<String, Vec<u8>> {
+    let (mut modules, mut states) = (BTreeSet::new(), Vec::new());
+    let workflow = origin.expression(&mut modules, &mut states);
+    let mut text = format!("{MARK}import {{ made, rendered }} from \"stockade/child\";\n");
+    let mut links = Vec::new();
+    let mut import = |line: String, specifier: &str, module: &str| {
+        text.push_str(&line);
+        links.push((ENTRY_NAME.to_owned(), specifier.to_owned(), module.to_owned()));
+    };
+    if origin.is_of_entry() {
+        import("import * as entry from \"./entry\";\n".to_owned(), "./entry", &sources.entry);
+    }
+    for (number, module) in modules.iter().enumerate() {
+        let specifier = format!("./module-{number}");
+        import(format!("import \"{specifier}\";\n"), &specifier, module);
+    }
+    let mut files = BTreeMap::new();
+    if !states.is_empty() {
+        import("import states from \"./states.json\";\n".to_owned(), "./states.json", STATES);
+        files.insert(STATES.to_owned(), Value::Array(states).to_string());
+    }
+    text.push_str(&format!("export default {workflow};\n"));
+    let mut waiting: Vec<&str> = links.iter().map(|(.., module)| module.as_str()).collect();
+    let mut needed = BTreeSet::new();
+    while let Some(name) = waiting.pop() {
+        if needed.insert(name.to_owned()) {
+            let imported = sources.links.iter().filter(|(importer, ..)| importer == name);
+            waiting.extend(imported.map(|(.., module)| module.as_str()));
+        }
+    }
+    let known = sources.files.iter().filter(|(name, _)| needed.contains(*name));
+    files.extend(known.map(|(name, source)| (name.clone(), source.clone())));
+    let known = sources.links.iter().filter(|(importer, ..)| needed.contains(importer));
+    links.extend(known.cloned());
+    let sources = Sources { entry: ENTRY_NAME.to_owned(), files, links };
+    let modules = serde_json::to_vec(&sources).unwrap_or_default();
+    BTreeMap::from([(ENTRY.to_owned(), text.into_bytes()), (MODULES.to_owned(), modules)])
+}
+
+/// The portable program of a file; `None` for any other file.
+pub(super) fn read(file: &Path) -> Result<Option<(Sources, SourceFile)>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
+    let is_named = file.file_name().is_some_and(|name| name == ENTRY);
+    if !is_named {
+        return Ok(None);
+    }
+    let source = read_file(file).map_err(cannot)?;
+    if !source.starts_with(MARK) {
+        return Ok(None);
+    }
+    let modules = file.with_file_name(MODULES);
+    let text = read_file(&modules)
+        .map_err(|error| format!("cannot read {}: {error}", modules.display()))?;
+    let mut sources: Sources = serde_json::from_str(&text)
+        .map_err(|error| format!("{} holds no modules: {error}", modules.display()))?;
+    let entry = SourceFile { path: ENTRY_NAME.to_owned(), source };
+    sources.entry.clone_from(&entry.path);
+    sources.files.insert(entry.path.clone(), entry.source.clone());
+    Ok(Some((sources, entry)))
+}
+
+fn read_file(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}

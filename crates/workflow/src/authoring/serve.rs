@@ -1,0 +1,385 @@
+//! The process of a realm: loads the program that it is sent, then serves calls, any number at once. Runs behind the walls of a jail; everything it knows it was sent.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use stockade_script::lasting::Serve;
+use stockade_script::outside::Console;
+use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
+use stockade_script::syntax::{Scoping, tree};
+use stockade_script::worker::Raised;
+use stockade_script::{
+    Fault, Finding, Import, Inspector, Lazy, Module, SourceFile, compile_elements, survey,
+};
+
+use super::library;
+use super::modules::PACKAGES;
+use super::wire::{FromRealm, Rejection, ToRealm};
+use crate::graph::nearest;
+
+/// How much of the stack the engine may use.
+const ENGINE_STACK_BYTES: usize = 8 << 20;
+const HEAP_BYTES: usize = 512 << 20;
+/// All that a run may write to its console.
+const OUTPUT_BYTES: usize = 64 << 20;
+/// Source of all modules together.
+const CODE_BYTES: usize = 64 << 20;
+/// How long a program may take to be run. The host has a shorter limit, and ends the process.
+const RUNNING: Duration = Duration::from_secs(60 * 60);
+
+/// What is told of an `import()` whose file nobody can know.
+const MADE: &str = "import() is of a name that is made while the workflow runs: write it out, as in \
+                    import(\"./file.js\"), for a run keeps all files that it may need";
+
+/// What the process of a realm does.
+pub(super) struct RealmServer;
+
+impl Serve for RealmServer {
+    /// Until nobody asks any more.
+    fn serve(raised: Raised) -> u8 {
+        let Raised { namespaces, landlock } = raised;
+        say(&FromRealm::Raised { namespaces, landlock });
+        // Before there is a program: all that is the same for every one.
+        let realm = made();
+        let mut lines = Lines::default();
+        let Some(ToRealm::Load { entry, environment }) = lines.next() else { return 0 };
+        let loaded = realm.and_then(|realm| {
+            load(&mut lines, entry, &environment).and_then(|program| run(&realm, program))?;
+            Ok(realm)
+        });
+        match loaded {
+            Ok(realm) => {
+                say(&FromRealm::Loaded(Ok(())));
+                work(&mut lines, &realm);
+            }
+            Err(refused) => say(&FromRealm::Loaded(Err(refused))),
+        }
+        0
+    }
+}
+
+/// What the host says, line by line.
+#[derive(Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Lines {
+    /// The next line, waiting for it; `None` when the host is gone or makes no sense.
+    fn next(&mut self) -> Option<ToRealm> {
+        loop {
+            if let Some(line) = self.ready() {
+                return line;
+            }
+            if self.ended {
+                return None;
+            }
+            self.fill();
+        }
+    }
+
+    /// A line that is here already.
+    fn ready(&mut self) -> Option<Option<ToRealm>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let rest = self.bytes.split_off(end + 1);
+        let line = std::mem::replace(&mut self.bytes, rest);
+        Some(serde_json::from_slice(&line).ok())
+    }
+
+    fn fill(&mut self) {
+        let mut piece = [0; 64 << 10];
+        match io::stdin().lock().read(&mut piece) {
+            Ok(0) | Err(_) => self.ended = true,
+            Ok(length) => self.bytes.extend_from_slice(&piece[..length]),
+        }
+    }
+
+    /// Waits for more, so long at most.
+    fn wait(&mut self, longest: Option<Duration>) {
+        let stdin = rustix::stdio::stdin();
+        let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
+        let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
+        if poll(&mut waiting, longest.as_ref()).is_ok_and(|ready| ready > 0) {
+            self.fill();
+        }
+    }
+}
+
+/// Nobody is there to be told that nobody reads.
+fn say(message: &FromRealm) {
+    let Ok(mut line) = serde_json::to_vec(message) else { return };
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    let _ = output.write_all(&line).and_then(|()| output.flush());
+}
+
+/// The user's own code may say anything.
+struct Anything;
+
+impl Inspector for Anything {
+    fn written(&mut self, _: &tree::ast::Program<'_>, _: &mut Vec<Finding>) {}
+    fn transformed(&mut self, _: &tree::ast::Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+}
+
+/// Reads the entry and all that it imports.
+fn load(
+    lines: &mut Lines,
+    entry: SourceFile,
+    environment: &BTreeMap<String, String>,
+) -> Result<Program, Rejection> {
+    let mut program = Program::default();
+    let (start, imports) = library::start();
+    for import in imports {
+        link(&mut program, &start, import, import);
+    }
+    link(&mut program, &start, library::ENTRY, &entry.path);
+    program.modules.insert(start.path.clone(), start);
+    let mut zods = Vec::new();
+    let mut waiting = vec![entry];
+    while let Some(file) = waiting.pop() {
+        if program.modules.contains_key(&file.path) {
+            continue;
+        }
+        let module = compiled(&file).map_err(Rejection::Faults)?;
+        for import in &module.imports {
+            let specifier = import.specifier.as_str();
+            match found(lines, &module, specifier)? {
+                Found::Ours(ours) => link(&mut program, &module, specifier, ours),
+                Found::File(file) => {
+                    if specifier == "zod" || specifier.starts_with("zod/") {
+                        zods.push(file.path.clone());
+                    }
+                    link(&mut program, &module, specifier, &file.path);
+                    waiting.push(file);
+                }
+                Found::Nothing(message) => {
+                    let path = module.path.clone();
+                    let (line, column) = (import.line, import.column);
+                    return Err(Rejection::Missing(Fault { path, line, column, message }));
+                }
+            }
+        }
+        for import in &module.lazy {
+            let Some(specifier) = import.specifier.as_deref() else { continue };
+            match found(lines, &module, specifier)? {
+                Found::Ours(ours) => link(&mut program, &module, specifier, ours),
+                Found::File(file) => {
+                    link(&mut program, &module, specifier, &file.path);
+                    waiting.push(file);
+                }
+                // It may never be come to.
+                Found::Nothing(why) => {
+                    let place = format!("{}:{}:{}", module.path, import.line, import.column);
+                    let import = (module.path.clone(), specifier.to_owned());
+                    program.missing.insert(import, format!("{place} — {why}"));
+                }
+            }
+        }
+        program.modules.insert(module.path.clone(), module);
+    }
+    add_made(&mut program, environment, zods);
+    Ok(program)
+}
+
+fn link(program: &mut Program, module: &Module, specifier: &str, meant: &str) {
+    program.links.insert((module.path.clone(), specifier.to_owned()), meant.to_owned());
+}
+
+/// What an import means.
+enum Found {
+    /// A module of the library.
+    Ours(&'static str),
+    /// This file.
+    File(SourceFile),
+    /// Nothing, for that reason.
+    Nothing(String),
+}
+
+fn found(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Found, Rejection> {
+    if let Some(ours) = library::built_in(specifier) {
+        return Ok(Found::Ours(ours));
+    }
+    let (importer, specifier) = (module.path.clone(), specifier.to_owned());
+    say(&FromRealm::Import { importer, specifier });
+    match lines.next() {
+        Some(ToRealm::Imported(Ok(file))) => Ok(Found::File(file)),
+        Some(ToRealm::Imported(Err(why))) => Ok(Found::Nothing(why)),
+        _ => Err(Rejection::Stuck("the host does not answer".to_owned())),
+    }
+}
+
+fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
+    if file.path.ends_with(".json") {
+        return match serde_json::from_str::<Value>(&file.source) {
+            Ok(value) => Ok(Module::plain(&file.path, format!("export default {value};"))),
+            Err(error) => {
+                let (line, column) = (error.line(), error.column());
+                let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+                let (path, message) = (file.path.clone(), error.to_string());
+                Err(vec![Fault { path, line: count(line), column: count(column), message }])
+            }
+        };
+    }
+    if file.path.starts_with(PACKAGES) {
+        // Packages are JavaScript already: they run as they were written.
+        let mut module = Module::plain(&file.path, file.source.clone());
+        let import = |specifier| Import { specifier, names: Vec::new(), line: 1, column: 1 };
+        let survey = survey(file).map_err(|fault| vec![fault])?;
+        module.imports = survey.imports.into_iter().map(import).collect();
+        let lazy = |specifier| Lazy { specifier: Some(specifier), line: 1, column: 1 };
+        module.lazy = survey.lazy.into_iter().map(lazy).collect();
+        return Ok(module);
+    }
+    let module = compile_elements(file, library::NAMES[1], &mut Anything)?;
+    // All that a run consists of is kept with it, and so must be known before it begins.
+    let made = module.lazy.iter().filter(|import| import.specifier.is_none());
+    let fault = |&Lazy { line, column, .. }: &Lazy| Fault {
+        path: file.path.clone(),
+        line,
+        column,
+        message: MADE.to_owned(),
+    };
+    let faults: Vec<Fault> = made.map(fault).collect();
+    if faults.is_empty() { Ok(module) } else { Err(faults) }
+}
+
+/// An import of a name that the file of a project, or the library, does not export.
+fn unexported(program: &Program) -> Option<Fault> {
+    let ours = |module: &&Module| !module.path.starts_with(PACKAGES);
+    let mut exports: BTreeMap<&str, Option<Vec<String>>> = BTreeMap::new();
+    for module in program.modules.values().filter(ours) {
+        for import in module.imports.iter().filter(|import| !import.names.is_empty()) {
+            let link = (module.path.clone(), import.specifier.clone());
+            let Some(meant) = program.links.get(&link).filter(|meant| !meant.starts_with(PACKAGES))
+            else {
+                continue;
+            };
+            let code = || {
+                let module = program.modules.get(meant).map(|module| module.code.as_str());
+                module.or_else(|| library::code(meant))
+            };
+            let known = exports.entry(meant).or_insert_with(|| exported(meant, code()?));
+            let Some(known) = known else { continue };
+            if let Some(name) = import.names.iter().find(|name| !known.contains(name)) {
+                let specifier = &import.specifier;
+                let hint = match nearest(name, known.iter().map(String::as_str)) {
+                    Some(near) => format!(" — did you mean `{near}`?"),
+                    None if known.is_empty() => " — it exports nothing".to_owned(),
+                    None => String::new(),
+                };
+                return Some(Fault {
+                    path: module.path.clone(),
+                    line: import.line,
+                    column: import.column,
+                    message: format!("\"{specifier}\" exports no `{name}`{hint}"),
+                });
+            }
+        }
+    }
+    None
+}
+
+/// The names that a module exports; `None` when that is not seen in it alone.
+fn exported(path: &str, code: &str) -> Option<Vec<String>> {
+    let file = SourceFile { path: path.to_owned(), source: code.to_owned() };
+    let survey = survey(&file).ok()?;
+    (!survey.passes_on).then_some(survey.exports)
+}
+
+/// Adds the modules whose text depends on the program.
+fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut zods: Vec<String>) {
+    let text = serde_json::to_string(environment).unwrap_or_default();
+    let code = format!("globalThis.process = Object.freeze({{ env: Object.freeze({text}) }});");
+    let made = Module::plain(library::ENVIRONMENT, code);
+    program.modules.insert(made.path.clone(), made);
+    zods.sort();
+    zods.dedup();
+    let mut code = String::new();
+    for (number, path) in zods.iter().enumerate() {
+        code.push_str(&format!("export * as zod{number} from \"zod{number}\";\n"));
+        let link = (library::ZODS.to_owned(), format!("zod{number}"));
+        program.links.insert(link, path.clone());
+    }
+    let made = Module::plain(library::ZODS, code);
+    program.modules.insert(made.path.clone(), made);
+}
+
+/// A realm with the library.
+fn made() -> Result<Realm, Rejection> {
+    let limits = Limits {
+        heap_bytes: HEAP_BYTES,
+        stack_bytes: ENGINE_STACK_BYTES,
+        code_bytes: CODE_BYTES,
+        output_bytes: OUTPUT_BYTES,
+    };
+    let realm = Realm::new(&library::set(), &limits)
+        .map_err(|error| Rejection::Stuck(error.to_string()))?;
+    let offered = realm.offer(library::SAY, |text| {
+        // Only the library has this function; what it cannot put into words is not said.
+        if let Ok(said) = serde_json::from_str(&text) {
+            say(&FromRealm::Said(said));
+        }
+    });
+    offered.map_err(|failure| Rejection::Stuck(failure.to_string()))?;
+    Ok(realm)
+}
+
+fn run(realm: &Realm, program: Program) -> Result<(), Rejection> {
+    let console = Console(|level: &str, text: &str| {
+        say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
+    });
+    if let Some(fault) = unexported(&program) {
+        return Err(Rejection::Faults(vec![fault]));
+    }
+    match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
+        Ended::Settled => Ok(()),
+        Ended::Threw(failure) => Err(Rejection::Threw(failure)),
+        Ended::TimedOut | Ended::NeverSettles => {
+            Err(Rejection::Stuck("it awaits something that nothing can bring about".to_owned()))
+        }
+        Ended::TooMuchCode(too_large) => Err(Rejection::Stuck(too_large.to_string())),
+    }
+}
+
+/// Does calls as they come, until the host is gone.
+fn work(lines: &mut Lines, realm: &Realm) {
+    let mut calls: Vec<(u64, Call)> = Vec::new();
+    loop {
+        while let Some(line) = lines.ready() {
+            match line {
+                Some(ToRealm::Call { id, function, argument }) => {
+                    let argument = argument.to_string();
+                    calls.push((id, realm.begin(library::START, &function, &argument)));
+                }
+                _ => return,
+            }
+        }
+        let (wait, thrown) = realm.proceed();
+        let lost = thrown.into_iter().chain(realm.take_unhandled());
+        calls.retain(|(id, call)| {
+            let Some(outcome) = realm.settled(call) else { return true };
+            let outcome = outcome.and_then(|text| {
+                let unread = |error: serde_json::Error| Failure {
+                    message: error.to_string(),
+                    ..Failure::default()
+                };
+                RawValue::from_string(text).map_err(unread)
+            });
+            say(&FromRealm::Done { id: *id, outcome });
+            false
+        });
+        for failure in lost {
+            let text = format!("unhandled rejection: {failure}");
+            say(&FromRealm::Line { level: "error".to_owned(), text });
+        }
+        if lines.ended {
+            return;
+        }
+        lines.wait(wait);
+    }
+}

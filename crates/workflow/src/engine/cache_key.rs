@@ -1,0 +1,177 @@
+//! The keys under which what tasks gave is stored for other runs of the same owner. A key covers all
+//! that the output depends on: a change of any of it is another key.
+
+use serde_json::{Value as Json, json};
+
+use super::commands::AgentCommand;
+use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
+use crate::journal::Journal;
+
+/// What decides which answers are answers to the same question.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyContext<'a> {
+    /// The run.
+    pub(crate) run: &'a str,
+    /// The file of its workflow, and the workflow's name.
+    pub(crate) workflow: (&'a str, &'a str),
+    /// The hash of all its code.
+    pub(crate) program: &'a str,
+    /// What its code finds in `process.env`, as JSON.
+    pub(crate) environment: &'a str,
+    /// What the agent of the task is, where it is a command.
+    pub(crate) command: Option<AgentCommand>,
+    /// What it was given, and has done.
+    pub(crate) journal: &'a Journal,
+}
+
+impl KeyContext<'_> {
+    /// The key of what a task gives; an error is why there is none.
+    pub(crate) fn key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
+        let scope = match cache.scope {
+            Scope::Run => json!(["run", self.run]),
+            Scope::Workflow => json!(["workflow", self.workflow.0, self.workflow.1]),
+            Scope::Global => json!(["global"]),
+        };
+        let schema = task.output.as_ref().and_then(|output| output.schema.as_ref());
+        let question =
+            json!([scope, self.work(task), schema, cache.name, self.inputs(task, &cache.depends)?]);
+        Ok(blake3::hash(question.to_string().as_bytes()).to_hex().to_string())
+    }
+
+    /// What is done. A function of the author's is known by the program and by whose it is.
+    fn work(&self, task: &Task) -> Json {
+        let (kind, program, id) = (task.work.kind(), self.program, task.id.as_str());
+        match &task.work {
+            Work::Static(value) => json!([kind, value]),
+            Work::Compute { .. } => json!([kind, program, id]),
+            Work::Agent { prompt, .. } => json!([kind, program, id, prompt.text()]),
+            Work::Command { agent, prompt } => {
+                let environment = json!(agent.environment.0).to_string();
+                let environment = blake3::hash(environment.as_bytes()).to_hex().to_string();
+                let command = self.command.as_ref().map(AgentCommand::identity);
+                // A prompt that a function makes is known by that.
+                let made = prompt.text().is_none().then_some([program, id]);
+                json!([kind, command, agent.image, environment, prompt.text(), made])
+            }
+            Work::Subflow { input, .. } => json!([kind, program, id, input]),
+            Work::Sandbox(sandbox) => {
+                json!([kind, program, id, sandbox.input, sandbox.provider, sandbox.config])
+            }
+            // They can have no key.
+            Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),
+        }
+    }
+
+    /// What it is done with.
+    fn inputs(&self, task: &Task, depends: &Depends) -> Result<Json, String> {
+        match depends {
+            _ if matches!(task.work, Work::Static(_)) => Ok(Json::Null),
+            // All that it is given is in its prompt.
+            Depends::Everything
+                if matches!(&task.work, Work::Command { prompt: Prompt::Text(_), .. }) =>
+            {
+                Ok(Json::Null)
+            }
+            Depends::Unknown(why) => Err(why.clone()),
+            Depends::Only(value) => Ok(json!([value, self.named(&task.work)])),
+            Depends::Everything => {
+                let Journal { input, rows, iterations, .. } = self.journal;
+                let mut rows: Vec<String> = rows.iter().map(Json::to_string).collect();
+                // Tasks that are done at once end in any order.
+                rows.sort_unstable();
+                Ok(json!([input, self.environment, iterations, rows]))
+            }
+        }
+    }
+
+    /// What a function is called with.
+    fn named(&self, work: &Work) -> Json {
+        let names = work.inputs().into_iter().flatten();
+        let last = |node: &str| {
+            let mut rows = self.journal.rows.iter().rev();
+            rows.find(|row| row["node"] == node).map(|row| &row["value"])
+        };
+        names.map(|(name, node)| json!([name, last(node)])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Function;
+
+    fn compute(id: &str) -> Task {
+        Task::compute(id, Function(1)).into_table("r", Some(json!({"type": "object"})))
+    }
+
+    #[test]
+    fn a_key_changes_with_all_that_an_answer_depends_on() {
+        let mut journal = Journal::new("one", json!({"n": 1}));
+        journal.rows.push(json!({"table": "a", "node": "x", "iteration": 0, "value": 1}));
+        journal.rows.push(json!({"table": "a", "node": "y", "iteration": 0, "value": 2}));
+        let asker = KeyContext {
+            run: "one",
+            workflow: ("/w.tsx", "w"),
+            program: "p",
+            environment: "{}",
+            command: None,
+            journal: &journal,
+        };
+        let (task, cache) = (compute("t"), Cache::default());
+        let first = asker.key(&task, &cache).unwrap();
+        // Another number in the rendering, another run, and another order are the same.
+        let same =
+            Task { work: Work::Compute { function: Function(7), inputs: None }, ..task.clone() };
+        assert_eq!(asker.key(&same, &cache).unwrap(), first);
+        let mut turned = Journal::new("two", json!({"n": 1}));
+        turned.rows = journal.rows.iter().rev().cloned().collect();
+        let other = KeyContext { run: "two", journal: &turned, ..asker.clone() };
+        assert_eq!(other.key(&task, &cache).unwrap(), first);
+
+        let by = |depends| Cache { depends, ..Cache::default() };
+        let named = Cache { name: json!(["k", null]), ..Cache::default() };
+        let scoped = |scope| Cache { scope, ..Cache::default() };
+        let mut more = turned;
+        more.rows.pop();
+        let told = [
+            asker.key(&task, &named),
+            asker.key(&task, &scoped(Scope::Run)),
+            asker.key(&task, &scoped(Scope::Global)),
+            asker.key(&task, &by(Depends::Only(json!(1)))),
+            asker.key(&task, &by(Depends::Only(json!(2)))),
+            asker.key(&compute("u"), &cache),
+            asker.key(&Task { output: None, ..task.clone() }, &cache),
+            KeyContext { program: "q", ..asker.clone() }.key(&task, &cache),
+            KeyContext { environment: "{\"A\":\"b\"}", ..asker.clone() }.key(&task, &cache),
+            KeyContext { workflow: ("/v.tsx", "w"), ..asker.clone() }.key(&task, &cache),
+            KeyContext { workflow: ("/w.tsx", "v"), ..asker.clone() }.key(&task, &cache),
+            KeyContext { journal: &more, ..asker.clone() }.key(&task, &cache),
+            KeyContext { run: "two", ..asker.clone() }.key(&task, &scoped(Scope::Run)),
+        ];
+        let mut keys: Vec<String> = told.into_iter().map(Result::unwrap).collect();
+        keys.push(first);
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 14);
+        let unknown = by(Depends::Unknown("no".to_owned()));
+        assert_eq!(asker.key(&task, &unknown), Err("no".to_owned()));
+    }
+
+    #[test]
+    fn what_is_said_to_matter_alone_matters_with_what_is_named() {
+        let by = Cache { depends: Depends::Only(json!(1)), ..Cache::default() };
+        let inputs = Some([("x".to_owned(), "a".to_owned())].into());
+        let task = Task { work: Work::Compute { function: Function(0), inputs }, ..compute("t") };
+        let key = |node: &str, value: i64| {
+            let mut journal = Journal::new("r", json!(null));
+            journal.rows.push(json!({"table": "t", "node": node, "iteration": 0, "value": value}));
+            let workflow = ("f", "w");
+            let (program, environment, command) = ("p", "{}", None);
+            let asker =
+                KeyContext { run: "r", workflow, program, environment, command, journal: &journal };
+            asker.key(&task, &by).unwrap()
+        };
+        assert_eq!(key("other", 1), key("other", 2));
+        assert_ne!(key("a", 1), key("a", 2));
+    }
+}

@@ -1,0 +1,249 @@
+//! The command line of an agent. Adapters say how known agents are called, how they get the prompt, and
+//! where their answer is. Ours are in `adapters.json`; those of the user take precedence.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use stockade_api::CommandLine;
+use stockade_core::{Code, Problem};
+
+use crate::graph::{Command, Program, nearest};
+
+/// The largest file of adapters, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+/// Holds a prompt that an argument has, until the command begins: arguments are recorded, a
+/// command's own environment is not.
+const PROMPT: &str = "STOCKADE_PROMPT";
+
+/// How an agent of the command line is used.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Adapter {
+    /// The program and its arguments. `{model}` stands for those that name a model, `{args}` for
+    /// the author's own; `{prompt}`, also within a word, for the prompt, which is given on the
+    /// standard input where no word has it.
+    command: Vec<String>,
+    /// What comes before the name of a model; without it no model can be chosen.
+    #[serde(default)]
+    model: Option<Vec<String>>,
+    /// Where the answer is in the JSON that it writes, as a JSON pointer (RFC 6901); all that it
+    /// writes, where this is absent.
+    #[serde(default)]
+    answer: Option<String>,
+    /// Whether it cannot work without a network.
+    #[serde(default)]
+    network: bool,
+}
+
+/// The command of an agent, before it has a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AgentCommand {
+    words: CommandLine,
+    answer: Option<String>,
+    /// Whether it cannot work without a network.
+    pub(crate) network: bool,
+}
+
+/// The command of an agent, with the adapters of the user's file if there is one.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for an adapter that there is not, or that has no such option; for a file
+/// that is none.
+pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentCommand, Problem> {
+    let name = match &agent.program {
+        Program::Line(line) => return of_line(agent, line),
+        Program::Adapter(name) => name,
+    };
+    let mut adapters = built_in()?;
+    if let Some(file) = file {
+        adapters.extend(of_user(file)?);
+    }
+    let Some(adapter) = adapters.get(name) else {
+        let known = adapters.keys().map(String::as_str);
+        let hint = match nearest(name, known.clone()) {
+            Some(meant) => format!("did you mean \"{meant}\"?"),
+            None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        let problem = invalid(format!("there is no adapter {name:?}: {hint}"));
+        return Err(match file {
+            Some(file) => problem.remedied_by(format!("describe it in {}", file.display())),
+            None => problem,
+        });
+    };
+    let model = match (&agent.model, &adapter.model) {
+        (None, _) => Vec::new(),
+        (Some(model), Some(flags)) => [flags.as_slice(), std::slice::from_ref(model)].concat(),
+        (Some(_), None) => return Err(invalid(format!("no model can be chosen for {name:?}"))),
+    };
+    let mut words = Vec::new();
+    for word in &adapter.command {
+        match word.as_str() {
+            "{model}" => words.extend(model.iter().cloned()),
+            "{args}" => words.extend(agent.arguments.iter().cloned()),
+            _ => words.push(word.clone()),
+        }
+    }
+    Ok(AgentCommand {
+        words: CommandLine::Program(words),
+        answer: adapter.answer.clone(),
+        network: adapter.network || agent.network,
+    })
+}
+
+fn of_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem> {
+    if agent.model.is_some() {
+        return Err(invalid("an agent with a `command` of its own is told its model there"));
+    }
+    let words = match line {
+        CommandLine::Shell(_) if !agent.arguments.is_empty() => {
+            return Err(invalid("an agent whose `command` is a line for a shell has no `args`"));
+        }
+        CommandLine::Shell(line) => CommandLine::Shell(line.clone()),
+        CommandLine::Program(words) => {
+            CommandLine::Program([words.as_slice(), &agent.arguments].concat())
+        }
+    };
+    Ok(AgentCommand { words, answer: None, network: agent.network })
+}
+
+impl AgentCommand {
+    /// A value that differs from that of any other command.
+    pub(crate) fn identity(&self) -> Value {
+        serde_json::json!([self.words, self.answer])
+    }
+
+    /// The command line for a prompt, its standard input, and a variable for its environment.
+    pub(crate) fn with_prompt(
+        &self,
+        prompt: &str,
+    ) -> (CommandLine, Vec<u8>, Option<(String, String)>) {
+        match &self.words {
+            CommandLine::Program(words) if words.iter().any(|word| word.contains("{prompt}")) => {
+                let script = script(words);
+                let variable = Some((PROMPT.to_owned(), prompt.to_owned()));
+                (CommandLine::Shell(script), Vec::new(), variable)
+            }
+            words => (words.clone(), prompt.as_bytes().to_vec(), None),
+        }
+    }
+
+    /// The answer in its output.
+    pub(crate) fn answer(&self, written: &str) -> Result<String, String> {
+        let Some(pointer) = &self.answer else { return Ok(written.to_owned()) };
+        let value: Value = serde_json::from_str(written)
+            .map_err(|error| format!("what the agent wrote is no JSON: {error}"))?;
+        match value.pointer(pointer) {
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(other) => Ok(other.to_string()),
+            None => Err(format!("the JSON that the agent wrote has no {pointer}")),
+        }
+    }
+}
+
+/// A shell's line that runs words with the prompt in them.
+fn script(words: &[String]) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+    let word = |word: &String| {
+        let parts: Vec<_> = word.split("{prompt}").map(quoted).collect();
+        parts.join("\"$p\"")
+    };
+    let words: Vec<_> = words.iter().map(word).collect();
+    format!("p=${PROMPT}; unset {PROMPT}; exec {}", words.join(" "))
+}
+
+fn built_in() -> Result<BTreeMap<String, Adapter>, Problem> {
+    serde_json::from_str(include_str!("adapters.json"))
+        .map_err(|error| Problem::new(Code::Io, error.to_string()))
+}
+
+fn of_user(file: &Path) -> Result<BTreeMap<String, Adapter>, Problem> {
+    let wrong =
+        |why: String| invalid(format!("{} describes no adapters", file.display())).because(why);
+    match std::fs::metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Ok(found) if found.len() > MAX_BYTES => {
+            return Err(wrong(format!("it is larger than {MAX_BYTES} bytes")));
+        }
+        _ => {}
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let adapters: BTreeMap<String, Adapter> =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    match adapters.iter().find(|(_, adapter)| adapter.command.is_empty()) {
+        Some((name, _)) => Err(wrong(format!("the command of {name:?} has no program"))),
+        None => Ok(adapters),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(program: Program) -> Command {
+        Command { program, ..Command::adapter("") }
+    }
+
+    fn adapter(name: &str) -> Command {
+        agent(Program::Adapter(name.to_owned()))
+    }
+
+    #[test]
+    fn adapters_say_what_is_called() {
+        for (name, adapter) in built_in().unwrap() {
+            assert!(adapter.network && !adapter.command.is_empty(), "{name}");
+        }
+        let claude = Command {
+            model: Some("opus".to_owned()),
+            arguments: vec!["--verbose".to_owned()],
+            ..adapter("claude")
+        };
+        let ready = super::resolve(&claude, None).unwrap();
+        let CommandLine::Program(words) = &ready.words else { panic!("{ready:?}") };
+        assert_eq!(words[words.len() - 3..], ["--model", "opus", "--verbose"]);
+        assert_eq!(ready.answer("{\"result\": \"{}\"}").unwrap(), "{}");
+        assert!(ready.answer("{}").unwrap_err().contains("/result"));
+        let told = super::resolve(&adapter("clade"), None).unwrap_err().message;
+        assert!(told.contains("did you mean \"claude\"?"), "{told}");
+        let amp = Command { model: Some("m".to_owned()), ..adapter("amp") };
+        assert!(super::resolve(&amp, None).unwrap_err().message.contains("no model"));
+    }
+
+    #[test]
+    fn a_prompt_in_an_argument_is_in_no_argument() {
+        let ready = super::resolve(&adapter("opencode"), None).unwrap();
+        let (line, input, variable) = ready.with_prompt("secret's");
+        assert_eq!(
+            line,
+            CommandLine::Shell(
+                "p=$STOCKADE_PROMPT; unset STOCKADE_PROMPT; exec 'opencode' 'run' ''\"$p\"''"
+                    .to_owned()
+            )
+        );
+        assert!(input.is_empty());
+        assert_eq!(variable, Some(("STOCKADE_PROMPT".to_owned(), "secret's".to_owned())));
+    }
+
+    #[test]
+    fn a_file_of_the_users_comes_first() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("agents.json");
+        assert!(super::resolve(&adapter("mine"), Some(&file)).unwrap_err().remediation.is_some());
+        std::fs::write(&file, "{\"mine\": {\"command\": [\"cat\"]}}").unwrap();
+        assert!(!super::resolve(&adapter("mine"), Some(&file)).unwrap().network);
+        for (text, told) in [
+            ("{\"mine\": {\"command\": []}}", "has no program"),
+            ("{\"mine\": {\"comand\": []}}", "comand"),
+            ("{", "EOF"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let problem = super::resolve(&adapter("mine"), Some(&file)).unwrap_err();
+            assert!(problem.cause.unwrap().contains(told), "{text}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A command that a task executes, and what executes it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stockade_api::{CommandLine, Ending};
+use stockade_core::{Code, OwnerId, Problem};
+
+/// The label of the sandboxes of a run, whose value is the id of the run.
+pub(crate) const RUN_LABEL: &str = "stockade.run";
+/// The time limit of a command that has none of its own.
+pub(crate) const USUAL_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// The most that a command may write, in bytes: as much as is recorded of it.
+pub(crate) const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
+
+/// A command that is to be executed.
+pub(crate) struct Job {
+    /// Names this one try of a task. A command of the same name is found again, not started again.
+    pub(crate) name: String,
+    /// The owner of the run.
+    pub(crate) owner: OwnerId,
+    /// The run, or its root if it is a child run. The sandboxes that are left of it are found by this.
+    pub(crate) run: String,
+    /// The task.
+    pub(crate) node: String,
+    /// The directory that it works on, or on a copy of.
+    pub(crate) project: PathBuf,
+    /// The command line.
+    pub(crate) command: CommandLine,
+    /// Its standard input.
+    pub(crate) input: Vec<u8>,
+    /// Variables that are added to its environment. They are recorded nowhere.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// The image of its file system; the host's own programs when absent.
+    pub(crate) image: Option<String>,
+    /// How long it may take.
+    pub(crate) limit: Duration,
+    /// How much it may write, in bytes.
+    pub(crate) output_limit_bytes: u64,
+}
+
+/// The result of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandResult {
+    /// How it ended.
+    pub(crate) ending: Ending,
+    /// The exit code, as a shell would give it.
+    pub(crate) exit_code: Option<i32>,
+    /// The last of what it wrote to its standard output.
+    pub(crate) output: Vec<u8>,
+    /// The last of what it wrote to its standard error.
+    pub(crate) errors: Vec<u8>,
+    /// Whether it wrote more than was kept.
+    pub(crate) is_cut: bool,
+    /// The bundle of its changes to the project, which waits for a decision.
+    pub(crate) bundle: Option<String>,
+}
+
+/// Executes commands.
+#[async_trait]
+pub(crate) trait Executor: Debug + Send + Sync {
+    /// Executes a command to its end, and leaves nothing but its result.
+    async fn execute(&self, job: &Job) -> Result<CommandResult, Problem>;
+
+    /// Ends the commands of a cancelled run, also those that another process has started. `tries` are
+    /// the names of the tries that may be under way: they start no command any more.
+    async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]);
+}
+
+/// The refusal of a command where there is no executor.
+pub(crate) fn no_executor() -> Problem {
+    Problem::new(
+        Code::Unsupported,
+        "there are no sandboxes here, and commands are executed nowhere else",
+    )
+}
+
+/// The refusal of a command that needs a network, where there is none.
+pub(crate) fn without_network(task: &str) -> String {
+    format!(
+        "the agent of task \"{task}\" needs the network, which it has in a <Sandbox allowNetwork> \
+         only: have one around the task, and name the hosts in egress={{{{ allowHosts: [\"HOST\"] }}}}"
+    )
+}
+
+/// The directory that the commands of a workflow file work on: the nearest one above the file that
+/// has a `.git` or a `package.json`, else the file's own.
+pub(crate) fn project_of(file: &Path) -> PathBuf {
+    let folder = file.parent().unwrap_or_else(|| Path::new("/"));
+    let is_project =
+        |folder: &&Path| folder.join(".git").exists() || folder.join("package.json").exists();
+    folder.ancestors().find(is_project).unwrap_or(folder).to_owned()
+}

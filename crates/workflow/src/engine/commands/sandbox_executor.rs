@@ -1,0 +1,213 @@
+//! Executes commands in sandboxes of their own. A sandbox is made for one try of a task, on a
+//! copy-on-write view of the project and without a network, and ended with the try. Each operation has
+//! an idempotency key that follows from the try, so that another process finds what was started.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stockade_api::{
+    ById, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, Executed, Expiry,
+    FileContent, ListSandboxes, Sandboxes, WriteFile,
+};
+use stockade_bundle::project::Project;
+use stockade_core::sandbox::Workspace;
+use stockade_core::{Code, OwnerId, Problem, SandboxId};
+
+use super::executor::{CommandResult, Executor, Job, RUN_LABEL};
+
+/// Where the project is in a sandbox.
+const WORKSPACE: &str = "/workspace";
+/// The file with the standard input of a command, until the command starts.
+const INPUT: &str = "/tmp/.stockade-input";
+/// How much longer than its command a sandbox lives at most, where no process is left that could end
+/// it.
+const MARGIN: Duration = Duration::from_secs(10 * 60);
+/// How often an operation is tried whose process was killed before it began.
+const MAX_BEGUN: u32 = 5;
+
+/// Executes commands in sandboxes.
+#[derive(Debug)]
+pub(crate) struct SandboxExecutor {
+    sandboxes: Arc<dyn Sandboxes>,
+}
+
+impl SandboxExecutor {
+    pub(crate) const fn new(sandboxes: Arc<dyn Sandboxes>) -> Self {
+        Self { sandboxes }
+    }
+
+    async fn create(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let project = Project::open(&job.project, home.as_deref()).map_err(|error| {
+            let problem = Problem::new(Code::ProjectRefused, error.to_string());
+            match error.hint() {
+                Some(hint) => problem.remedied_by(hint),
+                None => problem,
+            }
+        })?;
+        let life = job.limit + MARGIN;
+        let request = CreateSandbox {
+            id: Some(id.clone()),
+            image: job.image.clone(),
+            workspace: Some(Workspace { host: project.root, inside: WORKSPACE.into() }),
+            working_directory: Some(WORKSPACE.into()),
+            metadata: [(RUN_LABEL, &job.run), ("stockade.task", &job.node)]
+                .map(|(name, value)| (name.to_owned(), value.clone()))
+                .into(),
+            expiry: Expiry::Seconds(life.as_secs_f64()),
+            ..CreateSandbox::default()
+        };
+        self.sandboxes.create(&creator(&job.owner, &job.name), request).await.map(drop)
+    }
+
+    /// Writes the standard input into a file. Streamed to the command, it would be lost with a server
+    /// that is killed before the command has read it.
+    async fn input(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
+        self.begun(job, "input", |caller| {
+            let request = WriteFile {
+                sandbox_id: id.clone(),
+                path: INPUT.into(),
+                mode: Some(0o600),
+                uid: None,
+                gid: None,
+            };
+            let content = FileContent(Box::pin(std::io::Cursor::new(job.input.clone())));
+            async move { self.sandboxes.write_file(&caller, request, content).await }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Starts the command, or finds it.
+    async fn command(&self, job: &Job, id: &SandboxId) -> Result<Executed, Problem> {
+        let command = CommandLine::Program(reading(&job.command));
+        self.begun(job, "execute", |caller| {
+            let request = Execute {
+                environment: job.environment.clone(),
+                timeout_seconds: Some(job.limit.as_secs_f64()),
+                output_limit_bytes: Some(job.output_limit_bytes),
+                ..Execute::new(id.clone(), command.clone())
+            };
+            async move { self.sandboxes.execute(&caller, request).await }
+        })
+        .await
+    }
+
+    /// Does an operation under an idempotency key that follows from the try. It gets the next key where
+    /// its process was killed before it began: what is recorded nowhere, such as its input, is lost.
+    async fn begun<T, F: Future<Output = Result<T, Problem>>>(
+        &self,
+        job: &Job,
+        what: &str,
+        act: impl Fn(Caller) -> F,
+    ) -> Result<T, Problem> {
+        let mut begun = 1;
+        loop {
+            let name = format!("{}:{what}:{begun}", job.name);
+            match act(Caller::new(job.owner.clone()).once(name)).await {
+                Err(problem) if problem.code == Code::Cancelled && begun < MAX_BEGUN => begun += 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// The bundle of the command's changes to the project, if there are any.
+    async fn changes(&self, job: &Job, id: &SandboxId) -> Result<Option<String>, Problem> {
+        let request =
+            || CollectChanges { sandbox_id: id.clone(), exclude: Vec::new(), limit_bytes: None };
+        let collected = self
+            .begun(job, "changes", |caller| async move {
+                self.sandboxes.collect_changes(&caller, request()).await
+            })
+            .await;
+        match collected {
+            Ok(collected) => Ok(collected.bundle.map(|bundle| bundle.id)),
+            Err(problem) if problem.remediation.is_none() => {
+                Err(problem.remedied_by(format!("stockade collect {id}, while it is there")))
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+
+    async fn kill(&self, owner: &OwnerId, id: &SandboxId) {
+        let request = ById { id: id.clone() };
+        if let Err(problem) = self.sandboxes.kill(&Caller::new(owner.clone()), request).await {
+            // It ends when it expires.
+            tracing::warn!(sandbox = %id, error = %problem.message, "a sandbox is left");
+        }
+    }
+}
+
+/// The sandbox of a try, by the try's name.
+fn id_of(name: &str) -> Result<SandboxId, Problem> {
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    SandboxId::new(format!("agent-{}", &hash[..32]))
+        .map_err(|error| Problem::new(Code::Io, error.to_string()))
+}
+
+/// The caller that creates the sandbox, with its idempotency key.
+fn creator(owner: &OwnerId, name: &str) -> Caller {
+    Caller::new(owner.clone()).once(format!("{name}:create"))
+}
+
+/// A command line that reads its input from the file, and removes the file first.
+fn reading(command: &CommandLine) -> Vec<String> {
+    let words = match command {
+        CommandLine::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+        CommandLine::Program(words) => words.clone(),
+    };
+    let script = format!("exec < {INPUT} && rm -f {INPUT} && exec \"$@\"");
+    let first = ["/bin/sh", "-c", &script, "sh"].map(str::to_owned);
+    first.into_iter().chain(words).collect()
+}
+
+#[async_trait]
+impl Executor for SandboxExecutor {
+    async fn execute(&self, job: &Job) -> Result<CommandResult, Problem> {
+        let id = id_of(&job.name)?;
+        let done = async {
+            self.create(job, &id).await?;
+            self.input(job, &id).await?;
+            self.command(job, &id).await
+        };
+        let executed = match done.await {
+            Ok(executed) => executed,
+            Err(problem) => {
+                self.kill(&job.owner, &id).await;
+                return Err(problem);
+            }
+        };
+        // Where its changes cannot be collected, the sandbox is left with them until it expires.
+        let bundle = self.changes(job, &id).await?;
+        self.kill(&job.owner, &id).await;
+        Ok(CommandResult {
+            ending: executed.end.ending,
+            exit_code: executed.end.exit_code,
+            output: executed.stdout.0,
+            errors: executed.stderr.0,
+            is_cut: executed.stdout_truncated || executed.stderr_truncated,
+            bundle,
+        })
+    }
+
+    async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]) {
+        for name in tries {
+            let Ok(id) = id_of(name) else { continue };
+            // The id of a sandbox that is about to be created is taken by this.
+            let request =
+                CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };
+            let _ = self.sandboxes.create(&creator(owner, name), request).await;
+            self.kill(owner, &id).await;
+        }
+        let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
+        let request = ListSandboxes { metadata, ..ListSandboxes::default() };
+        let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {
+            return;
+        };
+        for sandbox in found.sandboxes {
+            self.kill(owner, &sandbox.id).await;
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Which tries of providers this process cleans up. After a crash, the process that goes on with a run
+//! cleans up what the killed process had begun. A run that is cancelled does not go on, so its
+//! cancellation waits for that cleanup.
+
+use std::collections::HashSet;
+
+use tokio::sync::watch;
+
+/// The tries that this process cleans up, and the runs that are being cancelled.
+#[derive(Debug, Default)]
+pub(crate) struct ProviderCleanups(watch::Sender<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Tries, by their names.
+    tries: HashSet<String>,
+    /// The runs that are being cancelled.
+    cancelling: HashSet<String>,
+}
+
+impl ProviderCleanups {
+    /// This process will clean up a try, however the try ends.
+    pub(crate) fn claim(&self, name: &str) {
+        self.0.send_if_modified(|state| state.tries.insert(name.to_owned()));
+    }
+
+    /// A try is cleaned up.
+    pub(crate) fn release(&self, name: &str) {
+        self.0.send_if_modified(|state| state.tries.remove(name));
+    }
+
+    /// Whether this process will clean up a try.
+    pub(crate) fn has_claimed(&self, name: &str) -> bool {
+        self.0.borrow().tries.contains(name)
+    }
+
+    /// Reports each change from now on.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.0.subscribe())
+    }
+
+    /// A run is being cancelled, until the guard is dropped.
+    pub(crate) fn begin_cancel(&self, run: &str) -> CancelGuard<'_> {
+        self.0.send_if_modified(|state| state.cancelling.insert(run.to_owned()));
+        CancelGuard { cleanups: self, run: run.to_owned() }
+    }
+
+    /// Waits while a run, or the run that it is a descendant of, is being cancelled.
+    pub(crate) async fn wait_for_cancel(&self, run: &str) {
+        let root = run.split(":child:").next().unwrap_or(run);
+        let mut changes = self.0.subscribe();
+        // The sender lives as long as this is borrowed.
+        let _ = changes.wait_for(|state| !state.cancelling.contains(root)).await;
+    }
+}
+
+/// Changes of [`ProviderCleanups`].
+#[derive(Debug)]
+pub(crate) struct Changes(watch::Receiver<State>);
+
+impl Changes {
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) {
+        let _ = self.0.changed().await;
+    }
+}
+
+/// A run is being cancelled while this lives.
+#[derive(Debug)]
+pub(crate) struct CancelGuard<'a> {
+    cleanups: &'a ProviderCleanups,
+    run: String,
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        self.cleanups.0.send_if_modified(|state| state.cancelling.remove(&self.run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_try_waits_while_its_run_is_being_cancelled() {
+        let cleanups = ProviderCleanups::default();
+        cleanups.wait_for_cancel("r").await;
+        let cancelling = cleanups.begin_cancel("r");
+        let ends = async {
+            tokio::task::yield_now().await;
+            cleanups.claim("r-1");
+            drop(cancelling);
+        };
+        let waits = async {
+            cleanups.wait_for_cancel("r:child:1").await;
+            assert!(cleanups.has_claimed("r-1"), "it did not wait");
+        };
+        tokio::join!(waits, ends);
+        cleanups.wait_for_cancel("other").await;
+        cleanups.release("r-1");
+        assert!(!cleanups.has_claimed("r-1"));
+    }
+}

@@ -1,0 +1,144 @@
+//! What one try of a `<Sandbox>` has.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use stockade_api::Sandboxes;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::Dir;
+use stockade_bundle::sandbox::SandboxBundle;
+use tokio::sync::Semaphore;
+
+use super::child_runs::ChildRuns;
+use super::directory::SandboxDirectory;
+use super::enclosing::EnclosingSandbox;
+use super::handle::SandboxHandle;
+use super::recorder::Recorder;
+use super::remote::RemoteIds;
+use crate::engine::state::EngineState;
+use crate::engine::tool_limits;
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::UserCode;
+use crate::graph::{Sandbox, Task, ToolLimits};
+use crate::schedule::Key;
+use crate::store::sandboxes::{self, Pause, SandboxRow};
+
+/// The outcome of a try.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TryOutcome {
+    /// The outputs of the task.
+    Value(Value),
+    /// The changes wait for a decision.
+    Review,
+    /// The child waits.
+    Waits(Pause),
+    /// Only the host can make the sandbox. It was requested under this name.
+    Host(String),
+}
+
+/// All that one try needs.
+#[derive(Debug)]
+pub(crate) struct Try {
+    pub(crate) state: Arc<EngineState>,
+    pub(crate) user_code: Arc<UserCode>,
+    pub(crate) run: String,
+    /// Names this try, and no other.
+    pub(crate) name: String,
+    pub(crate) owner: String,
+    /// The project's directory.
+    pub(crate) root: PathBuf,
+    /// The `process.env` of the run.
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) key: Key,
+    pub(crate) task: Arc<Task>,
+    pub(crate) recorder: Recorder,
+    /// The slots of the run for sandboxes.
+    pub(crate) slots: Arc<Semaphore>,
+    /// The runs that a provider requests.
+    pub(crate) child_runs: Arc<dyn ChildRuns>,
+    /// What encloses it, if it is nested.
+    pub(crate) enclosing: Option<EnclosingSandbox>,
+    /// What a child has requested it with; `None` for a sandbox of the run's own workflow.
+    pub(crate) nested_source: Option<NestedSource>,
+}
+
+/// What a sandbox that a child requested is made from, instead of the run's program and project.
+#[derive(Debug)]
+pub(crate) struct NestedSource {
+    /// The program of its child.
+    pub(crate) program: BTreeMap<String, Vec<u8>>,
+    /// A copy of the enclosing workspace, which its own workspace begins with.
+    pub(crate) workspace: PathBuf,
+    /// The name of its try.
+    pub(super) name: String,
+}
+
+/// A result on the host, and what is known of its origin.
+#[derive(Debug)]
+pub(super) struct CollectedResult {
+    pub(super) into: Dir,
+    /// The path of that directory.
+    pub(super) path: PathBuf,
+    pub(super) bundle: SandboxBundle,
+    /// The files in it that are not synced yet.
+    pub(super) unsynced: Vec<RelativePath>,
+    /// When the try began, and the commit that the project was at then.
+    pub(super) began: i64,
+    pub(super) base_ref: Option<String>,
+    pub(super) remote: RemoteIds,
+}
+
+impl Try {
+    /// The row of this try; `None` if it has not begun.
+    pub(super) async fn row(&self) -> Result<Option<SandboxRow>, Trouble> {
+        let row = sandboxes::find(self.state.store(), &self.run, &self.key).await;
+        let row = row.map_err(|error| failed(error.to_string()).retryable())?;
+        let is_same =
+            |row: &SandboxRow| row.attempt == self.recorder.attempt && row.name == self.name;
+        Ok(row.filter(is_same))
+    }
+
+    pub(super) fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
+        let sandboxes = self.state.options.sandboxes.clone();
+        sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be made in here"))
+    }
+
+    /// The sandbox of this try.
+    pub(super) fn handle(&self) -> Result<SandboxHandle, Trouble> {
+        SandboxHandle::of(self.sandboxes()?, &self.owner, &self.name)
+    }
+
+    /// The directory of its files on the host.
+    pub(super) fn directory(&self) -> Result<SandboxDirectory, Trouble> {
+        match &self.nested_source {
+            Some(_) => SandboxDirectory::open_nested(&self.root, &self.run, &self.key),
+            None => SandboxDirectory::open(&self.root, &self.run, &self.key),
+        }
+    }
+
+    /// The limits of the tools in it.
+    pub(super) fn tools(&self, sandbox: &Sandbox) -> ToolLimits {
+        tool_limits::limits(&self.environment).narrowed(sandbox.tools)
+    }
+
+    /// The root of the run's ancestors.
+    pub(super) fn root_run(&self) -> &str {
+        self.run.split(":child:").next().unwrap_or(&self.run)
+    }
+
+    /// The directory of the host that it works on a view of, and that its changes are applied to.
+    pub(super) fn project(&self) -> &Path {
+        self.nested_source.as_ref().map_or(self.root.as_path(), |source| source.workspace.as_path())
+    }
+}
+
+/// Whether a try ended because its run has stopped. It goes on with the run.
+pub(super) fn is_stopped<T>(done: &Result<T, Trouble>) -> bool {
+    done.as_ref().is_err_and(Trouble::is_stop)
+}
+
+pub(super) fn failed(message: impl Into<String>) -> Trouble {
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+}

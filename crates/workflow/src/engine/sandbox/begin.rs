@@ -1,0 +1,153 @@
+//! How a try begins: it acquires a slot, its row is inserted, and its request bundle is written.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+use stockade_bundle::RelativePath;
+use stockade_bundle::project::Project;
+use stockade_bundle::sandbox::{Request, write_request};
+use stockade_core::egress::Contract;
+use stockade_durable::Statement;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::attempt::{Try, failed};
+use super::directory::SandboxDirectory;
+use super::slots::slots;
+use super::{request, result};
+use crate::engine::clock::now_ms;
+use crate::engine::trouble::Trouble;
+use crate::graph::{OnLimit, Sandbox};
+use crate::journal::child_input;
+use crate::store::sandboxes::{self, SandboxRow};
+
+impl Try {
+    /// One of the slots of the run. Where there is none, that is stored as the failure of the try; a
+    /// child that goes on after a wait, in which it had no slot, waits for one in any case.
+    pub(super) async fn acquire_slot(
+        &self,
+        sandbox: &Sandbox,
+        selected: &str,
+        goes_on: bool,
+    ) -> Result<OwnedSemaphorePermit, Trouble> {
+        let semaphore = Arc::clone(&self.slots);
+        let slot = match sandbox.on_limit {
+            OnLimit::Fail if !goes_on => semaphore.try_acquire_owned().ok(),
+            OnLimit::Wait | OnLimit::Fail => semaphore.acquire_owned().await.ok(),
+        };
+        if let Some(slot) = slot {
+            return Ok(slot);
+        }
+        let limit = slots(&self.environment);
+        let message = format!(
+            "Sandbox concurrency limit reached: {limit} are under way in this run \
+             (SMITHERS_MAX_CONCURRENT_SANDBOXES; onLimit=\"wait\" waits instead)"
+        );
+        let trouble = failed(message).retryable();
+        let begin = self.begin_statement(sandbox, selected, None);
+        self.recorder.record(Vec::new(), vec![begin]).await?;
+        self.fail(request::runtime(sandbox), &trouble).await;
+        Err(trouble)
+    }
+
+    fn begin_statement(
+        &self,
+        sandbox: &Sandbox,
+        selected: &str,
+        base_ref: Option<&str>,
+    ) -> Statement {
+        let config = request::config(sandbox, selected, self.tools(sandbox));
+        let attempt = (self.run.as_str(), &self.key, self.recorder.attempt, self.name.as_str());
+        let parent = self.enclosing.as_ref().map(|enclosing| enclosing.lineage.parent());
+        let runtime = request::runtime(sandbox);
+        sandboxes::begin(attempt, parent, runtime, &config, base_ref, now_ms())
+    }
+
+    /// When the try began, and the commit that the project was at then. A try without a row begins
+    /// now.
+    pub(super) async fn begin(
+        &self,
+        sandbox: &Sandbox,
+        row: Option<SandboxRow>,
+        selected: &str,
+    ) -> Result<(i64, Option<String>), Trouble> {
+        if let Some(row) = row {
+            return Ok((row.created_at_ms, row.base_ref));
+        }
+        let base_ref = self.base_ref()?;
+        let config = request::config(sandbox, selected, self.tools(sandbox)).to_string();
+        let more = json!({ "runtime": request::runtime(sandbox), "configJson": config });
+        let created = self.recorder.event("SandboxCreated", more);
+        let begin = self.begin_statement(sandbox, selected, base_ref.as_deref());
+        self.recorder
+            .record(vec![created, self.recorder.stage("created", 10)], vec![begin])
+            .await?;
+        Ok((now_ms(), base_ref))
+    }
+
+    /// The commit that the project is at. A project that must not be shown is refused.
+    fn base_ref(&self) -> Result<Option<String>, Trouble> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let project = Project::open(self.project(), home.as_deref());
+        let project = project.map_err(|error| Trouble::new("INVALID_INPUT", error.to_string()))?;
+        Ok(project.base_ref)
+    }
+
+    /// Writes the request bundle; its length in bytes. When it is written again after a crash, its
+    /// directory may be mounted in a sandbox already, in which nothing was executed yet.
+    pub(super) async fn write_request(
+        &self,
+        sandbox: &Sandbox,
+        runtime: &str,
+        contract: Option<&Contract>,
+        (directory, is_again): (&SandboxDirectory, bool),
+    ) -> Result<u64, Trouble> {
+        let mut files: Vec<(RelativePath, Vec<u8>)> = Vec::new();
+        let named = |name: &str, content: Vec<u8>| {
+            let name = RelativePath::new(name).map_err(|error| failed(error.to_string()))?;
+            Ok::<_, Trouble>((name, content))
+        };
+        if let Some(pem) = contract.and_then(|contract| contract.ca_cert_pem.as_ref()) {
+            files.push(named(".smithers/egress/ca.crt", pem.clone().into_bytes())?);
+        }
+        let provider = sandbox.provider.as_deref();
+        if let Some(source) = &self.nested_source {
+            for (name, content) in &source.program {
+                files.push(named(name, content.clone())?);
+            }
+        } else if sandbox.workflow.is_some() {
+            let program = self.user_code.child_program(&self.run, &self.task.id).await;
+            // A provider has the workflow itself. The program is for what it ships elsewhere.
+            let program = if provider.is_some() { program.unwrap_or_default() } else { program? };
+            for (name, content) in program {
+                files.push(named(&name, content)?);
+            }
+        } else if sandbox.command.is_none() && provider.is_none() {
+            let message = "a <Sandbox> needs `workflow`, children, or `command`";
+            return Err(Trouble::new("INVALID_INPUT", message));
+        }
+        let input = child_input(sandbox.input.clone());
+        files.push(named("input.json", input.to_string().into_bytes())?);
+        let lineage = self.recorder.lineage.as_ref().map(|lineage| json!(lineage));
+        let request = Request {
+            sandbox_id: &self.key.node,
+            lineage: lineage.as_ref(),
+            provider,
+            runtime: sandbox.provider.is_none().then_some(runtime),
+            input: &input,
+            files: &files,
+        };
+        let dir = match is_again {
+            true => directory.emptied("request-bundle")?,
+            false => directory.fresh("request-bundle")?,
+        };
+        let size = write_request(&dir, &request).map_err(|error| result::refused(&error))?;
+        // It is mounted in the sandbox in any case.
+        let own = RelativePath::new(".smithers").map_err(|error| failed(error.to_string()))?;
+        match dir.mkdir(&own, 0o700) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
+            made => made?,
+        }
+        Ok(size)
+    }
+}

@@ -1,0 +1,104 @@
+//! The result of a try: its changes become bundles, which are reviewed.
+
+use serde_json::json;
+use stockade_api::Bundle;
+use stockade_bundle::sandbox::Status;
+
+use super::attempt::{CollectedResult, Try, is_stopped};
+use super::handle::SandboxHandle;
+use super::{result, review};
+use crate::engine::clock::now_ms;
+use crate::engine::timings::Operation;
+use crate::engine::trouble::Trouble;
+use crate::store::sandboxes::{self, Review};
+
+impl Try {
+    /// Makes bundles of the changes of a result, and of those of the workspace where there is one:
+    /// all of them, or none. Also gives the time at which the try began.
+    pub(super) async fn gather_changes(
+        &self,
+        handle: &SandboxHandle,
+        collected: CollectedResult,
+        has_workspace: bool,
+    ) -> Result<(Review, i64), Trouble> {
+        let mut bundles = Vec::new();
+        let review = self.make_review(handle, &collected, has_workspace, &mut bundles).await;
+        if review.is_err() && !is_stopped(&review) {
+            review::discard(handle, bundles.iter().map(|bundle| bundle.id.as_str())).await;
+        }
+        Ok((review?, collected.began))
+    }
+
+    async fn make_review(
+        &self,
+        handle: &SandboxHandle,
+        collected: &CollectedResult,
+        has_workspace: bool,
+        bundles: &mut Vec<Bundle>,
+    ) -> Result<Review, Trouble> {
+        let CollectedResult { into, bundle, remote, unsynced, .. } = collected;
+        let trouble = result::unfinished(bundle);
+        let synced = result::sync(into, unsynced);
+        // The changes of a child that failed are dropped.
+        if trouble.is_none() {
+            let changes = self.make_bundles(handle, collected, has_workspace, bundles);
+            let changes = self.recorder.timings.measure(Operation::Collect, changes);
+            let (changes, synced) = tokio::join!(changes, synced);
+            changes.and(synced)?;
+        } else {
+            synced.await?;
+        }
+        let review = review::of(handle, bundles, bundle).await?;
+        let remote_run_id = remote.run_id.clone().or(review.remote_run_id);
+        let review = Review { remote_run_id, ..review };
+        self.record_result(collected, &review).await?;
+        trouble.map_or(Ok(review), Err)
+    }
+
+    async fn make_bundles(
+        &self,
+        handle: &SandboxHandle,
+        collected: &CollectedResult,
+        has_workspace: bool,
+        bundles: &mut Vec<Bundle>,
+    ) -> Result<(), Trouble> {
+        let CollectedResult { into, base_ref, .. } = collected;
+        if let Some(diff) = result::diff(into)? {
+            let proposed = review::proposed(handle, self.project(), base_ref.as_deref(), &diff);
+            bundles.extend(proposed.await?);
+        }
+        if has_workspace {
+            bundles.extend(review::changes(handle).await?);
+        }
+        Ok(())
+    }
+
+    /// Records a result that passed validation.
+    async fn record_result(
+        &self,
+        collected: &CollectedResult,
+        review: &Review,
+    ) -> Result<(), Trouble> {
+        let CollectedResult { path, bundle, remote, .. } = collected;
+        let path = path.display().to_string();
+        let logs = bundle.stream_log.as_ref().map(|log| format!("{path}/{}", log.quoted()));
+        let patches = review.patch_count;
+        let more = json!({ "bundlePath": path, "patchCount": patches, "logsPath": logs });
+        let event = self.recorder.event(
+            "SandboxBundleReceived",
+            json!({
+                "bundleSizeBytes": bundle.total_bytes, "patchCount": patches,
+                "hasOutputs": !bundle.manifest.outputs.is_null(),
+            }),
+        );
+        let events = vec![self.recorder.stage_with("bundle-collected", 85, more), event];
+        let ids = [&review.remote_run_id, &remote.workspace_id, &remote.container_id];
+        let ids = ids.map(Option::as_deref);
+        let mut statements = vec![sandboxes::receive(&self.run, &self.key, &path, ids, now_ms())];
+        if bundle.manifest.status == Status::Finished {
+            // From here on, what executed the try may end.
+            statements.push(sandboxes::request_review(&self.run, &self.key, review));
+        }
+        self.recorder.record(events, statements).await
+    }
+}

@@ -1,0 +1,211 @@
+//! The directory of a sandbox on the host, `.smithers/sandboxes/RUN/SANDBOX` of the project (seed
+//! 000, step 2). Every directory on the way is opened beneath the one before, through no link: the
+//! project may hold what an earlier sandbox proposed.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Dir, Error, FileKind, Rename};
+
+use crate::engine::trouble::Trouble;
+use crate::schedule::Key;
+
+/// The longest part of a path (`NAME_MAX`, path_resolution(7)).
+const NAME_BYTES: usize = 255;
+
+/// The directory of one sandbox.
+#[derive(Debug)]
+pub(crate) struct SandboxDirectory {
+    /// Its path.
+    pub(crate) path: PathBuf,
+    dir: Dir,
+}
+
+fn failed(error: &Error) -> Trouble {
+    let message = format!("cannot use the directory of the sandbox: {error}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+}
+
+fn escapes(text: &str) -> Trouble {
+    Trouble::new("TOOL_PATH_ESCAPE", format!("{text:?} cannot be the name of a directory"))
+}
+
+fn relative(text: &str) -> Result<RelativePath, Trouble> {
+    RelativePath::new(text).map_err(|_| escapes(text))
+}
+
+/// The name of a run or of a sandbox as the name of a directory.
+fn name(text: &str) -> Result<RelativePath, Trouble> {
+    let is_plain = !text.contains(['/', '\\', '\0']) && text.len() <= NAME_BYTES;
+    if is_plain && !text.starts_with('.') { relative(text) } else { Err(escapes(text)) }
+}
+
+/// The name of a sandbox among those of its run.
+pub(crate) fn sandbox_name(key: &Key) -> String {
+    match key.iteration {
+        0 => key.node.clone(),
+        iteration => format!("{}@{iteration}", key.node),
+    }
+}
+
+fn enter(dir: &Dir, name: &RelativePath) -> Result<Dir, Trouble> {
+    match dir.mkdir(name, 0o700) {
+        Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
+        made => made.map_err(|error| failed(&error))?,
+    }
+    dir.open_dir(name).map_err(|error| failed(&error))
+}
+
+/// Makes git ignore requests and results.
+fn keep_out_of_git(dir: &Dir) -> Result<(), Trouble> {
+    match dir.create_file(&relative(".gitignore")?, 0o600) {
+        Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => Ok(()),
+        made => {
+            let written = made.map_err(|error| failed(&error))?.write_all(b"*\n");
+            written.map_err(|error| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()))
+        }
+    }
+}
+
+impl SandboxDirectory {
+    /// The directory of a sandbox, which is created where it is missing.
+    ///
+    /// # Errors
+    /// `TOOL_PATH_ESCAPE` for an id that names none, `SANDBOX_EXECUTION_FAILED` for one that cannot
+    /// be used.
+    pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
+        Self::open_names(root, run, &[&sandbox_name(key)])
+    }
+
+    /// The directory of a nested sandbox. Its key has the names of the sandboxes that enclose it, each
+    /// with `/` behind it.
+    ///
+    /// # Errors
+    /// As [`SandboxDirectory::open`].
+    pub(crate) fn open_nested(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
+        let name = sandbox_name(key);
+        let mut names = Vec::new();
+        for name in name.split('/') {
+            names.extend(["nested", name]);
+        }
+        Self::open_names(root, run, &names[1..])
+    }
+
+    fn open_names(root: &Path, run: &str, sandbox: &[&str]) -> Result<Self, Trouble> {
+        // The ids of child runs contain colons. No other id contains `@`.
+        let run = run.replace(':', "@");
+        let names = std::iter::once(run.as_str()).chain(sandbox.iter().copied());
+        let mut dir = Dir::open(root).map_err(|error| failed(&error))?;
+        let mut path = root.to_owned();
+        for fixed in [".smithers", "sandboxes"] {
+            let fixed = relative(fixed)?;
+            path.push(fixed.as_os_str());
+            dir = enter(&dir, &fixed)?;
+        }
+        keep_out_of_git(&dir)?;
+        for text in names {
+            let name = name(text)?;
+            path.push(name.as_os_str());
+            dir = enter(&dir, &name)?;
+        }
+        Ok(Self { path, dir })
+    }
+
+    /// Whether it has an entry of this name.
+    pub(crate) fn has(&self, part: &str) -> Result<bool, Trouble> {
+        Ok(self.dir.stat(&name(part)?).map_err(|error| failed(&error))?.is_some())
+    }
+
+    /// The names of its entries.
+    pub(crate) fn names(&self) -> Result<Vec<String>, Trouble> {
+        let entries = self.dir.entries().map_err(|error| failed(&error))?;
+        Ok(entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok()).collect())
+    }
+
+    /// Opens one of its directories.
+    pub(crate) fn open_part(&self, part: &str) -> Result<Dir, Trouble> {
+        self.dir.open_dir(&name(part)?).map_err(|error| failed(&error))
+    }
+
+    /// Renames an entry.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        let (from, to) = (name(from)?, name(to)?);
+        let renamed = self.dir.rename(&from, &self.dir, &to, Rename::NoReplace);
+        renamed.map_err(|error| failed(&error))
+    }
+
+    /// Removes an entry, with all that is in it.
+    pub(crate) fn remove(&self, part: &str) -> Result<(), Trouble> {
+        match self.dir.remove_tree(&name(part)?) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Ok(()),
+            removed => removed.map_err(|error| failed(&error)),
+        }
+    }
+
+    /// Opens one of its directories, which is created anew.
+    pub(crate) fn fresh(&self, part: &str) -> Result<Dir, Trouble> {
+        self.remove(part)?;
+        enter(&self.dir, &name(part)?)
+    }
+
+    /// Opens one of its directories, and removes the files in it. The directories stay the same: they
+    /// may be mounted in a sandbox.
+    pub(crate) fn emptied(&self, part: &str) -> Result<Dir, Trouble> {
+        let dir = enter(&self.dir, &name(part)?)?;
+        let mut directories = vec![dir.reopen().map_err(|error| failed(&error))?];
+        while let Some(directory) = directories.pop() {
+            for (name, kind) in directory.entries().map_err(|error| failed(&error))? {
+                let path = RelativePath::new(name).map_err(|error| escapes(&error.to_string()))?;
+                if kind == FileKind::Directory {
+                    directories.push(directory.open_dir(&path).map_err(|error| failed(&error))?);
+                } else {
+                    directory.remove_file(&path).map_err(|error| failed(&error))?;
+                }
+            }
+        }
+        Ok(dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_has_its_place_and_nothing_leads_out_of_it() {
+        let root = tempfile::tempdir().unwrap();
+        let key = |node: &str, iteration| Key { node: node.to_owned(), iteration };
+        let place =
+            SandboxDirectory::open(root.path(), "one:child:a:0", &key("review", 2)).unwrap();
+        let expected = root.path().join(".smithers/sandboxes/one@child@a@0/review@2");
+        assert_eq!(place.path, expected);
+        let dir = place.fresh("result").unwrap();
+        drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
+        let is_empty = |dir: &Dir| dir.entries().unwrap().is_empty();
+        assert!(is_empty(&place.fresh("result").unwrap()));
+        let kept = place.fresh("request").unwrap();
+        kept.mkdir(&RelativePath::new("deep").unwrap(), 0o700).unwrap();
+        let deep = kept.open_dir(&RelativePath::new("deep").unwrap()).unwrap();
+        for dir in [&kept, &deep] {
+            drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
+        }
+        drop(place.emptied("request").unwrap());
+        assert_eq!((kept.entries().unwrap().len(), is_empty(&deep)), (1, true));
+        let nested =
+            SandboxDirectory::open_nested(root.path(), "r", &key("outer@1/inner", 2)).unwrap();
+        let expected = root.path().join(".smithers/sandboxes/r/outer@1/nested/inner@2");
+        assert_eq!(nested.path, expected);
+        assert!(SandboxDirectory::open_nested(root.path(), "r", &key("outer/../..", 0)).is_err());
+        for node in ["..", "a/b", ".", "", "\0", &"x".repeat(256)] {
+            let refused = SandboxDirectory::open(root.path(), "r", &key(node, 0)).unwrap_err();
+            assert_eq!(refused.code, "TOOL_PATH_ESCAPE", "{node:?}");
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        let hostile = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), hostile.path().join(".smithers")).unwrap();
+        let refused = SandboxDirectory::open(hostile.path(), "r", &key("a", 0)).unwrap_err();
+        assert_eq!(refused.code, "SANDBOX_EXECUTION_FAILED");
+        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
+}

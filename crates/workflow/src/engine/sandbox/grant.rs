@@ -1,0 +1,408 @@
+//! What a sandbox grants to sandboxes within it: never more than it has itself (seed 001, "Nested
+//! sandboxes"). Requests for more are refused by name, and what a request leaves out is inherited. Nothing
+//! is made here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_api::Network;
+use stockade_core::egress::Contract;
+use stockade_core::network::Policy;
+use stockade_core::{parse_bytes, parse_cpus};
+
+use super::request::{self, contract};
+use crate::engine::trouble::Trouble;
+use crate::graph::{Sandbox, ToolLimits, Volume};
+
+/// How many sandboxes may enclose one.
+pub(crate) const MAX_DEPTH: u32 = 3;
+
+/// What a sandbox has, and grants to sandboxes within it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Grant {
+    /// Its runtime, or its provider.
+    runtime: String,
+    provider: Option<String>,
+    image: Option<String>,
+    workspace: Option<Value>,
+    volumes: Vec<Volume>,
+    memory_limit: Option<String>,
+    cpu_limit: Option<String>,
+    timeout: Option<Duration>,
+    tools: ToolLimits,
+    contract: Contract,
+    /// The hosts that it may reach.
+    network: Option<Policy>,
+    /// How many sandboxes enclose it.
+    depth: u32,
+}
+
+fn refused(message: impl Into<String>) -> Trouble {
+    Trouble::new("INVALID_INPUT", message)
+}
+
+/// The refusal of a nested sandbox that is not allowed.
+pub(crate) fn disabled(remedy: &str) -> Trouble {
+    refused(format!("Nested <Sandbox> execution is disabled by default: {remedy}"))
+}
+
+fn more(what: &str) -> Trouble {
+    refused(format!("a nested <Sandbox> can only narrow what is around it: {what}"))
+}
+
+/// One name for each runtime.
+fn runtime(name: &str) -> &str {
+    if name == "native" { request::USUAL } else { name }
+}
+
+impl Grant {
+    /// The grant of a sandbox that this many others enclose.
+    ///
+    /// # Errors
+    /// For a contract that cannot be read.
+    pub(crate) fn of(
+        sandbox: &Sandbox,
+        timeout: Option<Duration>,
+        tools: ToolLimits,
+        depth: u32,
+    ) -> Result<Self, Trouble> {
+        let contract = contract(sandbox)?;
+        Ok(Self {
+            network: reached(sandbox, contract.as_ref())?,
+            runtime: runtime(request::runtime(sandbox)).to_owned(),
+            provider: sandbox.provider.clone(),
+            image: sandbox.image.clone(),
+            workspace: sandbox.workspace.clone().map(Value::Object),
+            volumes: sandbox.volumes.clone(),
+            memory_limit: sandbox.memory_limit.clone(),
+            cpu_limit: sandbox.cpu_limit.clone(),
+            timeout,
+            tools,
+            contract: contract.unwrap_or_default(),
+            depth,
+        })
+    }
+
+    /// How many sandboxes enclose it.
+    pub(crate) const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// A sandbox within it, with what it inherits, and its time limit.
+    ///
+    /// # Errors
+    /// `INVALID_INPUT` for a request for more than is granted.
+    pub(crate) fn narrowed(
+        &self,
+        mut asked: Sandbox,
+        timeout: Option<Duration>,
+    ) -> Result<(Sandbox, Option<Duration>), Trouble> {
+        if !asked.allow_nested {
+            return Err(disabled("it must set allowNested"));
+        }
+        if self.depth >= MAX_DEPTH {
+            let enclosing = self.depth + 1;
+            return Err(more(&format!(
+                "there are {enclosing} around it, and at most {MAX_DEPTH} may"
+            )));
+        }
+        self.narrow_network(&mut asked)?;
+        self.narrow_runtime(&mut asked)?;
+        for volume in &asked.volumes {
+            // A writable volume may contain links that were made in the sandbox.
+            let is_within = |own: &&Volume| {
+                let (own_host, host) = (Path::new(&own.host), Path::new(&volume.host));
+                !own.is_read_only && host != own_host && host.starts_with(own_host)
+            };
+            let is_there = |own: &&Volume| {
+                own.host == volume.host && (volume.is_read_only || !own.is_read_only)
+            };
+            let is_safe = !self.volumes.iter().any(|own| is_within(&own));
+            if !is_safe || !self.volumes.iter().any(|own| is_there(&own)) {
+                let message =
+                    format!("the volume {} is none of the sandbox around it", volume.host);
+                return Err(more(&message));
+            }
+        }
+        if !asked.ports.is_empty() {
+            return Err(more("ports of the host"));
+        }
+        self.narrow_contract(&asked)?;
+        asked.tools = self.tools.narrowed(asked.tools);
+        let memory = |text: &str| parse_bytes(text).map_err(|error| error.to_string());
+        asked.memory_limit =
+            least("memoryLimit", asked.memory_limit, self.memory_limit.as_deref(), memory)?;
+        let cpus = |text: &str| parse_cpus(text).map_err(|error| error.to_string());
+        asked.cpu_limit = least("cpuLimit", asked.cpu_limit, self.cpu_limit.as_deref(), cpus)?;
+        let timeout = match (timeout, self.timeout) {
+            (Some(asked), Some(own)) if asked > own => {
+                let (asked, own) = (asked.as_millis(), own.as_millis());
+                return Err(more(&format!("timeoutMs {asked}, of at most {own}")));
+            }
+            (asked, own) => asked.or(own),
+        };
+        Ok((asked, timeout))
+    }
+
+    fn narrow_runtime(&self, asked: &mut Sandbox) -> Result<(), Trouble> {
+        if asked.provider != self.provider && asked.provider.is_some() {
+            return Err(more("a provider that the sandbox around it does not have"));
+        }
+        match &asked.runtime {
+            // The runtime of this host is narrower than any provider.
+            Some(named) if self.provider.is_some() && runtime(named) == request::USUAL => {}
+            Some(named) if runtime(named) != self.runtime => {
+                let (own, named) = (&self.runtime, named.clone());
+                return Err(more(&format!("the runtime `{named}`, in one of `{own}`")));
+            }
+            None if asked.provider.is_none() && self.provider.is_none() => {
+                asked.runtime = Some(self.runtime.clone());
+            }
+            _ => {}
+        }
+        if asked.image.is_some() && asked.image != self.image {
+            return Err(more("an image that the sandbox around it does not have"));
+        }
+        let workspace = asked.workspace.clone().map(Value::Object);
+        if workspace.is_some() && workspace != self.workspace {
+            return Err(more("a workspace that the sandbox around it does not have"));
+        }
+        Ok(())
+    }
+
+    /// The hosts that it reaches. It inherits them where it names none.
+    fn narrow_network(&self, asked: &mut Sandbox) -> Result<(), Trouble> {
+        if !asked.allow_network {
+            return Ok(());
+        }
+        let Some(own) = &self.network else {
+            return Err(more("allowNetwork, which the sandbox around it does not have"));
+        };
+        let names_hosts = contract(asked)?.is_some_and(|asked| asked.allow_hosts.is_some());
+        if let (false, Some(hosts)) = (names_hosts, &self.contract.allow_hosts) {
+            let mut egress = asked.egress.take().unwrap_or_else(|| json!({}));
+            egress["allowHosts"] = json!(hosts);
+            asked.config.insert("egress".to_owned(), egress.clone());
+            asked.egress = Some(egress);
+        }
+        let wanted = reached(asked, contract(asked)?.as_ref())?;
+        match wanted.and_then(|wanted| own.beyond(&wanted)) {
+            None => Ok(()),
+            Some(host) => {
+                Err(more(&format!("the host {host}, which the sandbox around it does not reach")))
+            }
+        }
+    }
+
+    /// The proxies and the secrets of the contract: only those of the enclosing sandbox.
+    fn narrow_contract(&self, asked: &Sandbox) -> Result<(), Trouble> {
+        let Some(asked) = contract(asked)? else { return Ok(()) };
+        let is_other =
+            |asked: &Option<String>, own: &Option<String>| asked.is_some() && asked != own;
+        if is_other(&asked.http_proxy, &self.contract.http_proxy)
+            || is_other(&asked.https_proxy, &self.contract.https_proxy)
+        {
+            return Err(more("a proxy that the sandbox around it does not have"));
+        }
+        let has = |own: &BTreeMap<String, String>, (name, secret): (&String, &String)| {
+            own.get(name) == Some(secret)
+        };
+        if !asked.secret_bindings.iter().all(|binding| has(&self.contract.secret_bindings, binding))
+        {
+            return Err(more("a secret that the sandbox around it does not have"));
+        }
+        Ok(())
+    }
+}
+
+/// The hosts that a sandbox reaches by its configuration.
+fn reached(sandbox: &Sandbox, contract: Option<&Contract>) -> Result<Option<Policy>, Trouble> {
+    let network = request::network(sandbox, contract)?;
+    let policy = network.as_ref().map(Network::policy).transpose();
+    policy.map_err(|problem| refused(problem.message))
+}
+
+/// The lesser of two limits, which are written as texts; `None` is no limit.
+fn least(
+    name: &str,
+    asked: Option<String>,
+    own: Option<&str>,
+    read: impl Fn(&str) -> Result<u64, String>,
+) -> Result<Option<String>, Trouble> {
+    let number =
+        |text: &str| read(text).map_err(|error| refused(format!("`{name}` {text:?}: {error}")));
+    let (Some(asked), Some(own)) = (&asked, own) else {
+        return Ok(asked.or_else(|| own.map(str::to_owned)));
+    };
+    if number(asked)? > number(own)? {
+        return Err(more(&format!("{name} {asked}, of at most {own}")));
+    }
+    Ok(Some(asked.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sandbox(config: Value) -> Sandbox {
+        let Value::Object(config) = config else { panic!("a configuration is an object") };
+        Sandbox::of_config(config, Value::Null).unwrap()
+    }
+
+    fn outer(config: Value) -> Grant {
+        let config = sandbox(config);
+        Grant::of(&config, Some(Duration::from_secs(60)), config.tools, 0).unwrap()
+    }
+
+    /// The refusal of a nested sandbox with this configuration, if it is refused.
+    fn refusal(grant: &Grant, mut config: Value, timeout: Option<u64>) -> Option<String> {
+        config["allowNested"] = true.into();
+        let narrowed = grant.narrowed(sandbox(config), timeout.map(Duration::from_secs));
+        narrowed.err().map(|trouble| {
+            assert_eq!((trouble.code.as_str(), trouble.is_retryable), ("INVALID_INPUT", false));
+            trouble.message
+        })
+    }
+
+    #[test]
+    fn nobody_gets_more_than_there_is_around() {
+        let bare = outer(json!({ "allowNested": true }));
+        let rich = outer(json!({
+            "allowNested": true, "allowNetwork": true, "memoryLimit": "1g", "cpuLimit": "2",
+            "image": "a", "volumes": [
+                { "host": "/data", "container": "/d", "readonly": false },
+                { "host": "/books", "container": "/b" },
+                { "host": "/data/part", "container": "/p" },
+            ],
+            "egress": { "httpsProxy": "http://p:1", "secretBindings": { "sk": "anthropic" } },
+        }));
+        let volume = |host: &str, readonly: bool| json!({ "volumes": [{ "host": host, "container": "/v", "readonly": readonly }] });
+        let reaches =
+            |host: &str| json!({ "allowNetwork": true, "egress": { "allowHosts": [host] } });
+        let bound =
+            |name: &str, secret: &str| json!({ "egress": { "secretBindings": { name: secret } } });
+        // The request, and a part of the refusal where it is refused: by the bare one, by the rich one.
+        let cases = [
+            (json!({}), None, None, None),
+            (json!({ "allowNetwork": true }), None, Some("allowNetwork"), None),
+            (json!({ "runtime": "native" }), None, None, None),
+            (json!({ "runtime": "bubblewrap" }), None, None, None),
+            (json!({ "runtime": "docker" }), None, Some("`docker`"), Some("`docker`")),
+            (json!({ "image": "a" }), None, Some("image"), None),
+            (json!({ "image": "b" }), None, Some("image"), Some("image")),
+            (json!({ "memoryLimit": "1g" }), None, None, None),
+            (
+                json!({ "memoryLimit": "1025m" }),
+                None,
+                None,
+                Some("memoryLimit 1025m, of at most 1g"),
+            ),
+            (json!({ "memoryLimit": "much" }), None, None, Some("`memoryLimit` \"much\"")),
+            (json!({ "cpuLimit": "1.5" }), None, None, None),
+            (json!({ "cpuLimit": "2.5" }), None, None, Some("cpuLimit 2.5")),
+            (json!({}), Some(60), None, None),
+            (json!({}), Some(61), Some("timeoutMs 61000"), Some("timeoutMs 61000")),
+            (volume("/data", false), None, Some("/data"), None),
+            (volume("/books", true), None, Some("/books"), None),
+            (volume("/books", false), None, Some("/books"), Some("/books")),
+            // A link below a volume may lead anywhere: only named volumes are granted.
+            (volume("/data/link", true), None, Some("/data/link"), Some("/data/link")),
+            (volume("/data/part", true), None, Some("/data/part"), Some("/data/part")),
+            (volume("/data/../etc", true), None, Some("etc"), Some("etc")),
+            (
+                json!({ "ports": [{ "host": 1, "container": 1 }] }),
+                None,
+                Some("ports"),
+                Some("ports"),
+            ),
+            (json!({ "workspace": { "name": "w" } }), None, Some("workspace"), Some("workspace")),
+            (json!({ "egress": { "httpsProxy": "http://p:1" } }), None, Some("proxy"), None),
+            (
+                json!({ "egress": { "httpProxy": "http://p:1" } }),
+                None,
+                Some("proxy"),
+                Some("proxy"),
+            ),
+            (bound("sk", "anthropic"), None, Some("secret"), None),
+            (bound("sk", "github"), None, Some("secret"), Some("secret")),
+            (bound("other", "anthropic"), None, Some("secret"), Some("secret")),
+            (json!({ "egress": { "env": { "A": "b" } } }), None, None, None),
+            (reaches("a.example"), None, Some("allowNetwork"), None),
+            (reaches("10.1.2.3"), None, Some("allowNetwork"), Some("the host 10.1.2.3")),
+        ];
+        for (config, timeout, by_bare, by_rich) in cases {
+            for (grant, expected) in [(&bare, by_bare), (&rich, by_rich)] {
+                let found = refusal(grant, config.clone(), timeout);
+                let is_so = match (&found, expected) {
+                    (Some(found), Some(expected)) => found.contains(expected),
+                    (found, expected) => found.is_none() && expected.is_none(),
+                };
+                assert!(is_so, "{config}: {found:?}, not {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_not_say_whom_reaches_whom_the_outer_one_does() {
+        let hosts = json!({ "allowHosts": ["a.example", "*.b.example:443"] });
+        let grant = outer(json!({ "allowNested": true, "allowNetwork": true, "egress": hosts }));
+        let asked = json!({ "allowNested": true, "allowNetwork": true });
+        let (given, _) = grant.narrowed(sandbox(asked.clone()), None).unwrap();
+        assert_eq!(given.egress.as_ref(), Some(&hosts));
+        assert_eq!(given.config["egress"], hosts);
+        let mut with_more = asked;
+        with_more["egress"] = json!({ "env": { "A": "b" } });
+        let (given, _) = grant.narrowed(sandbox(with_more), None).unwrap();
+        let merged = json!({ "env": { "A": "b" }, "allowHosts": hosts["allowHosts"] });
+        assert_eq!(given.egress, Some(merged));
+        for (host, is_good) in [
+            ("a.example:80", true),
+            ("x.b.example:443", true),
+            ("c.example", false),
+            ("x.b.example", false),
+        ] {
+            let config = json!({ "allowNetwork": true, "egress": { "allowHosts": [host] } });
+            assert_eq!(refusal(&grant, config, None).is_none(), is_good, "{host}");
+        }
+        let without = json!({ "egress": { "allowHosts": ["a.example"] } });
+        assert_eq!(refusal(&grant, without, None), None);
+    }
+
+    #[test]
+    fn who_does_not_say_gets_what_is_around() {
+        let tools = |bytes, ms| ToolLimits {
+            output_bytes: Some(bytes),
+            timeout: Some(Duration::from_millis(ms)),
+        };
+        let enclosing =
+            sandbox(json!({ "allowNested": true, "memoryLimit": "1g", "cpuLimit": "2" }));
+        let longest = Some(Duration::from_secs(60));
+        let grant = Grant::of(&enclosing, longest, tools(100, 1_000), 0).unwrap();
+        let asked = sandbox(json!({ "allowNested": true, "cpuLimit": "1" }));
+        let asked = Sandbox { tools: tools(200, 500), ..asked };
+        let (given, timeout) = grant.narrowed(asked, None).unwrap();
+        assert_eq!(given.memory_limit.as_deref(), Some("1g"));
+        assert_eq!(given.cpu_limit.as_deref(), Some("1"));
+        assert_eq!(given.runtime.as_deref(), Some("bubblewrap"));
+        assert_eq!(timeout, Some(Duration::from_secs(60)));
+        assert_eq!(given.tools, tools(100, 500));
+    }
+
+    #[test]
+    fn it_is_off_by_default_and_has_an_end() {
+        let grant = outer(json!({ "allowNested": true }));
+        let refused = grant.narrowed(sandbox(json!({})), None).unwrap_err();
+        assert!(refused.message.contains("disabled by default"), "{}", refused.message);
+        let config = json!({ "allowNested": true });
+        for depth in 0..=MAX_DEPTH {
+            let grant = Grant::of(&sandbox(config.clone()), None, ToolLimits::default(), depth);
+            let grant = grant.unwrap();
+            let narrowed = grant.narrowed(sandbox(config.clone()), None);
+            assert_eq!(narrowed.is_ok(), depth < MAX_DEPTH, "{depth}");
+        }
+    }
+}

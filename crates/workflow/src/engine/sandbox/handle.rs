@@ -1,0 +1,312 @@
+//! The sandbox of one try on this host: it is created, executes a command, is read, and is ended. Each
+//! operation has an idempotency key that follows from the try, so that after a crash it is found again
+//! and not done twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stockade_api::{
+    ById, Caller, CreateSandbox, Execute, Expiry, FileContent, FileEntry, GetSandbox,
+    ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile,
+    ReadOutput, Renew, Sandboxes, WriteFile,
+};
+use stockade_core::id::InvalidId;
+use stockade_core::{Code, OwnerId, Problem, SandboxId};
+use tokio::io::AsyncReadExt as _;
+
+use crate::engine::trouble::Trouble;
+
+/// How long a sandbox lives without its run. What a crash leaves expires after this time.
+const LEASE: Duration = Duration::from_secs(15 * 60);
+/// How often its lease is renewed and a heartbeat is recorded.
+const BEAT: Duration = Duration::from_secs(15);
+/// How often a write is tried whose process was killed.
+const MAX_WRITTEN: u32 = 8;
+/// How much of the standard error of a command is kept for messages, in bytes.
+const ERROR_BYTES: usize = 64 << 10;
+
+/// The sandbox of a try, whether it exists or not.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxHandle {
+    sandboxes: Arc<dyn Sandboxes>,
+    caller: Caller,
+    id: SandboxId,
+}
+
+/// The output of a command that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandOutput {
+    /// How it ended.
+    pub(crate) end: OutputEnd,
+    /// The last of what it wrote.
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// What a wait for a command gave.
+#[derive(Debug)]
+pub(crate) enum WaitOutcome {
+    /// It is still running.
+    Running,
+    /// It was never started: its process was killed before, and its environment is lost with that.
+    NeverStarted,
+    /// It has ended.
+    Ended(CommandOutput),
+}
+
+/// The failure of a task that follows from a problem.
+pub(super) fn trouble(problem: &Problem) -> Trouble {
+    let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let remedy = problem.remediation.as_ref().map(|it| format!(" — {it}")).unwrap_or_default();
+    let message = format!("{}{cause}{remedy}", problem.message);
+    let code = match problem.code {
+        Code::InvalidInput => "INVALID_INPUT",
+        _ => "SANDBOX_EXECUTION_FAILED",
+    };
+    let trouble = Trouble::new(code, message);
+    if problem.code == Code::InvalidInput { trouble } else { trouble.retryable() }
+}
+
+/// The id of the sandbox of a try, by the name of the try.
+pub(crate) fn sandbox_id(name: &str) -> Result<SandboxId, InvalidId> {
+    SandboxId::new(format!("run-{name}"))
+}
+
+impl SandboxHandle {
+    /// The sandbox of the try of this name.
+    pub(crate) fn of(
+        sandboxes: Arc<dyn Sandboxes>,
+        owner: &str,
+        name: &str,
+    ) -> Result<Self, Trouble> {
+        let wrong = |error: InvalidId| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string());
+        let id = sandbox_id(name).map_err(wrong)?;
+        Ok(Self { sandboxes, caller: Caller::new(OwnerId::new(owner).map_err(wrong)?), id })
+    }
+
+    /// Its id.
+    pub(crate) fn sandbox_id(&self) -> SandboxId {
+        self.id.clone()
+    }
+
+    /// Its id as text.
+    pub(crate) fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    /// The operations of the service.
+    pub(crate) fn sandboxes(&self) -> &dyn Sandboxes {
+        &*self.sandboxes
+    }
+
+    /// The caller of an operation, with its idempotency key.
+    pub(crate) fn caller(&self, operation: &str) -> Caller {
+        self.caller.clone().once(format!("{}:{operation}", self.id))
+    }
+
+    /// Creates it, or finds it.
+    pub(crate) async fn create(&self, request: CreateSandbox) -> Result<(), Trouble> {
+        let request = CreateSandbox {
+            id: Some(self.id.clone()),
+            expiry: Expiry::Seconds(LEASE.as_secs_f64()),
+            ..request
+        };
+        let made = self.sandboxes.create(&self.caller("create"), request).await;
+        made.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Makes a directory with its parents, under the name of an operation.
+    pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), Trouble> {
+        let request =
+            MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
+        let made = self.sandboxes.make_directory(&self.caller(name), request).await;
+        made.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Starts a command, or finds it. `number` counts the starts, from 1.
+    pub(crate) async fn execute(
+        &self,
+        number: u32,
+        request: Execute,
+    ) -> Result<OperationId, Trouble> {
+        let begun = self
+            .sandboxes
+            .execute_stream(&self.caller(&format!("execute-{number}")), request)
+            .await;
+        Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
+    }
+
+    /// Waits a while for a command to end, and keeps this much of its standard output. Renews the lease
+    /// of the sandbox meanwhile.
+    pub(crate) async fn wait(
+        &self,
+        operation: &OperationId,
+        output_bytes: usize,
+    ) -> Result<WaitOutcome, Trouble> {
+        let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
+        let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
+            self.renew(LEASE, false).await?;
+            return Ok(WaitOutcome::Running);
+        };
+        let info = info.map_err(|problem| trouble(&problem))?;
+        match info.status {
+            OperationStatus::Waiting | OperationStatus::Running => return Ok(WaitOutcome::Running),
+            OperationStatus::Succeeded => {}
+            OperationStatus::Failed | OperationStatus::Cancelled => {
+                let unknown = Problem::new(Code::OutcomeUnknown, "the command has no outcome");
+                let problem = info.error.unwrap_or(unknown);
+                return match problem.code {
+                    Code::Cancelled => Ok(WaitOutcome::NeverStarted),
+                    _ => Err(trouble(&problem)),
+                };
+            }
+        }
+        self.ended(operation, output_bytes).await.map(WaitOutcome::Ended)
+    }
+
+    /// Renews its lease for this time from now on. `shorten` allows a shorter lease than it has.
+    pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), Trouble> {
+        let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
+        let renewed = self.sandboxes.renew(&self.caller, request).await;
+        renewed.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Whether it is known not to exist any more.
+    pub(crate) async fn is_gone(&self) -> bool {
+        let request = GetSandbox { id: self.id.clone(), metrics: false };
+        match self.sandboxes.get_status(&self.caller, request).await {
+            Ok(sandbox) => sandbox.state.is_terminal(),
+            Err(problem) => problem.code == Code::NotFound,
+        }
+    }
+
+    /// Waits a while for work that is done elsewhere; `None` if it is not done yet. Renews the lease of
+    /// the sandbox meanwhile.
+    pub(crate) async fn while_alive<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>, Trouble> {
+        match tokio::time::timeout(BEAT, work).await {
+            Ok(done) => Ok(Some(done)),
+            Err(_) => self.renew(LEASE, false).await.map(|()| None),
+        }
+    }
+
+    /// Shortens its lease to that of a sandbox in which a command runs.
+    pub(crate) async fn wake(&self) -> Result<(), Trouble> {
+        self.renew(LEASE, true).await
+    }
+
+    async fn ended(
+        &self,
+        operation: &OperationId,
+        output_bytes: usize,
+    ) -> Result<CommandOutput, Trouble> {
+        let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow: true };
+        let read = self.sandboxes.read_output(&self.caller, request).await;
+        let mut items = read.map_err(|problem| trouble(&problem))?;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while let Some(item) = items.next().await {
+            match item.map_err(|problem| trouble(&problem))?.chunk {
+                OutputChunk::Stdout { data } => keep(&mut stdout, &data.0, output_bytes),
+                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0, ERROR_BYTES),
+                OutputChunk::Truncated { .. } => {}
+                OutputChunk::Exit(end) => return Ok(CommandOutput { end, stdout, stderr }),
+            }
+        }
+        Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output has no end").retryable())
+    }
+
+    /// The entries below a directory, down to a depth; `None` where the directory does not exist.
+    pub(crate) async fn list(
+        &self,
+        path: &str,
+        depth: u32,
+    ) -> Result<Option<Vec<FileEntry>>, Trouble> {
+        let request =
+            ListDirectory { sandbox_id: self.id.clone(), path: path.into(), depth: Some(depth) };
+        match self.sandboxes.list_directory(&self.caller, request).await {
+            Ok(listing) => Ok(Some(listing.entries)),
+            Err(problem) if problem.code == Code::FileNotFound => Ok(None),
+            Err(problem) => Err(trouble(&problem)),
+        }
+    }
+
+    /// The content of a file, up to a length.
+    pub(crate) async fn read(&self, path: &[u8], most: u64) -> Result<Vec<u8>, Trouble> {
+        let request = ReadFile {
+            sandbox_id: self.id.clone(),
+            path: path.into(),
+            offset: 0,
+            length: Some(most),
+        };
+        let content = self.sandboxes.read_file(&self.caller, request).await;
+        let content = content.map_err(|problem| trouble(&problem))?;
+        let mut bytes = Vec::new();
+        content.0.take(most).read_to_end(&mut bytes).await.map_err(|error| {
+            Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()).retryable()
+        })?;
+        Ok(bytes)
+    }
+
+    /// Writes a file, under the name of an operation.
+    pub(crate) async fn write(
+        &self,
+        name: &str,
+        path: &str,
+        content: Vec<u8>,
+    ) -> Result<(), Trouble> {
+        let request = WriteFile {
+            sandbox_id: self.id.clone(),
+            path: path.into(),
+            mode: Some(0o600),
+            uid: None,
+            gid: None,
+        };
+        let content = FileContent(Box::pin(std::io::Cursor::new(content)));
+        let written = self.sandboxes.write_file(&self.caller(name), request, content).await;
+        written.map(drop).map_err(|problem| trouble(&problem))
+    }
+
+    /// Writes a file, and again where the process that wrote it was killed. The content is still here.
+    pub(crate) async fn write_again(
+        &self,
+        name: &str,
+        path: &str,
+        content: &[u8],
+    ) -> Result<(), Trouble> {
+        let mut number = 1;
+        loop {
+            match self.write(&format!("{name}-{number}"), path, content.to_vec()).await {
+                Err(_) if number < MAX_WRITTEN => number += 1,
+                written => return written,
+            }
+        }
+    }
+
+    /// Ends it, also where another process is about to create it: its id is taken from here on.
+    pub(crate) async fn end_for_good(&self) {
+        let request =
+            CreateSandbox { id: Some(self.id.clone()), stopped: true, ..CreateSandbox::default() };
+        let _ = self.sandboxes.create(&self.caller("create"), request).await;
+        self.end().await;
+    }
+
+    /// Ends it. That this fails is no failure of the try: the sandbox ends with its lease.
+    pub(crate) async fn end(&self) {
+        let ended = self.sandboxes.kill(&self.caller, ById { id: self.id.clone() }).await;
+        if let Err(problem) = ended
+            && problem.code != Code::NotFound
+        {
+            tracing::warn!(sandbox = %self.id, %problem.message, "sandbox cleanup failed");
+        }
+    }
+}
+
+/// Appends to what is kept, and drops the beginning of it.
+fn keep(kept: &mut Vec<u8>, more: &[u8], most: usize) {
+    kept.extend_from_slice(more);
+    if kept.len() > most.saturating_mul(2) {
+        kept.drain(..kept.len() - most);
+    }
+}

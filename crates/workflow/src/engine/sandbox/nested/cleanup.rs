@@ -1,0 +1,81 @@
+//! How nested sandboxes end: always before the one that encloses them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::inner_sandbox::remove_files;
+use crate::engine::clock::now_ms;
+use crate::engine::sandbox::attempt::{Try, failed};
+use crate::engine::sandbox::handle::SandboxHandle;
+use crate::engine::sandbox::review;
+use crate::engine::state::EngineState;
+use crate::engine::trouble::Trouble;
+use crate::schedule::Key;
+use crate::store::sandboxes::{self, NestedSandbox, Stage};
+
+/// What is needed to end nested sandboxes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NestedCleanup<'a> {
+    pub(crate) state: &'a EngineState,
+    pub(crate) owner: &'a str,
+    /// The project's directory.
+    pub(crate) root: &'a Path,
+}
+
+impl NestedCleanup<'_> {
+    /// Ends the sandboxes within the sandbox of a try of a run, by the try's name. A sandbox that
+    /// cannot be ended now ends with its lease.
+    pub(crate) async fn end(self, run: &str, name: &str) {
+        if let Err(trouble) = self.end_within(run, name).await {
+            tracing::warn!(run, trouble.message, "nested sandboxes are left");
+        }
+    }
+
+    fn end_within<'a>(self, run: &'a str, name: &'a str) -> BoxFuture<'a, Result<(), Trouble>>
+    where
+        Self: 'a,
+    {
+        Box::pin(async move {
+            let store = self.state.store();
+            let lost = |error: stockade_durable::Error| failed(error.to_string());
+            let nested = sandboxes::list_nested(store, run, name).await.map_err(lost)?;
+            for NestedSandbox { key, name, is_open } in nested {
+                if is_open {
+                    self.end_one(run, &key, &name).await?;
+                }
+                remove_files(self.root, run, &key, &name)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends one sandbox, by the name of its try, with those within it.
+    pub(super) async fn end_one(self, run: &str, key: &Key, name: &str) -> Result<(), Trouble> {
+        self.end_within(run, name).await?;
+        let store = self.state.store();
+        let lost = |error: stockade_durable::Error| failed(error.to_string());
+        let Some(sandboxes) = &self.state.options.sandboxes else { return Ok(()) };
+        let handle = SandboxHandle::of(Arc::clone(sandboxes), self.owner, name)?;
+        handle.end_for_good().await;
+        let row = sandboxes::find(store, run, key).await.map_err(lost)?;
+        if let Some(review) = row.and_then(|row| row.review) {
+            // They are changes to the workspace of the enclosing sandbox, which ends too.
+            review::discard(&handle, review.bundles.iter().map(String::as_str)).await;
+        }
+        let end = sandboxes::end(run, key, Stage::Cancelled, now_ms());
+        store.execute(vec![end]).await.map(drop).map_err(lost)
+    }
+}
+
+impl Try {
+    /// Ends the sandboxes within that of the try, the innermost first.
+    pub(in super::super) async fn end_nested(&self) {
+        self.nested_cleanup().end(&self.run, &self.name).await;
+    }
+
+    pub(super) fn nested_cleanup(&self) -> NestedCleanup<'_> {
+        NestedCleanup { state: &self.state, owner: &self.owner, root: &self.root }
+    }
+}

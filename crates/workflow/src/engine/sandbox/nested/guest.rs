@@ -1,0 +1,126 @@
+//! A `<Sandbox>` in a workflow that is executed in a sandbox itself: the child writes a request to the
+//! host, and waits. Executed again, it finds the result of the request.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Dir, Rename};
+use stockade_bundle::sandbox::{self, Status};
+
+use super::changes::{BLOBS, CHANGES};
+use super::request::{NestedId, NestedRequest, REQUEST, RESULT};
+use super::result::read_changes;
+use crate::engine::commands::Inside;
+use crate::engine::sandbox::attempt::{Try, TryOutcome};
+use crate::engine::sandbox::grant::disabled;
+use crate::engine::trouble::Trouble;
+use crate::graph::Sandbox;
+
+fn failed(error: impl std::fmt::Display) -> Trouble {
+    let message = format!("cannot ask the host for a nested <Sandbox>: {error}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+}
+
+fn relative(name: &str) -> Result<RelativePath, Trouble> {
+    RelativePath::new(name).map_err(failed)
+}
+
+impl Try {
+    /// Sends a request to the host, or takes its result.
+    ///
+    /// # Errors
+    /// `INVALID_INPUT` unless both this sandbox and the enclosing one allow it; the failure of the
+    /// nested sandbox.
+    pub(in super::super) async fn ask_host(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<TryOutcome, Trouble> {
+        if !sandbox.allow_nested {
+            return Err(disabled("set allowNested on it, and on the <Sandbox> around it"));
+        }
+        let inside = self.state.options.inside.as_ref();
+        let Some(results) = inside.and_then(Inside::nested) else {
+            return Err(disabled("the <Sandbox> around it has no allowNested"));
+        };
+        if sandbox.provider.is_some() {
+            let message =
+                "a nested <Sandbox> has the runtime of the one around it, and no provider";
+            return Err(Trouble::new("INVALID_INPUT", message));
+        }
+        let id = NestedId::new(&self.name, &self.key, self.recorder.attempt).checked()?;
+        let path = results.join(id.directory());
+        make_directory(&path)?;
+        let dir = Dir::open(&path)?;
+        let result = relative(RESULT)?;
+        let readme = result.join(b"README.md").map_err(failed)?;
+        if dir.stat(&readme)?.is_some() {
+            return self.take_result(&dir.open_dir(&result)?);
+        }
+        if dir.stat(&relative(REQUEST)?)?.is_none() {
+            self.write_nested_request(sandbox, id, &dir).await?;
+        }
+        Ok(TryOutcome::Host(self.name.clone()))
+    }
+
+    async fn write_nested_request(
+        &self,
+        sandbox: &Sandbox,
+        id: NestedId,
+        dir: &Dir,
+    ) -> Result<(), Trouble> {
+        let program = match (&sandbox.workflow, &sandbox.command) {
+            (Some(_), _) => self.user_code.child_program(&self.run, &self.task.id).await?,
+            (None, Some(_)) => std::collections::BTreeMap::new(),
+            (None, None) => {
+                let message = "a <Sandbox> needs `workflow`, children, or `command`";
+                return Err(Trouble::new("INVALID_INPUT", message));
+            }
+        };
+        let timeout = self.task.timeout;
+        let nested = NestedRequest { id, sandbox: sandbox.clone(), timeout, program };
+        let (new, request) = (relative("new")?, relative(REQUEST)?);
+        match dir.remove_tree(&new) {
+            Err(error) if error.kind() != Some(std::io::ErrorKind::NotFound) => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        dir.mkdir(&new, 0o700)?;
+        nested.write(&dir.open_dir(&new)?)?;
+        Ok(dir.rename(&new, dir, &request, Rename::NoReplace)?)
+    }
+
+    /// Makes the changes of a result here, and gives its outputs.
+    fn take_result(&self, result: &Dir) -> Result<TryOutcome, Trouble> {
+        let bundle =
+            sandbox::read(result).map_err(|error| Trouble::new(error.code(), error.to_string()))?;
+        let outputs = bundle.manifest.outputs;
+        if bundle.manifest.status != Status::Finished {
+            return Err(failure(&outputs["error"]));
+        }
+        if result.stat(&relative(CHANGES)?)?.is_some() {
+            let workspace = Dir::open(&self.root)?;
+            read_changes(result)?.make(&workspace, &result.open_dir(&relative(BLOBS)?)?)?;
+        }
+        Ok(TryOutcome::Value(outputs))
+    }
+}
+
+/// The failure of a nested sandbox, as it was handed back.
+fn failure(error: &Value) -> Trouble {
+    let text = |name: &str| error[name].as_str().filter(|text| !text.is_empty());
+    let code = text("code").unwrap_or("SANDBOX_EXECUTION_FAILED");
+    let trouble = Trouble::new(code, text("message").unwrap_or("the nested <Sandbox> failed"));
+    if error["retryable"] == true { trouble.retryable() } else { trouble }
+}
+
+fn make_directory(path: &Path) -> Result<(), Trouble> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| failed(format!("{}: {error}", shown(path))))
+}
+
+fn shown(path: &Path) -> String {
+    PathBuf::from(path).display().to_string()
+}

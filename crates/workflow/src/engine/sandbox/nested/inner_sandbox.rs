@@ -1,0 +1,285 @@
+//! One nested sandbox on the host: its request is read and narrowed, it is made and executed as any other
+//! sandbox, on a copy of the enclosing workspace, and its result is handed back to the child that waits.
+//! What was done before a crash is found in its directory on the host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use stockade_api::{Answer, Wait};
+
+use super::request::{self, NestedId, NestedRequest};
+use super::workspace_copy::copy_workspace;
+use crate::engine::clock::now_ms;
+use crate::engine::sandbox::attempt::{NestedSource, Try, TryOutcome};
+use crate::engine::sandbox::directory::{SandboxDirectory, sandbox_name};
+use crate::engine::sandbox::enclosing::{EnclosingSandbox, Lineage};
+use crate::engine::sandbox::grant::Grant;
+use crate::engine::sandbox::handle::SandboxHandle;
+use crate::engine::sandbox::recorder::Recorder;
+use crate::engine::sandbox::request::RESULT as RESULTS;
+use crate::engine::sandbox::result;
+use crate::engine::timings::Timings;
+use crate::engine::trouble::Trouble;
+use crate::graph::{Retry, Task, Work};
+use crate::schedule::Key;
+use crate::store::sandboxes::{self, Stage};
+
+/// How many nested sandboxes one try of a sandbox may have had.
+const MAX_INNER: usize = 64;
+
+/// The outcome of a nested sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    /// It has ended, and its result is in the enclosing sandbox.
+    HandedBack,
+    /// It needs answers from outside.
+    Waits(Vec<Wait>),
+}
+
+/// A nested sandbox that a child has requested.
+pub(super) struct InnerSandbox<'t> {
+    outer: &'t Try,
+    pub(super) handle: &'t SandboxHandle,
+    grant: &'t Grant,
+    pub(super) id: NestedId,
+    /// The key of the sandbox in the run of the host.
+    key: Key,
+    /// Names its try, and no other.
+    pub(super) name: String,
+    pub(super) directory: SandboxDirectory,
+}
+
+pub(super) fn failed(error: impl std::fmt::Display) -> Trouble {
+    let message = format!("the nested <Sandbox> cannot be done: {error}");
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+}
+
+/// The directories on the host of a nested sandbox that is not over.
+const WORKING: [&str; 7] =
+    ["asking", "asked", "workspace-new", "workspace", "noting", "noted", "giving"];
+/// The directory of its result, until that is handed back.
+pub(super) const RESULT_DIRECTORY: &str = "given";
+
+/// The name of one of these directories, by the name of the try.
+pub(super) fn part(what: &str, name: &str) -> String {
+    format!("{what}-{}", &name[..name.len().min(12)])
+}
+
+/// Removes the directories on the host of a nested sandbox.
+pub(super) fn remove_files(root: &Path, run: &str, key: &Key, name: &str) -> Result<(), Trouble> {
+    // Only sandboxes that a child has requested have any.
+    if key.node.contains('/') {
+        let directory = SandboxDirectory::open_nested(root, run, key)?;
+        for what in WORKING.into_iter().chain([RESULT_DIRECTORY]) {
+            directory.remove(&part(what, name))?;
+        }
+    }
+    Ok(())
+}
+
+impl<'t> InnerSandbox<'t> {
+    /// The nested sandbox that is requested in the sandbox of a try.
+    ///
+    /// # Errors
+    /// For an id that is none.
+    pub(super) fn new(
+        outer: &'t Try,
+        handle: &'t SandboxHandle,
+        grant: &'t Grant,
+        id: &NestedId,
+    ) -> Result<Self, Trouble> {
+        let id = id.clone().checked()?;
+        let node = format!("{}/{}", sandbox_name(&outer.key), id.node);
+        let key = Key { node, iteration: id.iteration };
+        let text = format!("{}\0{}", outer.name, id.name);
+        let name = blake3::hash(text.as_bytes()).to_hex()[..40].to_owned();
+        let directory = SandboxDirectory::open_nested(&outer.root, &outer.run, &key)?;
+        Ok(Self { outer, handle, grant, id, key, name, directory })
+    }
+
+    /// The answer for the child once the result is handed back.
+    pub(super) fn answer(&self) -> Answer {
+        let NestedId { name: request, node, iteration, .. } = self.id.clone();
+        Answer::Sandbox { node, iteration, request }
+    }
+
+    /// The wait for a decision about the changes.
+    fn review(&self) -> Wait {
+        let NestedId { node, iteration, .. } = self.id.clone();
+        let title = Some("its changes to the workspace around it".to_owned());
+        Wait::Approval { node, iteration, label: None, title, summary: None, due_ms: None }
+    }
+
+    /// Passes on answers from outside, and that a time has come.
+    pub(super) async fn deliver(&self, answers: &[Answer]) -> Result<(), Trouble> {
+        let (run, key, id) = (&self.outer.run, &self.key, &self.id);
+        let row = sandboxes::find(self.outer.state.store(), run, key).await.map_err(failed)?;
+        let Some(row) = row.filter(|row| row.name == self.name) else { return Ok(()) };
+        let statement = match row.stage {
+            Stage::Review => answers.iter().find_map(|answer| match answer {
+                Answer::Approval { node, iteration, decision: Some(decision), .. }
+                    if (node, iteration) == (&id.node, &id.iteration) =>
+                {
+                    Some(sandboxes::decide(run, key, decision))
+                }
+                _ => None,
+            }),
+            Stage::Waiting => {
+                let mut pause = row.pause().unwrap_or_default();
+                pause.answers =
+                    answers.iter().filter_map(|answer| answer.clone().inside(&id.node)).collect();
+                let is_due = |wait: &Wait| wait.due_ms().is_some_and(|due| due <= now_ms());
+                let goes_on = !pause.answers.is_empty() || pause.waits.iter().any(is_due);
+                goes_on.then(|| sandboxes::resume(run, key, &pause, now_ms()))
+            }
+            _ => None,
+        };
+        match statement {
+            Some(statement) => self.outer.recorder.record(Vec::new(), vec![statement]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The name of one of its directories on the host. Another try has others.
+    pub(super) fn part(&self, what: &str) -> String {
+        part(what, &self.name)
+    }
+
+    /// Executes it, or what is left of it after a crash.
+    ///
+    /// # Errors
+    /// Failures of the enclosing sandbox. A failure of the nested one is handed back.
+    pub(super) async fn execute(&self) -> Result<Outcome, Trouble> {
+        if !self.directory.has(&self.part(RESULT_DIRECTORY))? {
+            self.end_other_tries().await?;
+            let outcome = match self.prepare().await {
+                Ok(inner) => Box::pin(inner.execute()).await,
+                Err(trouble) => Err(trouble),
+            };
+            match outcome {
+                Err(trouble) if trouble.is_stop() => return Err(trouble),
+                Ok(TryOutcome::Review) => return Ok(Outcome::Waits(vec![self.review()])),
+                Ok(TryOutcome::Waits(pause)) => {
+                    let waits = pause.waits.into_iter().filter(|wait| !wait.is_of_host());
+                    let waits = waits.map(|wait| wait.within(&self.id.node));
+                    return Ok(Outcome::Waits(waits.collect()));
+                }
+                Ok(TryOutcome::Host(_)) => return Err(failed("it waits for a host of its own")),
+                Ok(TryOutcome::Value(outputs)) => {
+                    if let Err(trouble) = self.keep_result(Ok(outputs)) {
+                        self.keep_result(Err(&trouble))?;
+                    }
+                }
+                Err(trouble) => self.keep_result(Err(&trouble))?,
+            }
+        }
+        self.hand_back().await?;
+        for what in WORKING {
+            self.directory.remove(&self.part(what))?;
+        }
+        Ok(Outcome::HandedBack)
+    }
+
+    /// Ends another try of the same sandbox, and removes the directories of such. The child may never
+    /// have waited for it.
+    async fn end_other_tries(&self) -> Result<(), Trouble> {
+        let (outer, key) = (self.outer, &self.key);
+        let row = sandboxes::find(outer.state.store(), &outer.run, key).await.map_err(failed)?;
+        if let Some(row) = row.filter(|row| row.name != self.name && row.stage.is_open()) {
+            outer.nested_cleanup().end_one(&outer.run, key, &row.name).await?;
+        }
+        let own = self.part("");
+        for name in self.directory.names()? {
+            let is_part = WORKING
+                .iter()
+                .chain([&RESULT_DIRECTORY])
+                .any(|what| name.strip_prefix(what).is_some_and(|rest| rest.starts_with('-')));
+            if is_part && !name.ends_with(&own) {
+                self.directory.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The try that executes it. Nothing is made yet but a copy of the workspace.
+    async fn prepare(&self) -> Result<Try, Trouble> {
+        let outer = self.outer;
+        let known = sandboxes::list_nested(outer.state.store(), &outer.run, &outer.name).await;
+        let known = known.map_err(failed)?;
+        if known.len() >= MAX_INNER && !known.iter().any(|nested| nested.key == self.key) {
+            let message = format!("a <Sandbox> may have had at most {MAX_INNER} nested ones");
+            return Err(Trouble::new("INVALID_INPUT", message));
+        }
+        let NestedRequest { sandbox, timeout, program, .. } = self.read_request().await?;
+        let (sandbox, timeout) = self.grant.narrowed(sandbox, timeout)?;
+        let parts = [&*self.part("workspace-new"), &*self.part("workspace")];
+        let workspace = copy_workspace(self.handle, &self.directory, parts).await?;
+        let depth = self.grant.depth() + 1;
+        let lineage = Lineage {
+            root_run_id: outer.root_run().to_owned(),
+            parent_sandbox_id: self.handle.id().to_owned(),
+            depth,
+            task: Some(outer.recorder.task().clone()),
+        };
+        let task = Task {
+            timeout,
+            // The child decides about further tries.
+            retry: Retry::NONE,
+            ..Task::sandbox(&self.key.node, sandbox)
+        };
+        let recorder = Recorder {
+            key: self.key.clone(),
+            attempt: self.id.attempt,
+            lineage: Some(lineage.clone()),
+            timings: Timings::default(),
+            ..outer.recorder.clone()
+        };
+        Ok(Try {
+            state: Arc::clone(&outer.state),
+            user_code: Arc::clone(&outer.user_code),
+            run: outer.run.clone(),
+            name: self.name.clone(),
+            owner: outer.owner.clone(),
+            root: outer.root.clone(),
+            // A child's request gets nothing of the run's own environment.
+            environment: BTreeMap::new(),
+            key: self.key.clone(),
+            task: Arc::new(task),
+            recorder,
+            slots: Arc::clone(&outer.slots),
+            child_runs: Arc::clone(&outer.child_runs),
+            enclosing: Some(EnclosingSandbox { grant: self.grant.clone(), lineage }),
+            nested_source: Some(NestedSource { program, workspace, name: self.name.clone() }),
+        })
+    }
+
+    /// The request. It is copied out first, so that the sandbox cannot change it any more.
+    async fn read_request(&self) -> Result<NestedRequest, Trouble> {
+        let part = self.part("asked");
+        if !self.directory.has(&part)? {
+            let copying = self.part("asking");
+            let into = self.directory.fresh(&copying)?;
+            let from = format!("{RESULTS}/{}/{}", self.id.directory(), request::REQUEST);
+            let files = result::copied_out(self.handle, &from, &into, |_| true).await?;
+            result::sync(&into, &files).await?;
+            self.directory.rename(&copying, &part)?;
+        }
+        NestedRequest::read(&self.directory.open_part(&part)?, &self.id)
+    }
+}
+
+impl Try {
+    /// Narrows a sandbox that is executed in an enclosing one, such as that of a provider's child run.
+    pub(in super::super) fn narrow(&mut self) -> Result<(), Trouble> {
+        let (Some(enclosing), None) = (&self.enclosing, &self.nested_source) else {
+            return Ok(());
+        };
+        let Work::Sandbox(sandbox) = &self.task.work else { return Ok(()) };
+        let (sandbox, timeout) =
+            enclosing.grant.narrowed((**sandbox).clone(), self.task.timeout)?;
+        let work = Work::Sandbox(Box::new(sandbox));
+        self.task = Arc::new(Task { work, timeout, ..(*self.task).clone() });
+        Ok(())
+    }
+}

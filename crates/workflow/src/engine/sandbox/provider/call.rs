@@ -1,0 +1,322 @@
+//! One call of a provider: its time limits, and its cleanup, which follows however the call ended, also
+//! when it was dropped.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::external::ExternalProvider;
+use crate::authoring::{ChildRequest, Error};
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::{ChildResult, ProviderHost, UserCode};
+use crate::journal::WorkflowRef;
+use crate::sync::lock;
+
+/// How long a provider may work.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TimeLimits {
+    /// In total.
+    pub(crate) whole: Option<Duration>,
+    /// Without a heartbeat. It needs to send none while one of its child runs is under way.
+    pub(crate) silent: Option<Duration>,
+}
+
+/// One call of a provider. If it is dropped without [`ProviderCall::clean_up`], it cleans up in the
+/// background.
+pub(crate) struct ProviderCall {
+    user_code: Arc<UserCode>,
+    run: String,
+    sandbox: String,
+    request: Value,
+    /// The provider, if it is a program.
+    external: Option<Arc<ExternalProvider>>,
+    is_begun: bool,
+}
+
+impl ProviderCall {
+    /// A call of the provider of a `<Sandbox>`, with the part of its request that is data. After a
+    /// crash, the same request can be cleaned up without having worked here.
+    pub(crate) fn new(user_code: &Arc<UserCode>, run: &str, sandbox: &str, request: Value) -> Self {
+        let (user_code, run, sandbox) = (Arc::clone(user_code), run.to_owned(), sandbox.to_owned());
+        Self { user_code, run, sandbox, request, external: None, is_begun: false }
+    }
+
+    /// The same by a program.
+    pub(crate) fn external(mut self, external: ExternalProvider) -> Self {
+        self.external = Some(Arc::new(external));
+        self
+    }
+
+    /// Has it do its work; its output, to be [read](super::result::read).
+    ///
+    /// # Errors
+    /// What it threw, `TASK_TIMEOUT`, `TASK_HEARTBEAT_TIMEOUT`, or that its process was lost.
+    pub(crate) async fn work(
+        &mut self,
+        times: TimeLimits,
+        host: &dyn ProviderHost,
+    ) -> Result<Value, Trouble> {
+        self.is_begun = true;
+        let watched =
+            WatchedHost { host, busy: AtomicUsize::new(0), last: Mutex::new(Instant::now()) };
+        let end = times.whole.map(|whole| Instant::now() + whole);
+        let work = async {
+            match &self.external {
+                Some(external) => external.provide(&self.request, &watched).await,
+                None => {
+                    let work =
+                        self.user_code.provide(&self.run, &self.sandbox, &self.request, &watched);
+                    work.await.map_err(trouble)
+                }
+            }
+        };
+        let mut work = std::pin::pin!(work);
+        let (code, limit) = loop {
+            let silent = times.silent.map(|silent| watched.last() + silent);
+            let next = [end, silent].into_iter().flatten().min();
+            let outcome = match next {
+                None => work.as_mut().await,
+                Some(next) => match tokio::time::timeout_at(next, work.as_mut()).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        let now = Instant::now();
+                        if let Some(whole) = times.whole.filter(|_| end.is_some_and(|at| at <= now))
+                        {
+                            break ("TASK_TIMEOUT", whole);
+                        }
+                        match times.silent {
+                            Some(silent) if watched.last() + silent <= now => {
+                                break ("TASK_HEARTBEAT_TIMEOUT", silent);
+                            }
+                            _ => continue,
+                        }
+                    }
+                },
+            };
+            return outcome;
+        };
+        // A function that never returns does not notice that it is aborted.
+        if self.external.is_none() {
+            self.user_code.kill_if_stuck().await;
+        }
+        let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
+        let id = &self.sandbox;
+        let message = format!("the provider of sandbox \"{id}\" {what} {} ms", limit.as_millis());
+        Err(Trouble::new(code, message).retryable())
+    }
+
+    /// Lets it clean up what the same call left before a crash. Errors are logged.
+    pub(crate) async fn clean_up_before(&self) {
+        if let Err(trouble) = self.cleaned().await {
+            warn(&self.run, &self.sandbox, &trouble);
+        }
+    }
+
+    /// Lets it clean up. Its result must be on the host, since it may be removed now.
+    ///
+    /// # Errors
+    /// Why it did not. The result of the call does not depend on it.
+    pub(crate) async fn clean_up(mut self) -> Result<(), Trouble> {
+        self.is_begun = false;
+        self.cleaned().await
+    }
+
+    async fn cleaned(&self) -> Result<(), Trouble> {
+        match &self.external {
+            Some(external) => external.clean_up(&self.request).await,
+            None => {
+                let cleaning = self.user_code.clean_up(&self.run, &self.sandbox, &self.request);
+                cleaning.await.map_err(trouble)
+            }
+        }
+    }
+}
+
+impl Drop for ProviderCall {
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !std::mem::take(&mut self.is_begun) {
+            return;
+        }
+        let left = Self {
+            user_code: Arc::clone(&self.user_code),
+            run: std::mem::take(&mut self.run),
+            sandbox: std::mem::take(&mut self.sandbox),
+            request: self.request.take(),
+            external: self.external.take(),
+            is_begun: false,
+        };
+        runtime.spawn(async move {
+            if left.external.is_none() {
+                left.user_code.kill_if_stuck().await;
+            }
+            left.clean_up_before().await;
+        });
+    }
+}
+
+fn warn(run: &str, sandbox: &str, trouble: &Trouble) {
+    tracing::warn!(run, sandbox, error = trouble.message, "sandbox provider cleanup failed");
+}
+
+/// The failure of a provider. Another try may succeed, unless the request is wrong.
+pub(super) fn trouble(error: Error) -> Trouble {
+    const FINAL: [&str; 3] =
+        ["INVALID_INPUT", "HEARTBEAT_PAYLOAD_TOO_LARGE", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"];
+    let mut trouble = Trouble::from(error);
+    if trouble.code == "TASK_FAILED" {
+        "SANDBOX_EXECUTION_FAILED".clone_into(&mut trouble.code);
+    }
+    trouble.is_retryable &= !FINAL.contains(&trouble.code.as_str());
+    trouble
+}
+
+/// A host that notes when the provider last called it.
+struct WatchedHost<'a> {
+    host: &'a dyn ProviderHost,
+    /// How many child runs are under way.
+    busy: AtomicUsize,
+    last: Mutex<Instant>,
+}
+
+impl WatchedHost<'_> {
+    /// When the provider was last known to be alive.
+    fn last(&self) -> Instant {
+        if self.busy.load(Ordering::Relaxed) > 0 { Instant::now() } else { *lock(&self.last) }
+    }
+}
+
+/// Counts a child run while it is under way.
+struct ChildGuard<'a>(&'a WatchedHost<'a>);
+
+impl Drop for ChildGuard<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.last) = Instant::now();
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl ProviderHost for WatchedHost<'_> {
+    async fn heartbeat(&self, data: Value) {
+        *lock(&self.last) = Instant::now();
+        self.host.heartbeat(data).await;
+    }
+
+    async fn child(
+        &self,
+        workflow: WorkflowRef,
+        request: ChildRequest,
+    ) -> Result<ChildResult, Trouble> {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        let _busy = ChildGuard(self);
+        self.host.child(workflow, request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::user_code::testing::{listening, request, user_code};
+
+    const PROVIDER: &str = "const provider = {\n\
+          id: \"p\",\n\
+          async run({ config, ...request }) {\n\
+            if (config.ask) return { output: seen };\n\
+            if (config.spin) for (;;) {}\n\
+            if (config.code) throw Object.assign(new Error(\"no\"), { code: config.code });\n\
+            if (config.silent) await new Promise(() => {});\n\
+            if (config.child) await request.executeChildWorkflow(null, { workflow: request.workflow, input: { n: \"late\" } });\n\
+            for (let n = 0; n < 6; n += 1) {\n\
+              request.heartbeat(n);\n\
+              await new Promise((done) => setTimeout(done, 250));\n\
+            }\n\
+            return { status: \"finished\" };\n\
+          },\n\
+          cleanup() { seen.cleaned = (seen.cleaned ?? 0) + 1; },\n\
+        };";
+
+    /// What comes of a try whose `config` is that, and how often its provider has cleaned up.
+    async fn tried(
+        config: Value,
+        times: TimeLimits,
+        is_dropped: bool,
+    ) -> (Result<Value, Trouble>, Value) {
+        let user_code = user_code(PROVIDER, "provider").await;
+        let host = listening(&user_code);
+        let with = |config: Value| {
+            let mut request = request();
+            request["config"] = config;
+            request
+        };
+        let mut call = ProviderCall::new(&user_code, "run", "box", with(config));
+        let outcome = call.work(times, &host).await;
+        if is_dropped {
+            drop(call);
+        } else {
+            call.clean_up().await.unwrap();
+        }
+        let ask = with(json!({ "ask": true }));
+        loop {
+            let seen = user_code.provide("run", "box", &ask, &host).await.unwrap();
+            if seen["output"]["cleaned"] != Value::Null {
+                return (outcome, seen["output"]["cleaned"].clone());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    const NONE: TimeLimits = TimeLimits { whole: None, silent: None };
+
+    fn silent(milliseconds: u64) -> TimeLimits {
+        TimeLimits { silent: Some(Duration::from_millis(milliseconds)), ..NONE }
+    }
+
+    fn whole(milliseconds: u64) -> TimeLimits {
+        TimeLimits { whole: Some(Duration::from_millis(milliseconds)), ..NONE }
+    }
+
+    #[tokio::test]
+    async fn a_provider_cleans_up_once_however_it_ended() {
+        let mut all = Vec::new();
+        for (config, times, expected) in [
+            (json!({}), NONE, None),
+            (json!({}), silent(1_000), None),
+            (json!({ "child": true }), silent(1_000), None),
+            (json!({ "silent": true }), silent(300), Some(("TASK_HEARTBEAT_TIMEOUT", true))),
+            (json!({}), whole(300), Some(("TASK_TIMEOUT", true))),
+            (json!({ "spin": true }), whole(300), Some(("TASK_TIMEOUT", true))),
+            (json!({ "code": "INVALID_INPUT" }), NONE, Some(("INVALID_INPUT", false))),
+            (json!({ "code": "EBUSY" }), NONE, Some(("EBUSY", true))),
+        ] {
+            let tries = [false, true].map(|is_dropped| tried(config.clone(), times, is_dropped));
+            all.push(
+                async move { (config, expected, futures_util::future::join_all(tries).await) },
+            );
+        }
+        for (config, expected, tries) in futures_util::future::join_all(all).await {
+            for (outcome, cleaned) in tries {
+                assert_eq!(cleaned, json!(1), "{config}");
+                let failed = outcome.err().map(|trouble| (trouble.code, trouble.is_retryable));
+                let failed = failed.as_ref().map(|(code, retry)| (code.as_str(), *retry));
+                assert_eq!(failed, expected, "{config}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_never_worked_is_not_cleaned_up() {
+        let user_code = user_code(PROVIDER, "provider").await;
+        drop(ProviderCall::new(&user_code, "run", "box", request()));
+        let mut ask = request();
+        ask["config"]["ask"] = true.into();
+        let seen = user_code.provide("run", "box", &ask, &listening(&user_code)).await.unwrap();
+        assert_eq!(seen["output"], json!({}));
+    }
+}

@@ -1,0 +1,397 @@
+//! Validates the output of a provider (seed 001, "Result bundles"). It has one of two forms, its texts
+//! have limits, and its paths are below the directories that a result may come from, never through a
+//! link.
+
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Map, Value};
+use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::path::RelativePath;
+use stockade_bundle::sandbox::{Status, StructuredResult};
+use stockade_core::BundleLimits;
+
+use crate::engine::sandbox::remote::RemoteIds;
+use crate::engine::trouble::Trouble;
+
+/// The longest id of something remote, in characters (Smithers, "Run ID length").
+const ID_CHARACTERS: usize = 256;
+
+/// The directories that a result may come from.
+#[derive(Debug, Clone)]
+pub(crate) struct ResultRoots {
+    /// The project of the run.
+    pub(crate) project: PathBuf,
+    /// The directory of this sandbox, with its request and its result.
+    pub(crate) sandbox: PathBuf,
+    /// Directories for temporary files, in which every user may write.
+    pub(crate) temporary: Vec<PathBuf>,
+}
+
+impl ResultRoots {
+    /// The directories for a sandbox whose own directory is `sandbox`, of a run in `project`.
+    pub(crate) fn of(project: &Path, sandbox: &Path) -> Self {
+        let temporary = vec![std::env::temp_dir(), PathBuf::from("/tmp")];
+        Self { project: project.to_owned(), sandbox: sandbox.to_owned(), temporary }
+    }
+}
+
+/// The output of a provider.
+#[derive(Debug)]
+pub(crate) struct ProviderOutput {
+    pub(crate) result: ProviderResult,
+    pub(crate) remote: RemoteIds,
+}
+
+/// A result in one of its two forms.
+#[derive(Debug)]
+pub(crate) enum ProviderResult {
+    /// The directory of a bundle that the provider has written. Its content is not validated yet.
+    Bundle(Dir),
+    /// A result that is to be written as a bundle, by [`stockade_bundle::sandbox::write_result`].
+    Structured(Box<StructuredResult>),
+}
+
+/// Reads the output of `run` of a provider. `outputs` wins over `output`, `remoteRunId` over `runId`.
+///
+/// # Errors
+/// `SANDBOX_EXECUTION_FAILED` for what is no result, `INVALID_INPUT` for a part of one that is not
+/// what it must be, `TOOL_PATH_ESCAPE` for a path that leads elsewhere. None is worth another try.
+pub(crate) fn read(value: Value, places: &ResultRoots) -> Result<ProviderOutput, Trouble> {
+    let Value::Object(mut given) = value else {
+        return Err(failed("Sandbox provider returned an invalid result."));
+    };
+    let status = match text(&mut given, "status")?.as_deref() {
+        Some("finished") => Some(Status::Finished),
+        Some("failed") => Some(Status::Failed),
+        Some("cancelled") => Some(Status::Cancelled),
+        _ => None,
+    };
+    let bundle = text(&mut given, "bundlePath")?.filter(|path| !path.is_empty());
+    let run_id = id(&mut given, "runId")?;
+    let remote = RemoteIds {
+        run_id: id(&mut given, "remoteRunId")?.or(run_id),
+        workspace_id: id(&mut given, "workspaceId")?,
+        container_id: id(&mut given, "containerId")?,
+    };
+    let result = match (bundle, status) {
+        (Some(_), Some(_)) => {
+            return Err(failed(
+                "Sandbox provider result must include either bundlePath or status, not both.",
+            ));
+        }
+        (Some(path), None) => ProviderResult::Bundle(directory(&path, places)?),
+        (None, Some(status)) => {
+            let result = structured(given, status, remote.run_id.clone(), places)?;
+            ProviderResult::Structured(Box::new(result))
+        }
+        (None, None) => {
+            return Err(failed(
+                "Sandbox provider result must include either bundlePath or status: \
+                 \"finished\", \"failed\" or \"cancelled\".",
+            ));
+        }
+    };
+    Ok(ProviderOutput { result, remote })
+}
+
+fn structured(
+    mut given: Map<String, Value>,
+    status: Status,
+    run_id: Option<String>,
+    places: &ResultRoots,
+) -> Result<StructuredResult, Trouble> {
+    let output = given.remove("output");
+    let outputs = given.remove("outputs").or(output).unwrap_or_default();
+    let diff_bundle = match given.remove("diffBundle") {
+        None | Some(Value::Null) => None,
+        Some(diff @ Value::Object(_)) => Some(diff),
+        Some(_) => return Err(invalid("diffBundle is not an object")),
+    };
+    let stream_log = text(&mut given, "streamLogPath")?.filter(|path| !path.is_empty());
+    let stream_log = stream_log.map(|path| log(&path, places)).transpose()?;
+    Ok(StructuredResult {
+        status,
+        outputs,
+        run_id,
+        patches: files(&mut given, "patches")?,
+        artifacts: files(&mut given, "artifacts")?,
+        diff_bundle,
+        stream_log,
+    })
+}
+
+fn files(
+    given: &mut Map<String, Value>,
+    name: &'static str,
+) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
+    let files = match given.remove(name) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(files)) => files,
+        Some(_) => return Err(invalid(format!("{name} is not an array"))),
+    };
+    if files.len() as u64 > BundleLimits::SANDBOX.entries {
+        return Err(invalid(format!("{name} has {} files, which is too many", files.len())));
+    }
+    let file = |file: Value| {
+        let mut file = match file {
+            Value::Object(file) => file,
+            _ => Map::new(),
+        };
+        match (file.remove("path"), file.remove("content")) {
+            (Some(Value::String(path)), Some(Value::String(content))) => {
+                Ok((path, content.into_bytes()))
+            }
+            _ => Err(invalid(format!("a file of {name} is not {{ path, content }}, both texts"))),
+        }
+    };
+    files.into_iter().map(file).collect()
+}
+
+fn text(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, Trouble> {
+    match given.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(invalid(format!("{name} is not a text"))),
+    }
+}
+
+fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, Trouble> {
+    let found = text(given, name)?.filter(|id| !id.is_empty());
+    match found {
+        Some(id) if id.chars().count() > ID_CHARACTERS => {
+            Err(invalid(format!("{name} has more than {ID_CHARACTERS} characters")))
+        }
+        found => Ok(found),
+    }
+}
+
+/// A directory that a provider names: in the project, beside the request, or in a directory for
+/// temporary files (seed 001 has `/tmp/smithers-result-bundle`). There it must belong to this user,
+/// since other users may create directories there too.
+fn directory(path: &str, places: &ResultRoots) -> Result<Dir, Trouble> {
+    let kept = [&places.sandbox, &places.project];
+    let found = below(path, &kept, &places.project);
+    let is_temporary = found.is_none();
+    let temporary = || below(path, &places.temporary.iter().collect::<Vec<_>>(), &places.project);
+    let (root, inside) = found.or_else(temporary).ok_or_else(|| escape(path))?;
+    let opened = Dir::open(root).and_then(|root| root.open_dir(&inside));
+    let dir = opened.map_err(|error| refused(path, &error))?;
+    if is_temporary {
+        let owner = dir.stat_self().map_err(|error| refused(path, &error))?.uid;
+        if owner != rustix::process::geteuid().as_raw() {
+            let message = format!("{} belongs to another user", shown(path));
+            return Err(Trouble::new("TOOL_PATH_ESCAPE", message));
+        }
+    }
+    Ok(dir)
+}
+
+/// The log that a provider names. It must be in the project, as in upstream.
+fn log(path: &str, places: &ResultRoots) -> Result<Vec<u8>, Trouble> {
+    let kept = [&places.sandbox, &places.project];
+    let (root, inside) = below(path, &kept, &places.project).ok_or_else(|| escape(path))?;
+    let file = Dir::open(root).and_then(|root| root.open_file(&inside));
+    let file = file.map_err(|error| refused(path, &error))?;
+    let limit = BundleLimits::SANDBOX.total_bytes;
+    let mut content = Vec::new();
+    let read = file.take(limit + 1).read_to_end(&mut content);
+    read.map_err(|error| failed(format!("cannot read {}: {error}", shown(path))))?;
+    if content.len() as u64 > limit {
+        return Err(invalid(format!("{} is larger than {limit} bytes", shown(path))));
+    }
+    Ok(content)
+}
+
+/// The first of some directories that a path is below, and the rest of the path. Relative paths are
+/// below the project.
+fn below<'p>(
+    path: &str,
+    places: &[&'p PathBuf],
+    project: &'p Path,
+) -> Option<(&'p Path, RelativePath)> {
+    let named = Path::new(path);
+    let is_way = |part: Component<'_>| !matches!(part, Component::ParentDir);
+    if !named.components().all(is_way) {
+        return None;
+    }
+    let below = |place: &&'p PathBuf| Some((place.as_path(), named.strip_prefix(place).ok()?));
+    let (place, inside) = match named.is_absolute() {
+        true => places.iter().find_map(below)?,
+        false => (project, named),
+    };
+    let inside: PathBuf = inside.components().filter(|part| *part != Component::CurDir).collect();
+    Some((place, RelativePath::new(inside.as_os_str().as_bytes()).ok()?))
+}
+
+fn refused(path: &str, error: &beneath::Error) -> Trouble {
+    match error {
+        beneath::Error::ThroughLink { .. } | beneath::Error::NotRegular { .. } => escape(path),
+        error => failed(format!("cannot open {}: {error}", shown(path))),
+    }
+}
+
+fn escape(path: &str) -> Trouble {
+    let message = format!("{} leads out of the places that a result may come from", shown(path));
+    Trouble::new("TOOL_PATH_ESCAPE", message)
+}
+
+/// A path as a message shows it.
+fn shown(path: &str) -> String {
+    path.chars().take(ID_CHARACTERS).collect::<String>().escape_debug().to_string()
+}
+
+fn invalid(what: impl std::fmt::Display) -> Trouble {
+    Trouble::new("INVALID_INPUT", format!("Sandbox provider returned an invalid result: {what}"))
+}
+
+fn failed(message: impl Into<String>) -> Trouble {
+    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A project with a sandbox of its own, in a directory that is no place for results.
+    fn places() -> (tempfile::TempDir, ResultRoots) {
+        let around = tempfile::tempdir().unwrap();
+        let project = around.path().join("project");
+        let sandbox = project.join(".smithers/sandboxes/run/box");
+        let temporary = around.path().join("temporary");
+        for place in
+            [&sandbox.join("result"), &temporary.join("bundle"), &around.path().join("out")]
+        {
+            fs::create_dir_all(place).unwrap();
+        }
+        fs::write(project.join("log"), "{}\n").unwrap();
+        fs::write(around.path().join("out/log"), "no").unwrap();
+        symlink("../out", project.join("link")).unwrap();
+        symlink("../out/log", project.join("log-link")).unwrap();
+        symlink("../out", temporary.join("link")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, project.join("pipe"), rustix::fs::Mode::RUSR)
+            .unwrap();
+        (around, ResultRoots { project, sandbox, temporary: vec![temporary] })
+    }
+
+    fn code(value: Value, places: &ResultRoots) -> String {
+        let trouble = read(value, places).unwrap_err();
+        assert!(!trouble.is_retryable, "{trouble:?}");
+        trouble.code
+    }
+
+    #[test]
+    fn a_structured_result_is_read_with_its_precedences() {
+        let (_around, places) = places();
+        let given = json!({
+            "status": "finished", "output": 1, "outputs": {"a": 2}, "runId": "r",
+            "remoteRunId": "vm", "workspaceId": "w", "containerId": "", "streamLogPath": "log",
+            "patches": [{"path": "patches/a.patch", "content": "p"}],
+            "artifacts": [{"path": "artifacts/a", "content": "c"}],
+            "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": []}, "more": true,
+        });
+        let ProviderOutput { result, remote } = read(given, &places).unwrap();
+        let expected = RemoteIds {
+            run_id: Some("vm".to_owned()),
+            workspace_id: Some("w".to_owned()),
+            container_id: None,
+        };
+        assert_eq!(remote, expected);
+        let ProviderResult::Structured(result) = result else { panic!("{result:?}") };
+        assert_eq!((result.status, &result.outputs), (Status::Finished, &json!({"a": 2})));
+        assert_eq!(result.run_id.as_deref(), Some("vm"));
+        assert_eq!(result.patches, [("patches/a.patch".to_owned(), b"p".to_vec())]);
+        assert_eq!(result.artifacts, [("artifacts/a".to_owned(), b"c".to_vec())]);
+        assert_eq!(result.stream_log.as_deref(), Some(b"{}\n".as_slice()));
+        assert!(result.diff_bundle.is_some());
+        let least = read(json!({"status": "failed", "runId": "r"}), &places).unwrap();
+        let ProviderResult::Structured(result) = least.result else { panic!("{least:?}") };
+        assert_eq!((result.status, result.outputs), (Status::Failed, Value::Null));
+        assert_eq!(least.remote.run_id.as_deref(), Some("r"));
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused_with_the_code_of_its_fault() {
+        let (_around, places) = places();
+        let with = |name: &str, value: Value| {
+            let mut given = json!({"status": "finished"});
+            given[name] = value;
+            given
+        };
+        let many: Vec<Value> = (0..1001).map(|_| json!({"path": "a", "content": ""})).collect();
+        for (given, expected) in [
+            (Value::Null, "SANDBOX_EXECUTION_FAILED"),
+            (json!(7), "SANDBOX_EXECUTION_FAILED"),
+            (json!([]), "SANDBOX_EXECUTION_FAILED"),
+            (json!({}), "SANDBOX_EXECUTION_FAILED"),
+            (json!({"status": "running"}), "SANDBOX_EXECUTION_FAILED"),
+            (json!({"status": 1}), "INVALID_INPUT"),
+            (json!({"bundlePath": 1}), "INVALID_INPUT"),
+            (with("bundlePath", json!("temporary")), "SANDBOX_EXECUTION_FAILED"),
+            (with("runId", json!(1)), "INVALID_INPUT"),
+            (with("workspaceId", json!("x".repeat(257))), "INVALID_INPUT"),
+            (with("diffBundle", json!("x")), "INVALID_INPUT"),
+            (with("patches", json!({})), "INVALID_INPUT"),
+            (with("patches", json!([{"path": "patches/a"}])), "INVALID_INPUT"),
+            (with("artifacts", json!([{"path": 1, "content": ""}])), "INVALID_INPUT"),
+            (with("artifacts", json!(["artifacts/a"])), "INVALID_INPUT"),
+            (with("artifacts", json!(many)), "INVALID_INPUT"),
+            (with("streamLogPath", json!(["log"])), "INVALID_INPUT"),
+        ] {
+            assert_eq!(code(given.clone(), &places), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn paths_stay_in_the_places_that_results_come_from() {
+        let (around, places) = places();
+        let at = |path: &str| around.path().join(path).display().to_string();
+        for path in [
+            at("temporary/bundle"),
+            at("project/.smithers/sandboxes/run/box/result"),
+            ".smithers/sandboxes/run/box/result".to_owned(),
+            at("project/./.smithers"),
+        ] {
+            let found = read(json!({ "bundlePath": path }), &places).unwrap();
+            assert!(matches!(found.result, ProviderResult::Bundle(_)), "{path}");
+        }
+        for path in [
+            "/".to_owned(),
+            "/etc".to_owned(),
+            "..".to_owned(),
+            at("out"),
+            at("project"),
+            at("temporary"),
+            at("temporary/link"),
+            at("project/link"),
+            at("project/../out"),
+            at("projectile"),
+            "link".to_owned(),
+            "a\0b".to_owned(),
+        ] {
+            assert_eq!(code(json!({"bundlePath": path}), &places), "TOOL_PATH_ESCAPE", "{path}");
+        }
+        for path in ["gone", "log"] {
+            let code = code(json!({ "bundlePath": path }), &places);
+            assert_eq!(code, "SANDBOX_EXECUTION_FAILED", "{path}");
+        }
+        for path in [
+            "/etc/passwd".to_owned(),
+            at("out/log"),
+            at("temporary/bundle"),
+            "log-link".to_owned(),
+            "link/log".to_owned(),
+            "pipe".to_owned(),
+            "../out/log".to_owned(),
+        ] {
+            let given = json!({ "status": "finished", "streamLogPath": path });
+            assert_eq!(code(given, &places), "TOOL_PATH_ESCAPE", "{path}");
+        }
+    }
+}

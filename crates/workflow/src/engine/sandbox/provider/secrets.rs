@@ -1,0 +1,61 @@
+//! Values that are stored nowhere: what a sandbox is told of its egress proxy, and what has the name of
+//! a secret in its environment.
+
+use serde_json::Value;
+use stockade_core::egress::Contract;
+
+use crate::engine::trouble::Trouble;
+use crate::graph::Sandbox;
+
+/// Shorter values occur in every text.
+const LEAST_SECRET_BYTES: usize = 4;
+const SECRET_NAMES: [&str; 6] = ["token", "secret", "key", "passw", "credential", "authorization"];
+const REDACTED: &str = "[redacted]";
+
+/// The secrets of a sandbox.
+#[derive(Debug, Default)]
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    pub(super) fn of(sandbox: &Sandbox, contract: Option<&Contract>) -> Self {
+        let is_secret = |name: &str| {
+            let name = name.to_lowercase();
+            SECRET_NAMES.iter().any(|secret| name.contains(secret))
+        };
+        let named = sandbox.env.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
+        let mut all: Vec<String> = named.cloned().collect();
+        if let Some(contract) = contract {
+            all.extend(contract.env.values().cloned());
+            let bindings = contract.secret_bindings.iter();
+            all.extend(bindings.flat_map(|(one, other)| [one.clone(), other.clone()]));
+            let single = [&contract.http_proxy, &contract.https_proxy, &contract.ca_cert_pem];
+            all.extend(single.into_iter().flatten().cloned());
+        }
+        all.retain(|secret| secret.len() >= LEAST_SECRET_BYTES);
+        // The longest first: a secret may contain another one.
+        all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self(all)
+    }
+
+    fn redact_text(&self, text: &mut String) {
+        for secret in &self.0 {
+            if text.contains(secret) {
+                *text = text.replace(secret, REDACTED);
+            }
+        }
+    }
+
+    pub(super) fn redact(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => self.redact_text(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact(item)),
+            Value::Object(fields) => fields.values_mut().for_each(|item| self.redact(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    pub(super) fn redacted(&self, mut trouble: Trouble) -> Trouble {
+        self.redact_text(&mut trouble.message);
+        trouble
+    }
+}

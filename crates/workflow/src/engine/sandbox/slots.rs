@@ -1,0 +1,18 @@
+//! How many sandboxes of a run are under way at once.
+
+use std::collections::BTreeMap;
+
+/// The number of slots, unless a variable says otherwise (seed 000).
+const USUAL_SLOTS: usize = 10;
+/// The variables that say otherwise; the first that is a number counts.
+const VARIABLES: [&str; 2] =
+    ["STOCKADE_MAX_CONCURRENT_SANDBOXES", "SMITHERS_MAX_CONCURRENT_SANDBOXES"];
+
+/// How many sandboxes a run with this environment may have under way.
+pub(crate) fn slots(environment: &BTreeMap<String, String>) -> usize {
+    let number = |name: &&str| environment.get(*name)?.trim().parse::<f64>().ok();
+    let found = VARIABLES.iter().find_map(number).filter(|number| *number >= 1.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 1024")]
+    let slots = found.map(|number| number.min(1024.0) as usize);
+    slots.unwrap_or(USUAL_SLOTS)
+}

@@ -1,0 +1,49 @@
+//! The steps of a try, in order.
+
+use super::attempt::{Try, TryOutcome, failed};
+use super::review::Decision;
+use crate::engine::trouble::Trouble;
+use crate::graph::{Sandbox, Work};
+use crate::store::sandboxes::{SandboxRow, Stage};
+
+impl Try {
+    /// Executes the try, or what is left of it after a crash.
+    pub(crate) async fn execute(mut self) -> Result<TryOutcome, Trouble> {
+        self.narrow()?;
+        let Work::Sandbox(sandbox) = &self.task.work else {
+            return Err(failed("the task is no sandbox"));
+        };
+        if self.state.options.sandboxes.is_none() {
+            return self.ask_host(sandbox).await;
+        }
+        let row = self.row().await?;
+        if let Some(row) = row.as_ref().filter(|row| row.stage == Stage::Waiting) {
+            return Ok(TryOutcome::Waits(row.pause().unwrap_or_default()));
+        }
+        // A try that was cancelled begins anew, unless its changes are still to be reviewed.
+        let is_over = |row: &SandboxRow| row.stage == Stage::Cancelled && row.review.is_none();
+        let row = row.filter(|row| !is_over(row));
+        if let Some(review) = row.as_ref().and_then(|row| row.review.clone()) {
+            let decision = row.as_ref().and_then(|row| row.decision.as_ref()).map(Decision::read);
+            let began = row.as_ref().map_or(0, |row| row.created_at_ms);
+            if decision.is_none() || sandbox.provider.is_none() {
+                self.end_again(sandbox).await?;
+            }
+            return self.settle(sandbox, review, decision, began).await;
+        }
+        if sandbox.provider.is_some() {
+            return self.execute_by_provider(sandbox, row).await;
+        }
+        self.execute_locally(sandbox, row).await
+    }
+
+    /// Ends what executed a try whose result is on the host. A crash may have prevented that before.
+    async fn end_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
+        if sandbox.provider.is_some() {
+            self.clean_up_again(sandbox).await
+        } else {
+            self.handle()?.end().await;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What tasks give is what their schemas say.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+use crate::sync::lock;
+
+/// How many faults of one value are told.
+const MAX_TOLD: usize = 5;
+
+/// Schemas that were made ready.
+#[derive(Debug, Default)]
+pub(crate) struct Schemas {
+    ready: Mutex<HashMap<String, Result<Arc<Validator>, String>>>,
+}
+
+impl Schemas {
+    /// Looks at a value; why it is not what a schema says.
+    pub(crate) fn check(&self, schema: &Value, value: &Value) -> Result<(), String> {
+        let validator = self.validator(schema)?;
+        if validator.is_valid(value) {
+            return Ok(());
+        }
+        let mut told: Vec<String> = Vec::new();
+        let mut errors = validator.iter_errors(value);
+        for error in errors.by_ref().take(MAX_TOLD) {
+            let path = error.instance_path().to_string();
+            let path = if path.is_empty() { "the value".to_owned() } else { path };
+            told.push(format!("{path}: {error}"));
+        }
+        match errors.count() {
+            0 => {}
+            more => told.push(format!("and {more} more")),
+        }
+        Err(told.join("; "))
+    }
+
+    /// Whether a schema is one.
+    pub(crate) fn check_schema(&self, schema: &Value) -> Result<(), String> {
+        self.validator(schema).map(drop)
+    }
+
+    fn validator(&self, schema: &Value) -> Result<Arc<Validator>, String> {
+        let text = schema.to_string();
+        let mut ready = lock(&self.ready);
+        let made = ready.entry(text).or_insert_with(|| {
+            let made = jsonschema::validator_for(schema);
+            made.map(Arc::new).map_err(|error| format!("its schema is no JSON Schema: {error}"))
+        });
+        made.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_what_their_schemas_say() {
+        let schemas = Schemas::default();
+        let schema =
+            json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}});
+        assert_eq!(schemas.check(&schema, &json!({"a": "x"})), Ok(()));
+        let told = schemas.check(&schema, &json!({"a": 1})).unwrap_err();
+        assert!(told.starts_with("/a: ") && told.contains("string"), "{told}");
+        assert!(schemas.check(&schema, &json!({})).unwrap_err().starts_with("the value: "));
+        assert!(
+            schemas.check(&json!({"type": 7}), &json!({})).unwrap_err().contains("no JSON Schema")
+        );
+        // Nothing is fetched.
+        assert!(schemas.check_schema(&json!({"$ref": "https://example.com/x.json"})).is_err());
+    }
+}

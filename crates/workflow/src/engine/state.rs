@@ -1,0 +1,69 @@
+//! What the runs of an engine share.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+
+use stockade_durable::Store;
+
+use super::commands::{Executor, LocalExecutor, SandboxExecutor};
+use super::metrics::CleanupTimes;
+use super::options::Options;
+use super::provider_cleanups::ProviderCleanups;
+use super::schemas::Schemas;
+use super::user_code::UserCode;
+use crate::sync::lock;
+
+/// What the runs of an engine share.
+#[derive(Debug)]
+pub(crate) struct EngineState {
+    store: Arc<dyn Store>,
+    pub(super) options: Options,
+    pub(super) schemas: Schemas,
+    /// Where commands are executed; nowhere if there are no sandboxes and this process is in none.
+    pub(super) executor: Option<Arc<dyn Executor>>,
+    /// How long it took to end sandboxes. No event has it.
+    pub(super) cleanup_times: CleanupTimes,
+    /// How many requests to providers are under way.
+    pub(super) provider_requests: AtomicUsize,
+    pub(super) provider_cleanups: ProviderCleanups,
+    /// Authors whose realm is loaded already, by the runs that they were loaded for.
+    prepared: Mutex<HashMap<String, UserCode>>,
+}
+
+impl EngineState {
+    pub(super) fn new(store: Arc<dyn Store>, options: Options) -> Self {
+        Self {
+            store,
+            executor: executor(&options),
+            options,
+            schemas: Schemas::default(),
+            cleanup_times: CleanupTimes::default(),
+            provider_requests: AtomicUsize::default(),
+            provider_cleanups: ProviderCleanups::default(),
+            prepared: Mutex::default(),
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Keeps the author of a run until the run begins.
+    pub(super) fn keep_prepared(&self, run: &str, user_code: UserCode) {
+        lock(&self.prepared).insert(run.to_owned(), user_code);
+    }
+
+    pub(super) fn take_prepared(&self, run: &str) -> Option<UserCode> {
+        lock(&self.prepared).remove(run)
+    }
+}
+
+/// Where commands are executed.
+fn executor(options: &Options) -> Option<Arc<dyn Executor>> {
+    if let Some(sandboxes) = options.sandboxes.clone() {
+        return Some(Arc::new(SandboxExecutor::new(sandboxes)));
+    }
+    options.inside.as_ref()?;
+    Some(Arc::new(LocalExecutor::new(options.helper.clone())))
+}

@@ -1,0 +1,73 @@
+//! What a task fails with.
+
+use serde_json::{Value, json};
+
+use crate::authoring::Error;
+
+/// What a task fails with.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Trouble {
+    /// A stable word for programs.
+    pub(crate) code: String,
+    /// A sentence for people.
+    pub(crate) message: String,
+    /// Where in the author's files, the innermost first.
+    pub(crate) frames: Vec<String>,
+    /// Whether the same may succeed when it is tried again.
+    pub(crate) is_retryable: bool,
+}
+
+/// The code of what has stopped with its run.
+pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
+/// Codes of errors that another try cannot change.
+const FINAL: [&str; 3] = ["INVALID_OUTPUT", "AGENT_CONFIG_INVALID", "MISSING_OUTPUT"];
+
+impl Trouble {
+    /// A failure that another try cannot change.
+    pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
+        let (code, message) = (code.to_owned(), message.into());
+        Self { code, message, frames: Vec::new(), is_retryable: false }
+    }
+
+    /// The same, worth another try.
+    pub(crate) fn retryable(mut self) -> Self {
+        self.is_retryable = true;
+        self
+    }
+
+    /// Whether it is none of the task's: the run has stopped, and goes on with it later.
+    pub(crate) fn is_stop(&self) -> bool {
+        self.code == INTERRUPTED
+    }
+
+    /// As it is kept.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "code": self.code, "message": self.message, "frames": self.frames })
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Threw(failure) => {
+                let name = failure.name.as_deref().unwrap_or("Error");
+                let message = if matches!(name, "Error" | "SmithersError") {
+                    failure.message.clone()
+                } else {
+                    format!("{name}: {}", failure.message)
+                };
+                let code = failure.code.clone().unwrap_or_else(|| "TASK_FAILED".to_owned());
+                let is_retryable = !FINAL.contains(&code.as_str());
+                Self { code, message, frames: failure.frames, is_retryable }
+            }
+            Error::Faults(faults) => {
+                let first = faults.first().and_then(|fault| fault.place.as_ref());
+                let frames = first.map(|place| format!("at {place}")).into_iter().collect();
+                let message = Error::Faults(faults).to_string();
+                Self { frames, ..Self::new("WORKFLOW_INVALID", message) }
+            }
+            error @ Error::Late { .. } => Self::new("TASK_TIMEOUT", error.to_string()),
+            error => Self::new("WORKFLOW_PROCESS_LOST", error.to_string()).retryable(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! One try of a task that the user's code executes, within the limits of its time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::calls::TaskCall;
+use super::code::UserCode;
+use crate::engine::trouble::Trouble;
+use crate::graph::{Task, Work};
+
+/// Executes a task once.
+pub(crate) async fn attempt(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trouble> {
+    let task = call.task;
+    let is_agent = matches!(task.work, Work::Agent { .. });
+    execute(user_code, call).await.map_err(|mut trouble| {
+        // An agent may answer better at the next try.
+        trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
+        trouble
+    })
+}
+
+async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trouble> {
+    let (task, beats) = (call.task, Arc::new(Notify::new()));
+    let mut work = std::pin::pin!(user_code.work(call, &task.work, &beats));
+    let end = task.timeout.map(|limit| (Instant::now() + limit, limit, "TASK_TIMEOUT"));
+    let mut silent = silence(task);
+    loop {
+        let first = [end, silent].into_iter().flatten().min();
+        let late = async {
+            match first {
+                Some((at, limit, code)) => {
+                    tokio::time::sleep_until(at).await;
+                    (limit, code)
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = &mut work => return Ok(answer?),
+            () = beats.notified() => silent = silence(task),
+            (limit, code) = late => {
+                user_code.kill_if_stuck().await;
+                let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
+                let message = format!("task \"{}\" {what} {} ms", task.id, limit.as_millis());
+                return Err(Trouble::new(code, message).retryable());
+            }
+        }
+    }
+}
+
+/// When the task has to have sent its next heartbeat.
+fn silence(task: &Task) -> Option<(Instant, Duration, &'static str)> {
+    task.heartbeat_timeout.map(|limit| (Instant::now() + limit, limit, "TASK_HEARTBEAT_TIMEOUT"))
+}

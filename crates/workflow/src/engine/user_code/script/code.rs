@@ -1,0 +1,337 @@
+//! The code of a workflow file. It is called in a realm, which is started again when it was lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_script::worker::Raised;
+use tokio::sync::Notify;
+
+use super::console::{Lines, writer};
+use super::loaded_realm::{AbortGuard, LoadedRealm};
+use crate::authoring::{
+    Error, Modules, OpenAnswer, Processes, Program, Realm, RenderAnswer, Sources,
+};
+use crate::engine::user_code::calls::{CALL_LIMIT, Interface, Rendering};
+use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
+use crate::journal::{SharedJournal, WorkflowRef};
+use crate::sync::lock;
+
+/// How long a realm may take to respond to a call that does nothing.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How many bytes one rendering and the updates of it may have, before a rendering is sent whole again.
+/// All that was sent is kept.
+const MAX_TREE_BYTES: usize = 64 << 20;
+
+/// The code of one program.
+pub(crate) struct ScriptCode {
+    realms: Processes,
+    pub(super) sources: Sources,
+    environment: BTreeMap<String, String>,
+    console: Arc<Lines>,
+    runs: Mutex<HashMap<String, SharedJournal>>,
+    pub(super) live: tokio::sync::Mutex<Option<LoadedRealm>>,
+    /// How many requests to providers are under way in the realm.
+    pub(super) provider_requests: AtomicUsize,
+}
+
+impl std::fmt::Debug for ScriptCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptCode").field("entry", &self.sources.entry).finish_non_exhaustive()
+    }
+}
+
+impl ScriptCode {
+    pub(crate) fn new(
+        realms: Processes,
+        sources: Sources,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
+        let (runs, live) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (console, provider_requests) = (Arc::default(), AtomicUsize::default());
+        Self { realms, sources, environment, console, runs, live, provider_requests }
+    }
+
+    /// The same with its realm loaded, from the files on disk.
+    pub(crate) async fn load(
+        realms: Processes,
+        file: &std::path::Path,
+        environment: BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let console = Arc::<Lines>::default();
+        let fault = |message| Error::Faults(vec![Fault { place: None, message }]);
+        let (mut disk, entry) = Program::of(file).map_err(fault)?;
+        let realm = Realm::load(
+            &realms,
+            entry,
+            environment.clone(),
+            &mut disk as &mut dyn Modules,
+            writer(&console),
+        );
+        let live = LoadedRealm::new(realm.await?);
+        let user_code = Self::new(realms, disk.into_sources(), environment);
+        Ok(Self { live: tokio::sync::Mutex::new(Some(live)), console, ..user_code })
+    }
+
+    /// The lines written to the console since the last call: levels and texts.
+    pub(crate) fn take_lines(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *lock(&self.console))
+    }
+
+    /// The program.
+    pub(crate) const fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// The walls around its realm, while there is one.
+    pub(crate) async fn raised(&self) -> Option<Raised> {
+        self.live.lock().await.as_ref().map(|live| live.realm.raised())
+    }
+
+    /// Begins with a run.
+    pub(crate) async fn open(&self, journal: &SharedJournal) -> Result<Interface, Error> {
+        let run = lock(journal).run.clone();
+        lock(&self.runs).insert(run.clone(), Arc::clone(journal));
+        let mut live = self.live.lock().await;
+        let live = self.load_if_needed(&mut live).await?;
+        let opened = self.open_in(live, &run).await?;
+        let input = opened.input.and_then(|at| live.schemas.get(at)).cloned();
+        Ok(Interface { input, output: opened.output })
+    }
+
+    /// Renders a run.
+    pub(crate) async fn render(&self, run: &str) -> Result<Rendering, Error> {
+        let mut live = self.live.lock().await;
+        let live = self.load_if_needed(&mut live).await?;
+        self.ensure_open(live, run).await?;
+        let before = live.trees.remove(run);
+        let before = before.filter(|(_, tree)| tree.told_bytes() <= MAX_TREE_BYTES);
+        live.last_tree += 1;
+        let number = live.last_tree;
+        let known = before.as_ref().map(|(number, _)| *number);
+        let rendered = self.render_as(live, run, known, Some(number)).await?;
+        let told =
+            rendered.tree.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
+        let tree = Tree::after(before.map(|(_, tree)| tree), told, &live.schemas);
+        let tree = tree.map_err(|error| match error {
+            graph::Error::Faults(faults) => Error::Faults(faults),
+            graph::Error::Nonsense(_) => Error::Answer(error.to_string()),
+        })?;
+        let graph = tree.graph().cloned();
+        let graph = graph.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
+        live.trees.insert(run.to_owned(), (number, tree));
+        Ok(Rendering { graph, read: rendered.read.into_iter().collect() })
+    }
+
+    /// Calls the function of a task. Dropping this aborts the call. `beats` is notified with each
+    /// heartbeat of the function.
+    pub(crate) async fn work(
+        &self,
+        run: &str,
+        work: &Work,
+        beats: &Notify,
+    ) -> Result<Value, Error> {
+        let (function, argument) = match work {
+            Work::Compute { function, inputs } => {
+                ("compute", json!({ "function": function, "inputs": inputs }))
+            }
+            Work::Agent { agent, prompt: Prompt::Text(text) } => {
+                ("ask", json!({ "agent": agent, "prompt": text }))
+            }
+            Work::Agent { agent, prompt: Prompt::Made { function, inputs } } => {
+                ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
+            }
+            other => return Err(Error::Answer(format!("{} is no function", other.kind()))),
+        };
+        self.ask(run, function, argument, beats).await
+    }
+
+    /// Reads what an agent wrote, by a function of the run.
+    pub(crate) async fn read(
+        &self,
+        run: &str,
+        function: Function,
+        text: &str,
+    ) -> Result<Value, Error> {
+        let argument = json!({ "function": function, "text": text });
+        self.ask(run, "read", argument, &Notify::new()).await
+    }
+
+    /// Calls a function of `library/start.js` for a run.
+    async fn ask(
+        &self,
+        run: &str,
+        function: &str,
+        mut argument: Value,
+        beats: &Notify,
+    ) -> Result<Value, Error> {
+        let (realm, id, answer, mut words) = {
+            let mut live = self.live.lock().await;
+            let live = self.ready(&mut live, run).await?;
+            let id = live.realm.id();
+            argument["run"] = run.into();
+            argument["call"] = id.into();
+            argument["changes"] = self.changes(live, run);
+            let (answer, words) = live.realm.call_heard::<Value>(id, function, argument);
+            (Arc::clone(&live.realm), id, answer, words)
+        };
+        let _abort = AbortGuard { realm: &realm, id };
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                // Any message of it is a heartbeat.
+                Some(_) = words.recv() => beats.notify_one(),
+            }
+        }
+    }
+
+    /// Ends the realm while it is idle. The next call starts it again.
+    pub(crate) async fn rest(&self) {
+        // A provider in it may wait for a child that waits.
+        if self.provider_requests.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        if let Some(live) = self.live.lock().await.take() {
+            live.realm.kill();
+        }
+    }
+
+    /// Ends a realm that does not respond, because one of its functions never returns.
+    pub(crate) async fn kill_if_stuck(&self) {
+        let realm = match &*self.live.lock().await {
+            Some(live) => Arc::clone(&live.realm),
+            None => return,
+        };
+        let hears = realm.call_within::<Value>("hear", RESPONSE_LIMIT, "abort", json!({}));
+        if hears.await.is_err() {
+            realm.kill();
+        }
+    }
+
+    /// The realm; a new one where there is none.
+    pub(super) async fn load_if_needed<'a>(
+        &self,
+        live: &'a mut Option<LoadedRealm>,
+    ) -> Result<&'a mut LoadedRealm, Error> {
+        if live.as_ref().is_some_and(|live| live.realm.has_ended()) {
+            *live = None;
+        }
+        match live {
+            Some(live) => Ok(live),
+            None => {
+                let mut sources = self.sources.clone();
+                let entry = sources.file(&sources.entry);
+                let entry = entry.ok_or_else(|| Error::Start("the program is lost".to_owned()))?;
+                let environment = self.environment.clone();
+                let console = writer(&self.console);
+                let realm =
+                    Realm::load(&self.realms, entry, environment, &mut sources, console).await?;
+                Ok(live.insert(LoadedRealm::new(realm)))
+            }
+        }
+    }
+
+    /// The realm, with a rendering of a run. Functions are called by their places in it.
+    pub(super) async fn ready<'a>(
+        &self,
+        live: &'a mut Option<LoadedRealm>,
+        run: &str,
+    ) -> Result<&'a mut LoadedRealm, Error> {
+        let live = self.load_if_needed(live).await?;
+        if self.ensure_open(live, run).await? {
+            self.render_again(live, run).await?;
+        }
+        Ok(live)
+    }
+
+    /// Opens a run in a realm that does not know it yet; whether that was so.
+    pub(super) async fn ensure_open(
+        &self,
+        live: &mut LoadedRealm,
+        run: &str,
+    ) -> Result<bool, Error> {
+        let is_new = !live.sent_rows.contains_key(run);
+        if is_new {
+            self.open_in(live, run).await?;
+        }
+        Ok(is_new)
+    }
+
+    async fn open_in(&self, live: &mut LoadedRealm, run: &str) -> Result<OpenAnswer, Error> {
+        let journal = self.journal(run)?;
+        let (input, within) = {
+            let journal = lock(&journal);
+            (journal.input.clone(), journal.within.clone())
+        };
+        let mut argument = json!({ "run": run, "input": input });
+        if let Some((parent, definition)) = within {
+            if Box::pin(self.ensure_open(live, &parent)).await? {
+                self.render_again(live, &parent).await?;
+            }
+            argument["within"] = parent.into();
+            match definition {
+                WorkflowRef::Rendered(function) => argument["workflow"] = json!(function),
+                WorkflowRef::Requested { call, number } => {
+                    argument["call"] = call.into();
+                    argument["workflow"] = number.into();
+                }
+            }
+        }
+        let opened: OpenAnswer =
+            live.realm.call_within("open", CALL_LIMIT, "open", argument).await?;
+        live.schemas.clone_from(&opened.schemas);
+        live.sent_rows.insert(run.to_owned(), 0);
+        Ok(opened)
+    }
+
+    pub(super) async fn render_again(
+        &self,
+        live: &mut LoadedRealm,
+        run: &str,
+    ) -> Result<RenderAnswer, Error> {
+        self.render_as(live, run, None, None).await
+    }
+
+    /// A rendering. With a `number` it is sent, as an update of the rendering `before`.
+    async fn render_as(
+        &self,
+        live: &mut LoadedRealm,
+        run: &str,
+        before: Option<u64>,
+        number: Option<u64>,
+    ) -> Result<RenderAnswer, Error> {
+        let changes = self.changes(live, run);
+        let schemas = live.schemas.len();
+        let argument = json!({
+            "run": run, "changes": changes, "schemas": schemas, "before": before, "number": number,
+        });
+        let rendered = live.realm.call_within("render", CALL_LIMIT, "render", argument).await;
+        if matches!(rendered, Err(Error::Late { .. })) {
+            live.realm.kill();
+        }
+        let mut rendered: RenderAnswer = rendered?;
+        live.schemas.append(&mut rendered.schemas);
+        live.read.insert(run.to_owned(), rendered.read.clone());
+        Ok(rendered)
+    }
+
+    /// What has changed in the journal of a run since the last call. It has to be sent to the realm.
+    pub(super) fn changes(&self, live: &mut LoadedRealm, run: &str) -> Value {
+        let Ok(journal) = self.journal(run) else { return json!({}) };
+        let journal = lock(&journal);
+        let told = live.sent_rows.entry(run.to_owned()).or_default();
+        let rows = journal.rows.get(*told..).unwrap_or_default();
+        *told = journal.rows.len();
+        json!({ "rows": rows, "iterations": journal.iterations })
+    }
+
+    pub(super) fn journal(&self, run: &str) -> Result<SharedJournal, Error> {
+        let found = lock(&self.runs).get(run).cloned();
+        found.ok_or_else(|| Error::Answer(format!("there is no run {run}")))
+    }
+}

@@ -1,0 +1,141 @@
+//! Providers of sandboxes that are objects of a workflow file. They are called in the realm, and may
+//! request child runs while they work. The length of their messages is limited before they come here;
+//! their meaning is checked here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde_json::{Value, json};
+
+use super::code::ScriptCode;
+use super::loaded_realm::AbortGuard;
+use crate::authoring::{Error, Word};
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::calls::CALL_LIMIT;
+use crate::engine::user_code::provider::{ActiveGuard, ChildResult, ProviderHost, ProviderName};
+use crate::journal::WorkflowRef;
+
+/// How long a provider may take to clean up.
+const CLEANING: Duration = Duration::from_secs(60);
+/// How many child runs one call may request. The library requests no more.
+const MAX_CHILDREN: usize = 16;
+
+impl ScriptCode {
+    /// The provider of a `<Sandbox>`, and whether the realm has it.
+    pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<ProviderName, Error> {
+        let asked = {
+            let mut live = self.live.lock().await;
+            let live = self.ready(&mut live, run).await?;
+            let changes = self.changes(live, run);
+            let argument = json!({ "run": run, "changes": changes, "sandbox": sandbox });
+            live.realm.call::<ProviderName>(live.realm.id(), "provider", argument)
+        };
+        let late = |_| Error::Late { what: "tell its provider", limit: CALL_LIMIT };
+        tokio::time::timeout(CALL_LIMIT, asked).await.map_err(late)?
+    }
+
+    /// Has the provider of a `<Sandbox>` do its work; what it gave, which may be any JSON. `request`
+    /// is the part of the provider's request that is data. Dropping this aborts the provider.
+    pub(crate) async fn provide(
+        &self,
+        run: &str,
+        sandbox: &str,
+        request: &Value,
+        host: &dyn ProviderHost,
+    ) -> Result<Value, Error> {
+        let _active = ActiveGuard::new(&self.provider_requests);
+        let (realm, id, answer, mut words) = {
+            let mut live = self.live.lock().await;
+            let live = self.ready(&mut live, run).await?;
+            let id = live.realm.id();
+            let argument = json!({
+                "run": run, "call": id, "changes": self.changes(live, run), "sandbox": sandbox,
+                "request": request.to_string(),
+            });
+            let (answer, words) = live.realm.call_heard::<Value>(id, "provide", argument);
+            (Arc::clone(&live.realm), id, answer, words)
+        };
+        let _abort = AbortGuard { realm: &realm, id };
+        let mut answer = std::pin::pin!(answer);
+        let mut children = FuturesUnordered::new();
+        let mut handles = HashMap::new();
+        loop {
+            let word = tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                Some((ask, outcome)) = children.next(), if !children.is_empty() => {
+                    // A request that was abandoned needs no answer.
+                    if let Ok(outcome) = outcome {
+                        realm.notify("answered", child_answer(id, ask, outcome));
+                    }
+                    continue;
+                }
+                Some(word) = words.recv() => word,
+            };
+            match word {
+                Word::Heartbeat(data) => host.heartbeat(data).await,
+                Word::Child { ask, request } => {
+                    let is_next = usize::try_from(ask).is_ok_and(|ask| ask == handles.len());
+                    if !is_next || handles.len() == MAX_CHILDREN {
+                        let why = "a provider asked for a child run that it cannot have";
+                        return Err(Error::Answer(why.to_owned()));
+                    }
+                    let (handle, registration) = AbortHandle::new_pair();
+                    handles.insert(ask, handle);
+                    let workflow = WorkflowRef::Requested { call: id, number: ask };
+                    let child = Abortable::new(host.child(workflow, request), registration);
+                    children.push(async move { (ask, child.await) });
+                }
+                Word::Abandon { ask } => {
+                    if let Some(handle) = handles.get(&ask) {
+                        handle.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets the provider of a `<Sandbox>` clean up after a [request](Self::provide), however that
+    /// ended, also in another realm or process. Does nothing where it has no `cleanup`.
+    pub(crate) async fn clean_up(
+        &self,
+        run: &str,
+        sandbox: &str,
+        request: &Value,
+    ) -> Result<(), Error> {
+        let cleaning = {
+            let mut live = self.live.lock().await;
+            let live = self.ready(&mut live, run).await?;
+            let argument = json!({
+                "run": run, "changes": self.changes(live, run), "sandbox": sandbox,
+                "request": request.to_string(),
+            });
+            live.realm.call::<Value>(live.realm.id(), "cleanUp", argument)
+        };
+        match tokio::time::timeout(CLEANING, cleaning).await {
+            Ok(cleaned) => cleaned.map(drop),
+            Err(_) => {
+                self.kill_if_stuck().await;
+                Err(Error::Late { what: "clean up a sandbox", limit: CLEANING })
+            }
+        }
+    }
+}
+
+/// The answer to a request of a call, as the realm expects it.
+fn child_answer(call: u64, ask: u32, outcome: Result<ChildResult, Trouble>) -> Value {
+    let mut answer = json!({ "call": call, "ask": ask });
+    match outcome {
+        Ok(result) => answer["answer"] = json!(result),
+        Err(trouble) => {
+            answer["failure"] = json!({ "code": trouble.code, "message": trouble.message });
+        }
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests;

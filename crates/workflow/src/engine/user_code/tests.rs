@@ -1,0 +1,41 @@
+//! What a rendering refers to means the same after later renderings.
+
+mod shapes;
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::testing::opened;
+use super::*;
+use crate::schedule::Key;
+use crate::sync::lock;
+
+const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\";\n\
+    const { Workflow, Task, smithers, outputs } = createSmithers({ a: {} });\n\
+    const told = (ctx, node) => ctx.outputMaybe(outputs.a, { nodeId: node }) !== undefined;\n\
+    const task = (id) => <Task id={id} output={outputs.a}>{() => ({ from: id })}</Task>;\n\
+    export default smithers((ctx) => (<Workflow name=\"w\">\n\
+      {told(ctx, \"one\") ? task(\"before\") : null}\n\
+      {told(ctx, \"two\") ? null : task(\"late\")}\n\
+    </Workflow>));\n";
+
+/// What was told in one rendering means the same after the next: a task that is about to be done, and
+/// one that is under way, when others come and go around it.
+#[tokio::test]
+async fn a_function_is_the_same_after_another_rendering() {
+    let (user_code, journal) = opened(SHIFTING).await;
+    let first = user_code.render("run").await.unwrap().graph;
+    let late = Arc::new(first.tasks()[0].clone());
+    let key = Key { node: "late".to_owned(), iteration: 0 };
+    for (node, expected) in [("one", &["before", "late"][..]), ("two", &["before"])] {
+        let row = json!({ "table": "a", "node": node, "iteration": 0, "value": {} });
+        lock(&journal).rows.push(row);
+        let next = user_code.render("run").await.unwrap().graph;
+        let ids: Vec<_> = next.tasks().iter().map(|task| task.id.clone()).collect();
+        assert_eq!(ids, expected);
+        let call = TaskCall { run: "run", key: &key, task: &late };
+        let given = user_code.work(call, &late.work, &Arc::default()).await.unwrap();
+        assert_eq!(given, json!({ "from": "late" }), "after {node}");
+    }
+}

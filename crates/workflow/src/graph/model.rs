@@ -1,0 +1,268 @@
+//! A workflow as one rendering has it: a tree of nodes, whose leaves are tasks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::agent::Command;
+use super::cache::Cache;
+use super::fault::Place;
+use super::function::Function;
+use super::retry::Retry;
+use super::sandbox::Sandbox;
+use super::wait::{Approval, Event, Timer};
+
+/// A workflow as one rendering has it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Graph {
+    /// Its name.
+    pub name: String,
+    /// What it consists of, one after another.
+    pub body: Vec<Node>,
+}
+
+/// A node of the tree.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// Something to be done.
+    Task(Arc<Task>),
+    /// Several nodes in some order.
+    Group(Group),
+    /// Nodes that are done again and again.
+    Loop(Loop),
+}
+
+/// Several nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// In which order they are done.
+    pub order: Order,
+    /// The nodes.
+    pub children: Vec<Node>,
+}
+
+/// In which order the nodes of a group are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// One after another.
+    Sequence,
+    /// At once, so many tasks of all that are below.
+    Parallel {
+        /// At most; `None` is no limit.
+        limit: Option<u32>,
+    },
+}
+
+/// Nodes that are done again and again, one after another each time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loop {
+    /// Names it among the loops.
+    pub id: String,
+    /// Whether the condition for its end holds in this rendering.
+    pub until: bool,
+    /// How often it is done at most.
+    pub max_iterations: u32,
+    /// Whether the run fails when it was done that often and `until` does not hold.
+    pub fails_at_maximum: bool,
+    /// The nodes of the iteration that is being done.
+    pub children: Vec<Node>,
+    /// Where it was written.
+    pub place: Option<Place>,
+}
+
+/// Something to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Names it among all tasks.
+    pub id: String,
+    /// What is done.
+    pub work: Work,
+    /// Where what it gives is kept; `None` for what gives nothing.
+    pub output: Option<Output>,
+    /// The ids of tasks that have ended well before.
+    pub after: Vec<String>,
+    /// Whether it is left out, and counts as done.
+    pub is_skipped: bool,
+    /// How often it is tried again, and when.
+    pub retry: Retry,
+    /// How long one try may take.
+    pub timeout: Option<Duration>,
+    /// How long one try may be silent.
+    pub heartbeat_timeout: Option<Duration>,
+    /// Whether it is not begun before somebody has said yes.
+    pub needs_approval: bool,
+    /// Whether the run goes on when it has failed.
+    pub continue_on_fail: bool,
+    /// What is kept of it for other runs.
+    pub cache: Option<Cache>,
+    /// What it is called for people.
+    pub label: Option<String>,
+    /// What its author says of it.
+    pub meta: Map<String, Value>,
+    /// Where it was written.
+    pub place: Option<Place>,
+}
+
+impl Task {
+    /// What it is called for people.
+    pub fn name(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.id)
+    }
+}
+
+/// What a task does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// Gives a value that is known.
+    Static(Value),
+    /// Calls a function, with what the tasks of these names gave.
+    Compute {
+        /// Which one.
+        function: Function,
+        /// The names and tasks of what it is called with.
+        inputs: Option<BTreeMap<String, String>>,
+    },
+    /// Gives a prompt to an agent.
+    Agent {
+        /// The object or function that is the agent.
+        agent: Function,
+        /// What it is asked.
+        prompt: Prompt,
+    },
+    /// Gives a prompt to an agent that is a command.
+    Command {
+        /// What it is.
+        agent: Box<Command>,
+        /// What it is asked.
+        prompt: Prompt,
+    },
+    /// Waits until somebody decides.
+    Approval(Approval),
+    /// Waits for a time.
+    Timer(Timer),
+    /// Waits for a signal.
+    Event(Event),
+    /// Runs another workflow.
+    Subflow {
+        /// Which one.
+        workflow: Function,
+        /// What it is given.
+        input: Value,
+    },
+    /// Runs another workflow in a sandbox.
+    Sandbox(Box<Sandbox>),
+}
+
+impl Work {
+    /// The name of the element.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Static(_) => "static",
+            Self::Compute { .. } => "compute",
+            Self::Agent { .. } | Self::Command { .. } => "agent",
+            Self::Approval(_) => "approval",
+            Self::Timer(_) => "timer",
+            Self::Event(_) => "event",
+            Self::Subflow { .. } => "subflow",
+            Self::Sandbox(_) => "sandbox",
+        }
+    }
+
+    /// The names and tasks of what its function is called with.
+    pub const fn inputs(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Compute { inputs, .. }
+            | Self::Agent { prompt: Prompt::Made { inputs, .. }, .. }
+            | Self::Command { prompt: Prompt::Made { inputs, .. }, .. } => inputs.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// What an agent is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// This.
+    Text(String),
+    /// What a function answers, with what the tasks of these names gave.
+    Made {
+        /// Which one.
+        function: Function,
+        /// The names and tasks of what it is called with.
+        inputs: Option<BTreeMap<String, String>>,
+    },
+}
+
+impl Prompt {
+    /// The prompt, where it is known already.
+    pub const fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text.as_str()),
+            Self::Made { .. } => None,
+        }
+    }
+
+    /// The function that makes it, else [`Function::NONE`].
+    pub const fn function(&self) -> Function {
+        match self {
+            Self::Text(_) => Function::NONE,
+            Self::Made { function, .. } => *function,
+        }
+    }
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// Where what a task gives is kept, and what it must be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Output {
+    /// The name of the table.
+    pub table: String,
+    /// The JSON Schema of a row; `None` when nobody said.
+    pub schema: Option<Value>,
+}
+
+impl Graph {
+    /// Whether anything is done again and again.
+    pub fn has_loops(&self) -> bool {
+        let mut found = false;
+        for node in &self.body {
+            node.visit(&mut |node| found |= matches!(node, Node::Loop(_)));
+        }
+        found
+    }
+
+    /// Every task, in the order of the text.
+    pub fn tasks(&self) -> Vec<&Task> {
+        let mut found = Vec::new();
+        for node in &self.body {
+            node.visit(&mut |node| {
+                if let Node::Task(task) = node {
+                    found.push(&**task);
+                }
+            });
+        }
+        found
+    }
+}
+
+impl Node {
+    /// Shows this node and all that are below it, in the order of the text.
+    pub fn visit<'a>(&'a self, show: &mut impl FnMut(&'a Self)) {
+        show(self);
+        let children = match self {
+            Self::Task(_) => return,
+            Self::Group(group) => &group.children,
+            Self::Loop(repeated) => &repeated.children,
+        };
+        for child in children {
+            child.visit(show);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Reads the attribute `cache`.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::props::{Props, tagged};
+use crate::graph::cache::{Cache, Depends, Scope};
+use crate::graph::nearest::nearest;
+
+const KEYS: [&str; 5] = ["by", "key", "scope", "ttlMs", "version"];
+
+/// Reads the attribute `cache`, which is `usual` where it is not written.
+pub(super) fn cache(props: &mut Props<'_>, usual: bool) -> Option<Cache> {
+    let found = match props.take("cache") {
+        None => return usual.then(Cache::default),
+        Some(Value::Bool(is_kept)) => return is_kept.then(Cache::default),
+        Some(Value::Object(found)) => found,
+        Some(_) => {
+            props.fault("`cache` must be true, false or an object");
+            return None;
+        }
+    };
+    for key in found.keys().filter(|key| !KEYS.contains(&key.as_str())) {
+        let hint = match nearest(key, KEYS) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("it has {}", KEYS.join(", ")),
+        };
+        props.fault(format!("`cache` has no `{key}` — {hint}"));
+    }
+    let given = |name: &str| found.get(name).cloned().unwrap_or_default();
+    Some(Cache {
+        scope: scope(&found, props),
+        name: Value::Array(vec![given("key"), given("version")]),
+        depends: match found.get("by") {
+            None => Depends::Everything,
+            Some(by) => match tagged(by, "unknown") {
+                Some(why) => Depends::Unknown(
+                    why.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                ),
+                None => Depends::Only(by.clone()),
+            },
+        },
+        lifetime: lifetime(&found, props),
+    })
+}
+
+fn scope(found: &Map<String, Value>, props: &mut Props<'_>) -> Scope {
+    match found.get("scope").filter(|scope| !scope.is_null()) {
+        None => Scope::default(),
+        Some(Value::String(word)) if word == "run" => Scope::Run,
+        Some(Value::String(word)) if word == "workflow" => Scope::Workflow,
+        Some(Value::String(word)) if word == "global" => Scope::Global,
+        Some(other) => {
+            let message = "`cache.scope` must be \"run\", \"workflow\" or \"global\", not";
+            props.fault(format!("{message} {other}"));
+            Scope::default()
+        }
+    }
+}
+
+fn lifetime(found: &Map<String, Value>, props: &mut Props<'_>) -> Option<Duration> {
+    let written = found.get("ttlMs").filter(|written| !written.is_null())?;
+    if tagged(written, "number").and_then(|number| number.get("value")) == Some(&"Infinity".into())
+    {
+        return None;
+    }
+    let length = written.as_f64().filter(|number| *number > 0.0);
+    let length = length.and_then(|number| Duration::try_from_secs_f64(number / 1_000.0).ok());
+    if length.is_none() {
+        props.fault(format!(
+            "`cache.ttlMs` must be a number of milliseconds above 0, not {written}"
+        ));
+    }
+    length
+}

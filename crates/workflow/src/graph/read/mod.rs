@@ -1,0 +1,179 @@
+//! From an element of a rendering to the model: every element is known, every attribute is what it must
+//! be. All that is wrong is told at once.
+
+mod agent;
+mod cache;
+mod props;
+mod sandbox;
+mod task;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use self::props::Props;
+use super::fault::{Fault, Place};
+use super::model::{Loop, Order, Task};
+use super::nearest::nearest;
+
+/// An element as a realm renders it, without those that are in it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Element {
+    /// Its name, such as `task`.
+    pub(super) kind: String,
+    /// Where it was written.
+    #[serde(default)]
+    pub(super) place: Option<Place>,
+    /// Its attributes.
+    #[serde(default)]
+    pub(super) props: Map<String, Value>,
+}
+
+/// What an element is, without what is in it.
+#[derive(Debug, PartialEq)]
+pub(super) enum Part {
+    /// Something to be done.
+    Task(Arc<Task>),
+    /// Several others.
+    Group {
+        /// In which order they are done.
+        order: Order,
+    },
+    /// Others that are done again and again.
+    Loop(Loop),
+}
+
+/// The elements that there are, as they are written.
+const ELEMENTS: &[(&str, &str)] = &[
+    ("workflow", "Workflow"),
+    ("task", "Task"),
+    ("sequence", "Sequence"),
+    ("parallel", "Parallel"),
+    ("merge-queue", "MergeQueue"),
+    ("branch", "Branch"),
+    ("loop", "Loop"),
+    ("approval", "Approval"),
+    ("timer", "Timer"),
+    ("wait-for-event", "WaitForEvent"),
+    ("signal", "Signal"),
+    ("subflow", "Subflow"),
+    ("sandbox", "Sandbox"),
+];
+
+/// How often a loop is done that does not say.
+const MAX_ITERATIONS: u32 = 5;
+
+/// The name of an element as it is written.
+fn written(kind: &str) -> &str {
+    ELEMENTS.iter().find(|(known, _)| *known == kind).map_or(kind, |(_, written)| written)
+}
+
+/// Reads the elements of a rendering.
+pub(super) struct Reader<'a> {
+    /// Those that outputs refer to by their numbers.
+    pub(super) schemas: &'a [Value],
+    /// Whether tasks are kept for other runs that do not say.
+    pub(super) is_cached: bool,
+    /// What is wrong with those that were read.
+    pub(super) faults: Vec<Fault>,
+}
+
+impl Reader<'_> {
+    /// Reads the outermost element: its name.
+    ///
+    /// # Errors
+    /// That it is no workflow.
+    pub(super) fn workflow(&mut self, element: Element) -> Result<String, Vec<Fault>> {
+        let Element { kind, place, props } = element;
+        if kind != "workflow" {
+            let message =
+                format!("the outermost element must be <Workflow>, not <{}>", written(&kind));
+            return Err(vec![Fault { place, message }]);
+        }
+        let mut props = Props::new("Workflow", props, place.as_ref(), self.schemas);
+        let name = props.required_text("name");
+        self.is_cached = props.flag("cache").unwrap_or_default();
+        props.finish(&mut self.faults);
+        Ok(name)
+    }
+
+    /// Reads another one; `None` for what can be in no workflow.
+    pub(super) fn part(&mut self, element: Element) -> Option<Part> {
+        let Element { kind, place, props } = element;
+        let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
+            let names = ELEMENTS.iter().map(|(_, name)| *name);
+            let meant = nearest(&kind, names.clone());
+            let hint = meant.map(|meant| format!(" — did you mean <{meant}>?"));
+            let hint = hint.unwrap_or_else(|| {
+                format!(" — there are {}", names.collect::<Vec<_>>().join(", "))
+            });
+            let message = format!("there is no element <{kind}>{hint}");
+            self.faults.push(Fault { place, message });
+            return None;
+        };
+        let mut props = Props::new(name, props, place.as_ref(), self.schemas);
+        let is_skipped = props.flag("skipIf").unwrap_or_default();
+        let part = match kind.as_str() {
+            "workflow" => {
+                props.fault("cannot be in another; use <Subflow>");
+                None
+            }
+            "sequence" | "parallel" | "merge-queue" | "branch" => {
+                Some(Part::Group { order: order(&kind, &mut props) })
+            }
+            "loop" => {
+                let mut repeated = repeated(&mut props);
+                repeated.until |= is_skipped;
+                repeated.place.clone_from(&place);
+                Some(Part::Loop(repeated))
+            }
+            _ => {
+                let mut task = task::read(&kind, is_skipped, self.is_cached, &mut props);
+                task.place.clone_from(&place);
+                Some(Part::Task(Arc::new(task)))
+            }
+        };
+        props.finish(&mut self.faults);
+        part
+    }
+}
+
+fn order(kind: &str, props: &mut Props<'_>) -> Order {
+    let (id, label) = (props.text("id"), props.text("label"));
+    // They name a group for people; nothing is known by them.
+    drop((id, label));
+    match kind {
+        "parallel" => Order::Parallel { limit: props.count("maxConcurrency", 1).flatten() },
+        "merge-queue" => {
+            // A queue takes one at a time unless it says otherwise.
+            let limit = props.count("maxConcurrency", 1).unwrap_or(Some(1));
+            Order::Parallel { limit }
+        }
+        "branch" => {
+            props.flag("if");
+            if props.take("children").is_some() {
+                props.fault("has nothing between its tags: it takes `then` and `else`");
+            }
+            Order::Sequence
+        }
+        _ => Order::Sequence,
+    }
+}
+
+fn repeated(props: &mut Props<'_>) -> Loop {
+    let id = props.required_text("id");
+    props.text("label");
+    let until = props.flag("until").unwrap_or_default();
+    let max_iterations = props.count("maxIterations", 1).unwrap_or(Some(MAX_ITERATIONS));
+    let words = [("fail", true), ("return-last", false)];
+    Loop {
+        id,
+        until,
+        max_iterations: max_iterations.unwrap_or(u32::MAX),
+        fails_at_maximum: props.word("onMaxReached", &words).unwrap_or_default(),
+        children: Vec::new(),
+        place: None,
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads the attributes of `<Sandbox>`, from an element or from what somebody has written down.
+
+use serde_json::{Map, Value};
+
+use super::props::{Props, WORKFLOW, tagged};
+use crate::graph::fault::Fault;
+use crate::graph::limits::ToolLimits;
+use crate::graph::sandbox::{OnLimit, Sandbox, Volume};
+
+/// What a provider is told in `request.config`.
+const CONFIG: &[&str] = &[
+    "runtime",
+    "allowNetwork",
+    "reviewDiffs",
+    "autoAcceptDiffs",
+    "allowNested",
+    "image",
+    "env",
+    "egress",
+    "ports",
+    "volumes",
+    "memoryLimit",
+    "cpuLimit",
+    "command",
+    "workspace",
+];
+
+impl Sandbox {
+    /// What somebody has written down as [`Sandbox::config`], which is no author's: nothing in it
+    /// stands for a function or a provider.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(crate) fn of_config(config: Map<String, Value>, input: Value) -> Result<Self, Vec<Fault>> {
+        let strange = config.keys().find(|name| !CONFIG.contains(&name.as_str()));
+        if let Some(name) = strange {
+            let message = format!("<Sandbox> has no attribute `{name}` that could be written down");
+            return Err(vec![Fault { place: None, message }]);
+        }
+        let mut props = Props::new("Sandbox", config, None, &[]);
+        let sandbox = Self { input, ..given(&mut props) };
+        let mut faults = Vec::new();
+        props.finish(&mut faults);
+        if faults.is_empty() { Ok(sandbox) } else { Err(faults) }
+    }
+}
+
+pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
+    let is_asked =
+        ["workflow", "command", "provider"].iter().any(|name| props.look(name).is_some());
+    if !is_asked && props.look("children").is_none() {
+        props.fault(format!("needs `workflow`, {WORKFLOW}, or `command`"));
+    }
+    given(props)
+}
+
+fn given(props: &mut Props<'_>) -> Sandbox {
+    let config = CONFIG
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), props.look(name)?.clone())))
+        .collect();
+    Sandbox {
+        workflow: props.function_or("workflow", WORKFLOW),
+        input: props.take("input").unwrap_or_default(),
+        provider: props.take("provider").as_ref().map(provider),
+        runtime: props.text("runtime"),
+        allow_network: props.flag("allowNetwork").unwrap_or_default(),
+        review_diffs: props.flag("reviewDiffs").unwrap_or(true),
+        auto_accept_diffs: props.flag("autoAcceptDiffs").unwrap_or_default(),
+        allow_nested: props.flag("allowNested").unwrap_or_default(),
+        image: props.text("image"),
+        env: props.pairs("env", "texts"),
+        egress: props.take("egress"),
+        ports: props.list("ports"),
+        volumes: volumes(props),
+        memory_limit: props.text("memoryLimit"),
+        cpu_limit: props.text("cpuLimit"),
+        command: props.text("command"),
+        workspace: props.object("workspace"),
+        tools: ToolLimits {
+            output_bytes: props.count("maxOutputBytes", 1).flatten().map(u64::from),
+            timeout: props.milliseconds("toolTimeoutMs"),
+        },
+        on_limit: props
+            .word("onLimit", &[("fail", OnLimit::Fail), ("wait", OnLimit::Wait)])
+            .unwrap_or_default(),
+        config,
+    }
+}
+
+/// What is no provider fails when it is asked: the attribute has no type in seed 001.
+fn provider(found: &Value) -> String {
+    let id = tagged(found, "provider").and_then(|object| object.get("id")).and_then(Value::as_str);
+    id.unwrap_or("custom").to_owned()
+}
+
+fn volumes(props: &mut Props<'_>) -> Vec<Volume> {
+    let found = props.list("volumes");
+    let read: Option<Vec<_>> = found.iter().map(volume).collect();
+    read.unwrap_or_else(|| {
+        props.fault("`volumes` must be a list of { host, container, readonly? }");
+        Vec::new()
+    })
+}
+
+fn volume(value: &Value) -> Option<Volume> {
+    let object = value.as_object()?;
+    let known = |name: &String| matches!(name.as_str(), "host" | "container" | "readonly");
+    let text = |name: &str| object.get(name)?.as_str().map(str::to_owned);
+    let is_read_only = match object.get("readonly") {
+        None | Some(Value::Null) => true,
+        Some(said) => said.as_bool()?,
+    };
+    let volume = Volume { host: text("host")?, container: text("container")?, is_read_only };
+    object.keys().all(known).then_some(volume)
+}

@@ -1,0 +1,36 @@
+//! How tasks are told apart in a run.
+
+use std::fmt;
+
+/// A task of a run. In a loop, each iteration has its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The task's id. In nested loops, with the iterations of the outer ones.
+    pub node: String,
+    /// The iteration of the innermost loop, else 0.
+    pub iteration: u32,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}", self.node, self.iteration)
+    }
+}
+
+/// The key of a task in these loops, the outermost first.
+pub(super) fn key(id: &str, scope: &[(&str, u32)]) -> Key {
+    let (inner, around) = match scope.split_last() {
+        Some((inner, around)) => (inner.1, around),
+        None => (0, &[][..]),
+    };
+    Key { node: scoped(id, around), iteration: inner }
+}
+
+/// An id with the iterations of these loops.
+pub(super) fn scoped(id: &str, around: &[(&str, u32)]) -> String {
+    let mut name = id.to_owned();
+    for (outer, iteration) in around {
+        name.push_str(&format!("@@{outer}={iteration}"));
+    }
+    name
+}

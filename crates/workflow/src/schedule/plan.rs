@@ -1,0 +1,276 @@
+//! Plans what is next, from what a rendering says and what was done. Nothing is executed here.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::index::{Entry, Index, NodeId};
+use super::key::{Key, key, scoped};
+use crate::graph::{Graph, Group, Loop, Node, Order, Task};
+
+/// The state of a task that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It is running, or will be tried again.
+    Running,
+    /// It waits for something from outside.
+    Waiting,
+    /// It has finished, or was skipped.
+    Done,
+    /// It has failed for good.
+    Failed,
+}
+
+/// The state of a loop.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LoopState {
+    /// The current iteration.
+    pub iteration: u32,
+    /// Whether it has ended.
+    pub has_ended: bool,
+}
+
+/// What a loop does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopStep {
+    /// Its next iteration.
+    Again,
+    /// Nothing: its condition holds.
+    End,
+    /// Nothing: it has reached its maximum of iterations.
+    Maximum {
+        /// Whether that is a failure.
+        fails: bool,
+    },
+}
+
+/// What is next.
+#[derive(Debug, Default)]
+pub struct Plan<'a> {
+    /// Tasks that can begin.
+    pub ready: Vec<(Key, &'a Arc<Task>)>,
+    /// Loops whose iteration has finished.
+    pub loops: Vec<(String, LoopStep)>,
+    /// Tasks that depend on tasks that no rendering has, with the ids of those.
+    pub blocked: Vec<(&'a Task, Vec<&'a str>)>,
+    /// Tasks that have failed for good, which fails the run.
+    pub failed: Vec<Key>,
+    /// Whether all has finished.
+    pub is_through: bool,
+}
+
+/// What earlier plans with an index found to be finished for good.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// How many of the first children of a sequence.
+    leading: HashMap<NodeId, usize>,
+    /// Nodes that run in parallel with others.
+    finished: HashSet<NodeId>,
+}
+
+/// Plans what is next. `index` is the graph's, and `progress` belongs to that index.
+pub fn plan<'a>(
+    graph: &'a Graph,
+    index: &Index,
+    progress: &mut Progress,
+    phases: &HashMap<Key, Phase>,
+    loops: &HashMap<String, LoopState>,
+    limit: Option<u32>,
+) -> Plan<'a> {
+    let mut planner = Planner {
+        phases,
+        loops,
+        index,
+        progress,
+        running: Vec::new(),
+        scope: Vec::new(),
+        rooms: Vec::new(),
+        plan: Plan::default(),
+    };
+    planner.find_running();
+    planner.open_room(limit, NodeId::ROOT);
+    planner.plan.is_through = planner.sequence(NodeId::ROOT, &graph.body, true);
+    planner.plan
+}
+
+struct Planner<'a, 'b> {
+    phases: &'b HashMap<Key, Phase>,
+    loops: &'b HashMap<String, LoopState>,
+    index: &'b Index,
+    progress: &'b mut Progress,
+    /// The tasks of the rendering that are running.
+    running: Vec<&'b Entry>,
+    /// The enclosing loops with their iterations, the outermost first.
+    scope: Vec<(&'a str, u32)>,
+    /// How many tasks may still begin in each enclosing group that has a limit.
+    rooms: Vec<u32>,
+    plan: Plan<'a>,
+}
+
+impl<'a> Planner<'a, '_> {
+    fn find_running(&mut self) {
+        for (key, _) in self.phases.iter().filter(|(_, phase)| **phase == Phase::Running) {
+            let id = key.node.split("@@").next().unwrap_or(&key.node);
+            let found = self.index.entry(id);
+            self.running.extend(found.filter(|entry| self.current(entry) == *key));
+        }
+    }
+
+    /// The key of a task in the current iterations.
+    fn current(&self, entry: &Entry) -> Key {
+        let mut scope: Vec<(&str, u32)> = Vec::new();
+        for name in &entry.loops {
+            let state = self.loops.get(&scoped(name, &scope)).copied().unwrap_or_default();
+            scope.push((name, state.iteration));
+        }
+        key(&entry.task.id, &scope)
+    }
+
+    fn state(&self, repeated: &Loop) -> LoopState {
+        self.loops.get(&scoped(&repeated.id, &self.scope)).copied().unwrap_or_default()
+    }
+
+    /// Whether a node is finished; plans the tasks below it that can begin, if they may.
+    fn node(&mut self, id: NodeId, node: &'a Node, may_begin: bool) -> bool {
+        match node {
+            Node::Task(task) => self.task(task, may_begin),
+            Node::Group(Group { order: Order::Sequence, children }) => {
+                self.sequence(id, children, may_begin)
+            }
+            Node::Group(Group { order: Order::Parallel { limit }, children }) => {
+                let rooms = self.rooms.len();
+                self.open_room(*limit, id);
+                let mut is_through = true;
+                for (position, child) in children.iter().enumerate() {
+                    is_through &= self.branch(self.index.child(id, position), child, may_begin);
+                }
+                self.close_rooms(rooms);
+                is_through
+            }
+            Node::Loop(repeated) => self.repeated(id, repeated, may_begin),
+        }
+    }
+
+    /// The same for a node that runs in parallel with others.
+    fn branch(&mut self, id: NodeId, node: &'a Node, may_begin: bool) -> bool {
+        if self.progress.finished.contains(&id) {
+            return true;
+        }
+        let is_through = self.node(id, node, may_begin);
+        // In a loop, what is finished begins again.
+        if is_through && self.scope.is_empty() {
+            self.progress.finished.insert(id);
+        }
+        is_through
+    }
+
+    fn sequence(&mut self, id: NodeId, nodes: &'a [Node], may_begin: bool) -> bool {
+        // In a loop, what is finished begins again.
+        let is_kept = self.scope.is_empty();
+        let known = self.progress.leading.get(&id).copied().filter(|_| is_kept);
+        let mut leading = known.unwrap_or_default();
+        while let Some(node) = nodes.get(leading) {
+            if !self.node(self.index.child(id, leading), node, may_begin) {
+                break;
+            }
+            leading += 1;
+        }
+        if is_kept {
+            self.progress.leading.insert(id, leading);
+        }
+        leading == nodes.len()
+    }
+
+    fn repeated(&mut self, id: NodeId, repeated: &'a Loop, may_begin: bool) -> bool {
+        let name = scoped(&repeated.id, &self.scope);
+        let state = self.state(repeated);
+        if state.has_ended {
+            return true;
+        }
+        self.scope.push((&repeated.id, state.iteration));
+        let is_through = self.sequence(id, &repeated.children, may_begin && !repeated.until);
+        let is_idle = self.running(id) == 0;
+        self.scope.pop();
+        if may_begin && (is_through || (repeated.until && is_idle)) {
+            let next = if repeated.until {
+                LoopStep::End
+            } else if state.iteration + 1 < repeated.max_iterations {
+                LoopStep::Again
+            } else {
+                LoopStep::Maximum { fails: repeated.fails_at_maximum }
+            };
+            self.plan.loops.push((name, next));
+        }
+        false
+    }
+
+    fn task(&mut self, task: &'a Arc<Task>, may_begin: bool) -> bool {
+        if task.is_skipped {
+            return true;
+        }
+        let key = key(&task.id, &self.scope);
+        match self.phases.get(&key) {
+            Some(Phase::Done) => true,
+            Some(Phase::Failed) => {
+                if !task.continue_on_fail {
+                    self.plan.failed.push(key);
+                }
+                task.continue_on_fail
+            }
+            Some(Phase::Running | Phase::Waiting) => false,
+            None => {
+                if may_begin {
+                    self.begin(key, task);
+                }
+                false
+            }
+        }
+    }
+
+    /// Plans a task, unless it depends on others or a limit is reached.
+    fn begin(&mut self, key: Key, task: &'a Arc<Task>) {
+        let mut missing = Vec::new();
+        let mut waits = false;
+        for id in &task.after {
+            match self.index.entry(id) {
+                Some(entry) => {
+                    let phase = self.phases.get(&self.current(entry));
+                    let has_failed = phase == Some(&Phase::Failed);
+                    waits |= !(entry.task.is_skipped
+                        || phase == Some(&Phase::Done)
+                        || (has_failed && entry.task.continue_on_fail));
+                }
+                // It was in an earlier rendering.
+                None if self.is_done_somewhere(id) => {}
+                None => missing.push(id.as_str()),
+            }
+        }
+        if !missing.is_empty() {
+            self.plan.blocked.push((task, missing));
+        } else if !waits && self.rooms.iter().all(|room| *room > 0) {
+            self.rooms.iter_mut().for_each(|room| *room -= 1);
+            self.plan.ready.push((key, task));
+        }
+    }
+
+    fn is_done_somewhere(&self, id: &str) -> bool {
+        self.phases.iter().any(|(key, phase)| key.node == id && *phase == Phase::Done)
+    }
+
+    fn open_room(&mut self, limit: Option<u32>, id: NodeId) {
+        if let Some(limit) = limit {
+            let running = self.running(id);
+            self.rooms.push(limit.saturating_sub(running));
+        }
+    }
+
+    /// Removes the limits of groups that were left.
+    fn close_rooms(&mut self, count: usize) {
+        self.rooms.truncate(count);
+    }
+
+    /// How many tasks below a node are running.
+    fn running(&self, id: NodeId) -> u32 {
+        let below = self.running.iter().filter(|entry| entry.ancestors.contains(&id));
+        u32::try_from(below.count()).unwrap_or(u32::MAX)
+    }
+}

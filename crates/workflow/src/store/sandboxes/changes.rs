@@ -1,0 +1,116 @@
+//! The statements that change a row.
+
+use serde_json::Value as Json;
+use stockade_durable::{Statement, Value};
+
+use super::rows::{Pause, Review, Stage};
+use crate::schedule::Key;
+use crate::store::columns::json;
+
+/// Begins a try, and replaces what is stored of the try before. `parent` is the name of the try
+/// whose sandbox it is nested in, and how many sandboxes enclose it.
+pub(crate) fn begin(
+    (run, key, attempt, name): (&str, &Key, u32, &str),
+    parent: Option<(&str, u32)>,
+    runtime: &str,
+    config: &Json,
+    base_ref: Option<&str>,
+    at: i64,
+) -> Statement {
+    let sql = "INSERT INTO run_sandboxes (run_id, sandbox_id, iteration, attempt, runtime, \
+               config_json, status, created_at_ms, heartbeat_at_ms, base_ref, name, parent, \
+               depth) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7, ?7, ?8, ?9, ?10, ?11) \
+               ON CONFLICT (run_id, sandbox_id, iteration) DO UPDATE SET \
+               attempt = excluded.attempt, runtime = excluded.runtime, \
+               config_json = excluded.config_json, status = 'pending', \
+               created_at_ms = excluded.created_at_ms, \
+               heartbeat_at_ms = excluded.heartbeat_at_ms, base_ref = excluded.base_ref, \
+               name = excluded.name, parent = excluded.parent, depth = excluded.depth, \
+               remote_run_id = NULL, workspace_id = NULL, container_id = NULL, \
+               shipped_at_ms = NULL, completed_at_ms = NULL, bundle_path = NULL, \
+               review = NULL, decision = NULL";
+    let parameters = vec![
+        run.into(),
+        key.node.as_str().into(),
+        key.iteration.into(),
+        attempt.into(),
+        runtime.into(),
+        json(config),
+        at.into(),
+        base_ref.map(str::to_owned).into(),
+        name.into(),
+        parent.map(|(name, _)| name.to_owned()).into(),
+        parent.map_or(0, |(_, depth)| depth).into(),
+    ];
+    Statement::new(sql, parameters)
+}
+
+fn update(run: &str, key: &Key, assignments: &str, mut values: Vec<Value>) -> Statement {
+    let sql = format!(
+        "UPDATE run_sandboxes SET {assignments} \
+         WHERE run_id = ?1 AND sandbox_id = ?2 AND iteration = ?3"
+    );
+    let mut parameters = vec![run.into(), key.node.as_str().into(), key.iteration.into()];
+    parameters.append(&mut values);
+    Statement::new(sql, parameters)
+}
+
+/// The request bundle is in the sandbox, and its work begins.
+pub(crate) fn ship(run: &str, key: &Key, at: i64) -> Statement {
+    let assignments = "status = 'shipped', shipped_at_ms = ?4, heartbeat_at_ms = ?4";
+    update(run, key, assignments, vec![at.into()])
+}
+
+/// The child begins to wait.
+pub(crate) fn wait(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
+    let assignments = "status = 'waiting', decision = ?4, heartbeat_at_ms = ?5";
+    update(run, key, assignments, vec![stored(pause), at.into()])
+}
+
+/// The child goes on, with the answers of the pause.
+pub(crate) fn resume(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
+    let assignments = "status = 'shipped', decision = ?4, heartbeat_at_ms = ?5";
+    update(run, key, assignments, vec![stored(pause), at.into()])
+}
+
+fn stored(pause: &Pause) -> Value {
+    Value::Text(serde_json::to_string(pause).unwrap_or_default())
+}
+
+/// A heartbeat.
+pub(crate) fn heartbeat(run: &str, key: &Key, at: i64) -> Statement {
+    update(run, key, "heartbeat_at_ms = ?4", vec![at.into()])
+}
+
+/// The result is on the host, at this path.
+pub(crate) fn receive(
+    run: &str,
+    key: &Key,
+    path: &str,
+    [remote_run, workspace, container]: [Option<&str>; 3],
+    at: i64,
+) -> Statement {
+    let assignments = "bundle_path = ?4, remote_run_id = ?5, workspace_id = ?6, \
+                       container_id = ?7, heartbeat_at_ms = ?8";
+    let text = |text: Option<&str>| Value::from(text.map(str::to_owned));
+    let values = vec![path.into(), text(remote_run), text(workspace), text(container), at.into()];
+    update(run, key, assignments, values)
+}
+
+/// The changes wait for a decision. Where they need none, it is stored in the same commit.
+pub(crate) fn request_review(run: &str, key: &Key, review: &Review) -> Statement {
+    let text = serde_json::to_string(review).unwrap_or_default();
+    let assignments = "status = 'review', review = ?4, decision = NULL";
+    update(run, key, assignments, vec![Value::Text(text)])
+}
+
+/// A decision about the changes.
+pub(crate) fn decide(run: &str, key: &Key, decision: &Json) -> Statement {
+    update(run, key, "decision = ?4", vec![json(decision)])
+}
+
+/// The try has ended.
+pub(crate) fn end(run: &str, key: &Key, stage: Stage, at: i64) -> Statement {
+    let values = vec![stage.as_str().into(), at.into()];
+    update(run, key, "status = ?4, completed_at_ms = ?5", values)
+}
