@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use stockade_host::Programs;
 use stockade_runtime::native::keeper::{self, Options, helpers};
 use stockade_script::worker::Program;
 use stockade_snippet::worker;
@@ -20,7 +21,7 @@ const REALM: &str = "__realm";
 /// The only argument of the process that is the way out of a run's sandbox.
 pub(crate) const EGRESS: &str = "__egress";
 /// The first argument of the process that starts one command inside a confinement.
-pub(crate) const COMMAND: &str = "__command";
+const COMMAND: &str = "__command";
 /// This very program, also where it was replaced meanwhile.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
@@ -54,14 +55,19 @@ pub(crate) fn snippets() -> Program {
     Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
 }
 
+/// The processes that a host starts.
+pub(crate) fn programs() -> Programs {
+    Programs {
+        keeper: vec![OURSELVES.into(), KEEPER.into()],
+        realm: realm(),
+        command: vec![OURSELVES.into(), COMMAND.into()],
+        egress: egress::program(),
+    }
+}
+
 /// The processes that workflow files run in, for one command.
 pub(crate) fn realms() -> Processes {
     Processes::new(realm())
-}
-
-/// The same for a server, which has one ready.
-pub(crate) fn ready_realms() -> Processes {
-    Processes::with_one_ready(realm())
 }
 
 fn realm() -> Vec<OsString> {

@@ -41,6 +41,21 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "stockade-host",
+        &[
+            "stockade-core",
+            "stockade-api",
+            "stockade-client",
+            "stockade-durable",
+            "stockade-egress",
+            "stockade-jail",
+            "stockade-runtime",
+            "stockade-server",
+            "stockade-service",
+            "stockade-workflow",
+        ],
+    ),
+    (
         "stockade-cli",
         &[
             "stockade-core",
@@ -49,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-client",
             "stockade-durable",
             "stockade-egress",
+            "stockade-host",
             "stockade-jail",
             "stockade-measure",
             "stockade-runtime",

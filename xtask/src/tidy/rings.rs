@@ -20,7 +20,6 @@ const NOT_CLEAN: &[(&str, usize)] = &[
     ("egress", 5),
     ("jail", 19),
     ("runtime", 23),
-    ("server", 2),
     ("workflow", 18),
 ];
 
