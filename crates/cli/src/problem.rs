@@ -122,14 +122,7 @@ pub(crate) fn of_output(error: &std::io::Error) -> Problem {
 
 /// A problem with an error as its cause, down to the root of it.
 pub(crate) fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
-    let mut causes = Vec::new();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        causes.push(cause.to_string());
-        next = cause.source();
-    }
-    let problem = Problem::new(code, error.to_string());
-    if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
+    Problem::caused(code, error)
 }
 
 #[cfg(test)]

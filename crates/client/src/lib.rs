@@ -1,9 +1,10 @@
 //! The operations of a server, asked for over its local socket.
 //!
-//! Knows no operation by itself: `stockade_api` lists them, and this carries them. Finding or
-//! starting a server is its caller's.
+//! Knows no operation by itself: `stockade_api` lists them, and this carries them. `directory` is where
+//! the server of a data directory is found; starting one is its caller's.
 
 mod body;
+mod directory;
 mod request;
 mod session;
 
@@ -25,6 +26,7 @@ use stockade_api::{
 use stockade_core::Code;
 use tokio::sync::mpsc;
 
+pub use crate::directory::ServerDirectory;
 use crate::request::Request;
 
 /// How many items of a long answer are read ahead.

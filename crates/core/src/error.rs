@@ -202,6 +202,14 @@ impl Problem {
         }
     }
 
+    /// The problem that an error is, with the errors behind it as its cause.
+    pub fn caused(code: Code, error: &dyn std::error::Error) -> Self {
+        let causes = std::iter::successors(error.source(), |cause| cause.source());
+        let causes: Vec<_> = causes.map(ToString::to_string).collect();
+        let problem = Self::new(code, error.to_string());
+        if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
+    }
+
     /// The same problem with its cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
@@ -248,5 +256,16 @@ mod tests {
             })
         );
         assert_eq!(serde_json::from_value::<Problem>(json).unwrap(), problem);
+    }
+
+    #[test]
+    fn the_errors_behind_an_error_are_its_cause() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Chain(&'static str, #[source] Option<Box<Self>>);
+        let inner = Chain("b", Some(Box::new(Chain("c", None))));
+        let problem = Problem::caused(Code::Io, &Chain("a", Some(Box::new(inner))));
+        assert_eq!(problem, Problem::new(Code::Io, "a").because("b: c"));
+        assert_eq!(Problem::caused(Code::Io, &Chain("a", None)), Problem::new(Code::Io, "a"));
     }
 }

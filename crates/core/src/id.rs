@@ -109,6 +109,13 @@ id!(
     foreign
 );
 
+impl OwnerId {
+    /// The owner that a user of this machine is.
+    pub fn of_user(uid: u32) -> Self {
+        Self(format!("uid:{uid}"))
+    }
+}
+
 impl SandboxId {
     /// The id of the workflow that watches the sandbox (FireFlow, "Lifecycle watcher").
     pub fn watcher(&self) -> String {

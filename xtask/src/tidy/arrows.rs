@@ -49,6 +49,21 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "stockade-host",
+        &[
+            "stockade-core",
+            "stockade-api",
+            "stockade-client",
+            "stockade-durable",
+            "stockade-egress-control",
+            "stockade-jail",
+            "stockade-runtime",
+            "stockade-server",
+            "stockade-service",
+            "stockade-workflow",
+        ],
+    ),
+    (
         "stockade-cli",
         &[
             "stockade-core",
@@ -58,6 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-durable",
             "stockade-egress",
             "stockade-egress-control",
+            "stockade-host",
             "stockade-jail",
             "stockade-plan",
             "stockade-review",

@@ -13,6 +13,8 @@ mod run;
 mod snippet;
 mod workflow;
 
+use stockade_host::Lifetime;
+
 use crate::args::Command;
 use crate::problem::Failure;
 
@@ -71,5 +73,5 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
 fn serve() -> Result<u8, Failure> {
     let data = std::path::absolute(crate::run::data_path()?)
         .map_err(|error| crate::problem::caused(stockade_core::Code::Io, &error))?;
-    crate::server::run(data, crate::server::Started::ByHand).map(|()| 0)
+    crate::server::run(data, Lifetime::UntilStopped).map(|()| 0)
 }

@@ -1,7 +1,6 @@
 //! The way from a command to the operations: the local server of the data directory, started where
 //! there is none; or with `--in-process` the service in this very process.
 
-mod own;
 mod standing;
 mod start;
 mod successive;
@@ -10,14 +9,14 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use stockade_api::{Caller, Problem, Sandboxes, Workflows};
-use stockade_core::Code;
+use stockade_core::{Code, OwnerId};
+use stockade_host::{Child, Host, Options};
 
 use crate::args::held::Way;
 use crate::problem::{Failure, caused};
-use crate::server;
+use crate::run::{data_path, named_data_path};
+use crate::server::processes;
 
-pub(crate) use self::own::Child;
-use self::own::Own;
 pub(crate) use self::standing::Standing;
 use self::successive::Successive;
 
@@ -32,8 +31,9 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Result<Self, Problem> {
-        Ok(Self { sandboxes, workflows, caller: Caller::new(server::owner()?.id) })
+    fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
+        let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
+        Self { sandboxes, workflows, caller: Caller::new(owner) }
     }
 
     /// The one who asks, for an operation that only looks.
@@ -64,10 +64,10 @@ where
         return in_process(None, act);
     }
     block_on(async {
-        let data = crate::run::data_path()?;
+        let data = data_path()?;
         let server = stockade_api::Remote(Successive::find_or_start(data).await?);
         let server = Arc::new(server);
-        act(Remote::new(Arc::clone(&server) as _, server)?).await
+        act(Remote::new(Arc::clone(&server) as _, server)).await
     })
 }
 
@@ -77,10 +77,21 @@ where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
+    let variable = |name: &str| std::env::var_os(name);
+    let programs = processes::programs();
+    let options = match child {
+        Some(child) => Options::for_child(child, programs, variable)?,
+        None => Options::for_command(data_path, named_data_path()?, programs, variable)?,
+    };
     block_on(async {
-        let own = Own::launch(child).await?;
-        let answer = act(own.remote()?).await;
-        own.end().await;
+        let data = options.data.clone();
+        let host = Host::launch(options).await?.ok_or_else(|| {
+            Problem::new(Code::Conflict, "another process has the data directory")
+                .because(format!("a server, or a command like this one, uses {}", data.display()))
+                .remedied_by("leave `--in-process` out: the server does it")
+        })?;
+        let answer = act(Remote::new(host.sandboxes(), host.workflows())).await;
+        host.end().await;
         answer
     })
 }

@@ -3,12 +3,12 @@
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use stockade_client::ServerDirectory;
 use stockade_core::{Code, Problem};
 
 use super::Remote;
 use super::successive::Successive;
 use crate::problem::caused;
-use crate::server::Place;
 
 /// The way to it.
 #[derive(Debug)]
@@ -24,16 +24,16 @@ impl Standing {
     /// [`Code::Io`] when the place of servers is not its owner's alone.
     pub(crate) fn find() -> Result<Option<Self>, Problem> {
         let data = crate::run::data_path()?;
-        let Some(place) = Place::find(&data)? else { return Ok(None) };
-        if UnixStream::connect(place.socket()).is_err() {
+        let Some(directory) = ServerDirectory::find(&data)? else { return Ok(None) };
+        if UnixStream::connect(directory.socket()).is_err() {
             return Ok(None);
         }
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| caused(Code::Io, &error))?;
-        let server = Arc::new(stockade_api::Remote(Successive::of(data, place)));
-        let remote = Remote::new(Arc::clone(&server) as _, server)?;
+        let server = Arc::new(stockade_api::Remote(Successive::of(data, directory)));
+        let remote = Remote::new(Arc::clone(&server) as _, server);
         Ok(Some(Self { tokio, remote }))
     }
 

@@ -6,13 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use stockade_api::wire::Failed;
-use stockade_client::Client;
+use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
 use tokio::net::UnixStream;
 
 use crate::problem::caused;
 use crate::processes::{OURSELVES, SERVER};
-use crate::server::Place;
 
 /// How long a new server may take until it answers.
 const START: Duration = Duration::from_secs(30);
@@ -25,16 +24,16 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 const ENVIRONMENT: [&str; 3] = ["HOME", "PATH", "RUST_BACKTRACE"];
 
 /// Returns once a server listens there.
-pub(super) async fn find_or_start(data: &Path, place: &Place) -> Result<(), Problem> {
-    match UnixStream::connect(place.socket()).await {
+pub(super) async fn find_or_start(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {
+    match UnixStream::connect(directory.socket()).await {
         Ok(_) => Ok(()),
-        Err(_) => replace(data, place).await,
+        Err(_) => replace(data, directory).await,
     }
 }
 
 /// Returns once a server answers there, when the one that listened a moment ago did not.
-pub(super) async fn replace(data: &Path, place: &Place) -> Result<(), Problem> {
-    let client = Client::new(place.socket());
+pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {
+    let client = Client::new(directory.socket());
     if client.health().await.is_ok() {
         return Ok(());
     }
@@ -44,7 +43,7 @@ pub(super) async fn replace(data: &Path, place: &Place) -> Result<(), Problem> {
     let [mut pause, longest] = PAUSES;
     while Instant::now() < deadline {
         match &mut started {
-            None => started = Some(start(data, place)?),
+            None => started = Some(start(data, directory)?),
             Some(child) => {
                 if let Some(status) = child.try_wait().map_err(|error| caused(Code::Io, &error))? {
                     if let Some(problem) = words(child) {
@@ -74,7 +73,7 @@ pub(super) async fn replace(data: &Path, place: &Place) -> Result<(), Problem> {
     Err(dead(data, &format!("it did not answer within {} seconds", START.as_secs())))
 }
 
-fn start(data: &Path, place: &Place) -> Result<Child, Problem> {
+fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
     let failed = |error: std::io::Error| caused(Code::Io, &error);
     let data = std::path::absolute(data).map_err(failed)?;
     let kept = |name: &str| {
@@ -92,7 +91,7 @@ fn start(data: &Path, place: &Place) -> Result<Child, Problem> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(place.log().map_err(failed)?)
+        .stderr(directory.log().map_err(failed)?)
         .spawn()
         .map_err(failed)
 }

@@ -11,31 +11,30 @@ use stockade_api::{
     OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result,
     Session, Transport, WebSocket, WriteFile, Written,
 };
-use stockade_client::Client;
+use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
 
 use super::start;
-use crate::server::Place;
 
 /// The way to one server after the other.
 #[derive(Debug)]
 pub(super) struct Successive {
     data: PathBuf,
-    place: Place,
+    directory: ServerDirectory,
     client: Client,
 }
 
 impl Successive {
     /// The way to the living server, or to a new one.
     pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
-        let place = Place::open(&data)?;
-        start::find_or_start(&data, &place).await?;
-        Ok(Self::of(data, place))
+        let directory = ServerDirectory::open(&data)?;
+        start::find_or_start(&data, &directory).await?;
+        Ok(Self::of(data, directory))
     }
 
     /// The way to a server that is known to run.
-    pub(super) fn of(data: PathBuf, place: Place) -> Self {
-        Self { client: Client::new(place.socket()), data, place }
+    pub(super) fn of(data: PathBuf, directory: ServerDirectory) -> Self {
+        Self { client: Client::new(directory.socket()), data, directory }
     }
 
     /// Asks, and asks the next server once where the first has gone.
@@ -45,7 +44,7 @@ impl Successive {
     {
         match ask().await {
             Err(Problem { code: Code::Unreachable, .. }) => {
-                start::replace(&self.data, &self.place).await?;
+                start::replace(&self.data, &self.directory).await?;
                 ask().await
             }
             answer => answer,

@@ -4,18 +4,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use stockade_host::Programs;
 use stockade_script::worker::Program;
 use stockade_snippet::worker;
 use stockade_workflow::authoring::{self, Processes};
 use stockade_workflow::engine;
 
 use super::egress;
-use crate::processes::{EGRESS, OURSELVES, SERVER};
+use crate::processes::{EGRESS, KEEPER, OURSELVES, SERVER};
 
 /// The only argument of the process that runs a workflow file.
 const REALM: &str = "__realm";
 /// The first argument of the process that starts one command inside a confinement.
-pub(super) const COMMAND: &str = "__command";
+const COMMAND: &str = "__command";
 
 /// Runs the process that the arguments name; `None` where they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
@@ -46,9 +47,14 @@ pub(crate) fn realms() -> Processes {
     Processes::new(realm())
 }
 
-/// The same for a server, which has one ready.
-pub(super) fn ready_realms() -> Processes {
-    Processes::with_one_ready(realm())
+/// The processes that a host starts.
+pub(crate) fn programs() -> Programs {
+    Programs {
+        keeper: vec![OURSELVES.into(), KEEPER.into()],
+        realm: realm(),
+        command: vec![OURSELVES.into(), COMMAND.into()],
+        egress: crate::egress::program(),
+    }
 }
 
 fn realm() -> Vec<OsString> {

@@ -1,9 +1,10 @@
 //! Stockade's own dialect, over a Unix socket: `stockade_api::wire` as HTTP.
 //!
-//! Who may ask is decided by the kernel: the process at the other end must belong to the user who
-//! owns the data directory. What it asks is then done in that user's name.
+//! The kernel names the process at the other end of a connection, and [`crate::auth`] decides by that in
+//! whose name its requests are done. Everything else here is translation.
 
 mod answer;
+mod request;
 mod routes;
 mod session;
 
@@ -12,21 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use stockade_api::{Sandboxes, Workflows};
-use stockade_core::OwnerId;
+use stockade_api::{Caller, Sandboxes, Workflows};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-/// Who asks over the socket.
-#[derive(Debug, Clone)]
-pub struct Owner {
-    /// The user id that the process at the other end must have.
-    pub uid: u32,
-    /// In whose name it is done.
-    pub id: OwnerId,
-}
+use crate::auth::{Authenticate, Connection, Peer};
 
 /// How many connections there are.
 #[derive(Debug, Clone, Default)]
@@ -54,8 +50,8 @@ impl Drop for Counted {
     }
 }
 
-/// Answers on a socket until `stop` becomes true. Connections that are open then have so long to
-/// end as the caller waits for [`Connections::count`].
+/// Serves a socket until `stop` becomes true. Connections that are open by then go on: the process
+/// decides how long it waits for [`Connections::count`] to become 0.
 ///
 /// # Errors
 /// When the socket cannot take connections any more.
@@ -63,12 +59,11 @@ pub async fn serve(
     listener: UnixListener,
     sandboxes: Arc<dyn Sandboxes>,
     workflows: Arc<dyn Workflows>,
-    owner: Owner,
+    authenticate: Arc<dyn Authenticate>,
     connections: Connections,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let uid = owner.uid;
-    let routes = routes::all(sandboxes, workflows, owner.id);
+    let routes = TowerToHyperService::new(routes::all(sandboxes, workflows));
     let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
     tokio::pin!(stopped);
     loop {
@@ -86,21 +81,35 @@ pub async fn serve(
             },
             () = &mut stopped => return Ok(()),
         };
-        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == uid) {
-            // Somebody else is told nothing.
-            continue;
-        }
+        // A connection that is refused is closed without an answer.
+        let Ok(caller) = authenticate.caller(&connection(&stream)) else { continue };
         let counted = Counted::new(&connections);
-        let service = TowerToHyperService::new(routes.clone());
+        let routes = routes.clone();
         tokio::spawn(async move {
             let _counted = counted;
-            answer_one(stream, service).await;
+            serve_connection(stream, routes, caller).await;
         });
     }
 }
 
-async fn answer_one(stream: UnixStream, service: TowerToHyperService<axum::Router>) {
-    // What goes wrong on a connection is known at its other end.
+/// What the kernel says of the other end of a socket.
+fn connection(stream: &UnixStream) -> Connection {
+    match stream.peer_cred() {
+        Ok(peer) => Connection::from_peer(Peer { uid: peer.uid() }),
+        Err(_) => Connection::default(),
+    }
+}
+
+async fn serve_connection(
+    stream: UnixStream,
+    routes: TowerToHyperService<axum::Router>,
+    caller: Caller,
+) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller.clone());
+        routes.call(request)
+    });
+    // The other end of the connection knows what goes wrong on it.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()

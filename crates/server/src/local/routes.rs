@@ -4,47 +4,32 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use stockade_api::body::Received;
 use stockade_api::wire::{
-    ANSWER_HEADER, CALL, CONNECT, DIFF, EVENTS, EXECUTION_HEADER, HEALTH, HTTP_STREAM, KEY_HEADER,
-    OUTPUT, READ, REQUEST_HEADER, SESSION, WEB_SOCKET, WRITE,
+    ANSWER_HEADER, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, REQUEST_HEADER,
+    SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
-    Caller, FileContent, HttpStream, Problem, Sandboxes, Workflows, WriteFile, dispatch,
-    dispatch_workflows,
+    FileContent, HttpStream, Problem, Sandboxes, Workflows, WriteFile, dispatch, dispatch_workflows,
 };
-use stockade_core::{Code, ExecutionId, OwnerId};
+use stockade_core::Code;
 
 use super::answer::{Failure, content, lines};
+use super::request::{Requester, Shared, beside, parse};
 use super::session;
 
 /// The largest request of a plain operation.
 const REQUEST_BYTES: usize = 64 << 20;
 
-/// What every route is given.
-#[derive(Debug, Clone)]
-pub(crate) struct Shared {
-    pub(crate) sandboxes: Arc<dyn Sandboxes>,
-    workflows: Arc<dyn Workflows>,
-    owner: OwnerId,
-}
-
 /// Every path of the dialect.
-pub(super) fn all(
-    sandboxes: Arc<dyn Sandboxes>,
-    workflows: Arc<dyn Workflows>,
-    owner: OwnerId,
-) -> Router {
+pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Router {
     Router::new()
         .route(HEALTH, get(health))
         .route(&format!("{CALL}{{operation}}"), post(call))
@@ -59,7 +44,7 @@ pub(super) fn all(
         .route(WEB_SOCKET, post(session::web_socket))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .with_state(Shared { sandboxes, workflows, owner })
+        .with_state(Shared { sandboxes, workflows })
 }
 
 async fn health() -> axum::Json<Value> {
@@ -74,7 +59,7 @@ async fn unknown(request: Request) -> Failure {
 
 async fn call(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     Path(operation): Path<String>,
     body: Bytes,
 ) -> Result<axum::Json<Value>, Failure> {
@@ -88,7 +73,7 @@ async fn call(
 
 async fn output(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     body: Bytes,
 ) -> Result<Response, Failure> {
     Ok(lines(shared.sandboxes.read_output(&caller.0, parse(&body)?).await?))
@@ -96,7 +81,7 @@ async fn output(
 
 async fn events(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     body: Bytes,
 ) -> Result<Response, Failure> {
     Ok(lines(shared.sandboxes.read_events(&caller.0, parse(&body)?).await?))
@@ -104,7 +89,7 @@ async fn events(
 
 async fn diff(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     body: Bytes,
 ) -> Result<Response, Failure> {
     Ok(lines(shared.sandboxes.diff_bundle(&caller.0, parse(&body)?).await?))
@@ -112,7 +97,7 @@ async fn diff(
 
 async fn read(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     body: Bytes,
 ) -> Result<Response, Failure> {
     Ok(content(shared.sandboxes.read_file(&caller.0, parse(&body)?).await?))
@@ -120,7 +105,7 @@ async fn read(
 
 async fn http_stream(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let HttpStream { head, body } = shared.sandboxes.http_stream(&caller.0, parse(&body)?).await?;
@@ -131,7 +116,7 @@ async fn http_stream(
 
 async fn write(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     headers: HeaderMap,
     body: Body,
 ) -> Result<axum::Json<stockade_api::Written>, Failure> {
@@ -140,50 +125,3 @@ async fn write(
     let content = FileContent(Box::pin(Received::new(body)));
     Ok(axum::Json(shared.sandboxes.write_file(&caller.0, request, content).await?))
 }
-
-/// What is said beside a body.
-pub(super) fn beside(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
-    let unwritten = |error: &dyn std::fmt::Display| {
-        Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
-    };
-    let text = serde_json::to_vec(answer).map_err(|error| unwritten(&error))?;
-    HeaderValue::try_from(STANDARD.encode(text)).map_err(|error| unwritten(&error))
-}
-
-/// A request as JSON.
-pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| {
-        Problem::new(Code::InvalidInput, "the request cannot be read").because(error.to_string())
-    })
-}
-
-/// Who asks: the owner of the socket, with what the request says besides.
-pub(super) struct Asking(pub(super) Caller);
-
-impl FromRequestParts<Shared> for Asking {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failure> {
-        let text = |name: &str| match parts.headers.get(name).map(|value| value.to_str()) {
-            None => Ok(None),
-            Some(Ok(text)) => Ok(Some(text.to_owned())),
-            Some(Err(_)) => {
-                let message = format!("the header `{name}` is no text");
-                Err(Failure(Problem::new(Code::InvalidInput, message)))
-            }
-        };
-        let execution = text(EXECUTION_HEADER)?.map(ExecutionId::new).transpose();
-        let invalid = |error: stockade_core::id::InvalidId| {
-            Failure(Problem::new(Code::InvalidInput, error.to_string()))
-        };
-        Ok(Self(Caller {
-            owner: shared.owner.clone(),
-            idempotency_key: text(KEY_HEADER)?,
-            execution_id: execution.map_err(invalid)?,
-        }))
-    }
-}
-
-/// What a path is answered with whose connection is taken over.
-pub(super) const TAKEN_OVER: StatusCode = StatusCode::SWITCHING_PROTOCOLS;

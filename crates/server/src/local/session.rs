@@ -12,7 +12,7 @@ use stockade_core::Code;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 
 use super::answer::Failure;
-use super::routes::{Asking, Shared, TAKEN_OVER, beside, parse};
+use super::request::{Requester, Shared, TAKEN_OVER, beside, parse};
 
 /// The largest request.
 const REQUEST_BYTES: usize = 16 << 20;
@@ -20,7 +20,7 @@ const REQUEST_BYTES: usize = 16 << 20;
 /// Opens a session; frames follow.
 pub(super) async fn open(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     request: Request,
 ) -> Result<Response, Failure> {
     let (upgrade, body) = taken(request).await?;
@@ -37,7 +37,7 @@ pub(super) async fn open(
 /// Connects to a port; its bytes follow.
 pub(super) async fn connect(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     request: Request,
 ) -> Result<Response, Failure> {
     let (upgrade, body) = taken(request).await?;
@@ -54,7 +54,7 @@ pub(super) async fn connect(
 /// Opens a WebSocket to a port; its frames follow.
 pub(super) async fn web_socket(
     State(shared): State<Shared>,
-    caller: Asking,
+    caller: Requester,
     request: Request,
 ) -> Result<Response, Failure> {
     let (upgrade, body) = taken(request).await?;

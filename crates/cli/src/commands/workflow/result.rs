@@ -19,10 +19,11 @@ use stockade_bundle::beneath::Dir;
 use stockade_bundle::path::RelativePath;
 use stockade_bundle::sandbox::{self, Conclusion, Status, conclude};
 use stockade_core::{Code, Problem};
+use stockade_host::Child;
 
 use super::follow;
 use crate::problem::{Failure, caused};
-use crate::remote::{self, Child, Remote};
+use crate::remote::{self, Remote};
 
 /// Where the state of the run is, below the result: it goes out with it.
 const STATE: &str = "artifacts/state";

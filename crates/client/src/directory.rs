@@ -1,5 +1,5 @@
-//! Where the server of a data directory is found: a directory that only its owner can enter, with
-//! a lock that the living server holds, the socket, and a log.
+//! The directory in which the server of a data directory is found, for both ends of the connection:
+//! only its owner can enter it, and it holds the lock of the living server, the socket and a log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,18 +11,19 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use stockade_core::{Code, Problem};
 use tokio::net::UnixListener;
 
-use crate::problem::caused;
-
-/// A data directory's `server`.
+/// The directory `server` of a data directory.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct ServerDirectory {
     path: PathBuf,
     directory: OwnedFd,
 }
 
-impl Place {
-    /// The place below a data directory; both are made where they are missing.
-    pub(crate) fn open(data: &Path) -> Result<Self, Problem> {
+impl ServerDirectory {
+    /// The one of a data directory; both are made where they are missing.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it cannot be made, or is not its owner's alone.
+    pub fn open(data: &Path) -> Result<Self, Problem> {
         let path = data.join("server");
         let mut maker = fs::DirBuilder::new();
         let made = maker.recursive(true).mode(0o700).create(&path);
@@ -31,8 +32,11 @@ impl Place {
             .and_then(|found| Self::checked(path.clone(), &found))
     }
 
-    /// The place below a data directory, if there was ever a server.
-    pub(crate) fn find(data: &Path) -> Result<Option<Self>, Problem> {
+    /// The one of a data directory, if there was ever a server.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when it is not its owner's alone.
+    pub fn find(data: &Path) -> Result<Option<Self>, Problem> {
         let path = data.join("server");
         match path.metadata() {
             Ok(found) => Self::checked(path, &found).map(Some),
@@ -54,48 +58,58 @@ impl Place {
         Ok(Self { directory, path })
     }
 
-    /// The lock of the living server; `None` while another process has it.
-    pub(crate) fn lock(&self) -> Result<Option<File>, Problem> {
+    /// Takes the lock of the living server; `None` while another process has it.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the file cannot be made or locked.
+    pub fn lock(&self) -> Result<Option<File>, Problem> {
         let mut options = OpenOptions::new();
         let lock = options.create(true).write(true).truncate(false).mode(0o600);
-        let lock = lock.open(self.path.join("lock")).map_err(|error| caused(Code::Io, &error))?;
+        let lock =
+            lock.open(self.path.join("lock")).map_err(|error| Problem::caused(Code::Io, &error))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(lock)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(caused(Code::Io, &error)),
+            Err(error) => Err(Problem::caused(Code::Io, &error)),
         }
     }
 
-    /// Takes connections. Only for whoever holds the lock.
-    pub(crate) fn listen(&self) -> Result<UnixListener, Problem> {
-        self.leave();
-        UnixListener::bind(self.socket()).map_err(|error| caused(Code::Io, &error))
+    /// Listens on the socket. Only for the process that holds the lock.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the socket cannot be made.
+    pub fn listen(&self) -> Result<UnixListener, Problem> {
+        self.remove_socket();
+        UnixListener::bind(self.socket()).map_err(|error| Problem::caused(Code::Io, &error))
     }
 
-    /// Takes the socket away.
-    pub(crate) fn leave(&self) {
-        // One that is not there is not in the way.
+    /// Removes the socket, so that no client connects any more.
+    pub fn remove_socket(&self) {
+        // A socket that does not exist is no failure.
         let _ = fs::remove_file(self.path.join("socket"));
     }
 
     /// Whether somebody has removed the directory, so that no client finds this server again.
-    pub(crate) fn is_removed(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         rustix::fs::fstat(&self.directory).is_ok_and(|found| found.st_nlink == 0)
     }
 
     /// The socket, by a path that fits into an address however deep the data directory is. Good for
     /// as long as this value lives.
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         format!("/proc/self/fd/{}/socket", self.directory.as_raw_fd()).into()
     }
 
-    /// What a server writes that nobody waits for.
-    pub(crate) fn log(&self) -> io::Result<File> {
+    /// Opens the log, to add to it.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn log(&self) -> io::Result<File> {
         OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join("log"))
     }
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Problem {
-    let problem = caused(Code::Io, error);
+    let problem = Problem::caused(Code::Io, error);
     Problem { message: format!("cannot use {}: {error}", path.display()), ..problem }
 }

@@ -1,0 +1,82 @@
+//! A process that is in a sandbox itself: it can make no sandbox, and executes the commands of
+//! workflows beside it.
+//!
+//! The kernel says whether the process is confined ([`stockade_jail::confined`]), never a variable or an
+//! argument. A variable says besides that Stockade has confined it: in a container of somebody else
+//! there may be a network and files that commands must not reach.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use stockade_core::{Code, Problem};
+use stockade_jail::confined;
+use stockade_jail::network::PROXY_PORT;
+use stockade_workflow::engine::Inside;
+
+/// The variable that processes in Stockade's sandboxes find in their environment.
+const OURS: &str = "STOCKADE";
+/// How long a connection to the loopback may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The child of a `<Sandbox>`, which has no sandboxes.
+#[derive(Debug, Clone, Copy)]
+pub struct Child<'a> {
+    /// The directory with its state.
+    pub state: &'a Path,
+    /// Where it asks the host for sandboxes, if it may.
+    pub nested: Option<&'a Path>,
+}
+
+/// Whether this process is confined.
+pub(crate) fn is_confined() -> bool {
+    confined::is_within()
+}
+
+/// Whether it is a sandbox of Stockade's that is around this process.
+pub(crate) fn is_ours(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    is_confined() && variable(OURS).is_some()
+}
+
+/// The sandbox around this process, for commands that work where their workflow file is.
+pub(crate) fn around() -> Inside {
+    Inside::default().reaching(reaches())
+}
+
+/// The same for commands that work in a directory, and may ask the host for sandboxes in another.
+pub(crate) fn around_at(directory: PathBuf, nested: Option<PathBuf>) -> Inside {
+    Inside::at(directory, nested).reaching(reaches())
+}
+
+/// Whether the sandbox around this process has a network: its proxy listens at a port that no process
+/// inside can have.
+fn reaches() -> bool {
+    let proxy = SocketAddr::from(([127, 0, 0, 1], PROXY_PORT));
+    TcpStream::connect_timeout(&proxy, PATIENCE).is_ok()
+}
+
+/// The data directory inside a confinement: the one that is named, else one of the user's own. It is
+/// never in a workspace, whose changes are reviewed when the sandbox has ended.
+pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, Problem> {
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let path = PathBuf::from(format!("/tmp/stockade-{user}"));
+    let made = fs::DirBuilder::new().mode(0o700).create(&path);
+    let found = made.or_else(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(error),
+    });
+    let found = found.and_then(|()| fs::symlink_metadata(&path));
+    let found = found.map_err(|error| Problem::caused(Code::Io, &error))?;
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        return Ok(path);
+    }
+    let message = format!("{} belongs to somebody else, or others can enter it", path.display());
+    Err(Problem::new(Code::Io, message)
+        .remedied_by("export STOCKADE_DATA_DIR=/a/directory/of/your/own"))
+}

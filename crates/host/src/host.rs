@@ -1,0 +1,171 @@
+//! [`Host`]: the rooms, put together on a data directory.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stockade_api::{Nowhere, Remote, Sandboxes, Workflows};
+use stockade_client::ServerDirectory;
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_durable::sqlite::{self, Sqlite, Synchronous};
+use stockade_durable::{Error, Store};
+use stockade_runtime::native::{self, Native};
+use stockade_service::{Home, MIGRATIONS, Service};
+use stockade_workflow::authoring::Processes;
+use stockade_workflow::engine::{self, Workflows as Runs};
+
+use crate::options::{Options, Programs, Realms};
+use crate::settings::Settings;
+
+/// How long operations may take to end when a host does, and how long the process before may take to
+/// let the database go.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// The executor of runs of workflows, among those that share the database.
+const WORKFLOW_EXECUTOR: &str = "local-workflows";
+
+/// The operations on a data directory. As long as it lives, no other process has the directory.
+#[derive(Debug)]
+pub struct Host {
+    /// None where there are no sandboxes.
+    pub(crate) service: Option<Service>,
+    pub(crate) workflows: Runs,
+    pub(crate) directory: ServerDirectory,
+    store: Arc<dyn Store>,
+    _lock: File,
+}
+
+impl Host {
+    /// Opens the data directory and goes on with what the last host left in it; `None` while another
+    /// process has it.
+    ///
+    /// # Errors
+    /// When the directory or its database cannot be used.
+    pub async fn launch(options: Options) -> Result<Option<Self>, Problem> {
+        let Options { data, programs, sandboxes, inside, realms } = options;
+        let directory = ServerDirectory::open(&data)?;
+        let Some(lock) = directory.lock()? else { return Ok(None) };
+        let first = (realms == Realms::Now).then(|| self::realms(&programs, realms));
+        // A sandbox does not outlive the loss of power, and so its own state need not either.
+        let synchronous = if sandboxes.is_some() { Synchronous::Full } else { Synchronous::Off };
+        let store = open_store(&data, synchronous).await?;
+        let service = match &sandboxes {
+            Some(settings) => Some(service(&data, settings, &programs, Arc::clone(&store)).await?),
+            None => None,
+        };
+        let options = engine::Options {
+            executor_id: WORKFLOW_EXECUTOR.to_owned(),
+            realms: first.unwrap_or_else(|| self::realms(&programs, realms)),
+            helper: programs.command,
+            sandboxes: service.as_ref().map(|service| Arc::new(service.clone()) as _),
+            inside,
+            agents: Some(data.join("agents.json")),
+            // Only the owner of a service grants programs of the host: in this file, and nowhere else.
+            providers: service.as_ref().map(|_| data.join("providers.json")),
+            built: Vec::new(),
+        };
+        let workflows = Runs::launch(Arc::clone(&store), options).await?;
+        Ok(Some(Self { service, workflows, directory, store, _lock: lock }))
+    }
+
+    /// The operations on sandboxes. Where there are no sandboxes, each is refused.
+    pub fn sandboxes(&self) -> Arc<dyn Sandboxes> {
+        match &self.service {
+            Some(service) => Arc::new(service.clone()),
+            None => Arc::new(Remote(Nowhere(no_sandboxes()))),
+        }
+    }
+
+    /// The operations on runs of workflows.
+    pub fn workflows(&self) -> Arc<dyn Workflows> {
+        Arc::new(self.workflows.clone())
+    }
+
+    /// Ends it. The next host goes on with what has not ended.
+    pub async fn end(self) {
+        self.shut_down().await;
+        // The next process that reads the database finds it whole.
+        let _ = self.store.close().await;
+    }
+
+    /// Takes nothing new, and waits a while for what runs.
+    pub(crate) async fn shut_down(&self) {
+        let service = async {
+            if let Some(service) = &self.service {
+                service.shutdown(ENDING).await;
+            }
+        };
+        tokio::join!(service, self.workflows.shutdown(ENDING));
+    }
+}
+
+fn realms(programs: &Programs, realms: Realms) -> Processes {
+    let realm = programs.realm.clone();
+    match realms {
+        Realms::OnDemand => Processes::new(realm),
+        Realms::Now => {
+            let processes = Processes::new(realm);
+            processes.prepare();
+            processes
+        }
+        Realms::Ready => Processes::with_one_ready(realm),
+    }
+}
+
+/// The service of a data directory.
+async fn service(
+    data: &Path,
+    settings: &Settings,
+    programs: &Programs,
+    store: Arc<dyn Store>,
+) -> Result<Service, Problem> {
+    let keeper = programs.keeper.clone();
+    let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
+    let native = Native::open(options).map_err(|error| Problem::caused(Code::Io, &error))?;
+    let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
+    // The processes that a service starts inherit no descriptor of this one.
+    stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let options = stockade_service::Options {
+        home: Some(Home { path: data.to_owned(), owner }),
+        egress: Some(programs.egress.clone()),
+        ..settings.service.clone()
+    };
+    Service::launch(store, vec![Arc::new(native)], options).await
+}
+
+/// The database of a data directory. A process that was killed a moment ago may still have it.
+async fn open_store(data: &Path, synchronous: Synchronous) -> Result<Arc<dyn Store>, Problem> {
+    let path = data.join("stockade.db");
+    let options = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
+    let deadline = Instant::now() + ENDING;
+    loop {
+        match Sqlite::open(options.clone()).await {
+            Ok(store) => return Ok(Arc::new(store)),
+            Err(Error::Locked { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => return Err(database(data, &error)),
+        }
+    }
+}
+
+fn database(data: &Path, error: &Error) -> Problem {
+    if !matches!(
+        error,
+        Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }
+    ) {
+        // A full disk, or a process that has it open: nothing is wrong with the database.
+        return Problem::caused(Code::Io, error);
+    }
+    Problem::caused(Code::DatabaseInvalid, error).remedied_by(format!(
+        "move {} away, or use the version of stockade that wrote it",
+        data.join("stockade.db").display()
+    ))
+}
+
+fn no_sandboxes() -> Problem {
+    Problem::new(Code::Unsupported, "there are no sandboxes inside a confinement")
+        .because("this process is confined by somebody else, and may make no namespaces")
+        .remedied_by("use the command outside")
+}

@@ -1,0 +1,136 @@
+//! The local server: a host whose operations are served on the socket of its data directory, until it
+//! has nothing to do or is stopped.
+
+use std::time::{Duration, Instant};
+
+use stockade_core::{Code, OwnerId, Problem};
+use stockade_server::auth::OneUser;
+use stockade_server::local::{self, Connections};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::host::Host;
+use crate::options::Options;
+
+/// How often a server looks whether it is still needed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// When a server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// When it has held nothing for a while: a command that needed it has started it.
+    WhileNeeded,
+    /// When it is stopped: a person has started it.
+    UntilStopped,
+}
+
+/// Serves until there is nothing to do, or a signal stops it. `ready` is called once it listens. Where
+/// another process has the data directory, a server that was started on demand has nothing to do.
+///
+/// # Errors
+/// When the data directory cannot be used, or another process has it.
+pub fn run(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Result<(), Problem> {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Problem::caused(Code::Io, &error))?;
+    let served = tokio.block_on(serve(options, lifetime, ready));
+    // The next server takes over what does not end in time.
+    tokio.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Result<(), Problem> {
+    let data = options.data.clone();
+    let idle = options.sandboxes.as_ref().map_or(Duration::ZERO, |settings| settings.idle);
+    let mut interrupted = signals().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let Some(host) = Host::launch(options).await? else {
+        if lifetime == Lifetime::WhileNeeded {
+            return Ok(());
+        }
+        return Err(Problem::new(Code::Conflict, "another server serves this data directory")
+            .because(data.display().to_string())
+            .remedied_by("use it: stockade ls"));
+    };
+    let listener = host.directory.listen()?;
+    let (stop, stopped) = watch::channel(false);
+    let connections = Connections::default();
+    let uid = rustix::process::geteuid().as_raw();
+    let serving = tokio::spawn(local::serve(
+        listener,
+        host.sandboxes(),
+        host.workflows(),
+        std::sync::Arc::new(OneUser::new(uid, OwnerId::of_user(uid))),
+        connections.clone(),
+        stopped,
+    ));
+    ready();
+    let is_needed = async {
+        match lifetime {
+            Lifetime::WhileNeeded => unneeded(&host, &connections, idle).await,
+            Lifetime::UntilStopped => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = is_needed => {}
+        () = removed(&host) => {}
+        _ = interrupted.recv() => {}
+    }
+    stop.send_replace(true);
+    // A client that comes from now on starts another server, which waits for the lock.
+    host.directory.remove_socket();
+    let _ = serving.await;
+    host.shut_down().await;
+    Ok(())
+}
+
+/// Waits until there has been no sandbox, no operation, no run and no client for a while; but for runs
+/// that wait, and the sandboxes that are kept for them.
+async fn unneeded(host: &Host, connections: &Connections, idle: Duration) {
+    let mut since = Instant::now();
+    while since.elapsed() < idle {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        if connections.count() > 0 || is_busy(host).await {
+            since = Instant::now();
+        }
+    }
+}
+
+/// Whether a host has something to do. What cannot be read counts as something.
+async fn is_busy(host: &Host) -> bool {
+    // The keeper looks after the sandboxes of children that wait, and ends them in time. Each has a
+    // workflow that watches it.
+    let resting = host.workflows.resting().await.unwrap_or_default();
+    let holds_sandboxes = match &host.service {
+        None => false,
+        Some(service) => service.live().await.map_or(true, |live| {
+            let resting = live.iter().filter(|id| resting.contains(id)).count();
+            live.len() > resting || service.engine().running() > resting as u64
+        }),
+    };
+    holds_sandboxes || host.workflows.is_needed().await.unwrap_or(true)
+}
+
+/// Waits until the server's directory is removed. The keeper sees the same of its own directory, and
+/// ends the sandboxes.
+async fn removed(host: &Host) {
+    while !host.directory.is_removed() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Receives SIGINT and SIGTERM.
+fn signals() -> std::io::Result<tokio::sync::mpsc::Receiver<()>> {
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let (mut signals, sender) = (signal(kind)?, sender.clone());
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if sender.send(()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}

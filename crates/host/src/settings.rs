@@ -1,0 +1,91 @@
+//! The settings of sandboxes, as the environment of a server has them; `stockade serve --help` lists
+//! them.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+use std::time::Duration;
+
+use stockade_core::{Code, Problem};
+use stockade_service::{Options, Quotas};
+
+/// How sandboxes are set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long a server without work waits before it ends.
+    pub idle: Duration,
+    /// How many never-used sandboxes are kept ready.
+    pub pool: usize,
+    /// The options of the service.
+    pub service: Options,
+}
+
+/// How many never-used sandboxes are kept ready unless the environment says.
+const POOL: usize = 64;
+/// The most.
+const LARGEST_POOL: usize = 512;
+
+impl Settings {
+    /// The settings that the environment has, else the defaults.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] for a value that is no number, or too large.
+    pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Problem> {
+        let default = Quotas::default();
+        let quotas = Quotas {
+            sandboxes: number(&variable, "STOCKADE_MAX_SANDBOXES", default.sandboxes)?,
+            snapshots: number(&variable, "STOCKADE_MAX_SNAPSHOTS", default.snapshots)?,
+        };
+        let idle = number(&variable, "STOCKADE_SERVER_IDLE_SECONDS", 60_u32)?;
+        let pool = number(&variable, "STOCKADE_POOL", POOL)?;
+        if pool > LARGEST_POOL {
+            let message = format!("STOCKADE_POOL is {pool}, and at most {LARGEST_POOL} wait");
+            return Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by(format!("export STOCKADE_POOL={LARGEST_POOL}")));
+        }
+        let text = |name: &str| variable(name).and_then(|value| value.into_string().ok());
+        let service = Options { quotas, ..Options::from_environment(text)? };
+        Ok(Self { idle: Duration::from_secs(idle.into()), pool, service })
+    }
+}
+
+fn number<T: FromStr>(
+    variable: &impl Fn(&str) -> Option<OsString>,
+    name: &str,
+    default: T,
+) -> Result<T, Problem> {
+    let Some(text) = variable(name) else { return Ok(default) };
+    let value = text.to_str().and_then(|text| text.parse().ok());
+    value.ok_or_else(|| {
+        Problem::new(Code::InvalidInput, format!("{name} is {text:?}, which is no number"))
+            .remedied_by(format!("unset {name}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(name: &'static str, value: &'static str) -> Result<Settings, Problem> {
+        Settings::from_environment(|asked| (asked == name).then(|| value.into()))
+    }
+
+    #[test]
+    fn settings_are_numbers_or_refused() {
+        let default = settings("", "").unwrap();
+        assert_eq!((default.pool, default.idle), (POOL, Duration::from_secs(60)));
+        assert_eq!(settings("STOCKADE_POOL", "0").unwrap().pool, 0);
+        let quotas = settings("STOCKADE_MAX_SANDBOXES", "3").unwrap().service.quotas;
+        assert_eq!((quotas.sandboxes, quotas.snapshots), (3, 1000));
+        for (name, value) in [
+            ("STOCKADE_POOL", "513"),
+            ("STOCKADE_POOL", "many"),
+            ("STOCKADE_MAX_SNAPSHOTS", "-1"),
+            ("STOCKADE_SERVER_IDLE_SECONDS", ""),
+            ("DBOS_SANDBOX_QUEUE_CONCURRENCY", "0"),
+        ] {
+            let refused = settings(name, value).unwrap_err();
+            assert_eq!(refused.code, Code::InvalidInput, "{name}={value}");
+            assert!(refused.message.contains(name), "{}", refused.message);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Authentication: which caller a connection is from. A dialect describes the connection, and an
+//! [`Authenticate`] turns that into the [`Caller`] in whose name its requests are done.
+
+use std::fmt::Debug;
+
+use stockade_api::Caller;
+use stockade_core::OwnerId;
+
+/// What is known of the other end of a connection.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Connection {
+    /// The process at the other end, as the kernel names it; for a Unix socket.
+    pub peer: Option<Peer>,
+}
+
+impl Connection {
+    /// A connection from a process of this machine.
+    pub const fn from_peer(peer: Peer) -> Self {
+        Self { peer: Some(peer) }
+    }
+}
+
+/// A process at the other end of a Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user id when it connected.
+    pub uid: u32,
+}
+
+/// Why a connection is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Nothing says who is at the other end.
+    #[error("the connection does not say who it is from")]
+    Anonymous,
+    /// The user may not use this server.
+    #[error("the user {uid} may not use this server")]
+    User {
+        /// The user id of the process at the other end.
+        uid: u32,
+    },
+}
+
+/// Decides who a connection is from.
+pub trait Authenticate: Debug + Send + Sync {
+    /// The caller at the other end.
+    ///
+    /// # Errors
+    /// Why the connection is not served.
+    fn caller(&self, connection: &Connection) -> Result<Caller, Refused>;
+}
+
+/// Serves one user of the machine: the owner of a data directory.
+#[derive(Debug, Clone)]
+pub struct OneUser {
+    uid: u32,
+    owner: OwnerId,
+}
+
+impl OneUser {
+    /// Serves the user of that id, in the name of that owner.
+    pub const fn new(uid: u32, owner: OwnerId) -> Self {
+        Self { uid, owner }
+    }
+}
+
+impl Authenticate for OneUser {
+    fn caller(&self, connection: &Connection) -> Result<Caller, Refused> {
+        match connection.peer {
+            None => Err(Refused::Anonymous),
+            Some(Peer { uid }) if uid != self.uid => Err(Refused::User { uid }),
+            Some(_) => Ok(Caller::new(self.owner.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_user_is_served() {
+        let owner = OwnerId::new("uid:7").unwrap();
+        let user = OneUser::new(7, owner.clone());
+        let caller = |connection: &Connection| user.caller(connection).map(|caller| caller.owner);
+        let from = |uid| Connection::from_peer(Peer { uid });
+        assert_eq!(caller(&from(7)), Ok(owner));
+        for uid in [0, 6, 8] {
+            assert_eq!(caller(&from(uid)), Err(Refused::User { uid }));
+        }
+        assert_eq!(caller(&Connection::default()), Err(Refused::Anonymous));
+    }
+}
