@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stockade_core::{SandboxId, SandboxSpec};
 use stockade_runtime::Runtime as _;
-use stockade_runtime::native::Native;
+use stockade_runtime_native::Native;
 use tokio::task::JoinSet;
 
 use crate::{Failure, open};

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use stockade_measure::{Goal, Report, Series, Unit};
-use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Ending, Event, Runtime as _};
+use stockade_runtime_native::{Native, Options};
 
 use docker::Docker;
 

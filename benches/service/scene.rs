@@ -13,7 +13,7 @@ use stockade_client::{Client, Server};
 use stockade_core::{OwnerId, SandboxId, SandboxSpec};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_runtime::Runtime as _;
-use stockade_runtime::native::{Native, Options};
+use stockade_runtime_native::{Native, Options};
 use stockade_service::{MIGRATIONS, Service};
 
 use crate::{Failure, failed};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Isolation, SandboxId, SandboxSpec, SnapshotId};
-use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Ending, Error, ReadRange, Runtime as _, SandboxPath, WriteOptions};
+use stockade_runtime_native::{Native, Options};
 
 use crate::attacks::Attacked;
 use crate::support;

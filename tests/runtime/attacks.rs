@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use stockade_core::sandbox::{HostMount, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
-use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Ending, Event, Offsets, Runtime as _, StandardInput, State};
+use stockade_runtime_native::{Native, Options};
 
 use stockade_test_support::program;
 

@@ -24,9 +24,9 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::conformance::Backend;
-use stockade_runtime::native::wire::{PROTOCOL, Request, encode};
-use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Runtime, SandboxPath, Target, WriteOptions};
+use stockade_runtime_native::wire::{PROTOCOL, Request, encode};
+use stockade_runtime_native::{Native, Options};
 use tempfile::TempDir;
 
 use stockade_test_support::program;

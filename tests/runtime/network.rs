@@ -21,8 +21,8 @@ use stockade_core::network::{Policy, Rule};
 use stockade_core::sandbox::{HostMount, Root, User};
 use stockade_core::{SandboxId, SandboxSpec, SnapshotId};
 use stockade_egress_control::{Message, OwnerSocket, Request};
-use stockade_runtime::native::Native;
-use stockade_runtime::{Capability, Ending, Error, Listeners, Runtime as _};
+use stockade_runtime::{Capability, EgressListeners, Ending, Error, Runtime as _};
+use stockade_runtime_native::Native;
 
 use crate::attacks::Attacked;
 use crate::native::Kept;
@@ -172,7 +172,7 @@ impl Egress {
         egress
     }
 
-    async fn request(&self, request: Request, listeners: Option<&Listeners>) {
+    async fn request(&self, request: Request, listeners: Option<&EgressListeners>) {
         let descriptors: Vec<_> = listeners.iter().flat_map(|listeners| listeners.each()).collect();
         self.owner.send(1, request, &descriptors).unwrap();
         let owner = Arc::clone(&self.owner);

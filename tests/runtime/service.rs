@@ -13,7 +13,7 @@ use stockade_api::{Caller, FileContent, Problem, ReadFile, Sandboxes as _, Write
 use stockade_core::{OwnerId, SandboxId};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
-use stockade_runtime::native::{Native, Options};
+use stockade_runtime_native::{Native, Options};
 use stockade_service::{MIGRATIONS, Options as Configured, Service};
 use tokio::io::AsyncReadExt as _;
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use stockade_runtime::native::keeper::{self, Options, helpers};
+use stockade_runtime_native::keeper::{self, Options, helpers};
 
 /// The first argument of the keeper, before the data directory and the size of the pool.
 pub(crate) const KEEPER: &str = "__keeper";

@@ -10,7 +10,7 @@ use stockade_client::ServerDirectory;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
-use stockade_runtime::native::{self, Native};
+use stockade_runtime_native::{self as native, Native};
 use stockade_service::{Home, MIGRATIONS, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{self, Workflows as Runs};

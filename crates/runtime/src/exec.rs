@@ -68,8 +68,11 @@ impl Debug for StandardInput {
 }
 
 impl Command {
-    /// Refuses an input that cannot be given.
-    pub(crate) fn check_input(&self) -> Result<()> {
+    /// Refuses an input that cannot be given, for backends.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for one that is given whole and too long, or with a terminal.
+    pub fn check_input(&self) -> Result<()> {
         let StandardInput::Whole(bytes) = &self.input else { return Ok(()) };
         if self.terminal.is_some() {
             let text = "the input of a command with a terminal is streamed, not given whole";

@@ -1,5 +1,5 @@
-//! What a sandbox backend is: [`Runtime`], the one list of what can be done to a sandbox, its
-//! backends, and the suite that each of them must pass.
+//! What a sandbox backend is: [`Runtime`], the one list of what can be done to a sandbox, the suite
+//! that each backend must pass, and a fake one. The backends are crates of their own.
 //!
 //! Knows no owner, no policy, no database and no wire format of a server: whoever calls it has
 //! decided that the call is allowed. Ids come from the caller and are idempotency keys.
@@ -10,16 +10,17 @@
 mod capability;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod egress;
 mod error;
 mod exec;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod files;
-pub mod native;
 mod runtime;
 mod usage;
 
 pub use capability::{Capability, Unsupported};
+pub use egress::EgressListeners;
 pub use error::{Error, Result};
 pub use exec::{
     Command, Ending, Event, EventSource, Events, Exec, ExecStatus, Input, Offsets, StandardInput,
@@ -27,5 +28,4 @@ pub use exec::{
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
 pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};
-pub use stockade_jail::network::Listeners;
 pub use usage::Usage;

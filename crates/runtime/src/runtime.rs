@@ -7,12 +7,12 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
-use stockade_jail::network::Listeners;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::capability::{Capability, Unsupported};
@@ -182,7 +182,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Invalid`] when it has no such network, [`Error::NoSandbox`], [`Error::WrongState`]
     /// when it has ended, and [`Error::Unsupported`] where no sandbox can have one.
-    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+    async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
         self.inspect(id).await?;
         let reason = format!("the runtime `{}` has no network by policy", self.name());
         Err((Capability::Egress, Unsupported { reason, remedy: None }).into())

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use random::Random;
 use stockade_core::State;
-use stockade_runtime::native::{Native, Options};
+use stockade_runtime_native::{Native, Options};
 use turn::Turn;
 use world::World;
 

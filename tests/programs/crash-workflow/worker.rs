@@ -16,7 +16,7 @@ use stockade_api::{
 use stockade_core::{Code, OwnerId};
 use stockade_durable::Store;
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
-use stockade_runtime::native::{self, Native};
+use stockade_runtime_native::{self as native, Native};
 use stockade_service::{self as service, Home, Service};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};

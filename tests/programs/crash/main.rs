@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use random::Random;
-use stockade_runtime::native::{Native, Options};
+use stockade_runtime_native::{Native, Options};
 
 /// What went wrong, for people.
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -14,11 +14,11 @@ use rustix::net::sockopt;
 use stockade_core::network::Policy;
 use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
-use stockade_runtime::native::Native;
 use stockade_runtime::{
     Capability, Command, Ending, Error, Event, ReadRange, Runtime as _, SandboxPath, StandardInput,
     State,
 };
+use stockade_runtime_native::Native;
 use tokio::io::AsyncReadExt as _;
 
 use crate::ledger::{self, Line};

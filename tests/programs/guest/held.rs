@@ -13,8 +13,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 use serde_json::Value;
 use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
-use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Command, Ending, Error, Event, Exec, Runtime as _, State};
+use stockade_runtime_native::{Native, Options};
 
 use crate::Check;
 use crate::caller::Caller;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use stockade_runtime::native::{Native, Options};
+use stockade_runtime_native::{Native, Options};
 
 use crate::Check;
 use crate::caller::{Caller, Outcome, Running};

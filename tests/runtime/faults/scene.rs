@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::conformance::Backend as _;
-use stockade_runtime::native::Native;
 use stockade_runtime::{Command, Ending, Event, Exec, Runtime as _, SandboxPath, Stream};
+use stockade_runtime_native::Native;
 
 use crate::native::Kept;
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use stockade_core::{Code, Problem};
-use stockade_runtime::native::{Native, Options};
 use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOptions};
+use stockade_runtime_native::{Native, Options};
 
 use crate::args::debug::{Debug, Files, Id, Operation, Part, Runtime as Arguments};
 use crate::problem::{Failure, caused};

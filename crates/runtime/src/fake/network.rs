@@ -5,7 +5,7 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use stockade_jail::network::Listeners;
+use crate::egress::EgressListeners;
 
 use crate::error::{Error, Result};
 
@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 const PLACE: &str = "127.0.0.1:0";
 
 /// Those of one sandbox.
-pub(super) fn open() -> Result<Listeners> {
+pub(super) fn open() -> Result<EgressListeners> {
     let listener = || TcpListener::bind(PLACE).map(OwnedFd::from);
     let open = || -> io::Result<_> {
-        Ok(Listeners {
+        Ok(EgressListeners {
             everything: listener()?,
             proxy: listener()?,
             resolver_datagrams: UdpSocket::bind(PLACE)?.into(),

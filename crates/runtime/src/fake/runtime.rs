@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use rustix::io::Errno;
 use stockade_bundle::view::Gathered;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
-use stockade_jail::network::Listeners;
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -260,7 +260,7 @@ impl Runtime for Fake {
         Ok(Box::new(outer))
     }
 
-    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+    async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
         let mut state = self.enter("listeners")?;
         let sandbox = state.sandbox(id)?;
         let none = || Error::Invalid(format!("the sandbox {id} has no network by policy"));

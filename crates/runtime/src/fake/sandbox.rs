@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::egress::EgressListeners;
 use stockade_bundle::beneath::Timestamp;
 use stockade_core::sandbox::{LimitName, Limits, Root};
 use stockade_core::{
     Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
 };
-use stockade_jail::network::Listeners;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ pub(super) struct Sandbox {
     pub(super) commands: BTreeMap<ExecId, Command>,
     pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
     /// The ways out of its network, where it has one and has not ended.
-    pub(super) listeners: Option<Listeners>,
+    pub(super) listeners: Option<EgressListeners>,
     pub(super) state: watch::Sender<runtime::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
     /// What its workspace was at the beginning.

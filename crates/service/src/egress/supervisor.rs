@@ -11,7 +11,7 @@ use std::time::Instant;
 use stockade_api::Result;
 use stockade_core::SandboxId;
 use stockade_egress_control::{Owner, OwnerSocket, Program, Report, not_served};
-use stockade_runtime::Listeners;
+use stockade_runtime::EgressListeners;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -31,7 +31,7 @@ pub(super) enum Command {
     /// Serve a sandbox with these listeners.
     Serve {
         id: SandboxId,
-        listeners: Listeners,
+        listeners: EgressListeners,
         /// `None` for a sandbox that is served again.
         answer: Answer,
     },

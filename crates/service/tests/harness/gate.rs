@@ -12,7 +12,7 @@ use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
-    Capability, Command, Connection, Content, Exec, FileInfo, Listeners, Offsets, ReadRange,
+    Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, ReadRange,
     Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, Unsupported, Usage, WindowSize,
     WriteOptions,
 };
@@ -213,7 +213,7 @@ impl Runtime for Gated {
         self.through("connect", self.fake.connect(id, target)).await
     }
 
-    async fn listeners(&self, id: &SandboxId) -> Result<Listeners> {
+    async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
         self.through("listeners", self.fake.listeners(id)).await
     }
 

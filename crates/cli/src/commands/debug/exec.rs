@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use stockade_core::{Code, ExecId};
-use stockade_runtime::native::Native;
 use stockade_runtime::{
     Command, Ending, Event, Input, Runtime, SandboxPath, StandardInput, Stream, WindowSize,
 };
+use stockade_runtime_native::Native;
 
 use super::{problem, tell};
 use crate::args::debug::{Exec, Id};

@@ -3,11 +3,11 @@
 
 use std::net::{TcpListener, UdpSocket};
 
+use crate::egress::EgressListeners;
 use rustix::net::sockopt;
 use stockade_core::SandboxSpec;
 use stockade_core::access::Effect;
 use stockade_core::network::Policy;
-use stockade_jail::network::Listeners;
 
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{Sandbox, command};
@@ -19,19 +19,19 @@ fn spec(harness: &Harness) -> SandboxSpec {
     SandboxSpec { network: Some(Policy::default()), ..harness.spec() }
 }
 
-async fn listeners(sandbox: &Sandbox<'_>) -> Listeners {
+async fn listeners(sandbox: &Sandbox<'_>) -> EgressListeners {
     let (runtime, id) = (sandbox.runtime(), sandbox.id());
     within("the ways out", runtime.listeners(id)).await.expect("the ways out")
 }
 
 /// What tells each of the sockets from all others.
-fn cookies(listeners: &Listeners) -> [u64; 4] {
+fn cookies(listeners: &EgressListeners) -> [u64; 4] {
     listeners.each().map(|socket| sockopt::socket_cookie(socket).unwrap())
 }
 
 pub(crate) async fn its_ways_out_are_handed_out(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
-    let Listeners { everything, proxy, resolver_datagrams, resolver_streams } =
+    let EgressListeners { everything, proxy, resolver_datagrams, resolver_streams } =
         listeners(&sandbox).await;
     for listener in [everything, proxy, resolver_streams] {
         assert!(sockopt::socket_acceptconn(&listener).unwrap());

@@ -1,0 +1,455 @@
+//! The client half of the native backend: [`Native`], which asks the keeper of a data directory
+//! for everything that it does not do itself with the descriptors it is given.
+//!
+//! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and
+//! its answer), then what is done with answers: `stream`, `input`, `port`, `files`, `snapshot`,
+//! `changes`, `usage`, and `whole` for where there can be no overlay.
+
+mod call;
+mod changes;
+mod channel;
+mod files;
+mod input;
+mod port;
+mod readiness;
+mod snapshot;
+mod start;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod usage;
+mod whole;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stockade_bundle::view::Gathered;
+use stockade_core::sandbox::{Root, User};
+use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_jail::network::Listeners;
+use tokio::time::timeout;
+
+use self::call::{Answered, Client, misunderstood};
+use self::input::Written;
+use self::snapshot::Prepared;
+use self::start::Starter;
+use self::stream::Followed;
+use super::directory::Directory;
+use super::failure::of_image;
+use super::given;
+use super::wire::{Action, Answer, CommandHead, Failure, Metrics, Request, TargetHead, Words};
+use stockade_runtime::{
+    Capability, Command, Connection, Content, EgressListeners, Error, Exec, FileInfo, Offsets,
+    ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, Status, Target,
+    Unsupported, Usage, WindowSize, WriteOptions,
+};
+
+/// How long something inside may take to accept a connection.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How a data directory's sandboxes are held.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The data directory. It is made where it is missing.
+    pub data: PathBuf,
+    /// The program that is run as the keeper, with its arguments; the data directory's path and
+    /// `pool` are added as two more.
+    pub keeper: Vec<OsString>,
+    /// How many never-used sandboxes a keeper that is started from here keeps ready.
+    pub pool: usize,
+}
+
+/// Sandboxes that are jails of this machine, held by the keeper of a data directory.
+#[derive(Debug, Clone)]
+pub struct Native(Arc<Client>);
+
+/// What a jail's init has handed out, in the words of the trait.
+fn egress_listeners(listeners: Listeners) -> EgressListeners {
+    let Listeners { everything, proxy, resolver_datagrams, resolver_streams } = listeners;
+    EgressListeners { everything, proxy, resolver_datagrams, resolver_streams }
+}
+
+impl Native {
+    /// The request with the directory of its image in the place of a tar archive, which is unpacked in
+    /// the data directory unless it is there.
+    async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
+        let archive = match &spec.root {
+            Root::Directory(path) if path.is_file() => path.clone(),
+            _ => return Ok(spec),
+        };
+        let data = self.0.data().to_owned();
+        let unpacked = files::blocking(move || {
+            stockade_plan::image::directory(&archive, &data).map_err(of_image)
+        });
+        Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
+    }
+
+    /// The sandboxes of a data directory. Its keeper is found, or started, when something is asked
+    /// of it.
+    ///
+    /// # Errors
+    /// [`Error::Host`] when the data directory cannot be used: it belongs to another user, or
+    /// others may write to it.
+    pub fn open(options: Options) -> Result<Self> {
+        let Options { data, keeper, pool } = options;
+        let failed = |source| Error::Host { path: data.display().to_string(), source };
+        let directory = Directory::open(&data).map_err(|error| failed(io::Error::other(error)))?;
+        // The keeper works in another directory.
+        let absolute = data.canonicalize().map_err(failed)?;
+        Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
+    }
+
+    /// Tells the keeper to take no new sandboxes, to let go of the jails that wait unused, and to
+    /// end with its last sandbox.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] or [`Error::Deadline`].
+    pub async fn drain(&self) -> Result<()> {
+        self.0.ask(&Request::Drain, &[]).await.map(drop)
+    }
+
+    /// What the keeper counts.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] or [`Error::Deadline`].
+    pub async fn metrics(&self) -> Result<Metrics> {
+        match self.0.ask(&Request::Metrics, &[]).await?.head {
+            Answer::Metrics(metrics) => Ok(metrics),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    /// Why the keeper gives no sandbox a network, where it says that.
+    async fn why_no_network(&self) -> Option<Error> {
+        let capability = Capability::Egress.as_str().to_owned();
+        let answer = self.0.order(&Request::Supports { capability }).await;
+        answer.err().filter(|error| matches!(error, Error::Unsupported { .. }))
+    }
+
+    async fn command(&self, id: &SandboxId, exec: &ExecId, action: Action) -> Result<()> {
+        let (id, exec) = (id.clone(), exec.clone());
+        self.0.order(&Request::Command { id, exec, action }).await
+    }
+
+    /// Follows the command that a request starts or attaches to.
+    async fn follow(
+        &self,
+        request: Request,
+        (body, given): (&[u8], Option<OwnedFd>),
+        id: &SandboxId,
+        exec: &ExecId,
+        from: Offsets,
+    ) -> Result<Exec> {
+        let given: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        let Answered { message, channel } = self.0.call(&request, body, &given).await?;
+        let Answer::Attached { input } = message.head else { return Err(misunderstood()) };
+        let starts = matches!(request, Request::Execute { .. });
+        let descriptor = message.descriptors.into_iter().next().filter(|_| starts);
+        let (id, exec) = (id.clone(), exec.clone());
+        let written = Written { client: self.0.clone(), id: id.clone(), exec: exec.clone() };
+        let input = input.then(|| written.open(descriptor));
+        let followed = Followed { id, exec, told: from };
+        Ok(Exec { events: stream::follow(self.0.clone(), followed, channel), input })
+    }
+}
+
+#[async_trait]
+impl Runtime for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {
+        let request = Request::Supports { capability: capability.as_str().to_owned() };
+        self.0.order(&request).await.map_err(|error| match error {
+            Error::Unsupported { reason, remedy, .. } => Unsupported { reason, remedy },
+            error => Unsupported { reason: error.to_string(), remedy: None },
+        })
+    }
+
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
+        let spec = &self.with_unpacked_image(spec.clone()).await?;
+        let mut attempts = call::ATTEMPTS;
+        let mut without_overlay = None;
+        loop {
+            // Kept until the keeper has taken the layers over.
+            let prepared = match (&spec.root, without_overlay.take()) {
+                (Root::Snapshot(snapshot), _) => match self.inspect(id).await {
+                    Err(Error::NoSandbox(_)) => Some(snapshot::prepare(&self.0, snapshot).await?),
+                    _ => None,
+                },
+                (_, Some((below, why))) => Some(whole::prepare(&self.0, spec, below, why).await?),
+                (_, None) => None,
+            };
+            let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
+            let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
+            let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
+            let lock: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
+            let answer = self.0.ask_with(&request, &[], &lock).await;
+            let is_taken = prepared.as_ref().is_some_and(Prepared::is_taken);
+            if prepared.is_some() {
+                // What no keeper has taken over is removed, which may take long.
+                tokio::task::spawn_blocking(move || drop(prepared));
+            }
+            attempts -= 1;
+            match answer {
+                // One that died had taken them, so that the next one was offered nothing.
+                Err(Error::Invalid(_)) if is_taken && attempts > 0 => {}
+                Err(error @ Error::Unreachable { .. }) if spec.network.is_some() => {
+                    // A keeper of an older program hangs up on what it does not know.
+                    return Err(self.why_no_network().await.unwrap_or(error));
+                }
+                answer => match answer?.head {
+                    Answer::Failed(Failure::Wall {
+                        without_overlay: Some(below), reason, ..
+                    }) if attempts > 0 => {
+                        without_overlay = Some((below, reason));
+                    }
+                    head => return status(head),
+                },
+            }
+        }
+    }
+
+    async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()> {
+        let (from, to) = (from.to_owned(), to.clone());
+        files::with_root(&self.0, id, move |root| root.ship(&from, &to)).await
+    }
+
+    async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {
+        let body = words(command)?;
+        command.check_input()?;
+        let given = match &command.input {
+            StandardInput::Whole(bytes) => Some(given::file(bytes).map_err(exhausted)?),
+            StandardInput::Empty | StandardInput::Streamed => None,
+        };
+        let head = CommandHead {
+            working_directory: command.working_directory.as_ref().map(bytes),
+            user: command.user,
+            terminal: command.terminal,
+            takes_input: command.input != StandardInput::Empty,
+            input_is_given: given.is_some(),
+            timeout: command.timeout,
+            output_limit_bytes: command.output_limit_bytes,
+        };
+        let head = Box::new(head);
+        let request = Request::Execute { id: id.clone(), exec: exec.clone(), command: head };
+        let mut exec = self.follow(request, (&body, given), id, exec, Offsets::default()).await?;
+        if let StandardInput::Whole(bytes) = &command.input
+            && let Some(input) = exec.input.take()
+        {
+            // A keeper of an older program has taken no file.
+            input::write_all(input, bytes.clone());
+        }
+        Ok(exec)
+    }
+
+    async fn collect(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        to: &Path,
+        limit_bytes: u64,
+    ) -> Result<()> {
+        let (from, to) = (from.clone(), to.to_owned());
+        files::with_root(&self.0, id, move |root| root.collect(&from, &to, limit_bytes)).await
+    }
+
+    async fn cleanup(&self, id: &SandboxId) -> Result<()> {
+        self.0.order(&Request::Destroy { id: id.clone() }).await
+    }
+
+    async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
+        let request = Request::Attach { id: id.clone(), exec: exec.clone(), from };
+        self.follow(request, (&[], None), id, exec, from).await
+    }
+
+    async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
+        self.command(id, exec, Action::Signal(signal)).await
+    }
+
+    async fn kill(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        self.command(id, exec, Action::Kill).await
+    }
+
+    async fn resize(&self, id: &SandboxId, exec: &ExecId, size: WindowSize) -> Result<()> {
+        self.command(id, exec, Action::Resize(size)).await
+    }
+
+    async fn acknowledge(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
+        self.command(id, exec, Action::Acknowledge).await
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Status> {
+        status(self.0.ask(&Request::Inspect { id: id.clone() }, &[]).await?.head)
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage> {
+        usage::of(&self.0, id).await
+    }
+
+    async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
+        match self.0.ask(&Request::List { labels: labels.clone() }, &[]).await?.head {
+            Answer::List(all) => Ok(all),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
+        self.0.order(&Request::Renew { id: id.clone(), lease }).await
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<()> {
+        self.0.order(&Request::Pause { id: id.clone() }).await
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<()> {
+        self.0.order(&Request::Resume { id: id.clone() }).await
+    }
+
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
+        changes::of_sandbox(&self.0, id, to).await
+    }
+
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
+        changes::of_snapshot(&self.0, snapshot, to).await
+    }
+
+    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
+        snapshot::take(&self.0, id, snapshot).await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {
+        snapshot::remove(&self.0, snapshot).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        snapshot::list(&self.0).await
+    }
+
+    async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>> {
+        let (head, body) = match target {
+            Target::Tcp(port) => (TargetHead::Tcp(*port), Vec::new()),
+            Target::Unix(path) => (TargetHead::Unix, bytes(path)),
+        };
+        let request = Request::Connect { id: id.clone(), target: head };
+        let message = self.0.ask(&request, &body).await?;
+        let descriptors = <[OwnedFd; 1]>::try_from(message.descriptors);
+        let (Answer::Connected, Ok([descriptor])) = (message.head, descriptors) else {
+            return Err(misunderstood());
+        };
+        let established = timeout(CONNECT_DEADLINE, port::established(descriptor, target)).await;
+        established
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(|source| Error::Connect { target: target.to_string(), source })
+    }
+
+    async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
+        let message = self.0.ask(&Request::Listeners { id: id.clone() }, &[]).await?;
+        match (message.head, Listeners::from_descriptors(message.descriptors)) {
+            (Answer::Listeners, Ok(listeners)) => Ok(egress_listeners(listeners)),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
+        let path = path.clone();
+        files::with_root(&self.0, id, move |root| root.stat(&path)).await
+    }
+
+    async fn read_directory(&self, id: &SandboxId, path: &SandboxPath) -> Result<Vec<FileInfo>> {
+        let path = path.clone();
+        files::with_root(&self.0, id, move |root| root.read_directory(&path)).await
+    }
+
+    async fn read_file(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        range: ReadRange,
+    ) -> Result<Content> {
+        files::read(&self.0, id, path.clone(), range).await
+    }
+
+    async fn write_file(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        content: Content,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        files::write(&self.0, id, path.clone(), content, options).await
+    }
+
+    async fn make_directory(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        options: WriteOptions,
+    ) -> Result<()> {
+        let path = path.clone();
+        files::with_root(&self.0, id, move |root| root.make_directory(&path, options)).await
+    }
+
+    async fn set_attributes(
+        &self,
+        id: &SandboxId,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        let path = path.clone();
+        files::with_root(&self.0, id, move |root| root.set_attributes(&path, mode, owner)).await
+    }
+
+    async fn rename(&self, id: &SandboxId, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
+        let (from, to) = (from.clone(), to.clone());
+        files::with_root(&self.0, id, move |root| root.rename(&from, &to)).await
+    }
+
+    async fn remove(&self, id: &SandboxId, path: &SandboxPath) -> Result<()> {
+        let path = path.clone();
+        files::with_root(&self.0, id, move |root| root.remove(&path)).await
+    }
+}
+
+fn status(answer: Answer) -> Result<Status> {
+    match answer {
+        Answer::Status(status) => Ok(*status),
+        _ => Err(misunderstood()),
+    }
+}
+
+fn exhausted(error: io::Error) -> Error {
+    Error::Exhausted(format!("no memory for a command's input: {error}"))
+}
+
+fn bytes(path: &SandboxPath) -> Vec<u8> {
+    path.as_path().as_os_str().as_bytes().to_vec()
+}
+
+/// A command's arguments and its own environment, for the keeper to add to the sandbox's.
+fn words(command: &Command) -> Result<Vec<u8>> {
+    if command.arguments.is_empty() {
+        return Err(Error::Invalid("the command has no program".to_owned()));
+    }
+    let invalid = |name: &OsString| name.is_empty() || name.as_bytes().contains(&b'=');
+    if let Some(name) = command.environment.keys().find(|name| invalid(name)) {
+        return Err(Error::Invalid(format!("{name:?} is no name of a variable")));
+    }
+    let arguments = command.arguments.iter().cloned().map(OsString::into_vec).collect();
+    let environment = command
+        .environment
+        .iter()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .collect();
+    let words = Words { arguments, environment }.encode();
+    words.ok_or_else(|| Error::Invalid("a word of the command holds a NUL byte".to_owned()))
+}

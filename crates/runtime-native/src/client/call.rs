@@ -1,0 +1,264 @@
+//! One request and its answer: on a connection that was used before or a new one, a second time
+//! where the keeper died meanwhile, and not longer than its deadline.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::time::timeout;
+
+use super::channel::{Channel, is_loss};
+use super::start::Starter;
+use crate::directory::Directory;
+use crate::failure::Asked;
+use crate::socket::{Message, Packet};
+use crate::wire::{Action, Answer, Failure, Request};
+use stockade_runtime::{Error, Result};
+
+/// How long most answers may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long it may take to make a sandbox.
+const CREATE_DEADLINE: Duration = Duration::from_secs(60);
+/// How many connections without a request are kept.
+const IDLE: usize = 16;
+/// How many keepers may die while they have one request: of it, or because something kills them.
+pub(super) const ATTEMPTS: usize = 12;
+/// How long to wait before a request that keepers died of is asked again, twice as long each time.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+
+/// What all operations share: the way to the keeper.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) directory: Directory,
+    starter: Starter,
+    idle: Mutex<Vec<Channel>>,
+}
+
+/// An answer, and the connection that it came on.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) message: Message<Answer>,
+    pub(super) channel: Channel,
+}
+
+impl Client {
+    pub(super) const fn new(directory: Directory, starter: Starter) -> Self {
+        Self { directory, starter, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Asks the keeper, and gives the connection back to whoever asks next.
+    pub(super) async fn ask(&self, request: &Request, body: &[u8]) -> Result<Message<Answer>> {
+        self.ask_with(request, body, &[]).await
+    }
+
+    /// The same with descriptors.
+    pub(super) async fn ask_with(
+        &self,
+        request: &Request,
+        body: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Message<Answer>> {
+        let answered = self.call(request, body, descriptors).await?;
+        self.keep(answered.channel);
+        Ok(answered.message)
+    }
+
+    /// Asks for what is answered with [`Answer::Done`].
+    pub(super) async fn order(&self, request: &Request) -> Result<()> {
+        match self.ask(request, &[]).await?.head {
+            Answer::Done => Ok(()),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    /// Asks the keeper. The connection is the caller's.
+    ///
+    /// # Errors
+    /// What the keeper says is wrong, [`Error::Deadline`] when it says nothing in time,
+    /// [`Error::Unreachable`] when none can be started, and [`Error::OutcomeUnknown`] when it died
+    /// meanwhile and the request must not be repeated.
+    pub(super) async fn call(
+        &self,
+        request: &Request,
+        body: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answered> {
+        let asked = asked(request);
+        let packet = Packet::new(request, body).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Error::Invalid(error.to_string()),
+            _ => Error::Exhausted(error.to_string()),
+        })?;
+        let answered = timeout(deadline(request), self.exchange(request, &packet, descriptors));
+        let answered = answered.await;
+        let answered = answered.map_err(|_| Error::Deadline(asked.operation))??;
+        let is_told =
+            |failure: &Failure| matches!(failure, Failure::Wall { without_overlay: Some(_), .. });
+        if let Answer::Failed(failure) = &answered.message.head
+            && is_told(failure)
+        {
+            return Ok(answered);
+        }
+        if let Answer::Failed(failure) = answered.message.head {
+            self.keep(answered.channel);
+            return Err(failure.into_error(&asked));
+        }
+        Ok(answered)
+    }
+
+    /// The data directory.
+    pub(super) fn data(&self) -> &Path {
+        self.starter.data()
+    }
+
+    /// Takes back a connection whose last request was answered.
+    pub(super) fn keep(&self, channel: Channel) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE {
+            idle.push(channel);
+        }
+    }
+
+    /// Whether every connection is in use.
+    #[cfg(test)]
+    pub(super) fn has_no_idle(&self) -> bool {
+        self.idle().is_empty()
+    }
+
+    async fn exchange(
+        &self,
+        request: &Request,
+        packet: &Packet,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Answered> {
+        let broken = |source| Error::Unreachable { what: "the keeper".to_owned(), source };
+        let mut repeated = false;
+        let [mut pause, longest] = PAUSES;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 1 {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(longest);
+            }
+            let used = self.idle().pop();
+            let channel = match used {
+                Some(channel) => channel,
+                None => self.starter.connect(&self.directory).await?,
+            };
+            match channel.send(packet, descriptors).await {
+                Ok(()) => {}
+                Err(error) if is_loss(&error) => {
+                    self.forget();
+                    continue;
+                }
+                Err(error) => return Err(broken(error)),
+            }
+            match channel.receive::<Answer>().await {
+                Ok(Some(mut message)) => {
+                    if repeated && is_done(request, &message.head) {
+                        message.head = Answer::Done;
+                    }
+                    return Ok(Answered { message, channel });
+                }
+                Ok(None) if !may_repeat(request) => {
+                    return Err(Error::OutcomeUnknown(asked(request).operation.to_owned()));
+                }
+                Ok(None) => {
+                    self.forget();
+                    repeated = true;
+                }
+                Err(error) if is_exhausted(&error) => {
+                    return Err(Error::Exhausted(error.to_string()));
+                }
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        Err(broken(io::Error::other(format!("it went away {ATTEMPTS} times"))))
+    }
+
+    /// The connections to a keeper that has gone are of no use.
+    fn forget(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether descriptors, processes or memory of this host have run out.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN];
+    errno.is_some_and(|errno| exhausted.contains(&errno))
+}
+
+/// The error for an answer to another question.
+pub(super) fn misunderstood() -> Error {
+    Error::Unreachable { what: "the keeper".to_owned(), source: io::ErrorKind::InvalidData.into() }
+}
+
+fn deadline(request: &Request) -> Duration {
+    match request {
+        Request::Create { .. } => CREATE_DEADLINE,
+        _ => DEADLINE,
+    }
+}
+
+/// Whether a request that a keeper may have followed before it died may be asked again. A second
+/// signal is another one.
+const fn may_repeat(request: &Request) -> bool {
+    !matches!(request, Request::Command { action: Action::Signal(_), .. })
+}
+
+/// Whether an answer to a request that was repeated says that it had been followed before.
+fn is_done(request: &Request, answer: &Answer) -> bool {
+    matches!(request, Request::Command { action: Action::Acknowledge, .. })
+        && *answer == Answer::Failed(Failure::NoExec)
+}
+
+fn asked(request: &Request) -> Asked<'_> {
+    let (operation, sandbox, exec) = match request {
+        Request::Hello { .. } => ("greet", None, None),
+        Request::Drain => ("make way", None, None),
+        Request::Create { id, .. } => ("create the sandbox", Some(id), None),
+        Request::Destroy { id } => ("end the sandbox", Some(id), None),
+        Request::Inspect { id } => ("look at the sandbox", Some(id), None),
+        Request::List { .. } => ("list the sandboxes", None, None),
+        Request::Renew { id, .. } => ("renew the lease", Some(id), None),
+        Request::Pause { id } => ("pause", Some(id), None),
+        Request::Resume { id } => ("resume", Some(id), None),
+        Request::Hold { id } => ("take a snapshot", Some(id), None),
+        Request::Execute { id, exec, .. } => ("start a command", Some(id), Some(exec)),
+        Request::Attach { id, exec, .. } => ("attach to a command", Some(id), Some(exec)),
+        Request::Command { id, exec, action } => {
+            let operation = match action {
+                Action::Signal(_) => "signal a command",
+                Action::Kill => "kill a command",
+                Action::Resize(_) => "resize a terminal",
+                Action::CloseInput => "close the input of a command",
+                Action::Acknowledge => "forget a command",
+            };
+            (operation, Some(id), Some(exec))
+        }
+        Request::Connect { id, .. } => ("connect to something inside", Some(id), None),
+        Request::Listeners { id } => ("hand out the ways out of its network", Some(id), None),
+        Request::Root { id } => ("reach its files", Some(id), None),
+        Request::Supports { .. } => ("say what it can do", None, None),
+        Request::Metrics => ("count", None, None),
+    };
+    Asked { operation, sandbox, exec }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_run_out_is_told_from_what_is_broken() {
+        let is = |errno: Errno| is_exhausted(&errno.into());
+        assert!(is(Errno::MFILE) && is(Errno::NFILE) && is(Errno::AGAIN));
+        assert!(!is(Errno::CONNREFUSED) && !is_exhausted(&io::Error::other("broken")));
+    }
+}

@@ -1,0 +1,153 @@
+//! What a sandbox has changed in its workspace: a copy of that layer for somebody else, made while
+//! the processes stand still. Of a workspace that is a copy, only what differs is copied.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::Dir;
+use stockade_bundle::layer::{self, Original, Owners};
+use stockade_bundle::view::Gathered;
+use stockade_core::{SandboxId, SnapshotId};
+
+use super::call::Client;
+use super::files::blocking;
+use super::snapshot::{self, not_copied};
+use crate::directory::name;
+use crate::wire::Begun;
+use stockade_runtime::{Capability, Error, Result};
+
+/// Copies what a sandbox has changed to a new directory of the host.
+pub(super) async fn of_sandbox(
+    client: &Arc<Client>,
+    sandbox: &SandboxId,
+    to: &Path,
+) -> Result<Gathered> {
+    for _ in 0..snapshot::ATTEMPTS {
+        let held = snapshot::hold(client, sandbox).await?;
+        let (client, sandbox, to) = (client.clone(), sandbox.clone(), to.to_owned());
+        let gathered = blocking(move || {
+            let worked = held.worked(&client.directory, &sandbox)?;
+            let target = Target::make(&to)?;
+            let gathered = worked.gather(&target.dir)?;
+            // Where its keeper died meanwhile, it may have gone on.
+            Ok(held.release().then(|| {
+                target.keep();
+                gathered
+            }))
+        });
+        if let Some(gathered) = gathered.await? {
+            return Ok(gathered);
+        }
+    }
+    let source = io::Error::other(format!("it went away {} times", snapshot::ATTEMPTS));
+    Err(Error::Unreachable { what: "the keeper".to_owned(), source })
+}
+
+/// The same of a snapshot.
+pub(super) async fn of_snapshot(
+    client: &Arc<Client>,
+    id: &SnapshotId,
+    to: &Path,
+) -> Result<Gathered> {
+    let (client, id, to) = (client.clone(), id.clone(), to.to_owned());
+    blocking(move || {
+        let kept = snapshot::Kept::open(&client.directory, &id)?;
+        let worked = kept.worked()?;
+        let target = Target::make(&to)?;
+        let gathered = worked.gather(&target.dir)?;
+        kept.is_still_there()?;
+        target.keep();
+        Ok(gathered)
+    })
+    .await
+}
+
+/// The layer of a workspace.
+pub(super) struct Worked {
+    layer: Dir,
+    begun: Begun,
+    whole: bool,
+    owners: Owners,
+}
+
+impl Worked {
+    /// The layer below `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no workspace.
+    pub(super) fn of(
+        has_workspace: bool,
+        begun: Option<&Begun>,
+        whole: bool,
+        owners: Owners,
+        dir: &Dir,
+        layer: &str,
+    ) -> Result<Self> {
+        if !has_workspace {
+            return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
+        }
+        let begun = begun.cloned().ok_or_else(|| Error::Unsupported {
+            capability: Capability::Workspace,
+            reason: "the version that made the sandbox did not note when".to_owned(),
+            remedy: Some("copy the files out with `stockade cp`".to_owned()),
+        })?;
+        let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(snapshot::host)?;
+        Ok(Self { layer, begun, whole, owners })
+    }
+
+    /// Copies what was changed to an empty directory.
+    fn gather(&self, to: &Dir) -> Result<Gathered> {
+        let Self { layer, begun: Begun { host, since, copied }, whole, owners } = self;
+        let removed = if *whole {
+            let failed = |source| Error::Host { path: host.display().to_string(), source };
+            let real = std::fs::canonicalize(host).map_err(failed)?;
+            let directory = Dir::open(&real).map_err(|error| failed(error.into()))?;
+            let original = Original { directory: &directory, since: *since, copied: *copied };
+            layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
+        } else {
+            // What it takes is bounded where it was written, and by the disk.
+            layer::copy(layer, to, u64::MAX, *owners).map_err(not_copied)?;
+            Vec::new()
+        };
+        Ok(Gathered { since: *since, removed })
+    }
+}
+
+/// A new directory of the host. Dropping it removes it, with what is in it.
+struct Target {
+    parent: Dir,
+    name: RelativePath,
+    dir: Dir,
+    is_kept: bool,
+}
+
+impl Target {
+    fn make(path: &Path) -> Result<Self> {
+        let make = || -> io::Result<Self> {
+            let name = name(path.file_name().ok_or(Errno::INVAL)?.as_bytes())?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
+            parent.mkdir(&name, 0o700)?;
+            let dir = parent.open_dir(&name)?;
+            Ok(Self { parent, name, dir, is_kept: false })
+        };
+        make().map_err(|source| Error::Host { path: path.display().to_string(), source })
+    }
+
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // The error that it is given up for is the one to tell.
+            let _ = self.parent.remove_tree(&self.name);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A connection to the keeper for asynchronous code. It carries messages and knows none of them
+//! but the greeting.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use serde::de::DeserializeOwned;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::readiness::watched;
+use crate::socket::{Message, Packet, Socket};
+use crate::wire::{Answer, Failure, PROTOCOL, Request};
+
+/// A connection to the keeper.
+#[derive(Debug)]
+pub(super) struct Channel(AsyncFd<Socket>);
+
+impl Channel {
+    /// A connection for the runtime that this is called in.
+    pub(super) fn new(socket: Socket) -> io::Result<Self> {
+        watched(socket, Interest::READABLE).map(Self)
+    }
+
+    /// Sends a packet with descriptors, and waits while the keeper does not read.
+    pub(super) async fn send(
+        &self,
+        packet: &Packet,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        match self.0.get_ref().send(packet, descriptors) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            other => return other,
+        }
+        // Registered only now, else whatever the keeper takes would wake this process.
+        let socket = watched(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
+        socket.async_io(Interest::WRITABLE, |socket| socket.send(packet, descriptors)).await
+    }
+
+    /// The next message; `None` once the keeper is gone. May be cancelled without losing one.
+    pub(super) async fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<Message<T>>> {
+        self.0.async_io(Interest::READABLE, Socket::receive).await
+    }
+
+    /// Whether the keeper lives and has said nothing that was not received.
+    pub(super) fn is_silent(&self) -> bool {
+        let received = self.0.get_ref().receive::<Answer>();
+        received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Greets the keeper.
+    pub(super) async fn greet(&self) -> io::Result<Greeted> {
+        let hello = Packet::new(&Request::Hello { protocol: PROTOCOL }, &[])?;
+        match self.send(&hello, &[]).await {
+            // It may have said why it went.
+            Err(error) if is_loss(&error) => {}
+            other => other?,
+        }
+        match self.receive().await? {
+            None => Ok(Greeted::Gone),
+            Some(Message { head: Answer::Hello { protocol, .. }, .. }) => {
+                Ok(Greeted::Version(protocol))
+            }
+            Some(Message { head: Answer::Failed(failure), .. }) => Ok(Greeted::Refused(failure)),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// What came of a greeting.
+#[derive(Debug)]
+pub(super) enum Greeted {
+    /// The keeper speaks this version of the messages.
+    Version(u32),
+    /// It takes no client.
+    Refused(Failure),
+    /// It went meanwhile.
+    Gone,
+}
+
+/// Whether an error says that the other end is gone.
+pub(super) fn is_loss(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}

@@ -1,0 +1,115 @@
+//! Files inside: the keeper gives the root directory's descriptor, and threads that may block do
+//! the rest with `native/files`.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+
+use stockade_core::SandboxId;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
+
+use super::call::{Client, misunderstood};
+use crate::files::Root;
+use crate::wire::{Answer, Request};
+use stockade_runtime::{Content, Error, ReadRange, Result, SandboxPath, WriteOptions};
+
+/// How many bytes of a file are carried at once, and how many such pieces wait to be written.
+const PIECE_BYTES: usize = 64 * 1024;
+const PIECES: usize = 4;
+
+/// Does something with the files of a sandbox.
+pub(super) async fn with_root<T: Send + 'static>(
+    client: &Client,
+    id: &SandboxId,
+    act: impl FnOnce(&Root) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let root = root(client, id).await?;
+    blocking(move || act(&root)).await
+}
+
+/// The content of a file.
+pub(super) async fn read(
+    client: &Client,
+    id: &SandboxId,
+    path: SandboxPath,
+    range: ReadRange,
+) -> Result<Content> {
+    let open = move |root: &Root| root.open_read(&path, range);
+    let (file, length) = with_root(client, id, open).await?;
+    Ok(Box::pin(tokio::fs::File::from_std(file).take(length)))
+}
+
+/// Writes a file, and gives its length in bytes.
+pub(super) async fn write(
+    client: &Client,
+    id: &SandboxId,
+    path: SandboxPath,
+    content: Content,
+    options: WriteOptions,
+) -> Result<u64> {
+    let root = root(client, id).await?;
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let mut pieces = Pieces { receiver, piece: io::Cursor::default() };
+    let mut work = tokio::task::spawn_blocking(move || root.write(&path, &mut pieces, options));
+    tokio::select! {
+        // Nothing more of the content is wanted, also when it failed.
+        done = &mut work => return done.map_err(lost)?,
+        () = send(content, sender) => {}
+    }
+    work.await.map_err(lost)?
+}
+
+/// Runs what may block on a thread for that.
+pub(super) async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(act).await.map_err(lost)?
+}
+
+async fn root(client: &Client, id: &SandboxId) -> Result<Root> {
+    let message = client.ask(&Request::Root { id: id.clone() }, &[]).await?;
+    let descriptors = <[OwnedFd; 1]>::try_from(message.descriptors);
+    match (message.head, descriptors) {
+        (Answer::Root { host_start, user, access }, Ok([descriptor])) => {
+            Ok(Root::new(descriptor, host_start, user).with_rules(access))
+        }
+        _ => Err(misunderstood()),
+    }
+}
+
+fn lost(error: JoinError) -> Error {
+    Error::Unreachable { what: "the thread that works on files".to_owned(), source: error.into() }
+}
+
+/// Sends a content piece by piece; an empty one is its end.
+async fn send(mut content: Content, sender: mpsc::Sender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut bytes = Vec::with_capacity(PIECE_BYTES);
+        let piece = content.read_buf(&mut bytes).await.map(|_| bytes);
+        let last = !matches!(&piece, Ok(bytes) if !bytes.is_empty());
+        if sender.send(piece).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// The pieces of a content, for a thread that may block. When the sender goes without having told
+/// the end, that is an error: a file is written whole or not at all.
+#[derive(Debug)]
+struct Pieces {
+    receiver: mpsc::Receiver<io::Result<Vec<u8>>>,
+    piece: io::Cursor<Vec<u8>>,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = Read::read(&mut self.piece, buffer)?;
+        if length > 0 || buffer.is_empty() {
+            return Ok(length);
+        }
+        let broken = || Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content broke off"));
+        self.piece = io::Cursor::new(self.receiver.blocking_recv().unwrap_or_else(broken)?);
+        Read::read(&mut self.piece, buffer)
+    }
+}

@@ -1,0 +1,216 @@
+//! The way to a command's standard input: the caller's bytes are written straight to the pipe or
+//! the terminal, whose descriptor the keeper has sent.
+//!
+//! A pipe ends when nobody holds its descriptor any more. So whoever only listens to a command holds
+//! none, and gets one when there is something to write.
+//!
+//! The jail's init has the descriptor too, and with it the flag that says whether a write waits. So
+//! a pipe is opened anew, and a terminal, which cannot be, is written to from a thread apart.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::termios::SpecialCodeIndex;
+use stockade_core::{ExecId, SandboxId};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot};
+
+use super::call::Client;
+use super::readiness::watched;
+use crate::wire::{Action, Answer, Request};
+use stockade_runtime::{Input, Offsets};
+
+/// How many pieces wait while another one is written.
+const PIECES: usize = 1;
+/// How often the thread that waits for a terminal looks whether anybody waits for it.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The offsets after all that will ever be written.
+const END: Offsets = Offsets { output: u64::MAX, error: u64::MAX };
+
+/// A command whose input somebody may write to.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) client: Arc<Client>,
+    pub(super) id: SandboxId,
+    pub(super) exec: ExecId,
+}
+
+impl Written {
+    /// The command's input. Its outer end is `descriptor`, or is asked for when it is needed.
+    pub(super) fn open(self, descriptor: Option<OwnedFd>) -> Input {
+        let (sender, receiver) = mpsc::channel(PIECES);
+        tokio::spawn(async move {
+            // What fails has no other reader than the caller's next piece, which finds no receiver.
+            let _ = self.carry(receiver, descriptor).await;
+        });
+        Input::new(sender)
+    }
+
+    /// Writes what comes, until the input is to end or nobody reads it or writes to it any more.
+    async fn carry(
+        &self,
+        mut receiver: mpsc::Receiver<Option<Vec<u8>>>,
+        descriptor: Option<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut end = descriptor.map(outer_end).transpose()?;
+        loop {
+            let piece = match &end {
+                None => receiver.recv().await,
+                Some(end) => tokio::select! {
+                    piece = receiver.recv() => piece,
+                    // A pipe says so when its other end is closed.
+                    _ = end.watched.ready(Interest::ERROR) => None,
+                },
+            };
+            let Some(piece) = piece else { return Ok(()) };
+            let held = match end.take() {
+                Some(held) => held,
+                None => match self.ask().await? {
+                    Some(descriptor) => outer_end(descriptor)?,
+                    None => return Ok(()),
+                },
+            };
+            let Some(bytes) = piece else {
+                drop(receiver);
+                return self.close(held).await;
+            };
+            held.write(bytes).await?;
+            end = Some(held);
+        }
+    }
+
+    /// The descriptor; `None` when the command takes no input any more.
+    async fn ask(&self) -> io::Result<Option<OwnedFd>> {
+        let (id, exec) = (self.id.clone(), self.exec.clone());
+        let request = Request::Attach { id, exec, from: END };
+        // The events that would come are not wanted, so the connection is not given back.
+        let answered = self.client.call(&request, &[], &[]).await.map_err(io::Error::other)?;
+        let message = answered.message;
+        match message.head {
+            Answer::Attached { input: true } => Ok(message.descriptors.into_iter().next()),
+            _ => Ok(None),
+        }
+    }
+
+    async fn close(&self, end: End) -> io::Result<()> {
+        if let Some(code) = end.end_of_input() {
+            return end.write(vec![code]).await;
+        }
+        drop(end);
+        let (id, exec) = (self.id.clone(), self.exec.clone());
+        let request = Request::Command { id, exec, action: Action::CloseInput };
+        self.client.order(&request).await.map_err(io::Error::other)
+    }
+}
+
+/// Writes all that a command reads, and ends its input.
+pub(super) fn write_all(input: Input, bytes: Vec<u8>) {
+    tokio::spawn(async move {
+        // A command that does not want it all has ended or closed its input.
+        if input.write(bytes).await.is_ok() {
+            let _ = input.close().await;
+        }
+    });
+}
+
+/// The outer end of an input.
+#[derive(Debug)]
+struct End {
+    watched: AsyncFd<OwnedFd>,
+    is_pipe: bool,
+}
+
+/// The outer end of an input, to be written to without ever waiting for whoever else has it.
+fn outer_end(descriptor: OwnedFd) -> io::Result<End> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
+    let is_pipe = kind == FileType::Fifo;
+    let own = if is_pipe { open_anew(&descriptor)? } else { descriptor };
+    let watched = watched(own, Interest::WRITABLE | Interest::ERROR)?;
+    Ok(End { watched, is_pipe })
+}
+
+/// A pipe's end with flags of its own.
+fn open_anew(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+impl End {
+    async fn write(&self, bytes: Vec<u8>) -> io::Result<()> {
+        if !self.is_pipe {
+            return write_apart(self.watched.get_ref().try_clone()?, bytes).await;
+        }
+        let mut bytes = &bytes[..];
+        while !bytes.is_empty() {
+            let write = |end: &OwnedFd| Ok(rustix::io::write(end, bytes)?);
+            let written = self.watched.async_io(Interest::WRITABLE, write).await?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// The character that ends the input of a terminal; `None` for a pipe.
+    fn end_of_input(&self) -> Option<u8> {
+        let modes = rustix::termios::tcgetattr(&self.watched).ok()?;
+        Some(modes.special_codes[SpecialCodeIndex::VEOF])
+    }
+}
+
+/// Waits until a terminal takes more, or it is time to look whether anybody wants that.
+fn room(end: &OwnedFd) -> io::Result<()> {
+    let mut waiting = [PollFd::new(end, PollFlags::OUT)];
+    match poll(&mut waiting, Some(&LOOK)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    if waiting[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(())
+}
+
+/// Writes from a thread that may be made to wait, for as long as somebody waits for it.
+async fn write_apart(end: OwnedFd, bytes: Vec<u8>) -> io::Result<()> {
+    let (sender, told) = oneshot::channel();
+    std::thread::Builder::new().name("terminal-input".to_owned()).spawn(move || {
+        let mut left = &bytes[..];
+        let mut result = Ok(());
+        while !left.is_empty() && result.is_ok() && !sender.is_closed() {
+            match rustix::io::write(&end, left) {
+                Ok(written) => left = &left[written..],
+                Err(Errno::AGAIN) => result = room(&end),
+                Err(Errno::INTR) => {}
+                Err(errno) => result = Err(errno.into()),
+            }
+        }
+        // Who is gone has no use for it.
+        let _ = sender.send(result);
+    })?;
+    told.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever shares the pipe lets writes to it wait, and nobody reads.
+    #[tokio::test]
+    async fn nobody_else_makes_a_pipe_wait() {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let shared = writer.try_clone().unwrap();
+        let end = outer_end(writer).unwrap();
+        rustix::io::ioctl_fionbio(&shared, false).unwrap();
+        drop(shared);
+        let write = end.write(vec![0; 1 << 20]);
+        let waited = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(waited, write).await.is_err());
+        drop(reader);
+        assert!(end.write(vec![0]).await.is_err());
+    }
+}

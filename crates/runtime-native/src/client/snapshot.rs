@@ -1,0 +1,425 @@
+//! Snapshots: copies of a sandbox's upper layers below `snapshots/ID`, each with a record, and
+//! what a sandbox begins with that is made from one.
+//!
+//! All of it happens on threads that may block, and ends there when its caller is cancelled.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::layer::{self, Owners};
+use stockade_bundle::view;
+use stockade_core::sandbox::Root;
+use stockade_core::{SandboxId, SnapshotId};
+use stockade_jail::{Identity, Range};
+
+use super::call::{Client, misunderstood};
+use super::changes::Worked;
+use super::channel::Channel;
+use super::files::blocking;
+use crate::directory::{Directory, Staged, is_at, name};
+use crate::wire::{Answer, Begun, Layers, Request};
+use stockade_runtime::{Error, Result, SnapshotInfo};
+
+/// What is in the directory of a snapshot.
+const RECORD: &str = "record.json";
+pub(super) const UPPER: &str = "upper";
+pub(super) const WORKSPACE: &str = "workspace";
+/// Where a sandbox's directory has the layer of its workspace.
+const WORKSPACE_LAYER: &str = "workspace/upper";
+/// How often a sandbox is held whose keeper died meanwhile.
+pub(super) const ATTEMPTS: usize = 3;
+
+/// What is kept of a snapshot besides its files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    info: SnapshotInfo,
+    /// What lay below the root's upper layer.
+    root: Root,
+    /// Whether there is a layer of a workspace.
+    workspace: bool,
+    /// How the sandbox began with it.
+    #[serde(default)]
+    begun: Option<Begun>,
+    /// Why the layers are whole trees, where they are.
+    #[serde(default)]
+    whole: Option<String>,
+    /// The first host id of the range that owns the files here; absent where the ids are the same
+    /// inside and outside.
+    range_start: Option<u32>,
+}
+
+/// What a new sandbox begins with. Dropping it removes what no keeper has taken over.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// What a keeper is told of it.
+    pub(super) layers: Layers,
+    /// What locks the range of ids that owns the layers.
+    pub(super) lock: Option<OwnedFd>,
+    staged: Staged,
+}
+
+impl Prepared {
+    /// What was staged, to be told to a keeper.
+    pub(super) const fn new(layers: Layers, lock: Option<OwnedFd>, staged: Staged) -> Self {
+        Self { layers, lock, staged }
+    }
+
+    /// Whether a keeper has taken the layers over.
+    pub(super) fn is_taken(&self) -> bool {
+        let upper = name(UPPER).map(|upper| self.staged.dir.open_dir(&upper));
+        upper.is_ok_and(|upper| upper.is_err_and(|error| error.errno() == Some(Errno::NOENT)))
+    }
+}
+
+/// A snapshot that was found.
+pub(super) struct Kept {
+    id: SnapshotId,
+    snapshots: Dir,
+    path: RelativePath,
+    dir: Dir,
+    record: Record,
+}
+
+impl Kept {
+    /// Finds a snapshot.
+    pub(super) fn open(directory: &Directory, id: &SnapshotId) -> Result<Self> {
+        let snapshots = directory.snapshots().map_err(host)?;
+        let path = name(id.as_str()).map_err(host)?;
+        let dir = snapshots.open_dir(&path).map_err(|error| match error.errno() {
+            Some(Errno::NOENT) => Error::NoSnapshot(id.clone()),
+            _ => host(error),
+        })?;
+        let record = record(&dir)?.ok_or_else(|| Error::NoSnapshot(id.clone()))?;
+        Ok(Self { id: id.clone(), snapshots, path, dir, record })
+    }
+
+    /// What its sandbox had changed in its workspace.
+    pub(super) fn worked(&self) -> Result<Worked> {
+        let Record { workspace, begun, whole, .. } = &self.record;
+        let (begun, whole) = (begun.as_ref(), whole.is_some());
+        Worked::of(*workspace, begun, whole, Owners::Same, &self.dir, WORKSPACE)
+    }
+
+    /// A snapshot that is removed leaves its place first: nothing of one that is there was missing.
+    pub(super) fn is_still_there(&self) -> Result<()> {
+        match is_at(&self.snapshots, &self.path, &self.dir).map_err(host)? {
+            true => Ok(()),
+            false => Err(Error::NoSnapshot(self.id.clone())),
+        }
+    }
+}
+
+/// A sandbox whose processes stand still until this is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    root: Root,
+    workspace: bool,
+    begun: Option<Begun>,
+    whole: Option<String>,
+    host_start: Option<u32>,
+    channel: Channel,
+}
+
+impl Held {
+    /// What it has changed in its workspace.
+    pub(super) fn worked(&self, directory: &Directory, id: &SandboxId) -> Result<Worked> {
+        let owners = kept_owners(self.host_start).1;
+        let dir = directory.sandbox(id).map_err(host)?;
+        let whole = self.whole.is_some();
+        Worked::of(self.workspace, self.begun.as_ref(), whole, owners, &dir, WORKSPACE_LAYER)
+    }
+
+    /// Copies one of its layers to an empty directory. Gives what that takes on disk, in bytes.
+    fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
+        copy_layer(from, layer, to, kept_owners(self.host_start).1)
+    }
+
+    /// Lets it go on; whether it has stood still until now.
+    pub(super) fn release(self) -> bool {
+        self.channel.is_silent()
+    }
+}
+
+/// Keeps the state of a sandbox's file system under an id.
+pub(super) async fn take(
+    client: &Arc<Client>,
+    sandbox: &SandboxId,
+    id: &SnapshotId,
+) -> Result<SnapshotInfo> {
+    let known = |record: Record| {
+        if record.info.sandbox != *sandbox {
+            return Err(Error::Conflict(format!("the snapshot {id}")));
+        }
+        Ok(record.info)
+    };
+    for _ in 0..ATTEMPTS {
+        match read(client, id).await {
+            Err(Error::NoSnapshot(_)) => {}
+            other => return known(other?),
+        }
+        let held = hold(client, sandbox).await?;
+        let (client, sandbox, id) = (client.clone(), sandbox.clone(), id.clone());
+        let kept = blocking(move || keep(&client.directory, &sandbox, &id, held));
+        if let Some(info) = kept.await? {
+            return Ok(info);
+        }
+    }
+    let source = io::Error::other(format!("it went away {ATTEMPTS} times"));
+    Err(Error::Unreachable { what: "the keeper".to_owned(), source })
+}
+
+/// Every snapshot.
+pub(super) async fn list(client: &Arc<Client>) -> Result<Vec<SnapshotInfo>> {
+    let client = client.clone();
+    blocking(move || {
+        let snapshots = client.directory.snapshots().map_err(host)?;
+        let mut infos = Vec::new();
+        for (entry, _) in snapshots.entries().map_err(host)? {
+            let dir = match snapshots.open_dir(&name(&entry).map_err(host)?) {
+                Err(error) if error.errno() == Some(Errno::NOENT) => continue,
+                other => other.map_err(host)?,
+            };
+            // One that is being removed has no record any more.
+            infos.extend(record(&dir)?.map(|record| record.info));
+        }
+        infos.sort_by(|one, other| one.id.cmp(&other.id));
+        Ok(infos)
+    })
+    .await
+}
+
+/// Removes a snapshot.
+pub(super) async fn remove(client: &Arc<Client>, id: &SnapshotId) -> Result<()> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let directory = &client.directory;
+        let snapshots = directory.snapshots().map_err(host)?;
+        if let Some(thrown) = directory.discard(&snapshots, id.as_str()).map_err(host)? {
+            // What cannot be removed here is swept away some time.
+            let _ = name(thrown).and_then(|thrown| directory.trash()?.remove_tree(&thrown));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Copies a snapshot's layers, for a new sandbox to begin with.
+pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Prepared> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let kept = Kept::open(&client.directory, &id)?;
+        let identity =
+            Identity::of_caller().map_err(|error| Error::Exhausted(error.to_string()))?;
+        let range = identity.range();
+        let owners = match (kept.record.range_start, range) {
+            (Some(from), Some(range)) => Owners::Moved { from, to: range.start },
+            _ => Owners::Same,
+        };
+        let staged = client.directory.stage().map_err(host)?;
+        copy_layer(&kept.dir, UPPER, &made(&staged.dir, UPPER)?, owners)?;
+        let Record { workspace, begun, whole, .. } = &kept.record;
+        let mut begun = begun.clone();
+        if *workspace {
+            let copy = made(&staged.dir, WORKSPACE)?;
+            copy_layer(&kept.dir, WORKSPACE, &copy, owners)?;
+            if whole.is_some() {
+                begun = begun_again(begun, (&kept.dir, WORKSPACE), &copy, &staged.dir)?;
+            }
+        }
+        kept.is_still_there()?;
+        let exhausted = |error: io::Error| Error::Exhausted(error.to_string());
+        let lock = range.map_or(Ok(None), Range::lock).map_err(exhausted)?;
+        let layers = Layers {
+            staged: staged.name.clone(),
+            root: kept.record.root,
+            range_start: range.map(|range| range.start),
+            begun,
+            whole: kept.record.whole,
+        };
+        Ok(Prepared { layers, lock, staged })
+    })
+    .await
+}
+
+/// Keeps a sandbox's processes stopped.
+pub(super) async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
+    let answered = client.call(&Request::Hold { id: sandbox.clone() }, &[], &[]).await?;
+    match answered.message.head {
+        Answer::Held { root, workspace, host_start, begun, whole } => {
+            Ok(Held { root, workspace, begun, whole, host_start, channel: answered.channel })
+        }
+        _ => Err(misunderstood()),
+    }
+}
+
+/// Makes a snapshot of a sandbox that stands still; `None` when its keeper died meanwhile, so
+/// that it may not have, or when another snapshot has the id.
+fn keep(
+    directory: &Directory,
+    sandbox: &SandboxId,
+    id: &SnapshotId,
+    held: Held,
+) -> Result<Option<SnapshotInfo>> {
+    let from = directory.sandbox(sandbox).map_err(host)?;
+    let staged = directory.stage().map_err(host)?;
+    let (range_start, _) = kept_owners(held.host_start);
+    let (root, workspace) = (held.root.clone(), held.workspace);
+    let (mut begun, whole) = (held.begun.clone(), held.whole.clone());
+    let mut size_bytes = held.copy(&from, "layers/upper", &made(&staged.dir, UPPER)?)?;
+    if workspace {
+        let copy = made(&staged.dir, WORKSPACE)?;
+        size_bytes += held.copy(&from, WORKSPACE_LAYER, &copy)?;
+        if whole.is_some() {
+            begun = begun_again(begun, (&from, WORKSPACE_LAYER), &copy, &staged.dir)?;
+        }
+    }
+    if !held.release() {
+        return Ok(None);
+    }
+    let info = SnapshotInfo {
+        id: id.clone(),
+        sandbox: sandbox.clone(),
+        created_at_ms: now_ms(),
+        size_bytes,
+    };
+    let record = Record { info, root, workspace, begun, whole, range_start };
+    let bytes = serde_json::to_vec(&record).map_err(unreadable)?;
+    let mut file = staged.dir.create_file(&name(RECORD).map_err(host)?, 0o600).map_err(host)?;
+    file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(unreadable)?;
+    staged.dir.sync_file_system().map_err(host)?;
+    let placed = staged.place(&directory.snapshots().map_err(host)?, id.as_str());
+    Ok(placed.map_err(host)?.then_some(record.info))
+}
+
+async fn read(client: &Arc<Client>, id: &SnapshotId) -> Result<Record> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || Ok(Kept::open(&client.directory, &id)?.record)).await
+}
+
+/// The record in a snapshot's directory; `None` where it is being removed.
+fn record(dir: &Dir) -> Result<Option<Record>> {
+    let mut file = match dir.open_file(&name(RECORD).map_err(host)?) {
+        Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+        other => other.map_err(host)?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(unreadable)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+}
+
+/// Which range is to own the files of a snapshot, and what becomes of its owners meanwhile. All
+/// ranges of a host are other sandboxes' own some time; a container has but one.
+fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
+    match range_start {
+        Some(from) if Range::is_exclusive(from) => {
+            (Some(Owners::STORED), Owners::Moved { from, to: Owners::STORED })
+        }
+        other => (other, Owners::Same),
+    }
+}
+
+/// A new directory.
+pub(super) fn made(parent: &Dir, new: &str) -> Result<Dir> {
+    let new = name(new).map_err(host)?;
+    parent.mkdir(&new, 0o700).and_then(|()| parent.open_dir(&new)).map_err(host)
+}
+
+/// Copies a layer, and gives what it takes on disk, in bytes.
+fn copy_layer(from: &Dir, layer: &str, to: &Dir, owners: Owners) -> Result<u64> {
+    let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
+    // What it takes is bounded where it was written, and by the disk.
+    layer::copy(&from, to, u64::MAX, owners).map_err(not_copied)
+}
+
+/// How it was begun with a copy of a workspace that was copied again, from a layer in a directory: of
+/// the copy it can be told as well what is as it was on the host.
+fn begun_again(
+    begun: Option<Begun>,
+    (from, layer): (&Dir, &str),
+    copy: &Dir,
+    staged: &Dir,
+) -> Result<Option<Begun>> {
+    let Some(begun) = begun else { return Ok(None) };
+    let Some(copied) = begun.copied else { return Ok(Some(begun)) };
+    let again =
+        view::later_stamp(staged).map_err(|error| data("a layer", io::Error::other(error)))?;
+    let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
+    layer::mark_changed(&from, copy, copied).map_err(not_copied)?;
+    Ok(Some(Begun { copied: Some(again), ..begun }))
+}
+
+/// A layer that could not be copied.
+pub(super) fn not_copied(error: layer::Error) -> Error {
+    match error.kind() {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Error::Exhausted(format!("no room for a copy of the files: {error}"))
+        }
+        Some(_) => data("a layer", io::Error::other(error)),
+        None => Error::Invalid(format!("the files cannot be copied: {error}")),
+    }
+}
+
+pub(super) fn host(error: beneath::Error) -> Error {
+    data("the directory of sandboxes", io::Error::other(error))
+}
+
+fn unreadable(error: impl Into<io::Error>) -> Error {
+    data("a snapshot's record", error.into())
+}
+
+fn data(path: &str, source: io::Error) -> Error {
+    Error::Host { path: path.to_owned(), source }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_copy_counts_only_when_the_sandbox_stood_still_to_its_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(scratch.path().join("runtime/1/sandboxes/box/layers/upper"))
+            .unwrap();
+        let directory = Directory::open(scratch.path()).unwrap();
+        let listener = directory.listen().unwrap();
+        let (sandbox, id) = (SandboxId::new("box").unwrap(), SnapshotId::new("snap").unwrap());
+        let held = || Held {
+            root: Root::Host,
+            workspace: false,
+            begun: None,
+            whole: None,
+            host_start: None,
+            channel: Channel::new(directory.connect().unwrap()).unwrap(),
+        };
+        let lost = held();
+        drop(listener.accept().unwrap());
+        assert_eq!(keep(&directory, &sandbox, &id, lost).unwrap(), None);
+        assert_eq!(directory.snapshots().unwrap().entries().unwrap(), []);
+
+        let (one, other) = (held(), held());
+        let _keeper = [listener.accept().unwrap(), listener.accept().unwrap()];
+        assert!(keep(&directory, &sandbox, &id, one).unwrap().is_some());
+        // Somebody was quicker.
+        assert_eq!(keep(&directory, &sandbox, &id, other).unwrap(), None);
+        assert_eq!(directory.staging().unwrap().entries().unwrap(), []);
+    }
+
+    #[test]
+    fn files_of_a_snapshot_belong_to_no_range_that_a_sandbox_gets() {
+        let moved = |from| (Some(Owners::STORED), Owners::Moved { from, to: Owners::STORED });
+        assert_eq!(kept_owners(Some(0x7000_0000)), moved(0x7000_0000));
+        assert_eq!(kept_owners(Some(32_768)), (Some(32_768), Owners::Same));
+        assert_eq!(kept_owners(None), (None, Owners::Same));
+    }
+}

@@ -1,0 +1,174 @@
+//! What is heard of a command, read from the keeper as the caller asks for it, so that one who does
+//! not read holds up only itself, and from one keeper to the next without a gap or anything twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stockade_core::{ExecId, SandboxId};
+use tokio::time::sleep;
+
+use super::call::{Answered, Client};
+use super::channel::Channel;
+use crate::socket::Message;
+use crate::wire::{Answer, Request};
+use stockade_runtime::{Ending, Error, Event, EventSource, Events, Offsets, Stream};
+
+/// How often a keeper is looked for without hearing from it, and the pause between two tries.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A command that somebody listens to.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) id: SandboxId,
+    pub(super) exec: ExecId,
+    /// How far it was told.
+    pub(super) told: Offsets,
+}
+
+/// The events that come on a connection which is attached to a command. It is given back after the
+/// last.
+pub(super) fn follow(client: Arc<Client>, followed: Followed, channel: Channel) -> Events {
+    Events::new(Heard { client, followed, channel: Some(channel), attempts: 0 })
+}
+
+/// A command that is listened to on a connection.
+#[derive(Debug)]
+struct Heard {
+    client: Arc<Client>,
+    followed: Followed,
+    /// None once its keeper is gone.
+    channel: Option<Channel>,
+    /// How often another keeper was looked for since the last word of one.
+    attempts: u32,
+}
+
+#[async_trait]
+impl EventSource for Heard {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let Some(channel) = &self.channel else {
+                match self.followed.attach_again(&self.client, &mut self.attempts).await {
+                    Ok(channel) => self.channel = Some(channel),
+                    Err(ending) => return Some(Event::Ended(ending)),
+                }
+                continue;
+            };
+            let Ok(Some(message)) = channel.receive().await else {
+                self.channel = None;
+                continue;
+            };
+            self.attempts = 0;
+            let Some(event) = self.followed.event(message) else { continue };
+            if matches!(event, Event::Ended(_)) {
+                self.channel.take().into_iter().for_each(|channel| self.client.keep(channel));
+            }
+            return Some(event);
+        }
+    }
+}
+
+impl Followed {
+    /// What a message tells that was not told before.
+    fn event(&mut self, message: Message<Answer>) -> Option<Event> {
+        match message.head {
+            Answer::Output { stream, offset } => {
+                let mut bytes = message.body;
+                let new = self.advance(stream, offset, bytes.len() as u64)?;
+                bytes.drain(..usize::try_from(new - offset).ok()?);
+                Some(Event::Output { stream, offset: new, bytes })
+            }
+            Answer::Lost { stream, offset, length } => {
+                let new = self.advance(stream, offset, length)?;
+                Some(Event::Lost { stream, offset: new, length: offset + length - new })
+            }
+            Answer::Ended(ending) => Some(Event::Ended(ending)),
+            _ => None,
+        }
+    }
+
+    /// Where in a piece of a stream begins what was not told before; `None` when nothing does.
+    fn advance(&mut self, stream: Stream, offset: u64, length: u64) -> Option<u64> {
+        let told = match stream {
+            Stream::Output => &mut self.told.output,
+            Stream::Error => &mut self.told.error,
+        };
+        let end = offset.checked_add(length)?;
+        let new = offset.max(*told);
+        *told = end.max(*told);
+        (new < end).then_some(new)
+    }
+
+    /// A connection to the next keeper that goes on where the last one stopped, or how the
+    /// command ended when nobody can tell more of it.
+    async fn attach_again(&self, client: &Client, attempts: &mut u32) -> Result<Channel, Ending> {
+        let Self { id, exec, told } = self;
+        let request = Request::Attach { id: id.clone(), exec: exec.clone(), from: *told };
+        while *attempts < ATTEMPTS {
+            if *attempts > 0 {
+                sleep(PAUSE).await;
+            }
+            *attempts += 1;
+            match client.call(&request, &[], &[]).await {
+                Ok(Answered {
+                    message: Message { head: Answer::Attached { .. }, .. },
+                    channel,
+                }) => {
+                    return Ok(channel);
+                }
+                Err(Error::NoSandbox(_)) => return Err(Ending::SandboxEnded),
+                Err(Error::NoExec { .. }) => return Err(Ending::Unknown),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Err(Ending::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(output: u64, error: u64) -> Followed {
+        Followed {
+            id: SandboxId::new("box").unwrap(),
+            exec: ExecId::new("one").unwrap(),
+            told: Offsets { output, error },
+        }
+    }
+
+    fn message(head: Answer, body: &[u8]) -> Message<Answer> {
+        Message { head, body: body.to_vec(), descriptors: Vec::new() }
+    }
+
+    #[test]
+    fn what_was_told_is_not_told_again() {
+        let mut followed = followed(10, 0);
+        let mut output = |offset, body: &[u8]| {
+            let head = Answer::Output { stream: Stream::Output, offset };
+            match followed.event(message(head, body)) {
+                Some(Event::Output { offset, bytes, .. }) => Some((offset, bytes)),
+                _ => None,
+            }
+        };
+        assert_eq!(output(0, b"0123456789"), None);
+        assert_eq!(output(8, b"89ab"), Some((10, b"ab".to_vec())));
+        assert_eq!(output(12, b"cd"), Some((12, b"cd".to_vec())));
+        assert_eq!(output(12, b"cd"), None);
+        assert_eq!(output(u64::MAX, b"x"), None);
+        assert_eq!(followed.told, Offsets { output: 14, error: 0 });
+    }
+
+    #[test]
+    fn what_is_lost_is_told_once_and_the_streams_are_apart() {
+        let mut followed = followed(100, 5);
+        let lost =
+            |offset, length| message(Answer::Lost { stream: Stream::Error, offset, length }, b"");
+        let told = |offset, length| Some(Event::Lost { stream: Stream::Error, offset, length });
+        assert_eq!(followed.event(lost(0, 20)), told(5, 15));
+        assert_eq!(followed.event(lost(0, 20)), None);
+        assert_eq!(followed.told, Offsets { output: 100, error: 20 });
+        assert_eq!(followed.event(message(Answer::Done, b"")), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! The client against a keeper that says what a test wants it to say.
+
+mod files;
+mod inputs;
+mod keeper;
+mod ports;
+mod requests;
+mod snapshots;
+mod starts;
+mod streams;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use stockade_core::{ExecId, Isolation, Level, SandboxId};
+
+use self::keeper::Keeper;
+use super::{Native, Options};
+use crate::directory::Directory;
+use crate::socket::Message;
+use crate::wire::Request;
+use stockade_runtime::{State, Status};
+
+/// A data directory of a test's own, and the client of it.
+struct Place {
+    scratch: tempfile::TempDir,
+    native: Native,
+}
+
+impl Place {
+    /// Where no keeper can be started.
+    fn new() -> Self {
+        Self::with(&["/bin/false"])
+    }
+
+    /// Where this program is the keeper.
+    fn with(keeper: &[&str]) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let native = native(scratch.path().into(), keeper);
+        Self { scratch, native }
+    }
+
+    fn directory(&self) -> Directory {
+        Directory::open(&self.scratch.path().join("data")).unwrap()
+    }
+
+    /// Starts a keeper that says to each request what `serve` does.
+    fn keeper(
+        &self,
+        serve: impl Fn(&keeper::Peer, Message<Request>) -> bool + Send + Sync + 'static,
+    ) -> Keeper {
+        Keeper::start(&self.directory(), serve)
+    }
+}
+
+fn native(scratch: PathBuf, keeper: &[&str]) -> Native {
+    let keeper = keeper.iter().map(OsString::from).collect();
+    Native::open(Options { data: scratch.join("data"), keeper, pool: 3 }).unwrap()
+}
+
+/// Says that the running test did not run, and why: on standard error, and in the file that
+/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
+fn skipped(reason: &str) {
+    use std::io::Write as _;
+    let thread = std::thread::current();
+    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
+    }
+}
+
+fn sandbox() -> SandboxId {
+    SandboxId::new("box").unwrap()
+}
+
+fn exec() -> ExecId {
+    ExecId::new("one").unwrap()
+}
+
+fn status() -> Status {
+    Status {
+        id: sandbox(),
+        state: State::Running,
+        reason: None,
+        labels: [("a".to_owned(), "b".to_owned())].into(),
+        created_at_ms: 1,
+        lease_left: None,
+        isolation: Isolation {
+            level: Level::Full,
+            walls: Vec::new(),
+            limits: Vec::new(),
+            reasons: Vec::new(),
+        },
+        execs: Vec::new(),
+    }
+}

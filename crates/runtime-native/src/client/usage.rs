@@ -1,0 +1,72 @@
+//! What a sandbox uses, looked at from outside: the keeper has more to do than to count.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use stockade_bundle::beneath::{self, Dir};
+use stockade_core::SandboxId;
+use stockade_jail::cgroup::Group;
+use stockade_jail::watch;
+
+use super::call::Client;
+use super::files::blocking;
+use crate::keeper::helpers::disk;
+use crate::keeper::record::{self, Living};
+use stockade_runtime::{Error, Result, Usage};
+
+/// What a sandbox uses.
+pub(super) async fn of(client: &Arc<Client>, id: &SandboxId) -> Result<Usage> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let place = client.directory.sandbox(&id).map_err(|error| missing(&id, error))?;
+        let mut usage = Usage::default();
+        match record::living(place.as_fd()) {
+            Ok(Some(living)) => processes(&living, &mut usage),
+            Ok(None) => usage.reasons.push("none of its processes is there".to_owned()),
+            Err(error) => usage.reasons.push(format!("its record cannot be read: {error}")),
+        }
+        files(&place, &mut usage);
+        Ok(usage)
+    })
+    .await
+}
+
+fn missing(id: &SandboxId, error: beneath::Error) -> Error {
+    match error.errno() {
+        Some(Errno::NOENT) => Error::NoSandbox(id.clone()),
+        _ => {
+            let source = io::Error::other(error.to_string());
+            Error::Unreachable { what: format!("the files of the sandbox {id}"), source }
+        }
+    }
+}
+
+fn processes(living: &Living, usage: &mut Usage) {
+    let is_it = || watch::started(living.init).is_ok_and(|at| at == living.init_started);
+    let counted = watch::usage_of_tree(living.init);
+    // In this order: what was counted was the sandbox's if its init is still there.
+    match counted {
+        Ok(counted) if is_it() => {
+            usage.processes = Some(counted.processes);
+            usage.cpu_time = Some(counted.cpu_time);
+            usage.memory_bytes = Some(counted.memory_bytes);
+        }
+        Ok(_) => usage.reasons.push("its processes have just ended".to_owned()),
+        Err(error) => usage.reasons.push(format!("its processes cannot be counted: {error}")),
+    }
+    if let Some(group) = Group::recorded(&living.groups) {
+        usage.memory_bytes = group.memory_now().ok().or(usage.memory_bytes);
+        // They are the keeper's to remove.
+        group.release();
+    }
+}
+
+fn files(place: &Dir, usage: &mut Usage) {
+    match disk::taken(place) {
+        Ok(Some(bytes)) => usage.disk_bytes = Some(bytes),
+        Ok(None) => usage.reasons.push("some of its files cannot be looked at".to_owned()),
+        Err(error) => usage.reasons.push(format!("its files cannot be looked at: {error}")),
+    }
+}

@@ -1,0 +1,220 @@
+//! Errors on their way from the keeper to a client: what of an [`Error`] is said in a
+//! [`Failure`], and what the client adds, which knows what it asked for.
+
+use std::io;
+
+use stockade_core::{ExecId, SandboxId};
+
+use super::keeper::STARTER;
+use super::wire::Failure;
+use stockade_runtime::{Capability, Error};
+
+/// What a client asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// What was to be done, as a verb: `execute`.
+    pub(crate) operation: &'static str,
+    /// In which sandbox, where it was one.
+    pub(crate) sandbox: Option<&'a SandboxId>,
+    /// To which command.
+    pub(crate) exec: Option<&'a ExecId>,
+}
+
+impl Failure {
+    /// The error that a client's caller sees.
+    pub(crate) fn into_error(self, asked: &Asked<'_>) -> Error {
+        let misplaced = || Error::Invalid(format!("the keeper cannot {}", asked.operation));
+        let sandbox = asked.sandbox.cloned();
+        match self {
+            Self::NoSandbox => sandbox.map_or_else(misplaced, Error::NoSandbox),
+            Self::NoExec => match (sandbox, asked.exec.cloned()) {
+                (Some(sandbox), Some(exec)) => Error::NoExec { sandbox, exec },
+                _ => misplaced(),
+            },
+            Self::NoSnapshot(snapshot) => Error::NoSnapshot(snapshot),
+            Self::Conflict(what) => Error::Conflict(what),
+            Self::WrongState(state) => sandbox.map_or_else(misplaced, |id| Error::WrongState {
+                id,
+                state,
+                operation: asked.operation,
+            }),
+            Self::Unsupported { capability, reason, remedy } => {
+                match Capability::ALL.into_iter().find(|known| known.as_str() == capability) {
+                    Some(capability) => Error::Unsupported { capability, reason, remedy },
+                    None => Error::Invalid(format!("{capability}: not supported here: {reason}")),
+                }
+            }
+            Self::Limit { limit, reason, remedy } => Error::Limit { limit, reason, remedy },
+            Self::Exceeded { limit, reason, remedy } => Error::Exceeded { limit, reason, remedy },
+            Self::Wall { wall, reason, .. } => Error::Wall { wall, reason },
+            Self::PathRefused(what) => Error::PathRefused(what),
+            Self::Invalid(what) => Error::Invalid(what),
+            Self::Exhausted(what) => Error::Exhausted(what),
+            Self::File { path, errno } => {
+                Error::File { operation: asked.operation, path, source: source(errno) }
+            }
+            Self::Connect { target, errno } => Error::Connect { target, source: source(errno) },
+            Self::Host { path, errno } => Error::Host { path, source: source(errno) },
+            Self::OutcomeUnknown(what) => Error::OutcomeUnknown(what),
+            Self::Unreachable { what, errno } => Error::Unreachable { what, source: source(errno) },
+            Self::Deadline => Error::Deadline(asked.operation),
+            Self::Draining => Error::Unreachable {
+                what: "a keeper that takes new sandboxes".to_owned(),
+                source: io::Error::other("this one makes way for that of a newer program"),
+            },
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoSandbox(_) => Self::NoSandbox,
+            Error::NoExec { .. } => Self::NoExec,
+            Error::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Error::Conflict(what) => Self::Conflict(what),
+            Error::WrongState { state, .. } => Self::WrongState(state),
+            Error::Unsupported { capability, reason, remedy } => {
+                Self::Unsupported { capability: capability.as_str().to_owned(), reason, remedy }
+            }
+            Error::Limit { limit, reason, remedy } => Self::Limit { limit, reason, remedy },
+            Error::Exceeded { limit, reason, remedy } => Self::Exceeded { limit, reason, remedy },
+            Error::Wall { wall, reason } => Self::Wall { wall, reason, without_overlay: None },
+            Error::PathRefused(what) => Self::PathRefused(what),
+            Error::Invalid(what) => Self::Invalid(what),
+            Error::Exhausted(what) => Self::Exhausted(what),
+            Error::File { path, source, .. } => Self::File { path, errno: errno(&source) },
+            Error::Connect { target, source } => Self::Connect { target, errno: errno(&source) },
+            Error::Host { path, source } => Self::Host { path, errno: errno(&source) },
+            Error::OutcomeUnknown(what) => Self::OutcomeUnknown(what),
+            Error::Unreachable { what, source } => {
+                Self::Unreachable { what, errno: errno(&source) }
+            }
+            Error::Deadline(_) => Self::Deadline,
+        }
+    }
+}
+
+impl From<stockade_plan::Error> for Failure {
+    fn from(error: stockade_plan::Error) -> Self {
+        use stockade_plan::Error as Plan;
+        match error {
+            Plan::OwnData(_) | Plan::HostRoot => Self::PathRefused(error.to_string()),
+            Plan::HostPath { path, source } => {
+                Self::Host { path: path.display().to_string(), errno: errno(&source) }
+            }
+            Plan::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Plan::Limit { limit, reason, remedy } => {
+                Self::Limit { limit, reason, remedy: remedy.of(STARTER) }
+            }
+            Plan::OneUser(own) => Self::Unsupported {
+                capability: Capability::Users.as_str().to_owned(),
+                reason: stockade_plan::only_one(own),
+                remedy: Some("sudo".to_owned()),
+            },
+            Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
+            Plan::NotDirectory(_)
+            | Plan::NoImage(_)
+            | Plan::NotAbsolute(_)
+            | Plan::Reserved(_)
+            | Plan::MissingInWorkspace(_)
+            | Plan::Variable(_)
+            | Plan::Rules(_)
+            | Plan::NothingLeft(_)
+            | Plan::UserTooLarge { .. } => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+/// The error for an image that cannot be used.
+pub(crate) fn of_image(error: stockade_plan::image::Error) -> Error {
+    use stockade_plan::image::Error as Image;
+    match error {
+        Image::Unreadable { path, source } => {
+            Error::Host { path: path.display().to_string(), source }
+        }
+        Image::NoImage(_) => Error::Invalid(error.to_string()),
+        Image::Refused { ref source, .. } => Error::Invalid(format!("{error}: {source}")),
+        Image::Write { ref source, .. } => Error::Exhausted(format!("{error}: {source}")),
+    }
+}
+
+fn source(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+/// The kernel's number for an error; that of an input/output error for one that is not the
+/// kernel's.
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| rustix::io::Errno::IO.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_core::SnapshotId;
+    use stockade_core::sandbox::LimitName;
+
+    use super::*;
+    use stockade_runtime::State;
+
+    fn every() -> Vec<Error> {
+        let sandbox = SandboxId::new("box").unwrap();
+        let text = || "text".to_owned();
+        vec![
+            Error::NoSandbox(sandbox.clone()),
+            Error::NoExec { sandbox: sandbox.clone(), exec: ExecId::new("one").unwrap() },
+            Error::NoSnapshot(SnapshotId::new("snap").unwrap()),
+            Error::Conflict(text()),
+            Error::WrongState { id: sandbox, state: State::Paused, operation: "execute" },
+            Error::Unsupported {
+                capability: Capability::DiskLimit,
+                reason: text(),
+                remedy: Some(text()),
+            },
+            Error::Limit { limit: LimitName::Disk, reason: text(), remedy: text() },
+            Error::Exceeded { limit: LimitName::Disk, reason: text(), remedy: text() },
+            Error::Wall { wall: text(), reason: text() },
+            Error::PathRefused(text()),
+            Error::Invalid(text()),
+            Error::Exhausted(text()),
+            Error::File { operation: "execute", path: text(), source: source(13) },
+            Error::Connect { target: text(), source: source(111) },
+            Error::Host { path: text(), source: source(2) },
+            Error::OutcomeUnknown(text()),
+            Error::Unreachable { what: text(), source: source(32) },
+            Error::Deadline("execute"),
+        ]
+    }
+
+    #[test]
+    fn each_error_survives_the_way() {
+        let (sandbox, exec) = (SandboxId::new("box").unwrap(), ExecId::new("one").unwrap());
+        let asked = Asked { operation: "execute", sandbox: Some(&sandbox), exec: Some(&exec) };
+        for error in every() {
+            let shown = format!("{error:?}");
+            let failure = serde_json::to_string(&Failure::from(error)).unwrap();
+            let failure: Failure = serde_json::from_str(&failure).unwrap();
+            assert_eq!(format!("{:?}", failure.into_error(&asked)), shown);
+        }
+    }
+
+    #[test]
+    fn what_the_client_does_not_know_is_still_an_error() {
+        let sandbox = SandboxId::new("box").unwrap();
+        let asked = Asked { operation: "create", sandbox: Some(&sandbox), exec: None };
+        let unknown = Failure::Unsupported {
+            capability: "time-travel".to_owned(),
+            reason: "no".to_owned(),
+            remedy: None,
+        };
+        for (failure, text) in [
+            (unknown, "time-travel: not supported here: no"),
+            (Failure::NoExec, "the keeper cannot create"),
+            (Failure::Draining, "cannot reach a keeper that takes new sandboxes"),
+        ] {
+            assert_eq!(failure.into_error(&asked).to_string(), text);
+        }
+        let refused = Error::Host { path: "/a".to_owned(), source: io::Error::other("odd") };
+        assert!(matches!(Failure::from(refused), Failure::Host { errno: 5, .. }));
+    }
+}

@@ -1,0 +1,322 @@
+//! Files inside a sandbox, read and written from outside below a descriptor of its root directory.
+//!
+//! What is inside is hostile, and runs meanwhile. A path is never resolved outside (`place`), a
+//! pipe, socket or device is never opened, nor is anything of the kernel's own file systems
+//! (`special`), and what is made belongs to an inside user and was made with that user's rights
+//! (`rights`). Everything here may block on the disk, so it is for threads that may. Knows neither
+//! the keeper nor what runs inside.
+
+mod collect;
+mod place;
+mod reach;
+mod rights;
+mod ship;
+mod special;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, SeekFrom, Uid};
+use rustix::io::Errno;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Dir, FileKind as Kind, Rename, Stat};
+use stockade_core::access::{Level, Rules};
+use stockade_core::sandbox::User;
+
+use self::place::{Place, Reach};
+use self::rights::Ids;
+use stockade_runtime::{Error, FileInfo, FileKind, ReadRange, Result, SandboxPath, WriteOptions};
+
+/// How many names of one directory are told.
+const MAX_LISTED: u64 = 100_000;
+
+/// The root directory of a sandbox, from outside.
+#[derive(Debug)]
+pub struct Root {
+    root: OwnedFd,
+    ids: Ids,
+    rules: Rules,
+}
+
+impl Root {
+    /// Takes a descriptor of the root directory, which may be one that serves only to find what is
+    /// below it (`O_PATH`). `host_start` is the host id that inside id 0 is, where the sandbox has
+    /// a range of ids; `user` is its ordinary user.
+    pub fn new(root: OwnedFd, host_start: Option<u32>, user: User) -> Self {
+        Self { root, ids: Ids { host_start, user }, rules: Rules::default() }
+    }
+
+    /// The same, with rules on which paths may be used how. They are applied to where paths really
+    /// lead; what they refuse is `PermissionDenied`.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// What a path leads to. A link at its end is not followed.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn stat(&self, path: &SandboxPath) -> Result<FileInfo> {
+        let stat = || {
+            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::NOFOLLOW)?;
+            let link = match stat.kind {
+                Kind::Symlink if special::kernel_file_system(found.as_fd())?.is_none() => {
+                    Some(rustix::fs::readlinkat(&found, "", Vec::new())?.into_bytes())
+                }
+                _ => None,
+            };
+            let name = path.as_path().file_name().unwrap_or(path.as_path().as_os_str());
+            Ok(self.info(name.as_encoded_bytes().to_vec(), &stat, link))
+        };
+        stat().map_err(failed("inspect", path))
+    }
+
+    /// What is in a directory, by the bytes of the names. Links to directories are followed.
+    ///
+    /// # Errors
+    /// [`Error::File`]; [`Error::Invalid`] when there are more than 100 000 names.
+    pub fn read_directory(&self, path: &SandboxPath) -> Result<Vec<FileInfo>> {
+        let list = || {
+            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::DIRECTORY)?;
+            special::refuse_kernel(found.as_fd())?;
+            self.ids.reading(&stat, || self.list(&Dir::from_fd(found).reopen()?))
+        };
+        let listed = list().map_err(failed("list", path))?;
+        let mut files = listed
+            .ok_or_else(|| Error::Invalid(format!("{path} holds more than {MAX_LISTED} names")))?;
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(files)
+    }
+
+    /// Opens a regular file, at the beginning of a part of it. Gives the length of that part in
+    /// bytes, which may go beyond the file's end. Links are followed, inside only.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory.
+    pub fn open_read(&self, path: &SandboxPath, range: ReadRange) -> Result<(File, u64)> {
+        let open = || {
+            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::empty())?;
+            let file = self.ids.reading(&stat, || special::open_file(found.as_fd(), &stat))?;
+            if range.offset > 0 {
+                // The kernel reads nowhere near the longest offset, where no file ends either.
+                let offset = range.offset.min(file.metadata()?.len());
+                rustix::fs::seek(&file, SeekFrom::Start(offset))?;
+            }
+            Ok(file)
+        };
+        let file = open().map_err(failed("read", path))?;
+        Ok((file, range.length.unwrap_or(u64::MAX)))
+    }
+
+    /// Writes a regular file with exactly the rights of its owner-to-be: whole, or not at all. One
+    /// that exists keeps its permission bits, without set-id, and its owner, and has to be
+    /// writable for that user. Links are followed, inside only. Gives the length in bytes.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory;
+    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that is not inside.
+    pub fn write(
+        &self,
+        path: &SandboxPath,
+        content: &mut dyn io::Read,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        let user = self.ids.wanted(options.owner)?;
+        write::write(self.reach(), self.ids, user, path.as_path(), content, options)
+            .map_err(failed("write", path))
+    }
+
+    /// Makes a directory, and those that are missing on the way, with exactly the rights of their
+    /// owner-to-be. Whoever may read it by the given mode may enter it too; set-id bits are left
+    /// out, as mkdir(2) does. One that exists is no error.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `AlreadyExists` for what is no directory; [`Error::Invalid`] or
+    /// [`Error::Unsupported`] for an owner that is not inside.
+    pub fn make_directory(&self, path: &SandboxPath, options: WriteOptions) -> Result<()> {
+        let user = self.ids.wanted(options.owner)?;
+        let mode = options.mode & 0o1777 | (options.mode & 0o444) >> 2;
+        let root = self.root.as_fd();
+        let make = || {
+            let made = place::make_directories(self.reach(), path.as_path(), mode);
+            match made {
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    let there = place::resolve(root, path.as_path().as_os_str(), OFlags::empty());
+                    Err(if there.is_ok() { Errno::EXIST.into() } else { error })
+                }
+                other => other.map(drop),
+            }
+        };
+        self.ids.as_user(user, make).map_err(failed("make", path))
+    }
+
+    /// Gives a regular file or directory other permission bits, without set-id, or another owner.
+    /// Only what belongs to the sandbox can be changed. Links are followed, inside only.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory;
+    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that is not inside.
+    pub fn set_attributes(
+        &self,
+        path: &SandboxPath,
+        mode: Option<u32>,
+        owner: Option<User>,
+    ) -> Result<()> {
+        let owner = owner.map(|owner| self.ids.wanted(Some(owner))).transpose()?;
+        let set = || {
+            let (found, stat) = self.look(Level::ReadWrite, path.as_path(), OFlags::empty())?;
+            special::refuse_kernel(found.as_fd())?;
+            if !matches!(stat.kind, Kind::File | Kind::Directory) {
+                return Err(Errno::INVAL.into());
+            }
+            if !self.ids.owns(&stat) {
+                return Err(Errno::PERM.into());
+            }
+            self.ids.as_owner(|| {
+                if let (Some(owner), Some(start)) = (owner, self.ids.host_start) {
+                    let user = Uid::from_raw(start.saturating_add(owner.user));
+                    let group = Gid::from_raw(start.saturating_add(owner.group));
+                    let flags = AtFlags::EMPTY_PATH;
+                    rustix::fs::chownat(&found, "", Some(user), Some(group), flags)?;
+                }
+                if let Some(mode) = mode {
+                    // The descriptor serves only to look; this leads to what it found.
+                    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+                    rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o1777))?;
+                }
+                Ok(())
+            })
+        };
+        set().map_err(failed("change", path))
+    }
+
+    /// Gives a file or directory another name, in the place of a file or empty directory that has
+    /// it. Links at the ends of the paths are not followed.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `ResourceBusy` for a mount, and with `CrossesDevices` between two
+    /// mounts and for a directory that a lower layer has: overlays do not move those.
+    pub fn rename(&self, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
+        let rename = || {
+            let old = Place::of(self.root.as_fd(), from.as_path())?;
+            let new = Place::of(self.root.as_fd(), to.as_path())?;
+            old.stat()?.ok_or(Errno::NOENT)?;
+            new.stat()?;
+            reach::may_move(&self.rules, &old, &new)?;
+            Ok(old.parent.rename(&old.name, &new.parent, &new.name, Rename::Replace)?)
+        };
+        self.ids.as_owner(rename).map_err(failed("rename", from))
+    }
+
+    /// Removes a file, or a directory with all that is in it, whatever the modes. A link at the
+    /// end is not followed.
+    ///
+    /// # Errors
+    /// [`Error::File`], with `ResourceBusy` where something is mounted.
+    pub fn remove(&self, path: &SandboxPath) -> Result<()> {
+        let remove = || {
+            let place = Place::of(self.root.as_fd(), path.as_path())?;
+            place.stat()?.ok_or(Errno::NOENT)?;
+            reach::may_remove(&self.rules, &place)?;
+            Ok(place.parent.remove_tree(&place.name)?)
+        };
+        self.ids.as_owner(remove).map_err(failed("remove", path))
+    }
+
+    /// Copies a directory of the host into a directory inside, which is made where it is missing,
+    /// with exactly the rights of the ordinary user, who owns the copies. Directories that exist
+    /// are filled; files and links in the way are replaced. Modes are kept without set-id, times of
+    /// files too. What was copied before an error stays.
+    ///
+    /// # Errors
+    /// [`Error::Host`] or [`Error::File`] for what could not be copied; [`Error::Invalid`] for
+    /// what is neither file, directory nor link.
+    pub fn ship(&self, from: &Path, to: &SandboxPath) -> Result<()> {
+        ship::ship(self.reach(), self.ids, from, to)
+    }
+
+    /// Copies a directory inside to a new directory of the host, which belongs to the caller.
+    /// Modes are kept without set-id and without the right of others to write, times of files too.
+    /// Links are copied as they are; pipes, sockets, devices and what comes and goes meanwhile are
+    /// left out.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the files are longer than `limit_bytes` together, holes included, or
+    /// when there are more than a million names or 128 directories in each other; [`Error::File`]
+    /// and [`Error::Host`]. Nothing is left then.
+    pub fn collect(&self, from: &SandboxPath, to: &Path, limit_bytes: u64) -> Result<()> {
+        let look = || {
+            let (found, stat) = self.look(Level::Read, from.as_path(), OFlags::DIRECTORY)?;
+            special::refuse_kernel(found.as_fd())?;
+            self.ids.reading(&stat, || Ok((Dir::from_fd(found).reopen()?, stat)))
+        };
+        let (dir, stat) = look().map_err(failed("collect", from))?;
+        collect::collect(self.ids, &dir, &stat, from, to, limit_bytes)
+    }
+
+    /// Finds what a path leads to, with the rights that reading has. The descriptor serves only to
+    /// look at it.
+    fn look(&self, level: Level, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, Stat)> {
+        let find = || {
+            let found = place::resolve(self.root.as_fd(), path.as_os_str(), flags)?;
+            let stat = Stat::of(&found)?;
+            Ok((found, stat))
+        };
+        let found = find()?;
+        reach::allowed(&self.rules, level, found.0.as_fd())?;
+        if self.ids.owns(&found.1) { Ok(found) } else { self.ids.as_user(self.ids.user, find) }
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach { root: self.root.as_fd(), rules: &self.rules }
+    }
+
+    /// `None` when there are too many names.
+    fn list(&self, dir: &Dir) -> io::Result<Option<Vec<FileInfo>>> {
+        let Some(entries) = dir.entries_up_to(MAX_LISTED)? else { return Ok(None) };
+        let mut files = Vec::with_capacity(entries.len());
+        for (name, _) in entries {
+            let path = RelativePath::new(name.clone()).map_err(io::Error::other)?;
+            let Some(stat) = dir.stat(&path)? else { continue };
+            // One that has become something else meanwhile points nowhere.
+            let link = (stat.kind == Kind::Symlink).then(|| dir.read_link(&path).ok()).flatten();
+            files.push(self.info(name, &stat, link));
+        }
+        Ok(Some(files))
+    }
+
+    fn info(&self, name: Vec<u8>, stat: &Stat, link: Option<Vec<u8>>) -> FileInfo {
+        let modified = stat.modified;
+        FileInfo {
+            name,
+            kind: match stat.kind {
+                Kind::File => FileKind::File,
+                Kind::Directory => FileKind::Directory,
+                Kind::Symlink => FileKind::Link,
+                Kind::CharacterDevice | Kind::Other => FileKind::Other,
+            },
+            size_bytes: stat.size,
+            mode: stat.mode,
+            owner: self.ids.inside(stat),
+            modified_ms: modified
+                .seconds
+                .saturating_mul(1000)
+                .saturating_add(i64::from(modified.nanoseconds / 1_000_000)),
+            link,
+        }
+    }
+}
+
+/// Says what was tried and where.
+fn failed(operation: &'static str, path: &SandboxPath) -> impl Fn(io::Error) -> Error + use<> {
+    let path = path.to_string();
+    move |source| Error::File { operation, path: path.clone(), source }
+}

@@ -1,0 +1,111 @@
+//! With whose rights a file operation inside is done, and whose ids the host sees.
+//!
+//! What makes files is done with exactly the rights of the inside user whose they become: whatever
+//! links and renames other users inside put in its way, it reaches nothing that this user could not
+//! have reached himself. What reads, moves and removes is done for the owner of the sandbox, who is
+//! above all its users: permission bits do not stop it, but only over what belongs to ids of the
+//! sandbox, as `capable_wrt_inode_uidgid` in the kernel has it. Files that belong to nobody inside,
+//! such as the host's programs, are read only as far as the ordinary user may read them.
+
+use std::io;
+
+use rustix::io::Errno;
+use stockade_bundle::beneath::Stat;
+use stockade_core::sandbox::User;
+use stockade_jail::{as_file_user, with_caller_rights};
+
+use stockade_runtime::{Capability, Error, Result};
+
+/// How many ids a range has, the last of them init's own.
+const COUNT: u32 = 65_536;
+/// Who owns inside what belongs to nobody there (`user_namespaces(7)`, "overflow").
+const NOBODY: u32 = 65_534;
+
+/// The ids of a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ids {
+    /// The host id that inside id 0 is; absent where the only id is the caller's own.
+    pub(super) host_start: Option<u32>,
+    /// The ordinary user.
+    pub(super) user: User,
+}
+
+impl Ids {
+    /// The inside user that was asked for.
+    pub(super) fn wanted(self, user: Option<User>) -> Result<User> {
+        let user = user.unwrap_or(self.user);
+        match self.host_start {
+            None if user != self.user => Err(Error::Unsupported {
+                capability: Capability::Users,
+                reason: format!("its only user is {}:{}", self.user.user, self.user.group),
+                remedy: None,
+            }),
+            Some(_) if user.user.max(user.group) >= COUNT - 1 => {
+                Err(Error::Invalid(format!("nobody is {}:{} inside", user.user, user.group)))
+            }
+            _ => Ok(user),
+        }
+    }
+
+    /// Does something with exactly the rights of an inside user, and no umask.
+    pub(super) fn as_user<T: Send>(
+        self,
+        user: User,
+        operation: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        let (user, group) = match self.host_start {
+            Some(start) => (start.saturating_add(user.user), start.saturating_add(user.group)),
+            None => {
+                let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+                (user.as_raw(), group.as_raw())
+            }
+        };
+        as_file_user(user, group, operation)
+    }
+
+    /// Does something with the caller's rights, as the inside root: the kernel makes no name in a
+    /// file system of a sandbox for an id that is none of its (`EOVERFLOW`).
+    pub(super) fn as_owner<T: Send>(
+        self,
+        operation: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        match self.host_start {
+            Some(start) => as_file_user(start, start, || with_caller_rights(operation)),
+            None => operation(),
+        }
+    }
+
+    /// Reads what `stat` says with the owner's rights where it belongs to the sandbox, else with
+    /// the ordinary user's.
+    pub(super) fn reading<T: Send>(
+        self,
+        stat: &Stat,
+        operation: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        if self.owns(stat) { operation() } else { self.as_user(self.user, operation) }
+    }
+
+    /// Whether the owner's rights cover a file. Where the only id is the caller's own, the kernel
+    /// decides.
+    pub(super) fn owns(self, stat: &Stat) -> bool {
+        let Some(start) = self.host_start else { return true };
+        [stat.uid, stat.gid]
+            .into_iter()
+            .all(|id| id.checked_sub(start).is_some_and(|id| id < COUNT))
+    }
+
+    /// Whether a file may be read without another thread: it is the owner's, or everybody's.
+    pub(super) fn may_read(self, stat: &Stat, bits: u32) -> io::Result<()> {
+        if self.owns(stat) || stat.mode & bits == bits { Ok(()) } else { Err(Errno::ACCESS.into()) }
+    }
+
+    /// Whose a file is inside.
+    pub(super) fn inside(self, stat: &Stat) -> User {
+        let id = |host: u32, own: u32| match self.host_start {
+            Some(start) => host.checked_sub(start).filter(|id| *id < COUNT).unwrap_or(NOBODY),
+            None if host == own => own,
+            None => NOBODY,
+        };
+        User { user: id(stat.uid, self.user.user), group: id(stat.gid, self.user.group) }
+    }
+}

@@ -1,0 +1,164 @@
+//! Whole directories on their way in and out.
+
+use std::fs;
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode};
+
+use super::{kind, read, write};
+use crate::files::testing::{World, chmod, own, path};
+use stockade_runtime::Error;
+
+/// A directory with everything that is copied.
+fn source(world: &World) -> PathBuf {
+    let source = world.outside.path().join("source");
+    fs::create_dir_all(source.join("read only/below")).unwrap();
+    fs::write(source.join("program"), "#!").unwrap();
+    chmod(source.join("program"), 0o4755);
+    fs::write(source.join("secret"), "secret").unwrap();
+    chmod(source.join("secret"), 0o600);
+    fs::write(source.join("read only/below/odd\nname"), vec![9; 100_000]).unwrap();
+    let mut holes = fs::File::create(source.join("holes")).unwrap();
+    holes.seek(io::SeekFrom::Start(1 << 22)).unwrap();
+    holes.write_all(b"end").unwrap();
+    symlink("/etc/passwd", source.join("link")).unwrap();
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::open(source.join("program")).unwrap().set_modified(old).unwrap();
+    chmod(source.join("read only"), 0o555);
+    source
+}
+
+/// What a copy has in common with its original.
+fn expect_copy(copy: &Path) {
+    let stat = |name: &str| fs::symlink_metadata(copy.join(name)).unwrap();
+    let mode = |name| stat(name).mode() & 0o7777;
+    assert_eq!((mode("program"), mode("secret")), (0o755, 0o600));
+    assert_eq!(stat("program").mtime(), 1_000_000_000);
+    assert_eq!(stat("holes").len(), (1 << 22) + 3);
+    assert!(stat("holes").blocks() * 512 < 1 << 20);
+    assert_eq!(fs::read_link(copy.join("link")).unwrap(), Path::new("/etc/passwd"));
+    let odd = fs::read(copy.join("read only/below/odd\nname")).unwrap();
+    assert_eq!(odd, vec![9; 100_000]);
+}
+
+fn pipe(path: impl AsRef<Path>) {
+    let mode = Mode::from_bits_truncate(0o666);
+    rustix::fs::mknodat(CWD, path.as_ref(), FileType::Fifo, mode, 0).unwrap();
+}
+
+#[test]
+fn a_directory_of_the_host_is_shipped() {
+    for world in World::all() {
+        let source = source(&world);
+        world.root.ship(&source, &path("/project/made/here")).unwrap();
+        expect_copy(&world.at("project/made/here"));
+        let user = world.host(world.user());
+        assert_eq!(world.owner_and_mode("/project/made/here/secret"), (user, 0o600));
+        assert_eq!(world.owner_and_mode("/project/made/here/read only"), (user, 0o555));
+        assert_eq!(world.owner_and_mode("/project/made/here/link").0, user);
+    }
+}
+
+#[test]
+fn what_is_shipped_replaces_files_and_fills_directories() {
+    for world in World::all() {
+        let source = source(&world);
+        write(&world, "/project/program", b"in the way").unwrap();
+        write(&world, "/project/kept", b"kept").unwrap();
+        world.as_user(|| symlink("kept", world.at("project/secret")).unwrap());
+        world.as_user(|| pipe(world.at("project/link")));
+        world.root.ship(&source, &path("/project")).unwrap();
+        expect_copy(&world.at("project"));
+        assert_eq!(read(&world, "/project/kept").unwrap(), b"kept");
+
+        world.put_directory("/project/x", 0o755, world.user());
+        fs::write(source.join("x"), "").unwrap();
+        let refused = world.root.ship(&source, &path("/project"));
+        assert_eq!(kind(refused), io::ErrorKind::IsADirectory);
+        fs::remove_file(source.join("x")).unwrap();
+        world.root.remove(&path("/project/x")).unwrap();
+        world.as_user(|| symlink("/etc", world.at("project/x")).unwrap());
+        fs::create_dir(source.join("x")).unwrap();
+        let refused = world.root.ship(&source, &path("/project"));
+        assert_eq!(kind(refused), io::ErrorKind::NotADirectory);
+    }
+}
+
+#[test]
+fn only_files_directories_and_links_are_shipped() {
+    let world = World::plain();
+    let source = world.outside.path().join("source");
+    let to = path("/project/to");
+    assert_eq!(kind(world.root.ship(&source, &to)), io::ErrorKind::NotFound);
+    fs::create_dir(&source).unwrap();
+    pipe(source.join("pipe"));
+    let refused = world.root.ship(&source, &to);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert_eq!(kind(world.root.ship(&source.join("pipe"), &to)), io::ErrorKind::NotADirectory);
+    fs::remove_file(source.join("pipe")).unwrap();
+    write(&world, "/project/file", b"").unwrap();
+    let refused = world.root.ship(&source, &path("/project/file"));
+    assert_eq!(kind(refused), io::ErrorKind::NotADirectory);
+}
+
+#[test]
+fn a_directory_inside_is_collected() {
+    for world in World::all() {
+        let source = source(&world);
+        world.root.ship(&source, &path("/project/tree")).unwrap();
+        world.as_user(|| {
+            pipe(world.at("project/tree/pipe"));
+            chmod(world.at("project/tree/program"), 0o6777);
+        });
+        let to = world.outside.path().join("collected");
+        world.root.collect(&path("/project/tree"), &to, 1 << 23).unwrap();
+        expect_copy(&to);
+        assert!(fs::symlink_metadata(to.join("pipe")).is_err());
+        let copied = fs::metadata(to.join("program")).unwrap();
+        assert_eq!((copied.uid(), copied.gid()), (own().user, own().group));
+        assert_eq!(fs::metadata(to.join("read only")).unwrap().mode() & 0o7777, 0o755);
+
+        let again = world.root.collect(&path("/project/tree"), &to, 1 << 23);
+        assert_eq!(kind(again), io::ErrorKind::AlreadyExists);
+        expect_copy(&to);
+    }
+}
+
+#[test]
+fn what_cannot_be_collected_whole_leaves_nothing() {
+    for world in World::all() {
+        let nothing = world.outside.path().join("out");
+        fs::create_dir(&nothing).unwrap();
+        let to = nothing.join("collected");
+        let collect = |from: &str, limit| world.root.collect(&path(from), &to, limit);
+        write(&world, "/project/one", &[1; 1000]).unwrap();
+        write(&world, "/project/two", &[1; 1000]).unwrap();
+        let refused = collect("/project", 1999);
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        world.as_user(|| {
+            fs::File::create(world.at("project/holes")).unwrap().set_len(1 << 40).unwrap();
+        });
+        let refused = collect("/project", 1 << 39);
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        world.root.remove(&path("/project/holes")).unwrap();
+
+        let mut deep = world.at("project");
+        for _ in 0..128 {
+            deep.push("d");
+        }
+        world.as_user(|| fs::create_dir_all(deep).unwrap());
+        let refused = collect("/project", 1 << 20);
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        assert_eq!(kind(collect("/project/one", 1 << 20)), io::ErrorKind::NotADirectory);
+        assert_eq!(kind(collect("/project/none", 1 << 20)), io::ErrorKind::NotFound);
+        let missing = nothing.join("missing/collected");
+        let refused = world.root.collect(&path("/project"), &missing, 1 << 20);
+        assert_eq!(kind(refused), io::ErrorKind::NotFound);
+        assert_eq!(fs::read_dir(&nothing).unwrap().count(), 0, "{}", world.name);
+
+        world.root.remove(&path("/project/d")).unwrap();
+        collect("/project", 2000).unwrap();
+    }
+}

@@ -1,0 +1,112 @@
+//! Writing one file: a temporary file beside it takes the content, and takes its place when all
+//! of it is there.
+
+use std::fs::File;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{Rename, Stat};
+use stockade_core::sandbox::User;
+
+use super::place::{self, Place, Reach, expect_file};
+use super::reach;
+use super::rights::Ids;
+use super::special::own_path;
+use stockade_runtime::WriteOptions;
+
+/// Writes a file, and gives its length in bytes.
+pub(super) fn write(
+    reach: Reach<'_>,
+    ids: Ids,
+    user: User,
+    path: &Path,
+    content: &mut dyn io::Read,
+    options: WriteOptions,
+) -> io::Result<u64> {
+    let mut writing = ids.as_user(user, || Writing::begin(reach, ids, path, options))?;
+    let length = io::copy(content, &mut writing.file)?;
+    writing.dress(options)?;
+    ids.as_user(user, || writing.finish())?;
+    Ok(length)
+}
+
+/// A file that is being written; dropping this before it is finished leaves nothing of it.
+struct Writing {
+    ids: Ids,
+    place: Place,
+    temporary: Option<RelativePath>,
+    file: File,
+    /// What is replaced.
+    old: Option<Stat>,
+}
+
+impl Writing {
+    /// Everything that is refused is refused here, before any content is read.
+    fn begin(reach: Reach<'_>, ids: Ids, path: &Path, options: WriteOptions) -> io::Result<Self> {
+        if let Some(parent) = path.parent().filter(|_| options.make_parents) {
+            place::make_directories(reach, parent, 0o755)?;
+        }
+        let place = Place::behind_links(reach.root, path)?;
+        reach::may_change(reach.rules, &place)?;
+        let old = match place.stat()? {
+            None => None,
+            Some(_) => Some(writable(&place)?),
+        };
+        let chance = RandomState::new().build_hasher().finish();
+        let temporary =
+            RelativePath::new(format!(".stockade-{chance:016x}")).map_err(io::Error::other)?;
+        let file = place.parent.create_file(&temporary, 0o600)?;
+        Ok(Self { ids, place, temporary: Some(temporary), file, old })
+    }
+
+    /// Gives the file its mode, and the owner of the one that it replaces, with the caller's
+    /// rights: that this owner lets the user write was asked before.
+    fn dress(&self, options: WriteOptions) -> io::Result<()> {
+        let mode = match self.old {
+            None => options.mode & 0o7777,
+            Some(old) => {
+                let new = Stat::of(&self.file)?;
+                if (new.uid, new.gid) != (old.uid, old.gid) {
+                    let (uid, gid) = (Uid::from_raw(old.uid), Gid::from_raw(old.gid));
+                    rustix::fs::fchown(&self.file, Some(uid), Some(gid))?;
+                }
+                old.mode & 0o1777
+            }
+        };
+        Ok(rustix::fs::fchmod(&self.file, Mode::from_bits_truncate(mode))?)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let Place { parent, name } = &self.place;
+        if let Some(temporary) = &self.temporary {
+            parent.rename(temporary, parent, name, Rename::Replace)?;
+        }
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // There is nobody left to tell; what stays is a file of the user's own.
+            let _ = self.ids.as_owner(|| Ok(self.place.parent.remove_file(temporary)?));
+        }
+    }
+}
+
+/// What is at a place, when it is a regular file that this thread's user may write to. It is not
+/// opened: an overlay would copy all of it.
+fn writable(place: &Place) -> io::Result<Stat> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = place.name.as_os_str();
+    let found = rustix::fs::openat(place.parent.as_fd(), name, flags, Mode::empty())?;
+    let stat = Stat::of(&found)?;
+    expect_file(stat.kind)?;
+    rustix::fs::accessat(CWD, own_path(found.as_fd()), Access::WRITE_OK, AtFlags::EACCESS)?;
+    Ok(stat)
+}

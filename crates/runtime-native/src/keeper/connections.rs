@@ -1,0 +1,258 @@
+//! The keeper's side of its clients: taking them, answering them, telling them of commands.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use super::client::{Client, Phase, Subscription};
+use super::command::Stage;
+use super::desk::Reply;
+use super::reactor::{Interest, Source};
+use super::spool::Read;
+use super::timers::Timer;
+use super::{ClientId, Keeper};
+use crate::socket::Packet;
+use crate::wire::{Answer, Failure};
+use stockade_runtime::{Ending, Offsets, Stream};
+
+/// How many clients are taken in one turn.
+const ACCEPTED: usize = 32;
+/// How many messages one client is sent of a command in one turn.
+const MESSAGES: usize = 8;
+/// How much output one message carries.
+pub(super) const OUTPUT_BYTES: usize = 32 << 10;
+/// How long until connections are taken again after that has failed.
+const ACCEPT_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// What has come of telling a client.
+enum Told {
+    /// There is more to tell.
+    More,
+    /// That was all for now.
+    All,
+    /// It was told the end.
+    End,
+}
+
+impl Keeper {
+    /// Takes those who connect.
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTED {
+            let Some(listener) = &mut self.listener else { return };
+            let socket = match listener.accept() {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // Nobody could be served better for trying at once.
+                    self.desk.note(&format!("nobody can be taken: {error}"));
+                    let _ = listener.want(Interest::empty());
+                    self.desk.timers.after(ACCEPT_AGAIN, Timer::Accept);
+                    return;
+                }
+            };
+            if let Err(failure) = self.desk.afford_client(&socket) {
+                if let Ok(packet) = Packet::new(&Answer::Failed(failure), &[]) {
+                    // Who does not hear it sees the end.
+                    let _ = socket.send(&packet, &[]);
+                }
+                continue;
+            }
+            let id = ClientId(self.next_client);
+            self.next_client += 1;
+            let interest = Interest::IN | Interest::RDHUP;
+            match self.desk.reactor.watch(socket, Source::Client(id), interest) {
+                Ok(socket) => drop(self.clients.insert(id, Client::new(socket))),
+                Err(error) => self.desk.note(&format!("a client cannot be served: {error}")),
+            }
+        }
+    }
+
+    /// Follows what happened to a client's connection.
+    pub(super) fn client_event(&mut self, id: ClientId, happened: Interest) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if happened.contains(Interest::OUT) {
+            if client.send_what_waits().is_err() {
+                self.lose(id);
+                return;
+            }
+            self.desk.stirred.insert(id);
+        }
+        if happened.contains(Interest::IN) && client.may_ask() {
+            self.hear(id);
+        } else if happened.intersects(Interest::RDHUP | Interest::HUP | Interest::ERR)
+            || happened.contains(Interest::IN) && client.look_away().is_err()
+        {
+            self.lose(id);
+        }
+    }
+
+    fn hear(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match client.receive() {
+            Ok(Some(message)) => {
+                if let Phase::Holding(key) = client.phase {
+                    client.phase = Phase::Idle;
+                    self.with(key, |sandbox, desk| sandbox.release(desk, id));
+                }
+                self.request(id, message);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+                let text = "the keeper has no room for the request's descriptors".to_owned();
+                self.answer(id, &Answer::Failed(Failure::Exhausted(text)), Vec::new());
+            }
+            Ok(None) | Err(_) => self.lose(id),
+        }
+    }
+
+    /// Lets go of a client.
+    pub(super) fn lose(&mut self, id: ClientId) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        match client.phase {
+            Phase::Holding(key) | Phase::Waiting(Some(key)) => {
+                self.with(key, |sandbox, desk| sandbox.release(desk, id));
+            }
+            Phase::Hearing(Subscription { sandbox, number, .. }) => {
+                self.with(sandbox, |sandbox, _| {
+                    if let Some(command) = sandbox.commands.get_mut(&number) {
+                        command.unsubscribe(id);
+                    }
+                });
+            }
+            Phase::Idle | Phase::Waiting(None) => {}
+        }
+    }
+
+    /// Sends an answer; the client may ask for the next thing then.
+    pub(super) fn answer(&mut self, id: ClientId, answer: &Answer, descriptors: Vec<OwnedFd>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.phase = Phase::Idle;
+        if client.send(answer, &[], descriptors).is_err() {
+            self.lose(id);
+        }
+    }
+
+    /// Says what was left to be said, and tells what is new of commands.
+    pub(super) fn deliver(&mut self) {
+        while let Some((id, reply)) = self.desk.replies.pop_front() {
+            self.reply(id, reply);
+        }
+        for id in std::mem::take(&mut self.desk.stirred) {
+            self.tell(id);
+        }
+    }
+
+    fn reply(&mut self, id: ClientId, reply: Reply) {
+        // Who is gone hears nothing.
+        let Some(client) = self.clients.get_mut(&id) else {
+            if let Reply::Held { sandbox, .. } = reply {
+                self.with(sandbox, |sandbox, desk| sandbox.release(desk, id));
+            }
+            return;
+        };
+        let waits = matches!(client.phase, Phase::Waiting(_));
+        match reply {
+            Reply::Answer(answer, descriptors) if waits => self.answer(id, &answer, descriptors),
+            Reply::Attached { sandbox, number, from, input } if waits => {
+                let answer = Answer::Attached { input: input.is_some() };
+                self.answer(id, &answer, input.into_iter().collect());
+                self.subscribe(id, Subscription { sandbox, number }, from);
+            }
+            Reply::Held { sandbox, answer } if waits => {
+                self.answer(id, &answer, Vec::new());
+                self.become_phase(id, Phase::Holding(sandbox));
+            }
+            Reply::Gone(unheard, ending) => {
+                if matches!(client.phase, Phase::Hearing(_)) {
+                    if unheard.iter().any(|lost| client.send(lost, &[], Vec::new()).is_err()) {
+                        self.lose(id);
+                        return;
+                    }
+                    self.answer(id, &Answer::Ended(ending), Vec::new());
+                }
+            }
+            // It did not wait for that.
+            Reply::Answer(..) | Reply::Attached { .. } | Reply::Held { .. } => {}
+        }
+    }
+
+    fn become_phase(&mut self, id: ClientId, phase: Phase) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && client.become_phase(phase).is_err()
+        {
+            self.lose(id);
+        }
+    }
+
+    fn subscribe(&mut self, id: ClientId, subscription: Subscription, from: Offsets) {
+        let Subscription { sandbox: key, number } = subscription;
+        self.become_phase(id, Phase::Hearing(subscription));
+        let known = self.sandboxes.get_mut(&key).and_then(|box_| box_.commands.get_mut(&number));
+        match known {
+            Some(command) => {
+                command.subscribe(id, from);
+                self.desk.stirred.insert(id);
+            }
+            None => self.reply(id, Reply::Gone(Vec::new(), Ending::SandboxEnded)),
+        }
+    }
+
+    /// Tells a client what is new of the command that it hears of.
+    fn tell(&mut self, id: ClientId) {
+        for _ in 0..MESSAGES {
+            match self.tell_one(id) {
+                Ok(Told::More) => {}
+                Ok(Told::All) => return,
+                Ok(Told::End) => {
+                    self.become_phase(id, Phase::Idle);
+                    return;
+                }
+                Err(_) => {
+                    self.lose(id);
+                    return;
+                }
+            }
+        }
+        // The others have their turn first.
+        self.desk.stirred.insert(id);
+    }
+
+    fn tell_one(&mut self, id: ClientId) -> io::Result<Told> {
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(Told::All) };
+        let Phase::Hearing(Subscription { sandbox: key, number }) = client.phase else {
+            return Ok(Told::All);
+        };
+        if !client.keeps_up() {
+            return Ok(Told::All);
+        }
+        let Some(sandbox) = self.sandboxes.get_mut(&key) else { return Ok(Told::All) };
+        let Some(command) = sandbox.commands.get_mut(&number) else { return Ok(Told::All) };
+        let Some(mut at) = command.heard(id) else { return Ok(Told::All) };
+        for stream in [Stream::Output, Stream::Error] {
+            let place = match stream {
+                Stream::Output => &mut at.output,
+                Stream::Error => &mut at.error,
+            };
+            let offset = *place;
+            let read = command.read(sandbox.place.as_fd(), stream, offset, &mut self.buffer);
+            let (answer, length) = match read {
+                Read::Nothing => continue,
+                Read::Bytes(length) => (Answer::Output { stream, offset }, length),
+                Read::Lost(length) => {
+                    *place += length;
+                    (Answer::Lost { stream, offset, length }, 0)
+                }
+            };
+            *place += length as u64;
+            command.told(id, at);
+            client.send(&answer, &self.buffer[..length], Vec::new())?;
+            return Ok(Told::More);
+        }
+        let Stage::Ended(ending) = &command.stage else { return Ok(Told::All) };
+        client.send(&Answer::Ended(ending.clone()), &[], Vec::new())?;
+        command.unsubscribe(id);
+        if command.subscribers().next().is_none() && command.gone {
+            command.close_files();
+        }
+        Ok(Told::End)
+    }
+}

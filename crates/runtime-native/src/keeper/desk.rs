@@ -1,0 +1,230 @@
+//! What every part of the keeper needs at hand, and where they leave what is to be said to
+//! clients.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stockade_bundle::beneath::{Dir, Rename};
+use stockade_jail::cgroup::{Group, Place};
+
+use super::moment::{self, Moment};
+use super::pipes::Spare;
+use super::reactor::Reactor;
+use super::spool::Bench;
+use super::timers::{Timer, Timers};
+use super::{ClientId, Error, Key};
+use crate::directory::{self, Directory};
+use crate::wire::{Answer, Failure, Metrics};
+use stockade_plan::Programs;
+use stockade_plan::Users;
+use stockade_runtime::{Ending, Offsets};
+
+/// How many descriptors a new sandbox leaves for the commands of those that are there; each of
+/// these at most, where few can be had a part of them.
+const BESIDE_SANDBOXES: u64 = 192;
+/// How many a command leaves for what has to go on: keeping what commands write, launching what was
+/// begun.
+const BESIDE_COMMANDS: u64 = 96;
+/// How many a client leaves. Somebody has to be able to destroy something.
+const BESIDE_CLIENTS: u64 = 32;
+/// How long until control groups that were in use are tried again.
+const GROUPS_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is at hand.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) reactor: Reactor,
+    pub(super) timers: Timers,
+    pub(super) bench: Bench,
+    pub(super) spare: Spare,
+    pub(super) metrics: Metrics,
+    /// What is to be said, in this order.
+    pub(super) replies: VecDeque<(ClientId, Reply)>,
+    /// Clients for whom there may be something new of the command that they hear of.
+    pub(super) stirred: BTreeSet<ClientId>,
+    /// The data directory.
+    pub(super) data: PathBuf,
+    pub(super) directory: Directory,
+    pub(super) sandboxes: Dir,
+    /// What of the host's own programs sandboxes see.
+    pub(super) programs: Programs,
+    /// What tells this run of the host from others.
+    pub(super) host_start: String,
+    /// Where control groups are made.
+    pub(super) place: Place,
+    pub(super) last_number: u64,
+    /// Groups that were still in use when they were to be removed, and the directories that tell
+    /// of them, which go with them.
+    pub(super) leftovers: Vec<(Group, Option<String>)>,
+    pub(super) users: Users,
+    /// How many descriptors this process may have.
+    pub(super) descriptors: u64,
+    pub(super) log: File,
+    /// Sandboxes whose init has begun to serve.
+    pub(super) joined: Vec<Key>,
+    /// There can be networks by policy here.
+    pub(super) has_network: bool,
+    /// There is something in the trash.
+    pub(super) has_trash: bool,
+}
+
+/// Something that is said to a client.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The answer to its request, with its descriptors.
+    Answer(Box<Answer>, Vec<OwnedFd>),
+    /// It hears of a command from now on, from these offsets; the descriptor is that of the
+    /// command's input.
+    Attached { sandbox: Key, number: u64, from: Offsets, input: Option<OwnedFd> },
+    /// The sandbox is held for it.
+    Held { sandbox: Key, answer: Box<Answer> },
+    /// The command that it hears of ended like this, and nothing is kept of it any more: neither what
+    /// it has not heard.
+    Gone(Vec<Answer>, Ending),
+}
+
+impl Desk {
+    pub(super) fn new(
+        data: PathBuf,
+        directory: Directory,
+        users: Users,
+        descriptors: u64,
+    ) -> Result<Self, Error> {
+        let step = |step| move |source| Error::Kernel { step, source };
+        Ok(Self {
+            reactor: Reactor::new().map_err(step("make an event queue"))?,
+            timers: Timers::default(),
+            bench: Bench::new().map_err(step("open /dev/null"))?,
+            spare: Spare::default(),
+            metrics: Metrics::default(),
+            replies: VecDeque::new(),
+            stirred: BTreeSet::new(),
+            data,
+            sandboxes: directory.sandboxes()?,
+            programs: Programs::new(directory.skeletons()?),
+            log: directory.log()?,
+            directory,
+            host_start: moment::host_start().map_err(step("tell this start of the host"))?,
+            place: Place::settle(),
+            last_number: 0,
+            leftovers: Vec::new(),
+            users,
+            descriptors,
+            joined: Vec::new(),
+            has_network: false,
+            // Another keeper may have left something there.
+            has_trash: true,
+        })
+    }
+
+    pub(super) fn answer(&mut self, client: ClientId, answer: Answer) {
+        self.replies.push_back((client, Reply::Answer(Box::new(answer), Vec::new())));
+    }
+
+    pub(super) fn refuse(&mut self, client: ClientId, failure: Failure) {
+        self.answer(client, Answer::Failed(failure));
+    }
+
+    /// Says the same to several.
+    pub(super) fn answer_all(&mut self, clients: Vec<ClientId>, answer: &Answer) {
+        for client in clients {
+            self.answer(client, answer.clone());
+        }
+    }
+
+    /// Whether the directory of all sandboxes was removed.
+    pub(super) fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.sandboxes).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// A number that no keeper of this host has given before.
+    pub(super) fn next_number(&mut self) -> u64 {
+        let now = u64::try_from(Moment::now().after_host_start().as_nanos()).unwrap_or(u64::MAX);
+        self.last_number = now.max(self.last_number + 1);
+        self.last_number
+    }
+
+    /// Writes a line into the log.
+    pub(super) fn note(&mut self, text: &str) {
+        let line = format!("{} {text}\n", moment::wall_ms());
+        // Where nothing can be logged, everything else goes on.
+        let _ = self.log.write_all(line.as_bytes());
+    }
+
+    /// Refuses a new sandbox when few descriptors are left. The kernel gives the lowest number that
+    /// is free, so that a new one tells how many are in use.
+    pub(super) fn afford_sandbox(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_SANDBOXES.min(self.descriptors / 2))
+    }
+
+    /// Refuses something in a sandbox when fewer still are left.
+    pub(super) fn afford_command(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_COMMANDS.min(self.descriptors / 4))
+    }
+
+    /// Refuses a client when next to none are left.
+    pub(super) fn afford_client(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
+        self.afford(newest, BESIDE_CLIENTS.min(self.descriptors / 8))
+    }
+
+    fn afford(&self, newest: &impl AsRawFd, left: u64) -> Result<(), Failure> {
+        let number = u64::from(newest.as_raw_fd().unsigned_abs());
+        if number.saturating_add(left) < self.descriptors {
+            return Ok(());
+        }
+        Err(Failure::Exhausted(format!(
+            "the keeper may have {} open files, and needs the rest for what it holds",
+            self.descriptors
+        )))
+    }
+
+    /// Removes control groups, now or when nobody is in them any more, and then throws the
+    /// directory away that tells of them, where one does. False when that is still to be done.
+    pub(super) fn remove_groups(&mut self, mut groups: Group, told_by: Option<String>) -> bool {
+        let removed = groups.try_remove().is_ok();
+        if removed {
+            groups.release();
+            told_by.iter().for_each(|name| self.discard(name));
+        } else {
+            self.leftovers.push((groups, told_by));
+            self.timers.after(GROUPS_AGAIN, Timer::Groups);
+        }
+        removed
+    }
+
+    /// Tries again to remove what is left.
+    pub(super) fn remove_leftovers(&mut self) {
+        for (groups, told_by) in std::mem::take(&mut self.leftovers) {
+            self.remove_groups(groups, told_by);
+        }
+    }
+
+    /// Gives a sandbox's directory another name, so that its id is free. By its record the next
+    /// keeper sees that nobody asks for it any more.
+    pub(super) fn set_aside(&mut self, name: &str) -> String {
+        let new = format!(".gone-{}-{}", std::process::id(), self.next_number());
+        let renamed = directory::name(name).and_then(|from| {
+            let to = directory::name(&new)?;
+            self.sandboxes.rename(&from, &self.sandboxes, &to, Rename::NoReplace)
+        });
+        match renamed {
+            Ok(()) => new,
+            Err(error) => {
+                self.note(&format!("{name} keeps its name: {error}"));
+                name.to_owned()
+            }
+        }
+    }
+
+    /// Throws a sandbox's directory away.
+    pub(super) fn discard(&mut self, name: &str) {
+        match self.directory.discard(&self.sandboxes, name) {
+            Ok(_) => self.has_trash = true,
+            Err(error) => self.note(&format!("cannot throw {name} away: {error}")),
+        }
+    }
+}

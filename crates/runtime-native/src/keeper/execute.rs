@@ -1,0 +1,350 @@
+//! What is done to commands: starting them, signals, and the rest of a client's wishes.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use stockade_core::ExecId;
+use stockade_core::access::Level;
+use stockade_core::sandbox::User;
+use stockade_jail::control::{COMMANDS, Execute, Request, Target};
+use stockade_jail::{WindowSize, network};
+use stockade_plan::wipe::wipe_all;
+use stockade_plan::{account, environment};
+
+use super::ClientId;
+use super::command::{Command, Stage};
+use super::desk::{Desk, Reply};
+use super::pipes::Pipes;
+use super::record;
+use super::sandbox::{Life, Sandbox};
+use crate::given::{self, Given};
+use crate::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
+use stockade_runtime::{Offsets, State};
+
+/// A command that a client wants to be started.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    pub(super) client: ClientId,
+    pub(super) exec: ExecId,
+    pub(super) head: CommandHead,
+    pub(super) words: Words,
+    /// Its input, where it is given whole.
+    pub(super) given: Option<Given>,
+}
+
+impl Sandbox {
+    /// Starts a command, or attaches to the one that was started under the same id.
+    pub(super) fn execute(&mut self, desk: &mut Desk, wanted: Deferred) {
+        let client = wanted.client;
+        let key = self.key;
+        if let Ok(command) = self.command(&wanted.exec) {
+            if let Stage::Starting(clients) = &mut command.stage {
+                clients.push(client);
+                return;
+            }
+            let (number, input) = (command.number, command.input_for_client());
+            let from = Offsets::default();
+            desk.replies.push_back((client, Reply::Attached { sandbox: key, number, from, input }));
+            return;
+        }
+        let is_measured = self.excess.is_none() || self.admits;
+        match self.usable() {
+            Ok(jail) if !jail.pause.is_going() || !is_measured => self.deferred.push_back(wanted),
+            Ok(_) => {
+                if let Err(failure) = self.start(desk, wanted) {
+                    desk.refuse(client, failure);
+                }
+            }
+            Err(failure) => desk.refuse(client, failure),
+        }
+    }
+
+    fn start(&mut self, desk: &mut Desk, wanted: Deferred) -> Result<(), Failure> {
+        let Deferred { client, exec, head, words, given } = wanted;
+        if self.commands.len() >= COMMANDS {
+            let text = "a sandbox keeps no more than 1024 commands: acknowledge those that ended";
+            return Err(Failure::Exhausted(text.to_owned()));
+        }
+        if words.arguments.is_empty() {
+            return Err(Failure::Invalid("a command has at least its program's name".to_owned()));
+        }
+        if let Some(given) = &given {
+            self.afford_input(desk, given)?;
+        }
+        let user = desk.users.check(head.user.unwrap_or(self.record.user))?;
+        let number = desk.next_number();
+        let mut command = Command::new(exec.clone(), number, head.output_limit_bytes);
+        command.takes_input = head.takes_input && given.is_none();
+        command.given_bytes = given.as_ref().map_or(0, |given| given.length_bytes);
+        command.kills_before = self.kills();
+        command.note(self.place.as_fd()).map_err(|error| full(&error))?;
+        let for_init = match head.terminal {
+            Some(_) => Vec::new(),
+            None => {
+                let pipes = desk.pipes()?;
+                self.connect_pipes(desk, user, &mut command, pipes, given)?
+            }
+        };
+        let environment = if self.record.has_environment {
+            record::read_environment(self.place.as_fd()).map_err(|error| full(&error))?
+        } else {
+            record::Environment::new()
+        };
+        let execute = Execute {
+            number,
+            key: exec.as_str().as_bytes().to_vec(),
+            arguments: words.arguments,
+            environment: self.environment(desk, user, environment, words.environment),
+            working_directory: self.directory_inside(desk, user, head.working_directory),
+            user: user.user,
+            group: user.group,
+            terminal: head
+                .terminal
+                .map(|size| WindowSize { rows: size.rows, columns: size.columns }),
+            timeout: head.timeout,
+        };
+        command.stage = Stage::Starting(vec![client]);
+        let Life::Held(jail) = &mut self.life else {
+            return Err(Failure::WrongState(self.state()));
+        };
+        match jail.say(Request::Execute(Box::new(execute)), for_init) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                let text = "the arguments and the environment are too long";
+                return Err(Failure::Invalid(text.to_owned()));
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::TOOMANYREFS) => {
+                return Err(full(&error));
+            }
+            Err(_) => {
+                self.distrust(desk, "its init does not listen");
+                return Err(Failure::WrongState(State::Ended));
+            }
+        }
+        self.commands.insert(number, command);
+        desk.metrics.commands += 1;
+        Ok(())
+    }
+
+    /// Refuses an input when those of what runs take too much memory: what a command has left behind
+    /// may hold its input as long as it lives.
+    fn afford_input(&self, desk: &Desk, given: &Given) -> Result<(), Failure> {
+        desk.afford_command(&given.file)?;
+        let running = self.commands.values().filter(|command| command.is_alive());
+        let held: u64 = running.map(|command| command.given_bytes).sum();
+        if held.saturating_add(given.length_bytes) <= given::HELD_BYTES {
+            return Ok(());
+        }
+        Err(Failure::Exhausted(format!(
+            "what runs in the sandbox holds {held} bytes of input in memory, and all of it may hold {}",
+            given::HELD_BYTES
+        )))
+    }
+
+    /// Where a command starts: where it was asked to, else where the sandbox's commands do, else in
+    /// its user's home, unless that is closed by rules or there is none.
+    fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
+        let spec = &self.record.spec;
+        let own = || spec.working_directory.clone();
+        let home = || {
+            let home = account::home(user.user, self.home_owner(desk)).as_bytes();
+            let is_open = spec.access.allows(Level::Read, home).is_ok();
+            if is_open && !self.lacks(home) { home.to_vec() } else { b"/".to_vec() }
+        };
+        asked
+            .or_else(|| own().map(|path| path.into_os_string().into_encoded_bytes()))
+            .unwrap_or_else(home)
+    }
+
+    fn home_owner(&self, desk: &Desk) -> User {
+        self.record.home_owner.unwrap_or_else(|| desk.users.ordinary())
+    }
+
+    /// The whole environment of a command: see [`environment`].
+    fn environment(
+        &self,
+        desk: &Desk,
+        user: User,
+        sandbox: record::Environment,
+        command: Vec<Vec<u8>>,
+    ) -> Vec<Vec<u8>> {
+        let network = self.record.spec.network.is_some().then(network::variables);
+        let network = network.into_iter().flatten();
+        let of_network = network.map(|(name, value)| environment::line(name, value)).collect();
+        let of_sandbox = sandbox.into_iter().map(|(name, value)| {
+            let line = environment::line(name, &value);
+            wipe_all([value.into_bytes()]);
+            line
+        });
+        let account = environment::Account { user, own: self.home_owner(desk) };
+        environment::build(account, [of_network, of_sandbox.collect(), command])
+    }
+
+    /// Whether there is no such directory inside, as far as can be told.
+    fn lacks(&self, directory: &[u8]) -> bool {
+        let Life::Held(jail) = &self.life else { return false };
+        let Some(root) = &jail.root else { return false };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let opened = rustix::fs::openat2(root, directory, flags, Mode::empty(), within);
+        matches!(opened, Err(Errno::NOENT | Errno::NOTDIR))
+    }
+
+    /// Gives a command its pipes; gives what init needs of them: the command's own ends, then the
+    /// outer ones for who comes next. Its own belong to its user, who may open them again, as
+    /// programs do through `/dev/stdout`.
+    fn connect_pipes(
+        &self,
+        desk: &Desk,
+        user: User,
+        command: &mut Command,
+        pipes: Pipes,
+        given: Option<Given>,
+    ) -> Result<Vec<OwnedFd>, Failure> {
+        let Pipes { nothing: [own_input, input], output, error } = pipes;
+        let (own_input, input) = if command.takes_input {
+            let pipe = || -> io::Result<_> {
+                let (own_input, input) = pipe_with(PipeFlags::CLOEXEC)?;
+                Ok((own_input, input.try_clone()?, input))
+            };
+            let (own_input, kept, input) = pipe().map_err(|error| full(&error))?;
+            desk.afford_command(&kept)?;
+            command.input = Some(kept);
+            (own_input, input)
+        } else {
+            // Whoever comes next has nothing to write to.
+            (given.map_or(own_input, |given| given.file), input)
+        };
+        if let Some(start) = self.inside_start() {
+            let own = [&output.inner, &error.inner].into_iter();
+            let own = own.chain(Some(&own_input).filter(|_| command.takes_input));
+            let user_id = Uid::from_raw(start + user.user);
+            let group_id = Gid::from_raw(start + user.group);
+            for end in own {
+                rustix::fs::fchown(end, Some(user_id), Some(group_id))
+                    .map_err(|errno| full(&errno.into()))?;
+            }
+        }
+        command.take_own_pipes(self.key, output.outer, error.outer);
+        Ok(vec![own_input, output.inner, error.inner, input, output.kept, error.kept])
+    }
+
+    fn inside_start(&self) -> Option<u32> {
+        match &self.life {
+            Life::Held(jail) => jail.held.host_start,
+            _ => None,
+        }
+    }
+
+    /// Does something to a command; nothing is answered yet when the client has to wait.
+    pub(super) fn act(
+        &mut self,
+        desk: &mut Desk,
+        client: ClientId,
+        exec: &ExecId,
+        action: Action,
+    ) -> Result<(), Failure> {
+        let state = self.state();
+        let command = self.command(exec)?;
+        let (number, alive) = (command.number, command.is_alive());
+        match action {
+            Action::Signal(signal) => {
+                if !(1..=64).contains(&signal) {
+                    return Err(Failure::Invalid(format!("there is no signal {signal}")));
+                }
+                if !matches!(command.stage, Stage::Ended(_)) {
+                    self.say(desk, Request::Signal { number, signal }, Vec::new());
+                }
+            }
+            Action::Kill if alive && matches!(state, State::Running | State::Paused) => {
+                command.killers.push(client);
+                self.say(desk, Request::Kill { number }, Vec::new());
+                return Ok(());
+            }
+            Action::Kill => {}
+            Action::Resize(size) => {
+                let none = || Failure::Invalid("the command has no terminal".to_owned());
+                if let Stage::Ended(_) = command.stage {
+                    desk.answer(client, Answer::Done);
+                    return Ok(());
+                }
+                let terminal = command.terminal.as_ref().ok_or_else(none)?;
+                let size = rustix::termios::Winsize {
+                    ws_row: size.rows,
+                    ws_col: size.columns,
+                    ws_xpixel: 0,
+                    ws_ypixel: 0,
+                };
+                rustix::termios::tcsetwinsize(terminal, size).map_err(|_| none())?;
+            }
+            Action::CloseInput => {
+                if command.terminal.is_none() {
+                    command.input = None;
+                    command.takes_input = false;
+                    self.say(desk, Request::CloseInput { number }, Vec::new());
+                }
+            }
+            Action::Acknowledge => {
+                let Stage::Ended(ending) = command.stage.clone() else {
+                    return Err(Failure::Invalid(format!("the command {exec} still runs")));
+                };
+                if let Some(mut command) = self.commands.remove(&number) {
+                    for (client, unheard) in command.leave_subscribers() {
+                        desk.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
+                    }
+                    command.remove(self.place.as_fd());
+                }
+                self.say(desk, Request::Forget { number }, Vec::new());
+            }
+        }
+        desk.answer(client, Answer::Done);
+        Ok(())
+    }
+
+    /// Connects to something inside.
+    pub(super) fn connect(
+        &mut self,
+        desk: &mut Desk,
+        client: ClientId,
+        target: TargetHead,
+        path: Vec<u8>,
+    ) -> Result<(), Failure> {
+        let (target, shown) = match target {
+            TargetHead::Tcp(port) => (Target::Tcp(port), format!("port {port}")),
+            TargetHead::Unix if path.contains(&0) => {
+                return Err(Failure::Invalid("a socket's path holds a NUL byte".to_owned()));
+            }
+            TargetHead::Unix => {
+                let shown = format!("the socket {}", String::from_utf8_lossy(&path));
+                (Target::Unix(path), shown)
+            }
+        };
+        self.usable()?;
+        let number = desk.next_number();
+        let User { user, group } = self.record.user;
+        self.connections.insert(number, (client, shown));
+        self.say(desk, Request::Connect { number, target, user, group }, Vec::new());
+        Ok(())
+    }
+
+    /// Hands out the root directory.
+    pub(super) fn root(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
+        let state = self.state();
+        let user = self.record.user;
+        let access = self.record.spec.access.clone();
+        let jail = self.jail().ok_or(Failure::WrongState(state))?;
+        let root = jail.root.as_ref().ok_or(Failure::WrongState(state))?;
+        let root = root.try_clone().map_err(|error| full(&error))?;
+        desk.afford_command(&root)?;
+        let answer = Answer::Root { host_start: jail.held.host_start, user, access };
+        desk.replies.push_back((client, Reply::Answer(Box::new(answer), vec![root])));
+        Ok(())
+    }
+}
+
+fn full(error: &io::Error) -> Failure {
+    Failure::Exhausted(format!("what a command needs cannot be had: {error}"))
+}

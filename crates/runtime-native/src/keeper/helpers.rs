@@ -1,0 +1,215 @@
+//! Processes that do for the keeper what takes longer than a system call: removing what was thrown
+//! away, and adding up what a sandbox takes on disk or of memory. They run the keeper's own
+//! program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::Key;
+use super::reactor::{Interest, Reactor, Source, Watched};
+
+pub(crate) mod disk;
+mod memory;
+mod prove;
+mod sweep;
+
+/// The first argument of a helper's program.
+pub const ARGUMENT: &str = "__keeper-helper";
+const SWEEP: &str = "sweep";
+const MEASURE: &str = "measure";
+const WATCH: &str = "watch";
+const PROVE: &str = "prove";
+/// What a helper exits with when there is more than there may be.
+const TOO_MUCH: u8 = 3;
+/// By how much a helper that nobody waits for lets others go first (`nice(2)`).
+const NOT_URGENT: i32 = 10;
+/// How much is read of what a helper says.
+const SAID_BYTES: u64 = 4096;
+/// How many add up at once.
+const AT_ONCE: usize = 2;
+
+/// What a helper does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Job {
+    /// Removes what is in the trash.
+    Sweep,
+    /// Looks whether a sandbox takes more on disk than it may.
+    Measure(Key),
+    /// Looks whether a sandbox uses more memory than it may, until it does.
+    Watch(Key),
+    /// Tries whether there can be a network by policy, and says why not.
+    Prove,
+}
+
+/// The helpers that run.
+#[derive(Debug)]
+pub(super) struct Helpers {
+    program: PathBuf,
+    running: BTreeMap<u64, Running>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    job: Job,
+    child: Child,
+    _life: Watched<OwnedFd>,
+}
+
+impl Helpers {
+    pub(super) const fn new(program: PathBuf) -> Self {
+        Self { program, running: BTreeMap::new(), next: 0 }
+    }
+
+    /// Whether one removes what is in the trash.
+    pub(super) fn sweeps(&self) -> bool {
+        self.running.values().any(|running| running.job == Job::Sweep)
+    }
+
+    /// Starts to remove what is in a directory.
+    pub(super) fn sweep(&mut self, reactor: &Reactor, trash: &Path) -> io::Result<()> {
+        self.start(reactor, Job::Sweep, &[SWEEP.as_ref(), trash.as_os_str()])
+    }
+
+    /// Starts to add up what layers take on disk; false when others have to be waited for.
+    pub(super) fn measure(
+        &mut self,
+        reactor: &Reactor,
+        key: Key,
+        place: &Path,
+        limit_bytes: u64,
+    ) -> io::Result<bool> {
+        let measuring = self.running.values().filter(|r| matches!(r.job, Job::Measure(_)));
+        if measuring.count() >= AT_ONCE {
+            return Ok(false);
+        }
+        let limit = limit_bytes.to_string();
+        let arguments = [MEASURE.as_ref(), place.as_os_str(), limit.as_ref()];
+        self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
+    }
+
+    /// Starts to look at the memory of the processes below `init`.
+    pub(super) fn watch(
+        &mut self,
+        reactor: &Reactor,
+        key: Key,
+        init: i32,
+        limit_bytes: u64,
+    ) -> io::Result<()> {
+        let (init, limit) = (init.to_string(), limit_bytes.to_string());
+        self.start(reactor, Job::Watch(key), &[WATCH.as_ref(), init.as_ref(), limit.as_ref()])
+    }
+
+    /// Starts to try whether there can be a network by policy.
+    pub(super) fn prove(&mut self, reactor: &Reactor) -> io::Result<()> {
+        self.start(reactor, Job::Prove, &[PROVE.as_ref()])
+    }
+
+    fn start(&mut self, reactor: &Reactor, job: Job, arguments: &[&OsStr]) -> io::Result<()> {
+        let mut child = Command::new(&self.program)
+            .arg(ARGUMENT)
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(match job {
+                Job::Prove | Job::Measure(_) => Stdio::piped(),
+                Job::Sweep | Job::Watch(_) => Stdio::null(),
+            })
+            .spawn()?;
+        let number = self.next;
+        self.next += 1;
+        let watched = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            .and_then(|process| Ok(pidfd_open(process, PidfdFlags::empty())?))
+            .and_then(|life| reactor.watch(life, Source::Helper(number), Interest::IN));
+        match watched {
+            Ok(life) => {
+                self.running.insert(number, Running { job, child, _life: life });
+                Ok(())
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes leave of a helper that has ended: what it did, whether it found too much, and what it
+    /// said.
+    pub(super) fn ended(&mut self, number: u64) -> Option<(Job, Outcome, String)> {
+        let mut running = self.running.remove(&number)?;
+        let outcome = match running.child.wait() {
+            Ok(status) if status.success() => Outcome::Done,
+            Ok(status) if status.code() == Some(TOO_MUCH.into()) => Outcome::TooMuch,
+            Ok(status) if status.code().is_none() => Outcome::Killed,
+            Ok(_) | Err(_) => Outcome::Failed,
+        };
+        let mut said = String::new();
+        if let Some(output) = running.child.stdout.take() {
+            // What is no text says nothing.
+            let _ = output.take(SAID_BYTES).read_to_string(&mut said);
+        }
+        Some((running.job, outcome, said))
+    }
+
+    /// Ends all of them, when the keeper ends.
+    pub(super) fn end(&mut self) {
+        for (_, mut running) in std::mem::take(&mut self.running) {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+    }
+}
+
+/// How a helper has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is done.
+    Done,
+    /// There is more than there may be.
+    TooMuch,
+    /// It could not do it.
+    Failed,
+    /// Somebody has killed it before it was done.
+    Killed,
+}
+
+/// Does what the arguments after [`ARGUMENT`] say: the whole of a helper process.
+pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
+    let words: Vec<_> = arguments.iter().map(|word| word.as_os_str()).collect();
+    let is = |word: &OsStr, name: &str| word == OsStr::new(name);
+    let number = |word: &OsStr| {
+        let number = word.to_str().and_then(|text| text.parse::<u64>().ok());
+        number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    };
+    let too_much = match words[..] {
+        [job, trash] if is(job, SWEEP) => {
+            // Nobody waits for it; it is as well done at the usual pace.
+            let _ = rustix::process::nice(NOT_URGENT);
+            sweep::sweep(Path::new(trash)).map(|()| false)
+        }
+        [job, place, limit] if is(job, MEASURE) => {
+            let place = Path::new(place);
+            number(limit).and_then(|limit| disk::takes_more_than(place, limit, io::stdout()))
+        }
+        [job, init, limit] if is(job, WATCH) => number(init)
+            .and_then(|init| Ok((i32::try_from(init).map_err(io::Error::other)?, number(limit)?)))
+            .and_then(|(init, limit)| memory::uses_more_than(init, limit)),
+        [job] if is(job, PROVE) => prove::prove().map(|()| false),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    };
+    match too_much {
+        Ok(false) => 0,
+        Ok(true) => TOO_MUCH,
+        Err(_) => 1,
+    }
+}

@@ -1,0 +1,56 @@
+//! Removing what was thrown away, whatever an untrusted program made of it.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use stockade_bundle::beneath::Dir;
+
+use crate::directory;
+
+/// How often what cannot be removed is tried again: a jail may still be dying that writes to it.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Removes all that is in a directory.
+///
+/// # Errors
+/// What the last attempt at something that stays said.
+pub(super) fn sweep(trash: &Path) -> io::Result<()> {
+    let trash = Dir::open(trash).map_err(io::Error::other)?;
+    let mut attempts = 0;
+    loop {
+        let mut failed = None;
+        let entries = trash.entries().map_err(io::Error::other)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for (entry, _) in entries {
+            let removed = directory::name(entry).and_then(|path| trash.remove_tree(&path));
+            failed = removed.err().or(failed);
+        }
+        let Some(error) = failed else { continue };
+        attempts += 1;
+        if attempts == ATTEMPTS {
+            return Err(io::Error::other(error));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(place.path().join("a/b/c")).unwrap();
+        std::fs::write(place.path().join("a/b/file"), "x").unwrap();
+        std::fs::write(place.path().join("d"), "x").unwrap();
+        sweep(place.path()).unwrap();
+        assert_eq!(place.path().read_dir().unwrap().count(), 0);
+        sweep(place.path()).unwrap();
+        assert!(sweep(&place.path().join("absent")).is_err());
+    }
+}

@@ -1,0 +1,589 @@
+//! The keeper: the small process that starts jails and holds them, for every client of a data
+//! directory. It is found again by each of them and outlives them all, and a successor of one that
+//! was killed goes on where it was.
+//!
+//! One thread, one loop, and nothing in it takes longer than a system call. Reading order: this
+//! file (the process and its loop), `connections` and `requests` (what clients see), `sandbox` and
+//! its neighbours `launch`, `reports`, `execute`, `ending` (one jail), `command` and `spool` (one
+//! command), `adopt` and `record` (what a successor finds). What takes longer is left to `helpers`.
+
+mod adopt;
+mod client;
+mod command;
+mod connections;
+mod desk;
+mod ending;
+mod execute;
+pub mod helpers;
+mod jail;
+mod launch;
+mod moment;
+mod network;
+mod pause;
+mod pipes;
+mod pool;
+mod reactor;
+pub(super) mod record;
+mod reports;
+mod requests;
+mod sandbox;
+mod spool;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod usage;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stockade_core::SandboxId;
+use stockade_core::sandbox::LimitName;
+use stockade_jail::{Identity, cgroup};
+use stockade_plan::Users;
+
+use self::client::Client;
+use self::command::Command;
+use self::desk::Desk;
+use self::helpers::{Helpers, Job, Outcome};
+use self::moment::Moment;
+use self::pool::Pool;
+use self::reactor::{Interest, Source, Watched};
+use self::sandbox::{Life, Sandbox};
+use self::timers::Timer;
+pub(crate) use self::usage::STARTER;
+use self::usage::{DISK_INTERVAL, MEMORY_INTERVAL};
+use super::directory::{self, Directory};
+use super::socket::Listener;
+use stockade_runtime::{Ending, Stream};
+
+/// How often inits are told to live on. Three may be missed.
+const RENEWAL: Duration = Duration::from_secs(15);
+/// How long a keeper that nobody needs stays.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long it waits at most when nothing is to be done.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// How long until it is tried again to remove what could not be.
+const SWEEP_AGAIN: Duration = Duration::from_secs(60);
+/// How long trash is gathered before it is removed.
+const GATHERING: Duration = Duration::from_millis(100);
+/// How long the pool's jails may take to end, when the keeper does.
+const LEAVING: Duration = Duration::from_secs(10);
+/// How long until the pool of a new keeper is filled: somebody has started it to use it.
+const FIRST_FILLING: Duration = Duration::from_millis(20);
+
+/// What a keeper is started with.
+#[derive(Debug)]
+pub struct Options {
+    /// The data directory.
+    pub data: PathBuf,
+    /// How many never-used jails it keeps ready.
+    pub pool: usize,
+    /// The program that helpers are run with: the keeper's own, whose entry is [`helpers::run`]
+    /// after [`helpers::ARGUMENT`].
+    pub program: PathBuf,
+}
+
+/// Why a keeper has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Another one lives.
+    Another,
+    /// Nobody needed it any more.
+    Idle,
+    /// It made way for another version.
+    Drained,
+}
+
+/// Why there can be no keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data directory cannot be used.
+    #[error("cannot use the data directory")]
+    Data(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Something in the keeper's directory cannot.
+    #[error("cannot use the keeper's directory")]
+    Use(#[from] stockade_bundle::beneath::Error),
+    /// There is no identity for jails.
+    #[error("no jail can have an identity of its own")]
+    Identity(#[from] stockade_jail::identity::Error),
+    /// The kernel refused.
+    #[error("cannot {step}")]
+    Kernel {
+        /// What was tried.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Names a sandbox within one keeper's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key(u64);
+
+/// Names a client within one keeper's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct ClientId(u64);
+
+/// The keeper.
+#[derive(Debug)]
+struct Keeper {
+    desk: Desk,
+    listener: Option<Watched<Listener>>,
+    clients: HashMap<ClientId, Client>,
+    next_client: u64,
+    sandboxes: BTreeMap<Key, Sandbox>,
+    next_sandbox: u64,
+    by_id: BTreeMap<SandboxId, Key>,
+    pool: Pool,
+    helpers: Helpers,
+    /// Who waits to hear whether there can be a network, which a helper tries.
+    provers: Vec<ClientId>,
+    /// How often that was tried for them.
+    proofs: u32,
+    /// Output on its way to a client.
+    buffer: Vec<u8>,
+    /// It takes no new sandboxes.
+    draining: bool,
+    /// It takes nothing new at all.
+    ending: bool,
+    /// Whether trash is removed in a moment.
+    gathers_trash: bool,
+    /// Since when nobody needs it.
+    idle_since: Option<Moment>,
+    /// Held as long as it lives, so that there is no second one.
+    _lock: OwnedFd,
+}
+
+/// Runs a keeper until nobody needs it: the whole of its process, which must have a single thread.
+///
+/// # Errors
+/// Why there can be none. What goes wrong later is in its log.
+pub fn run(options: &Options) -> Result<Ended, Error> {
+    let step = |step| move |source: io::Error| Error::Kernel { step, source };
+    let directory = Directory::open(&options.data).map_err(|error| Error::Data(error.into()))?;
+    let Some(lock) = directory.lock()? else { return Ok(Ended::Another) };
+    become_lonely(&directory)?;
+    let users = Users::of(&Identity::of_caller()?);
+    let descriptors = raise_descriptors().map_err(step("raise the number of open files"))?;
+    let pool = Pool::new(options.pool, descriptors);
+    let desk = Desk::new(options.data.clone(), directory, users, descriptors)?;
+    let mut keeper = Keeper {
+        desk,
+        listener: None,
+        clients: HashMap::new(),
+        next_client: 1,
+        sandboxes: BTreeMap::new(),
+        next_sandbox: 1,
+        by_id: BTreeMap::new(),
+        pool,
+        helpers: Helpers::new(options.program.clone()),
+        provers: Vec::new(),
+        proofs: 0,
+        buffer: vec![0; connections::OUTPUT_BYTES],
+        draining: false,
+        ending: false,
+        gathers_trash: false,
+        idle_since: None,
+        _lock: lock,
+    };
+    keeper.desk.note(&format!("keeper {} begins", std::process::id()));
+    keeper.adopt()?;
+    keeper.listen().map_err(step("listen for clients"))?;
+    let ended = keeper.keep().map_err(step("wait for events"))?;
+    keeper.leave().map_err(step("wait for events"))?;
+    keeper.desk.note(&format!("keeper {} ends: {ended:?}", std::process::id()));
+    Ok(ended)
+}
+
+/// Leaves everything behind that its starter had: session, directory, streams.
+fn become_lonely(directory: &Directory) -> Result<(), Error> {
+    let step = |step| move |errno: rustix::io::Errno| Error::Kernel { step, source: errno.into() };
+    // The leader of a process group cannot, and has left its starter's then.
+    let _ = rustix::process::setsid();
+    rustix::process::chdir("/").map_err(step("leave the current directory"))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let log = directory.log()?;
+    rustix::stdio::dup2_stdout(&log).map_err(step("write to the log"))?;
+    rustix::stdio::dup2_stderr(&log).map_err(step("write to the log"))?;
+    Ok(())
+}
+
+/// Lets this process have as many descriptors as it may, and tells how many.
+fn raise_descriptors() -> io::Result<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    Ok(maximum.unwrap_or(u64::MAX))
+}
+
+impl Keeper {
+    fn next_key(&mut self) -> Key {
+        self.next_sandbox += 1;
+        Key(self.next_sandbox)
+    }
+
+    /// Does something to a sandbox, and takes leave of it when nothing of it is left.
+    fn with<T>(
+        &mut self,
+        key: Key,
+        operation: impl FnOnce(&mut Sandbox, &mut Desk) -> T,
+    ) -> Option<T> {
+        let sandbox = self.sandboxes.get_mut(&key)?;
+        let result = operation(sandbox, &mut self.desk);
+        if sandbox.doomed && !sandbox.is_alive() {
+            self.take_leave(key);
+        }
+        Some(result)
+    }
+
+    fn take_leave(&mut self, key: Key) {
+        let Some(sandbox) = self.sandboxes.remove(&key) else { return };
+        if let Some(id) = sandbox.id().filter(|id| self.by_id.get(id) == Some(&key)).cloned() {
+            self.by_id.remove(&id);
+        }
+        self.pool.forget(key);
+        sandbox.farewell(&mut self.desk);
+        self.refill_later();
+    }
+
+    /// Finds what another keeper has left, and waits until all inits of it have told everything.
+    fn adopt(&mut self) -> Result<(), Error> {
+        for (name, _) in self.desk.sandboxes.entries()? {
+            let key = self.next_key();
+            let Ok(name) = String::from_utf8(name) else { continue };
+            let Some(sandbox) = Sandbox::adopt(&mut self.desk, key, name) else { continue };
+            if let Some(id) = sandbox.id() {
+                self.by_id.insert(id.clone(), key);
+            }
+            self.sandboxes.insert(key, sandbox);
+        }
+        self.clear_staging()?;
+        cgroup::sweep();
+        let since = Moment::now();
+        while adopt::may_wait(since) && self.sandboxes.values().any(Sandbox::is_joining) {
+            self.turn(adopt::PATIENCE)
+                .map_err(|source| Error::Kernel { step: "wait for events", source })?;
+        }
+        let silent = |sandbox: &&Sandbox| sandbox.is_joining();
+        let silent: Vec<_> =
+            self.sandboxes.values().filter(silent).map(|sandbox| sandbox.key).collect();
+        for key in silent {
+            self.with(key, |sandbox, desk| sandbox.distrust(desk, "its init says nothing"));
+        }
+        Ok(())
+    }
+
+    /// Throws away what clients have begun to prepare and left.
+    fn clear_staging(&mut self) -> Result<(), Error> {
+        let staging = self.desk.directory.staging()?;
+        for (name, _) in staging.entries()? {
+            let path = directory::name(&name)?;
+            let Ok(entry) = staging.open_dir(&path) else { continue };
+            use rustix::fs::{FlockOperation, flock};
+            if flock(entry.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok()
+                && let Ok(name) = String::from_utf8(name)
+            {
+                let thrown = self.desk.directory.discard(&staging, &name)?;
+                self.desk.has_trash |= thrown.is_some();
+            }
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        let listener = self.desk.directory.listen()?;
+        self.listener = Some(self.desk.reactor.watch(listener, Source::Listener, Interest::IN)?);
+        self.desk.timers.after(RENEWAL, Timer::RenewLeases);
+        self.desk.timers.after(FIRST_FILLING, Timer::Pool);
+        Ok(())
+    }
+
+    /// Serves until nobody needs it any more.
+    fn keep(&mut self) -> io::Result<Ended> {
+        loop {
+            self.turn(LONGEST_WAIT)?;
+            let needed = self.sandboxes.values().any(|box_| box_.is_alive() && box_.id().is_some());
+            if self.draining && !needed {
+                return Ok(Ended::Drained);
+            }
+            if needed || !self.clients.is_empty() {
+                self.idle_since = None;
+                continue;
+            }
+            let now = Moment::now();
+            match self.idle_since {
+                None => {
+                    self.idle_since = Some(now);
+                    self.desk.timers.after(IDLE, Timer::Idle);
+                }
+                Some(since) if now.since(since) >= IDLE => return Ok(Ended::Idle),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Ends what nobody has asked for, and lets go of the rest.
+    fn leave(&mut self) -> io::Result<()> {
+        self.ending = true;
+        self.listener = None;
+        self.desk.directory.unlink_socket();
+        self.clients.clear();
+        let keys: Vec<_> = self.sandboxes.keys().copied().collect();
+        for key in keys {
+            self.with(key, |sandbox, desk| {
+                if sandbox.id().is_none() {
+                    sandbox.destroy(desk, None);
+                }
+            });
+        }
+        // What was to be gathered for a moment more.
+        self.sweep();
+        let since = Moment::now();
+        let busy = |keeper: &Self| {
+            keeper.sandboxes.values().any(Sandbox::is_alive)
+                || keeper.helpers.sweeps()
+                || !keeper.desk.leftovers.is_empty()
+        };
+        while busy(self) && Moment::now().since(since) < LEAVING {
+            self.turn(LEAVING)?;
+        }
+        self.helpers.end();
+        cgroup::sweep();
+        Ok(())
+    }
+
+    /// Ends everything: somebody has removed the directory that tells of it, so that nobody will
+    /// find it again.
+    fn end_all(&mut self) {
+        self.draining = true;
+        let keys: Vec<_> = self.sandboxes.keys().copied().collect();
+        for key in keys {
+            self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+        }
+        self.by_id.clear();
+        self.clients.clear();
+    }
+
+    /// Waits for something to happen, and does what has to be done then.
+    fn turn(&mut self, longest: Duration) -> io::Result<()> {
+        let wait = if self.desk.stirred.is_empty() && self.desk.replies.is_empty() {
+            self.desk.timers.next(Moment::now()).map_or(longest, |next| next.min(longest))
+        } else {
+            Duration::ZERO
+        };
+        for (source, happened) in self.desk.reactor.wait(wait)? {
+            self.event(source, happened);
+        }
+        let now = Moment::now();
+        while let Some(timer) = self.desk.timers.due(now) {
+            self.timer(timer);
+        }
+        self.take_in();
+        self.deliver();
+        if self.desk.programs.have_changed() {
+            self.collect_skeletons();
+        }
+        self.desk.make_spare_pipes();
+        self.sweep();
+        Ok(())
+    }
+
+    fn event(&mut self, source: Source, happened: Interest) {
+        match source {
+            Source::Listener => self.accept(),
+            Source::Client(id) => self.client_event(id, happened),
+            Source::Launch(key) => {
+                self.with(key, Sandbox::advance);
+            }
+            Source::Init(key) => {
+                self.with(key, |sandbox, desk| {
+                    if happened.contains(Interest::OUT) {
+                        sandbox.say_what_waits(desk);
+                    }
+                    sandbox.hear(desk);
+                });
+            }
+            Source::Life(key) => {
+                self.with(key, Sandbox::look_at_life);
+            }
+            Source::Stream(key, number, stream) => self.read(key, number, stream),
+            // Nobody writes to it.
+            Source::Spare => {}
+            Source::Helper(number) => self.helper_ended(number),
+        }
+    }
+
+    /// Takes what a command has written.
+    fn read(&mut self, key: Key, number: u64, stream: Stream) {
+        self.with(key, |sandbox, desk| {
+            let Some(command) = sandbox.commands.get_mut(&number) else { return };
+            match command.take(sandbox.place.as_fd(), stream, &mut desk.bench) {
+                command::News::Nothing => {}
+                command::News::More => desk.stirred.extend(command.subscribers()),
+                command::News::Blocked => {
+                    sandbox.distrust(desk, "a terminal makes its reader wait");
+                }
+                command::News::TooMuch => {
+                    command.doom(sandbox.place.as_fd(), Ending::OutputExceeded);
+                    let kill = stockade_jail::control::Request::Kill { number };
+                    sandbox.say(desk, kill, Vec::new());
+                }
+            }
+        });
+    }
+
+    fn timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::RenewLeases if self.desk.is_removed() => self.end_all(),
+            Timer::RenewLeases => {
+                let keys: Vec<_> = self.sandboxes.keys().copied().collect();
+                for key in keys {
+                    self.with(key, Sandbox::renew_init);
+                }
+                // A keeper before this one may have had no time to write down what it made.
+                cgroup::sweep();
+                self.collect_skeletons();
+                // Clients die too, and leave what they have begun to prepare.
+                if let Err(error) = self.clear_staging() {
+                    self.desk.note(&format!("what clients have left stays: {error}"));
+                }
+                self.desk.timers.after(RENEWAL, Timer::RenewLeases);
+            }
+            Timer::Lease(key) => {
+                let expired = self.with(key, Sandbox::look_at_lease);
+                if expired == Some(true) {
+                    self.desk.metrics.expired += 1;
+                    let id = self.sandboxes.get(&key).and_then(Sandbox::id).cloned();
+                    id.filter(|id| self.by_id.get(id) == Some(&key))
+                        .map(|id| self.by_id.remove(&id));
+                    self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+                }
+            }
+            Timer::Launch(key) => {
+                self.with(key, Sandbox::advance);
+            }
+            Timer::Stop(key) => {
+                self.with(key, Sandbox::step_pause);
+            }
+            Timer::Listeners(key) => {
+                self.with(key, Sandbox::look_at_listeners);
+            }
+            Timer::Return(key) => {
+                self.with(key, |sandbox, _| {
+                    sandbox.commands.values_mut().for_each(Command::await_nobody);
+                });
+            }
+            Timer::Memory(key) => self.watch_memory(key),
+            Timer::Disk(key) => self.measure(key),
+            Timer::Groups => self.desk.remove_leftovers(),
+            Timer::Sweep => {
+                self.gathers_trash = false;
+                self.start_sweeping();
+            }
+            Timer::SweepAgain => self.desk.has_trash = true,
+            Timer::Pool => self.fill_pool(),
+            Timer::PoolRest => self.rest_pool(),
+            Timer::Accept => {
+                if let Some(listener) = &mut self.listener {
+                    let _ = listener.want(Interest::IN);
+                }
+            }
+            Timer::Idle => {}
+        }
+    }
+
+    /// Throws the skeletons away that no root lies over, and none will: the host has changed.
+    fn collect_skeletons(&mut self) {
+        let used = self.sandboxes.values().filter_map(Sandbox::skeleton);
+        let used: BTreeSet<_> = used.chain(self.desk.programs.skeletons()).collect();
+        match self.desk.directory.discard_unused_skeletons(&used) {
+            Ok(discarded) => self.desk.has_trash |= discarded,
+            Err(error) => self.desk.note(&format!("old skeletons stay: {error}")),
+        }
+    }
+
+    /// Has what was thrown away removed, a moment later: a process is started for it, and more is
+    /// often thrown away soon.
+    fn sweep(&mut self) {
+        if !self.desk.has_trash || self.helpers.sweeps() {
+            return;
+        }
+        if self.ending {
+            self.start_sweeping();
+        } else if !std::mem::replace(&mut self.gathers_trash, true) {
+            self.desk.timers.after(GATHERING, Timer::Sweep);
+        }
+    }
+
+    fn start_sweeping(&mut self) {
+        if !self.desk.has_trash || self.helpers.sweeps() {
+            return;
+        }
+        self.desk.has_trash = false;
+        let trash = self.desk.directory.path().join("trash");
+        if let Err(error) = self.helpers.sweep(&self.desk.reactor, &trash) {
+            self.desk.note(&format!("the trash cannot be swept: {error}"));
+        }
+    }
+
+    /// Has the memory of a sandbox's processes looked at.
+    fn watch_memory(&mut self, key: Key) {
+        let Some(sandbox) = self.sandboxes.get(&key) else { return };
+        let (Some(limit), Life::Held(jail)) = (sandbox.watched.memory_bytes, &sandbox.life) else {
+            return;
+        };
+        if let Err(error) = self.helpers.watch(&self.desk.reactor, key, jail.held.init, limit) {
+            self.desk.note(&format!("{}: its memory cannot be watched: {error}", sandbox.name));
+            self.desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
+        }
+    }
+
+    /// Has what a sandbox takes on disk added up.
+    fn measure(&mut self, key: Key) {
+        let Some(sandbox) = self.sandboxes.get_mut(&key) else { return };
+        let Some(limit) = sandbox.watched.disk_bytes else { return };
+        if !matches!(sandbox.life, Life::Held(_)) || sandbox.measuring {
+            return;
+        }
+        if sandbox.is_active() || sandbox.is_waited_for() {
+            let place = self.desk.directory.path().join("sandboxes").join(&sandbox.name);
+            let begun = self.helpers.measure(&self.desk.reactor, key, &place, limit);
+            sandbox.measuring = matches!(begun, Ok(true));
+        }
+        if !sandbox.measuring {
+            self.desk.timers.after(DISK_INTERVAL, Timer::Disk(key));
+        }
+    }
+
+    fn helper_ended(&mut self, number: u64) {
+        let Some((job, outcome, said)) = self.helpers.ended(number) else { return };
+        match job {
+            Job::Prove => self.network_proved(outcome, &said),
+            Job::Sweep if outcome == Outcome::Killed => self.desk.has_trash = true,
+            Job::Sweep => {
+                if outcome == Outcome::Failed {
+                    self.desk.note("something in the trash cannot be removed");
+                    self.desk.timers.after(SWEEP_AGAIN, Timer::SweepAgain);
+                }
+            }
+            Job::Watch(key) => {
+                self.with(key, |sandbox, desk| {
+                    // What cannot be told any more was reported as watched, and is not.
+                    let is_over = matches!(outcome, Outcome::TooMuch | Outcome::Failed);
+                    if is_over && sandbox.is_active() {
+                        sandbox.used_too_much(desk, LimitName::Memory);
+                    }
+                    desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
+                });
+            }
+            Job::Measure(key) => {
+                let taken = said.trim().parse().ok();
+                self.with(key, |sandbox, desk| sandbox.measured(desk, outcome, taken));
+            }
+        }
+    }
+}

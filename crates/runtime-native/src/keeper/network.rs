@@ -1,0 +1,161 @@
+//! The ways out of a sandbox's network: its init keeps them, is asked for them, and what it hands
+//! out is looked at before it is given to whoever decides what is reached. And whether this host can
+//! have such networks at all.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use stockade_jail::control::Request;
+use stockade_jail::network::{self, Listeners};
+
+use super::desk::{Desk, Reply};
+use super::helpers::Outcome;
+use super::jail::PATIENCE;
+use super::moment::Moment;
+use super::reports::Broken;
+use super::sandbox::{Life, Sandbox};
+use super::timers::Timer;
+use super::{ClientId, Keeper};
+use crate::wire::{Answer, Failure};
+use stockade_runtime::Capability;
+
+/// How often it is tried whether there can be a network, where whoever tries is killed.
+const PROOFS: u32 = 3;
+
+/// What init was asked for and has not handed out yet.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) since: Moment,
+    pub(super) clients: Vec<ClientId>,
+}
+
+impl Sandbox {
+    /// Hands out the ways out of its network, once its init has.
+    pub(super) fn hand_out_listeners(
+        &mut self,
+        desk: &mut Desk,
+        client: ClientId,
+    ) -> Result<(), Failure> {
+        if self.record.spec.network.is_none() {
+            return Err(Failure::Invalid("the sandbox has no network by policy".to_owned()));
+        }
+        let state = self.state();
+        self.jail().ok_or(Failure::WrongState(state))?;
+        // What init sends must find room.
+        let newest = self.place.try_clone().map_err(|error| exhausted(&error))?;
+        desk.afford_command(&newest)?;
+        if let Some(awaited) = &mut self.listeners {
+            awaited.clients.push(client);
+            return Ok(());
+        }
+        self.listeners = Some(Awaited { since: Moment::now(), clients: vec![client] });
+        desk.timers.after(PATIENCE, Timer::Listeners(self.key));
+        self.say(desk, Request::Listeners, Vec::new());
+        Ok(())
+    }
+
+    /// Asks again for what was asked for on a connection that init has let go of.
+    pub(super) fn ask_for_listeners_again(&mut self, desk: &mut Desk) {
+        if self.listeners.is_some() {
+            self.say(desk, Request::Listeners, Vec::new());
+        }
+    }
+
+    /// Takes what init hands out, and gives it to everybody who waits.
+    pub(super) fn take_listeners(
+        &mut self,
+        desk: &mut Desk,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Broken> {
+        if self.listeners.is_none() {
+            return Err(Broken("the ways out of a network that nobody asked for"));
+        }
+        if descriptors.is_empty() {
+            let text = "the sandbox's init has no descriptors left".to_owned();
+            self.refuse_listeners(desk, &Failure::Exhausted(text));
+            return Ok(());
+        }
+        let listeners = Listeners::from_descriptors(descriptors)
+            .map_err(|_| Broken("the ways out of its network are none"))?;
+        let network = match &self.life {
+            Life::Held(jail) | Life::Joining(jail) => jail.held.network,
+            Life::Launching(_) | Life::Dying(_) | Life::Ended => None,
+        };
+        if network.is_none() || listeners.network().ok() != network {
+            return Err(Broken("the ways out of another network than its own"));
+        }
+        for client in self.listeners.take().into_iter().flat_map(|awaited| awaited.clients) {
+            match listeners.try_clone() {
+                Ok(copy) => {
+                    let descriptors = copy.into_descriptors().into();
+                    let answer = Box::new(Answer::Listeners);
+                    desk.replies.push_back((client, Reply::Answer(answer, descriptors)));
+                }
+                Err(error) => desk.refuse(client, exhausted(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a jail whose init does not hand out what it was asked for.
+    pub(super) fn look_at_listeners(&mut self, desk: &mut Desk) {
+        let waits_long = |awaited: &Awaited| Moment::now().since(awaited.since) >= PATIENCE;
+        if self.listeners.as_ref().is_some_and(waits_long) {
+            self.distrust(desk, "its init does not hand out the ways out of its network");
+        }
+    }
+
+    /// Lets nobody wait any more.
+    pub(super) fn refuse_listeners(&mut self, desk: &mut Desk, failure: &Failure) {
+        if let Some(Awaited { clients, .. }) = self.listeners.take() {
+            desk.answer_all(clients, &Answer::Failed(failure.clone()));
+        }
+    }
+}
+
+impl Keeper {
+    /// Tells whether a sandbox can have a network by policy. What was so once is not tried again.
+    pub(super) fn prove_network(&mut self, client: ClientId) -> Result<(), Failure> {
+        if self.desk.has_network {
+            self.desk.answer(client, Answer::Done);
+            return Ok(());
+        }
+        if self.provers.is_empty() {
+            self.proofs = 1;
+            self.helpers.prove(&self.desk.reactor).map_err(|error| exhausted(&error))?;
+        }
+        self.provers.push(client);
+        Ok(())
+    }
+
+    /// Takes the answer of the helper that has tried.
+    pub(super) fn network_proved(&mut self, outcome: Outcome, said: &str) {
+        if outcome == Outcome::Killed && self.proofs < PROOFS {
+            self.proofs += 1;
+            if self.helpers.prove(&self.desk.reactor).is_ok() {
+                return;
+            }
+        }
+        self.desk.has_network = outcome == Outcome::Done;
+        let answer = if self.desk.has_network {
+            Answer::Done
+        } else {
+            let untold = |_| Failure::Exhausted("a network could not be tried".to_owned());
+            Answer::Failed(serde_json::from_str(said).unwrap_or_else(untold))
+        };
+        self.desk.answer_all(std::mem::take(&mut self.provers), &answer);
+    }
+}
+
+/// The failure where a step of making such a network cannot be taken.
+pub(super) fn unsupported(step: &str, source: &io::Error) -> Failure {
+    Failure::Unsupported {
+        capability: Capability::Egress.as_str().to_owned(),
+        reason: format!("cannot {step}: {source}"),
+        remedy: network::remedy(step).map(str::to_owned),
+    }
+}
+
+fn exhausted(error: &io::Error) -> Failure {
+    Failure::Exhausted(format!("the ways out of a network cannot be had: {error}"))
+}

@@ -1,0 +1,99 @@
+//! The pipes of a command. The next command's are made while the last one starts: then nobody waits
+//! for that.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::desk::Desk;
+use super::reactor::{Interest, Reactor, Source, Watched};
+use crate::wire::Failure;
+
+/// The pipes of a command that is not known yet.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    /// What a command reads that takes no input, twice. One for each command: what is open is
+    /// shared with whoever has it.
+    pub(super) nothing: [OwnedFd; 2],
+    pub(super) output: Pipe,
+    pub(super) error: Pipe,
+}
+
+/// A pipe that a command writes to.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    /// The command's end.
+    pub(super) inner: OwnedFd,
+    /// The keeper's end, which does not block.
+    pub(super) outer: Watched<OwnedFd>,
+    /// The same for init.
+    pub(super) kept: OwnedFd,
+}
+
+/// Pipes that wait for their command.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    pipes: Option<Pipes>,
+    /// A command was started since they were looked at.
+    wanted: bool,
+}
+
+impl Spare {
+    /// Notes that a command was started.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+}
+
+impl Desk {
+    /// Pipes for a command.
+    pub(super) fn pipes(&mut self) -> Result<Pipes, Failure> {
+        match self.spare.pipes.take() {
+            Some(pipes) => Ok(pipes),
+            None => self.make_pipes(),
+        }
+    }
+
+    /// Makes pipes for the next command, where one was started: another may follow.
+    pub(super) fn make_spare_pipes(&mut self) {
+        if std::mem::take(&mut self.spare.wanted) && self.spare.pipes.is_none() {
+            // The next command is told what is wrong.
+            self.spare.pipes = self.make_pipes().ok();
+        }
+    }
+
+    fn make_pipes(&self) -> Result<Pipes, Failure> {
+        let pipes = Pipes::new(&self.reactor).map_err(|error| {
+            Failure::Exhausted(format!("what a command needs cannot be had: {error}"))
+        })?;
+        let Pipes { nothing, output, error } = &pipes;
+        let ends = nothing.iter().chain([output, error].into_iter().flat_map(Pipe::ends));
+        ends.into_iter().try_for_each(|end| self.afford_command(end))?;
+        Ok(pipes)
+    }
+}
+
+impl Pipes {
+    fn new(reactor: &Reactor) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let nothing = rustix::fs::open("/dev/null", flags, Mode::empty())?;
+        let nothing = [nothing.try_clone()?, nothing];
+        Ok(Self { nothing, output: Pipe::new(reactor)?, error: Pipe::new(reactor)? })
+    }
+}
+
+impl Pipe {
+    fn new(reactor: &Reactor) -> io::Result<Self> {
+        let (outer, inner) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&outer, true)?;
+        let kept = outer.try_clone()?;
+        let outer = reactor.watch(outer, Source::Spare, Interest::IN)?;
+        Ok(Self { inner, outer, kept })
+    }
+
+    fn ends(&self) -> [&OwnedFd; 3] {
+        [&self.inner, &*self.outer, &self.kept]
+    }
+}

@@ -1,0 +1,325 @@
+//! What is written down of a sandbox, so that the keeper that comes after this one finds it again.
+//!
+//! A record is written before the jail is launched, and again whenever something in it changes:
+//! whole or not at all. The sandbox's environment is apart from it, for it may hold secrets, and a
+//! keeper has none in its memory when it forks.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use stockade_core::sandbox::{Root, User};
+use stockade_core::{Isolation, SandboxId, SandboxSpec};
+
+use super::moment::{self, Moment};
+use crate::wire::Begun;
+use stockade_plan::wipe::{wipe, wipe_all};
+use stockade_runtime::ExecStatus;
+
+const RECORD: &str = "record.json";
+const ENVIRONMENT: &str = "environment.json";
+/// What is written at once. What a growing buffer leaves behind is never wiped.
+const PIECE_BYTES: usize = 64 << 10;
+/// What is written without a chance of being cut short.
+const PAGE_BYTES: usize = 4096;
+/// How long a file may be that is read back, in bytes.
+const LONGEST_BYTES: u64 = 64 << 20;
+
+/// A sandbox as it is written down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Its id; none for one that nobody has asked for yet.
+    pub(super) id: Option<SandboxId>,
+    /// What it was asked for with, without its environment.
+    pub(super) spec: SandboxSpec,
+    /// Whether it has an environment of its own.
+    pub(super) has_environment: bool,
+    /// What lies below the root's upper layer; never a snapshot.
+    pub(super) root: Root,
+    /// How it began with its workspace, where it has one.
+    #[serde(default)]
+    pub(super) begun: Option<Begun>,
+    /// Why its layers are whole trees, where they are.
+    #[serde(default)]
+    pub(super) whole: Option<String>,
+    /// When it was made, in milliseconds since 1970.
+    pub(super) created_at_ms: u64,
+    /// When its lease ends.
+    pub(super) lease: Option<Lease>,
+    /// Whom commands run as when they do not say.
+    pub(super) user: User,
+    /// The user whose home directory is `/home/user`; the ordinary user where the version that made it
+    /// did not note that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) home_owner: Option<User>,
+    /// The run of the host in which it was made.
+    pub(super) host_start: String,
+    /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
+    pub(super) groups: Vec<u8>,
+    /// How far it has come.
+    pub(super) stage: Stage,
+}
+
+/// How far a sandbox has come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stage {
+    /// Its walls go up. Nobody was told that it exists.
+    Starting,
+    /// Commands can be started in it.
+    Held(Held),
+    /// Its processes are gone.
+    Ended(Ended),
+}
+
+/// What is known of a jail that is held.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Held {
+    /// The number of its init.
+    pub(super) init: i32,
+    /// When that was started, which tells it from others of the same number.
+    pub(super) init_started: u64,
+    /// The host id that inside id 0 is.
+    pub(super) host_start: Option<u32>,
+    /// What is in force around it.
+    pub(super) isolation: Isolation,
+    /// Whether somebody has paused it.
+    pub(super) paused: bool,
+    /// The skeleton that its root lies over, by its name.
+    #[serde(default)]
+    pub(super) skeleton: Option<String>,
+    /// The network that its ways out are in, where it has one with any:
+    /// [`Listeners::network`](stockade_runtime::EgressListeners::network), as it was before anything ran inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) network: Option<u64>,
+}
+
+/// What is left of a sandbox that has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    /// Why.
+    pub(super) reason: String,
+    /// The host id that inside id 0 was.
+    pub(super) host_start: Option<u32>,
+    /// What was in force around it; absent when its walls never stood.
+    pub(super) isolation: Option<Isolation>,
+    /// The commands of which somebody may still want to hear.
+    pub(super) commands: Vec<ExecStatus>,
+}
+
+/// The end of a lease, by two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lease {
+    /// After the start of the host; what counts as long as that runs.
+    after_start: Duration,
+    /// In milliseconds since 1970; what counts when the host was started anew meanwhile.
+    wall_ms: u64,
+}
+
+impl Lease {
+    /// A lease that ends so long from now.
+    pub(super) fn from_now(length: Duration) -> Self {
+        let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            after_start: (Moment::now() + length).after_host_start(),
+            wall_ms: moment::wall_ms().saturating_add(millis),
+        }
+    }
+
+    /// When it ends.
+    pub(super) const fn end(&self) -> Moment {
+        Moment::of_host(self.after_start)
+    }
+
+    /// The lease as it is after a start of the host.
+    pub(super) fn after_restart(self) -> Self {
+        Self::from_now(Duration::from_millis(self.wall_ms.saturating_sub(moment::wall_ms())))
+    }
+}
+
+impl Record {
+    /// Reads the record in a sandbox's directory.
+    ///
+    /// # Errors
+    /// `InvalidData` for what is no record, else what reading said.
+    pub(super) fn read(directory: BorrowedFd<'_>) -> io::Result<Self> {
+        read(directory, RECORD)
+    }
+
+    /// Writes the record, in the place of the one that is there.
+    pub(super) fn write(&self, directory: BorrowedFd<'_>) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(PIECE_BYTES);
+        serde_json::to_writer(&mut bytes, self)?;
+        if !write_in_place(directory, &mut bytes)? {
+            replace(directory, RECORD, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// The processes of a sandbox, for who looks at what they use.
+#[derive(Debug)]
+pub(crate) struct Living {
+    /// The number of its init.
+    pub(crate) init: i32,
+    /// When that was started.
+    pub(crate) init_started: u64,
+    /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
+    pub(crate) groups: Vec<u8>,
+}
+
+/// What is recorded of the processes of the sandbox in this directory; none where it has none.
+pub(crate) fn living(directory: BorrowedFd<'_>) -> io::Result<Option<Living>> {
+    let Record { groups, stage, .. } = Record::read(directory)?;
+    Ok(match stage {
+        Stage::Held(Held { init, init_started, .. }) => Some(Living { init, init_started, groups }),
+        Stage::Starting | Stage::Ended(_) => None,
+    })
+}
+
+/// Writes a record into the file that is there, or a new one; false when it does not fit.
+///
+/// A write within one page is not cut short by a signal, and takes a tenth of the time that a new
+/// file does. A new file that a killed keeper left empty is no record, as if there were none.
+fn write_in_place(directory: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    if bytes.len() > PAGE_BYTES {
+        return Ok(false);
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = File::from(rustix::fs::openat(directory, RECORD, flags, Mode::RUSR | Mode::WUSR)?);
+    let length = file.metadata()?.len();
+    if length != 0 && length != PAGE_BYTES as u64 {
+        return Ok(false);
+    }
+    // JSON ends where white space begins.
+    bytes.resize(PAGE_BYTES, b' ');
+    file.write_all_at(bytes, 0)?;
+    Ok(true)
+}
+
+/// An environment: names and values.
+pub(super) type Environment = std::collections::BTreeMap<String, String>;
+
+/// Reads a sandbox's environment.
+pub(super) fn read_environment(directory: BorrowedFd<'_>) -> io::Result<Environment> {
+    read(directory, ENVIRONMENT)
+}
+
+/// Writes down a sandbox's environment.
+pub(super) fn write_environment(
+    directory: BorrowedFd<'_>,
+    environment: &Environment,
+) -> io::Result<()> {
+    write(directory, ENVIRONMENT, environment)
+}
+
+/// Leaves nothing in memory of an environment's values.
+pub(super) fn wipe_environment(environment: Environment) {
+    wipe_all(environment.into_values().map(String::into_bytes));
+}
+
+/// Reads a small JSON file of the keeper's own.
+pub(super) fn read<T: DeserializeOwned>(directory: BorrowedFd<'_>, name: &str) -> io::Result<T> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
+    let length = file.metadata()?.len().min(LONGEST_BYTES);
+    // In one piece, as when it is written.
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    file.read_exact(&mut bytes)?;
+    let value = serde_json::from_slice(&bytes);
+    wipe(&mut bytes);
+    Ok(value?)
+}
+
+/// Writes a small JSON file: who reads it finds the old one or this one.
+pub(super) fn write(
+    directory: BorrowedFd<'_>,
+    name: &str,
+    value: &impl Serialize,
+) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(PIECE_BYTES);
+    serde_json::to_writer(&mut bytes, value)?;
+    let written = replace(directory, name, &bytes);
+    wipe(&mut bytes);
+    written
+}
+
+fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = format!("{name}.new");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = File::from(rustix::fs::openat(directory, &new, flags, mode)?);
+    file.write_all(bytes)?;
+    // Without a sync: what is lost with the host's power is no more than the jail itself.
+    Ok(rustix::fs::renameat(directory.as_fd(), &new, directory.as_fd(), name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            id: Some(SandboxId::new("box").unwrap()),
+            spec: SandboxSpec::default(),
+            has_environment: true,
+            root: Root::Host,
+            begun: None,
+            whole: None,
+            created_at_ms: 7,
+            lease: Some(Lease::from_now(Duration::from_secs(9))),
+            user: User { user: 1000, group: 1000 },
+            home_owner: None,
+            host_start: moment::host_start().unwrap(),
+            groups: b"1 stops /x\n".to_vec(),
+            stage: Stage::Starting,
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_last() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let absent = Record::read(directory.as_fd()).unwrap_err();
+        assert_eq!(absent.kind(), io::ErrorKind::NotFound);
+        let mut record = record();
+        record.write(directory.as_fd()).unwrap();
+        record.stage = Stage::Ended(Ended {
+            reason: "it was told to".to_owned(),
+            host_start: None,
+            isolation: None,
+            commands: Vec::new(),
+        });
+        record.write(directory.as_fd()).unwrap();
+        assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
+        assert_eq!(place.path().read_dir().unwrap().count(), 1);
+        // One that does not fit into a page, and one that does again.
+        for length in [PAGE_BYTES, 10] {
+            record.spec.labels.insert("long".to_owned(), "x".repeat(length));
+            record.write(directory.as_fd()).unwrap();
+            assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
+            assert_eq!(place.path().read_dir().unwrap().count(), 1);
+        }
+        std::fs::write(place.path().join(RECORD), "{\"id\":").unwrap();
+        let broken = Record::read(directory.as_fd()).unwrap_err();
+        assert_eq!(broken.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_lease_is_kept_by_the_clock_that_nobody_sets() {
+        let lease = Lease::from_now(Duration::from_secs(60));
+        let left = lease.end().since(Moment::now());
+        assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60), "{left:?}");
+        // The people's clock was set forward, which nothing asks as long as the host runs.
+        let set = Lease { wall_ms: 0, ..lease };
+        assert_eq!(set.end(), lease.end());
+        assert_eq!(set.after_restart().end().since(Moment::now()), Duration::ZERO);
+        let restarted = lease.after_restart().end().since(Moment::now());
+        assert!(restarted > Duration::from_secs(50), "{restarted:?}");
+    }
+}

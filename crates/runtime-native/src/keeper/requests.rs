@@ -1,0 +1,341 @@
+//! What clients ask for, one by one.
+
+use std::collections::BTreeMap;
+
+use stockade_core::sandbox::Root;
+use stockade_core::{SandboxId, SandboxSpec};
+use stockade_jail::cgroup;
+use stockade_plan::Users;
+use stockade_plan::wipe::wipe_all;
+
+use super::client::Phase;
+use super::desk::Reply;
+use super::execute::Deferred;
+use super::launch::Asked;
+use super::record::{self, Environment};
+use super::sandbox::{Life, Sandbox};
+use super::usage::STARTER;
+use super::{ClientId, Keeper, Key};
+use crate::given::Given;
+use crate::socket::Message;
+use crate::wire::{Answer, Failure, Layers, Metrics, PROTOCOL, Request, Words};
+use stockade_runtime::{Capability, Status};
+
+impl Keeper {
+    /// Does what a client asks for, or begins to.
+    pub(super) fn request(&mut self, id: ClientId, message: Message<Request>) {
+        let Message { head, body, mut descriptors } = message;
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.phase = Phase::Waiting(None);
+        let result = match head {
+            Request::Hello { protocol } => {
+                client.greeted = protocol == PROTOCOL;
+                let version = env!("CARGO_PKG_VERSION").to_owned();
+                let process = std::process::id();
+                self.done(id, Answer::Hello { protocol: PROTOCOL, version, process })
+            }
+            Request::Drain => {
+                self.desk.note("another version takes over");
+                self.draining = true;
+                self.done(id, Answer::Done)
+            }
+            // Who speaks another version, or did not say so, has nothing else to ask for.
+            _ if !client.greeted => {
+                self.lose(id);
+                return;
+            }
+            Request::Create { id: name, spec, layers } => {
+                let asked = Asked { id: Some(name), spec: *spec, layers, lock: descriptors.pop() };
+                self.create(id, asked)
+            }
+            Request::Destroy { id: name } => self.destroy(id, &name),
+            Request::Inspect { id: name } => self.inspect(id, &name),
+            Request::List { labels } => {
+                let list = self.list(&labels);
+                self.done(id, Answer::List(list))
+            }
+            Request::Renew { id: name, lease } => self.on(&name, |sandbox, desk| {
+                sandbox.renew(desk, lease)?;
+                desk.answer(id, Answer::Done);
+                Ok(())
+            }),
+            Request::Pause { id: name } => self.on(&name, |sandbox, desk| sandbox.pause(desk, id)),
+            Request::Resume { id: name } => self.on(&name, |sandbox, desk| {
+                sandbox.resume(desk)?;
+                desk.answer(id, Answer::Done);
+                Ok(())
+            }),
+            Request::Hold { id: name } => {
+                let key = self.by_id.get(&name).copied();
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.phase = Phase::Waiting(key);
+                }
+                self.on(&name, |sandbox, desk| sandbox.hold(desk, id))
+            }
+            Request::Execute { id: name, exec, command } => {
+                let words = Words::decode(&body);
+                wipe_all([body]);
+                match words {
+                    Some(words) => self.on(&name, |sandbox, desk| {
+                        let head = *command;
+                        let given = Given::taken(&head, descriptors.pop())?;
+                        sandbox.execute(desk, Deferred { client: id, exec, head, words, given });
+                        Ok(())
+                    }),
+                    None => Err(Failure::Invalid("the command's words are none".to_owned())),
+                }
+            }
+            Request::Attach { id: name, exec, from } => self.on(&name, |sandbox, desk| {
+                let key = sandbox.key;
+                let command = sandbox.command(&exec)?;
+                let (number, input) = (command.number, command.input_for_client());
+                let reply = Reply::Attached { sandbox: key, number, from, input };
+                desk.replies.push_back((id, reply));
+                Ok(())
+            }),
+            Request::Command { id: name, exec, action } => {
+                self.on(&name, |sandbox, desk| sandbox.act(desk, id, &exec, action))
+            }
+            Request::Connect { id: name, target } => {
+                self.on(&name, |sandbox, desk| sandbox.connect(desk, id, target, body))
+            }
+            Request::Listeners { id: name } => {
+                self.on(&name, |sandbox, desk| sandbox.hand_out_listeners(desk, id))
+            }
+            Request::Root { id: name } => self.on(&name, |sandbox, desk| sandbox.root(desk, id)),
+            Request::Supports { capability } if capability == Capability::Egress.as_str() => {
+                self.prove_network(id)
+            }
+            Request::Supports { capability } => {
+                let answer = self.supports(&capability);
+                answer.and_then(|()| self.done(id, Answer::Done))
+            }
+            Request::Metrics => {
+                let metrics = self.metrics();
+                self.done(id, Answer::Metrics(metrics))
+            }
+        };
+        if let Err(failure) = result {
+            self.desk.refuse(id, failure);
+        }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "every request ends in the same way")]
+    fn done(&mut self, id: ClientId, answer: Answer) -> Result<(), Failure> {
+        self.desk.answer(id, answer);
+        Ok(())
+    }
+
+    /// Does something to a sandbox that exists.
+    fn on(
+        &mut self,
+        id: &SandboxId,
+        operation: impl FnOnce(&mut Sandbox, &mut super::desk::Desk) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let key = *self.by_id.get(id).ok_or(Failure::NoSandbox)?;
+        self.with(key, operation).unwrap_or(Err(Failure::NoSandbox))
+    }
+
+    fn create(&mut self, client: ClientId, asked: Asked) -> Result<(), Failure> {
+        let Some(id) = asked.id.clone() else { return Err(Failure::NoSandbox) };
+        if self.by_id.contains_key(&id) {
+            return self.on(&id, |sandbox, desk| {
+                if !is_the_same(sandbox, asked.spec) {
+                    return Err(Failure::Conflict(format!("the sandbox {id}")));
+                }
+                match (&sandbox.life, sandbox.status()) {
+                    (Life::Launching(_) | Life::Joining(_), _) => sandbox.creators.push(client),
+                    (_, Some(status)) => desk.answer(client, Answer::Status(Box::new(status))),
+                    (_, None) => return Err(Failure::NoSandbox),
+                }
+                Ok(())
+            });
+        }
+        if self.draining {
+            return Err(Failure::Draining);
+        }
+        if is_served_by_pool(&asked.spec, asked.layers.as_ref(), self.desk.users)
+            && let Some(key) = self.take_from_pool()
+        {
+            self.refill_later();
+            return self.create_from_pool(client, key, &id, asked.spec);
+        }
+        self.desk.metrics.pool_misses += 1;
+        let key = self.next_key();
+        let mut sandbox = Sandbox::begin(&mut self.desk, key, asked)?;
+        sandbox.creators.push(client);
+        self.by_id.insert(id, key);
+        self.sandboxes.insert(key, sandbox);
+        Ok(())
+    }
+
+    fn create_from_pool(
+        &mut self,
+        client: ClientId,
+        key: Key,
+        id: &SandboxId,
+        spec: SandboxSpec,
+    ) -> Result<(), Failure> {
+        let became = self.with(key, |sandbox, desk| {
+            let became = sandbox.become_the_one(desk, id, spec);
+            match (&became, sandbox.status()) {
+                (Ok(()), Some(status)) => {
+                    desk.metrics.pool_hits += 1;
+                    desk.answer(client, Answer::Status(Box::new(status)));
+                }
+                // It may be half the one and half the other.
+                _ => sandbox.destroy(desk, None),
+            }
+            became
+        });
+        let became = became.unwrap_or(Err(Failure::NoSandbox));
+        if became.is_ok() {
+            self.by_id.insert(id.clone(), key);
+        }
+        became
+    }
+
+    fn destroy(&mut self, client: ClientId, id: &SandboxId) -> Result<(), Failure> {
+        // Its id is free at once.
+        match self.by_id.remove(id) {
+            None => self.done(client, Answer::Done),
+            Some(key) => {
+                self.with(key, |sandbox, desk| sandbox.destroy(desk, Some(client)));
+                Ok(())
+            }
+        }
+    }
+
+    fn inspect(&mut self, client: ClientId, id: &SandboxId) -> Result<(), Failure> {
+        let key = self.by_id.get(id).ok_or(Failure::NoSandbox)?;
+        let status = self.sandboxes.get(key).and_then(Sandbox::status);
+        let status = status.ok_or(Failure::NoSandbox)?;
+        self.done(client, Answer::Status(Box::new(status)))
+    }
+
+    fn list(&self, labels: &BTreeMap<String, String>) -> Vec<Status> {
+        let fits = |status: &Status| {
+            labels.iter().all(|(name, value)| status.labels.get(name) == Some(value))
+        };
+        let known = self.by_id.values().filter_map(|key| self.sandboxes.get(key)?.status());
+        known.filter(fits).collect()
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            sandboxes: self.by_id.len() as u64,
+            pool_ready: self.pool.ready() as u64,
+            pool_filling: u64::from(self.pool.is_filling()),
+            ..self.desk.metrics
+        }
+    }
+
+    /// Whether something can be had here.
+    fn supports(&self, capability: &str) -> Result<(), Failure> {
+        let found = Capability::ALL.into_iter().find(|known| known.as_str() == capability);
+        let Some(found) = found else {
+            return Err(Failure::Unsupported {
+                capability: capability.to_owned(),
+                reason: "this keeper does not know it".to_owned(),
+                remedy: None,
+            });
+        };
+        let unsupported = |reason: String, remedy| {
+            Err(Failure::Unsupported { capability: capability.to_owned(), reason, remedy })
+        };
+        let limits = match found {
+            Capability::Users if self.desk.users != Users::Many => {
+                let reason = "only root can give a sandbox several users".to_owned();
+                return unsupported(reason, Some("sudo".to_owned()));
+            }
+            Capability::MemoryLimit => {
+                cgroup::Limits { memory_bytes: Some(64 << 20), ..cgroup::Limits::default() }
+            }
+            Capability::CpuLimit => {
+                cgroup::Limits { cpu_millis: Some(1000), ..cgroup::Limits::default() }
+            }
+            _ => return Ok(()),
+        };
+        match self.desk.place.create(&cgroup::fresh_name(), &limits) {
+            Ok(mut group) => {
+                // Nobody was in it.
+                let _ = group.try_remove();
+                Ok(())
+            }
+            Err(unavailable) => {
+                let refusal = unavailable.refusals.into_iter().next();
+                let (reason, remedy) =
+                    refusal.map_or_else(Default::default, |r| (r.reason, r.remedy.of(STARTER)));
+                unsupported(reason, Some(remedy))
+            }
+        }
+    }
+}
+
+/// Whether a jail that was made for nobody can be the one that is asked for.
+fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) -> bool {
+    let SandboxSpec { root, workspace, mounts, user, limits, access, network, .. } = spec;
+    let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
+    *root == Root::Host
+        && layers.is_none()
+        && workspace.is_none()
+        && mounts.is_empty()
+        && access.is_empty()
+        && network.is_none()
+        && user.is_none_or(|user| user == users.ordinary())
+        && unlimited.or(limits.disk_bytes).is_none()
+}
+
+/// Whether a sandbox was asked for in these words.
+fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
+    let asked = std::mem::take(&mut spec.environment);
+    let known = if sandbox.record.has_environment {
+        record::read_environment(sandbox.directory()).ok()
+    } else {
+        Some(Environment::new())
+    };
+    let same = spec == sandbox.record.spec && known.as_ref() == Some(&asked);
+    [Some(asked), known].into_iter().flatten().for_each(record::wipe_environment);
+    same
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_core::access::Rules;
+    use stockade_core::network::Policy;
+    use stockade_core::sandbox::{BestEffort, Limits, User, Workspace};
+
+    use super::*;
+
+    #[test]
+    fn the_pool_serves_only_what_it_holds() {
+        let with = |change: &dyn Fn(&mut SandboxSpec)| {
+            let mut spec = SandboxSpec::default();
+            change(&mut spec);
+            is_served_by_pool(&spec, None, Users::Many)
+        };
+        assert!(with(&|_| {}));
+        assert!(with(&|spec| {
+            spec.environment.insert("A".to_owned(), "b".to_owned());
+            spec.labels.insert("owner".to_owned(), "me".to_owned());
+            spec.working_directory = Some("/tmp".into());
+            spec.best_effort.insert(BestEffort::Memory);
+            spec.user = Some(User { user: 1000, group: 1000 });
+        }));
+        let workspace = Workspace { host: "/a".into(), inside: "/b".into() };
+        assert!(!with(&|spec| spec.workspace = Some(workspace.clone())));
+        assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
+        let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
+        assert!(!with(&|spec| spec.access = Rules::stored(rules)));
+        assert!(!with(&|spec| spec.network = Some(Policy::default())));
+        assert!(!with(&|spec| spec.user = Some(User { user: 7, group: 7 })));
+        for limits in [
+            Limits { memory_bytes: Some(1), ..Limits::default() },
+            Limits { cpu_millis: Some(1), ..Limits::default() },
+            Limits { processes: Some(1), ..Limits::default() },
+            Limits { disk_bytes: Some(1), ..Limits::default() },
+        ] {
+            assert!(!with(&|spec| spec.limits = limits));
+        }
+    }
+}

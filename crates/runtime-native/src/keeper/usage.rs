@@ -1,0 +1,204 @@
+//! Looking at what a sandbox uses, for limits that no control group holds. One that uses too much
+//! loses its commands, not its files.
+//!
+//! One that takes too much on disk can be tidied up: its commands go on being started, each after a
+//! look at the disk, and are looked at more often. They may take no more than was taken already. When
+//! that was tried [`CHANCES`] times, no more are started until something was removed from outside. So
+//! it grows no further, however many commands there are.
+
+use std::time::Duration;
+
+use stockade_core::sandbox::LimitName;
+use stockade_jail::control::Request;
+
+use super::command::Stage;
+use super::desk::Desk;
+use super::helpers::Outcome;
+use super::moment::Moment;
+use super::sandbox::{Life, Sandbox};
+use super::timers::Timer;
+use crate::wire::Failure;
+use stockade_runtime::Ending;
+
+/// How long until memory is watched again after a sandbox has used too much.
+pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the disk is watched, at most.
+pub(super) const DISK_INTERVAL: Duration = Duration::from_millis(250);
+/// How often it is while it holds too much.
+const EXCESS_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The command to name in remedies for limits: the keeper lives in the control group that it was
+/// started in. One that lives already ends a minute after its last sandbox.
+pub(crate) const STARTER: &str = "stockade serve";
+
+/// How often the commands of a sandbox may take too much on disk until none is started.
+pub(super) const CHANCES: u32 = 4;
+/// What a command may take that is to make room, such as for a log or a directory.
+const SLACK_BYTES: u64 = 1 << 20;
+
+/// A sandbox that takes more on disk than it may, as far as is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Excess {
+    /// What it may take until it is below its limit again; none until it was looked at while nothing
+    /// ran in it.
+    ceiling_bytes: Option<u64>,
+    /// How often its commands may still take too much.
+    chances: u32,
+}
+
+impl Excess {
+    /// That of a sandbox of which another keeper may have known more.
+    pub(super) const fn unknown() -> Self {
+        Self { ceiling_bytes: None, chances: CHANCES }
+    }
+
+    /// Follows what was found on disk; `None` for what cannot be told. Whether its commands are to
+    /// be killed.
+    fn found(&mut self, taken_bytes: Option<u64>, is_active: bool) -> bool {
+        let Some(ceiling) = self.ceiling_bytes else {
+            if !is_active {
+                self.ceiling_bytes = Some(taken_bytes.map_or(0, with_slack));
+            }
+            // What was killed may not be gone yet.
+            return is_active;
+        };
+        if is_active && taken_bytes.is_none_or(|taken| taken > ceiling) {
+            self.ceiling_bytes = None;
+            self.chances = self.chances.saturating_sub(1);
+            return true;
+        }
+        // What was removed does not come back.
+        self.ceiling_bytes = Some(taken_bytes.map_or(ceiling, with_slack).min(ceiling));
+        false
+    }
+}
+
+const fn with_slack(bytes: u64) -> u64 {
+    bytes.saturating_add(SLACK_BYTES)
+}
+
+impl Sandbox {
+    /// Begins to look, where there is anything to look at.
+    pub(super) fn watch_usage(&self, desk: &mut Desk) {
+        if self.watched.memory_bytes.is_some() {
+            desk.timers.at(Moment::now(), Timer::Memory(self.key));
+        }
+        if self.watched.disk_bytes.is_some() {
+            desk.timers.after(DISK_INTERVAL, Timer::Disk(self.key));
+        }
+    }
+
+    /// Whether its processes can use more than they do.
+    pub(super) fn is_active(&self) -> bool {
+        let stopped = matches!(&self.life, Life::Held(jail) if !jail.pause.is_going());
+        !stopped && self.commands.values().any(super::command::Command::is_alive)
+    }
+
+    /// Whether somebody waits for a look at its disk.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.excess.is_some() && !self.deferred.is_empty()
+    }
+
+    /// Notes what was found on its disk, and starts what waited for that.
+    pub(super) fn measured(&mut self, desk: &mut Desk, outcome: Outcome, taken_bytes: Option<u64>) {
+        self.measuring = false;
+        match outcome {
+            Outcome::Done => self.excess = None,
+            Outcome::TooMuch => {
+                let is_active = self.is_active();
+                let new = Excess { ceiling_bytes: None, chances: CHANCES - 1 };
+                if self.excess.get_or_insert(new).found(taken_bytes, is_active) {
+                    self.used_too_much(desk, LimitName::Disk);
+                }
+            }
+            Outcome::Failed | Outcome::Killed => {}
+        }
+        self.start_measured(desk, outcome);
+        let is_close = self.excess.is_some() && self.is_active();
+        let interval = if is_close { EXCESS_INTERVAL } else { DISK_INTERVAL };
+        desk.timers.after(interval, Timer::Disk(self.key));
+    }
+
+    fn start_measured(&mut self, desk: &mut Desk, outcome: Outcome) {
+        let is_refused = match self.excess {
+            None => false,
+            Some(_) if outcome == Outcome::Failed => true,
+            Some(Excess { chances: 0, .. }) => true,
+            // The next look tells more.
+            Some(Excess { ceiling_bytes: None, .. }) => return,
+            Some(_) => false,
+        };
+        self.admits = true;
+        for deferred in std::mem::take(&mut self.deferred) {
+            if is_refused {
+                desk.refuse(deferred.client, self.excessive());
+            } else {
+                self.execute(desk, deferred);
+            }
+        }
+        self.admits = false;
+    }
+
+    fn excessive(&self) -> Failure {
+        Failure::Exceeded {
+            limit: LimitName::Disk,
+            reason: format!(
+                "its files take more than the {} bytes that they may, and its commands went on \
+                 taking more",
+                self.watched.disk_bytes.unwrap_or(0)
+            ),
+            remedy: "make room from outside with `stockade rm`, or end it with `stockade kill`"
+                .to_owned(),
+        }
+    }
+
+    /// Kills every command of it.
+    pub(super) fn used_too_much(&mut self, desk: &mut Desk, limit: LimitName) {
+        let alive = self.commands.values_mut().filter(|command| command.is_alive());
+        let numbers: Vec<_> = alive
+            .map(|command| {
+                if !matches!(command.stage, Stage::Ended(_)) {
+                    let ending = Ending::LimitExceeded(limit.as_str().to_owned());
+                    command.doom(std::os::fd::AsFd::as_fd(&self.place), ending);
+                }
+                command.number
+            })
+            .collect();
+        for number in numbers {
+            self.say(desk, Request::Kill { number }, Vec::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_is_over_its_limit_may_shrink_and_not_grow() {
+        let mut excess = Excess::unknown();
+        // What is being killed may go on for a moment.
+        assert!(excess.found(Some(30 * MIB), true) && excess.found(Some(40 * MIB), true));
+        assert!(!excess.found(Some(41 * MIB), false));
+        assert!(!excess.found(Some(41 * MIB + SLACK_BYTES), true));
+        assert!(!excess.found(Some(20 * MIB), true));
+        assert_eq!(excess.chances, CHANCES);
+        // What was removed does not come back.
+        assert!(excess.found(Some(22 * MIB), true));
+        assert_eq!(excess.chances, CHANCES - 1);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_growth() {
+        let mut excess = Excess::unknown();
+        for left in (0..CHANCES).rev() {
+            assert!(!excess.found(None, false));
+            assert!(excess.found(None, true));
+            assert_eq!(excess.chances, left);
+        }
+        assert!(!excess.found(None, false));
+        assert!(excess.found(Some(1), true) && excess.chances == 0);
+    }
+}
