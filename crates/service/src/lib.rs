@@ -8,7 +8,7 @@
 //! `inner` (what operations share), `operation` (how an operation becomes a recorded workflow),
 //! `service`, then `operations`, one file each, among them `watch`, which looks after one sandbox.
 //! `reaper` gives back what no record knows, `launch` puts all of it together. `egress` serves the
-//! network of sandboxes. `bundles` is apart: files of the host, also used without a service.
+//! network of sandboxes. `orbiter` and `fireflow` hold the words that these systems have. `bundles` is apart: files of the host, also used without a service.
 
 mod activity;
 pub mod bundles;
@@ -17,6 +17,7 @@ mod connection;
 mod egress;
 mod events;
 mod failure;
+pub mod fireflow;
 mod handoff;
 mod handshake;
 mod inner;
@@ -25,6 +26,7 @@ mod locks;
 mod operation;
 mod operations;
 mod options;
+pub mod orbiter;
 mod owned;
 mod paths;
 mod reaper;

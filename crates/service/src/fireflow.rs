@@ -1,8 +1,7 @@
-//! The states of a sandbox as FireFlow stores them (seed 002): `creating`, `running`, `paused`,
-//! `terminated`. The seed has no word for a failure; `error` is added, and the four stay.
+//! The states of a sandbox as FireFlow stores them: `creating`, `running`, `paused`, `terminated`.
+//! FireFlow has no word for a failure; `error` is added, and the four stay.
 
-use super::State;
-use crate::names::names;
+use stockade_core::{State, names};
 
 names! {
     /// The column `status` of `sandbox_instances`.
