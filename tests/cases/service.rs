@@ -16,6 +16,8 @@ mod orbiter;
 mod owners;
 #[path = "service/rules.rs"]
 mod rules;
+#[path = "service/states.rs"]
+mod states;
 mod support;
 #[path = "service/tools.rs"]
 mod tools;
@@ -44,6 +46,11 @@ fn ownership() {
 fn fireflow_lifecycle() {
     let test = "tests/cases/service.rs::fireflow_lifecycle";
     drive_async(test, "fireflow_lifecycle.json", life::case);
+}
+
+#[test]
+fn orbiter_states() {
+    drive("tests/cases/service.rs::orbiter_states", "state_machine.json", states::case);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`, `command`,
 //! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
-//! travel. `scoped` is another form of the same operations: one sandbox as an object. `workflows`
+//! travel. `workflows`
 //! is the list of operations on runs, `wait` what these wait for, `measurement` what monitoring is
 //! told of them.
 
@@ -23,7 +23,6 @@ mod network;
 mod operation;
 mod sandbox;
 mod sandboxes;
-pub mod scoped;
 mod session;
 mod snapshot;
 mod stream;

@@ -17,7 +17,6 @@ pub mod lifecycle;
 mod limits;
 mod names;
 pub mod network;
-pub mod orbiter;
 mod parse;
 pub mod sandbox;
 mod ttl;

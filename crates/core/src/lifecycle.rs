@@ -1,5 +1,5 @@
-//! The life of a sandbox: one machine, and what may be asked for in each of its states. The words
-//! that other systems have for the same states are in the modules below.
+//! The life of a sandbox: one machine, and which operations each of its states admits. Dialects have
+//! their own words for these states, each in the room that speaks it.
 //!
 //! ```text
 //!                         ┌──► paused ────┐
@@ -14,11 +14,6 @@
 //!
 //! A sandbox is `running` only once it is ready. What is on its way from one state to another stays
 //! in the state it came from until it has arrived; what is under way is an [`Operation`].
-
-pub mod fireflow;
-pub mod opensandbox;
-pub mod orbiter;
-pub mod smithers;
 
 use crate::error::{Code, Problem};
 use crate::names::names;

@@ -1,5 +1,5 @@
 //! Enums whose values have a name that is stored, sent and printed: one list gives the values,
-//! their names, and the ways from one to the other.
+//! their names, and the conversions between the two.
 
 /// A text that is the name of no value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +13,8 @@ pub struct UnknownName {
     pub known: String,
 }
 
+/// Makes an enum from a list of its values with their names. A crate that uses it depends on serde.
+#[macro_export]
 macro_rules! names {
     (
         $(#[$documentation:meta])*
@@ -48,11 +50,11 @@ macro_rules! names {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::names::UnknownName;
+            type Err = $crate::UnknownName;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let found = Self::ALL.iter().find(|value| value.as_str() == text);
-                found.copied().ok_or_else(|| $crate::names::UnknownName {
+                found.copied().ok_or_else(|| $crate::UnknownName {
                     kind: $kind,
                     given: text.to_owned(),
                     known: [$($text),+].join(", "),
@@ -66,16 +68,16 @@ pub(crate) use names;
 
 #[cfg(test)]
 mod tests {
-    use crate::lifecycle::{State, opensandbox};
+    use crate::State;
 
     #[test]
     fn a_name_leads_to_its_value_and_back_everywhere() {
-        for value in opensandbox::Status::ALL {
+        for value in State::ALL {
             assert_eq!(value.as_str().parse(), Ok(*value));
             assert_eq!(value.to_string(), value.as_str());
             let json = serde_json::to_string(value).unwrap();
             assert_eq!(json, format!("{:?}", value.as_str()));
-            assert_eq!(serde_json::from_str::<opensandbox::Status>(&json).unwrap(), *value);
+            assert_eq!(serde_json::from_str::<State>(&json).unwrap(), *value);
         }
     }
 

@@ -8,7 +8,7 @@
 //! `inner` (what operations share), `operation` (how an operation becomes a recorded workflow),
 //! `service`, then `operations`, one file each, among them `watch`, which looks after one sandbox.
 //! `reaper` gives back what no record knows, `launch` puts all of it together. `egress` serves the
-//! network of sandboxes.
+//! network of sandboxes. `orbiter` and `fireflow` hold the terms of these systems.
 
 mod activity;
 mod clock;
@@ -16,6 +16,7 @@ mod connection;
 mod egress;
 mod events;
 mod failure;
+pub mod fireflow;
 mod handoff;
 mod handshake;
 mod inner;
@@ -24,6 +25,7 @@ mod locks;
 mod operation;
 mod operations;
 mod options;
+pub mod orbiter;
 mod owned;
 mod paths;
 mod reaper;

@@ -5,10 +5,10 @@ use stockade_api::{
     Sandbox, Sandboxes as _,
 };
 use stockade_core::event::Kind;
-use stockade_core::lifecycle::fireflow::Status;
 use stockade_core::{Code, SandboxId, State};
 use stockade_durable::{Filter, WorkflowId};
 use stockade_runtime::Error;
+use stockade_service::fireflow::Status;
 
 use crate::harness::{Harness, Side, caller, program};
 use crate::support::{Case, no_driver, same};

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use stockade_api::scoped::{Builder, Scoped};
 use stockade_api::{GetSandbox, Problem, Sandboxes as _};
-use stockade_core::lifecycle::orbiter::Status;
-use stockade_core::orbiter::Settings;
 use stockade_core::{Code, State};
 use stockade_runtime::Error;
+use stockade_service::orbiter::{Builder, Scoped, Settings, Status};
 
 use crate::harness::{Harness, Side, caller};
 use crate::support::{Case, no_driver, same};

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use stockade_api::scoped::Scoped;
 use stockade_api::{CreateSandbox, Result as Answer, RunTool, Sandboxes as _};
-use stockade_core::orbiter::Settings;
 use stockade_core::{Code, SandboxId};
 use stockade_runtime::{Ending, Error, Stream};
+use stockade_service::orbiter::{Scoped, Settings};
 use stockade_service::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};
 
 use crate::harness::{Harness, caller};

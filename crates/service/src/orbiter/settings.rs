@@ -1,14 +1,13 @@
-//! What Orbiter's `Sandbox` is made from and says of itself ("Constructor parameters" and
-//! `describe`). Its states are in `lifecycle::orbiter`; starting and stopping is the service's.
+//! The parameters of Orbiter's `Sandbox` and its description of itself.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use stockade_core::SandboxId;
+use stockade_core::id::InvalidId;
 
-use crate::id::{InvalidId, SandboxId};
-use crate::lifecycle::orbiter::Status;
+use super::status::Status;
 
-/// What a sandbox is made from. Whoever reads it reads the one that there is; only a new one holds
-/// other values.
+/// The parameters of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

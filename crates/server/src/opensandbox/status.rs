@@ -1,8 +1,7 @@
 //! The states of a sandbox as OpenSandbox names them, with its states of being on the way
 //! (`sandbox-lifecycle.yml`, `SandboxStatus`).
 
-use super::{Operation, State};
-use crate::names::names;
+use stockade_core::{Operation, State, names};
 
 names! {
     /// The field `status.state` of a sandbox.

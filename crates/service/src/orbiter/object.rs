@@ -1,17 +1,17 @@
-//! Orbiter's `Sandbox` over any [`Sandboxes`]: an object with Orbiter's five states, its
-//! table of transitions, and a scope that cleans up once.
+//! Orbiter's `Sandbox` over any [`Sandboxes`]: an object with Orbiter's five states, its table of
+//! transitions, and a scope that cleans up once.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
-use stockade_core::lifecycle::orbiter::{Call, Status};
-use stockade_core::orbiter::{Description, Settings};
+use stockade_api::{ById, Caller, CreateSandbox, Result, RunTool, Sandboxes, ToolResult};
 use stockade_core::{Code, Problem, SandboxId};
 use tokio::sync::{Mutex, watch};
 
-use crate::{ById, Caller, CreateSandbox, Result, RunTool, Sandboxes, ToolResult};
+use super::settings::{Description, Settings};
+use super::status::{Call, Status};
 
 /// A sandbox that is made when it is first started, and closed for good by [`Self::cleanup`].
 pub struct Scoped {

@@ -1,8 +1,7 @@
 //! The states of a sandbox as FireFlow stores them: `creating`, `running`, `paused`, `terminated`.
 //! FireFlow has no state for a failure; Stockade adds `error` to the four.
 
-use super::State;
-use crate::names::names;
+use stockade_core::{State, names};
 
 names! {
     /// The column `status` of `sandbox_instances`.

@@ -1,7 +1,6 @@
 //! The states of a sandbox as Orbiter names them, with Orbiter's own table.
 
-use super::{CannotTransition, State};
-use crate::names::names;
+use stockade_core::{CannotTransition, State, names};
 
 names! {
     /// Orbiter's `SandboxStatus`.
@@ -74,7 +73,7 @@ impl Call {
 mod tests {
     use super::*;
 
-    /// Orbiter's table: each status with its allowed targets.
+    /// The table of Orbiter, each status with its allowed targets.
     const TABLE: [(Status, &[Status]); 5] = {
         use Status::{Closed, Error, Idle, Init, Running};
         [
@@ -87,7 +86,7 @@ mod tests {
     };
 
     #[test]
-    fn the_table_of_the_seed_holds_whole() {
+    fn the_table_of_orbiter_holds_whole() {
         for (from, targets) in TABLE {
             for to in Status::ALL {
                 match from.to(*to) {

@@ -1,0 +1,10 @@
+//! Orbiter's words for a sandbox: its states, its parameters, and a sandbox as an object over any
+//! [`stockade_api::Sandboxes`]. Orbiter's tools are among the tools of the service.
+
+mod object;
+mod settings;
+mod status;
+
+pub use object::{Builder, Scoped};
+pub use settings::{Description, Settings};
+pub use status::{Call, Status};
