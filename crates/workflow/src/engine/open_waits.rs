@@ -142,7 +142,7 @@ async fn below(
 ) -> Result<Vec<(String, String)>, Error> {
     let mut found = Vec::new();
     for id in runs::unfinished_children(store, run).await? {
-        // The id of a run below is made of that of the run and of the task (`drive::child_workflow`), with
+        // The id of a run below is made of that of the run and of the task (`execution::child_workflow`), with
         // the name that a provider gives it, where one does.
         let outer = tasks.iter().find_map(|task| {
             let of_task = format!("{run}:child:{}:{}", task.id, task.iteration);
