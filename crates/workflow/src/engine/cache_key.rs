@@ -7,7 +7,7 @@ use super::commands::AgentCommand;
 use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
 use crate::journal::Journal;
 
-/// What decides which answers are answers to the same question.
+/// What the key of a task's output is made from, besides the task.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyContext<'a> {
     /// The run.
@@ -16,16 +16,16 @@ pub(crate) struct KeyContext<'a> {
     pub(crate) workflow: (&'a str, &'a str),
     /// The hash of all its code.
     pub(crate) program: &'a str,
-    /// What its code finds in `process.env`, as JSON.
+    /// The `process.env` of its code, as JSON.
     pub(crate) environment: &'a str,
-    /// What the agent of the task is, where it is a command.
+    /// The agent of the task, if it is a command.
     pub(crate) command: Option<AgentCommand>,
-    /// What it was given, and has done.
+    /// Its input, and what it has done.
     pub(crate) journal: &'a Journal,
 }
 
 impl KeyContext<'_> {
-    /// The key of what a task gives; an error is why there is none.
+    /// The key of a task's output; an error is the reason why it has none.
     pub(crate) fn key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let scope = match cache.scope {
             Scope::Run => json!(["run", self.run]),
@@ -38,7 +38,7 @@ impl KeyContext<'_> {
         Ok(blake3::hash(question.to_string().as_bytes()).to_hex().to_string())
     }
 
-    /// What is done. A function of the author's is known by the program and by whose it is.
+    /// The work of the task. A function is identified by the program and the task.
     fn work(&self, task: &Task) -> Json {
         let (kind, program, id) = (task.work.kind(), self.program, task.id.as_str());
         match &task.work {
@@ -49,7 +49,7 @@ impl KeyContext<'_> {
                 let environment = json!(agent.environment.0).to_string();
                 let environment = blake3::hash(environment.as_bytes()).to_hex().to_string();
                 let command = self.command.as_ref().map(AgentCommand::identity);
-                // A prompt that a function makes is known by that.
+                // A prompt that a function makes is identified by the function.
                 let made = prompt.text().is_none().then_some([program, id]);
                 json!([kind, command, agent.image, environment, prompt.text(), made])
             }
@@ -57,16 +57,16 @@ impl KeyContext<'_> {
             Work::Sandbox(sandbox) => {
                 json!([kind, program, id, sandbox.input, sandbox.provider, sandbox.config])
             }
-            // They can have no key.
+            // They have no key.
             Work::Approval(_) | Work::Timer(_) | Work::Event(_) => json!([kind, program, id]),
         }
     }
 
-    /// What it is done with.
+    /// What the work depends on.
     fn inputs(&self, task: &Task, depends: &Depends) -> Result<Json, String> {
         match depends {
             _ if matches!(task.work, Work::Static(_)) => Ok(Json::Null),
-            // All that it is given is in its prompt.
+            // Its prompt is all of its input.
             Depends::Everything
                 if matches!(&task.work, Work::Command { prompt: Prompt::Text(_), .. }) =>
             {
@@ -77,14 +77,14 @@ impl KeyContext<'_> {
             Depends::Everything => {
                 let Journal { input, rows, iterations, .. } = self.journal;
                 let mut rows: Vec<String> = rows.iter().map(Json::to_string).collect();
-                // Tasks that are done at once end in any order.
+                // Tasks that run in parallel finish in any order.
                 rows.sort_unstable();
                 Ok(json!([input, self.environment, iterations, rows]))
             }
         }
     }
 
-    /// What a function is called with.
+    /// The inputs of a function.
     fn named(&self, work: &Work) -> Json {
         let names = work.inputs().into_iter().flatten();
         let last = |node: &str| {

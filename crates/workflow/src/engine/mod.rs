@@ -1,13 +1,13 @@
 //! The engine: starts runs, finds them again, reports on them, and passes decisions and signals on.
 //!
 //! Reading order: `operations` (what can be asked for), `start` (how a run begins), `run` (a run as a
-//! durable workflow), `drive` (what it does), `user_code` (what the user wrote). What is stored of runs is in
+//! durable workflow), `execution` (what that does), `user_code` (what the user wrote). What is stored of runs is in
 //! [`store`](crate::store).
 
 mod cache_key;
 mod clock;
 mod commands;
-mod drive;
+mod execution;
 mod metrics;
 mod open_waits;
 mod operations;

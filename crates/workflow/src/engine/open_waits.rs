@@ -1,5 +1,5 @@
-//! What runs wait for from outside: their own tasks, those of the runs below them, and the children
-//! in their sandboxes; and which run an answer goes to, under which name.
+//! What runs wait for from outside, in their own tasks, in those of their descendants, and in the children
+//! in their sandboxes; and the run and the name for an answer.
 
 use std::collections::HashMap;
 
@@ -13,29 +13,29 @@ use crate::store::answers::Question;
 use crate::store::sandboxes::{self, Pause};
 use crate::store::{events, runs, tasks};
 
-/// The longest that is told of a question, in characters.
-const TOLD: usize = 1_000;
+/// The longest text of a question that is shown, in characters.
+const MAX_CHARACTERS: usize = 1_000;
 
-/// Something that is waited for.
+/// A wait for something from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenWait {
-    /// The run that takes an answer to it.
+    /// The run that an answer goes to.
     pub(crate) run: String,
-    /// The name that an answer has there; none for a time.
+    /// The name of an answer there; `None` for a time.
     pub(crate) name: Option<String>,
-    /// Which question of that name it is, for a decision.
+    /// The question that a decision is about.
     pub(crate) question: Option<Question>,
-    /// What an answer has to be, for a signal.
+    /// The JSON Schema of a signal's payload.
     pub(crate) schema: Option<Json>,
-    /// It, as it is seen from the run that was asked about.
+    /// The wait, with its address from the run that was listed.
     pub(crate) wait: Wait,
-    /// Whether it is waited for at this moment. What a child in a sandbox has waited for that goes on
-    /// with something else is not, and can be answered all the same.
+    /// Whether the wait goes on at this moment. It does not where the child in a sandbox goes on with
+    /// another answer; it can be answered all the same.
     pub(crate) is_now: bool,
 }
 
-/// Tells a question of a task from all others that it asks: a decision about one is none about the
-/// next, which nobody has seen.
+/// Identifies a question among those of a task: a decision about one is not valid for the next one, which
+/// was not shown yet.
 pub(crate) fn question(key: &Key, attempts: u32) -> String {
     format!("{}.{attempts}", key.iteration)
 }
@@ -45,7 +45,7 @@ pub(crate) fn question_of_child(key: &Key, attempts: u32, wait: &Wait) -> String
     format!("{}.{}", question(key, attempts), wait.iteration())
 }
 
-/// All that a run waits for, in the order in which it takes answers.
+/// All waits of a run, in the order in which it uses answers.
 pub(crate) fn list<'a>(
     store: &'a dyn Store,
     run: &'a str,
@@ -60,13 +60,13 @@ pub(crate) fn list<'a>(
             (tasks.iter().any(|task| task.kind == "sandbox"), tasks.iter().any(is_now));
         let paused = if has_sandboxes { sandboxes::pauses(store, run).await? } else { Vec::new() };
         let paused: HashMap<Key, Pause> = paused.into_iter().collect();
-        let asked = if has_own { events::last_waiting(store, run).await? } else { HashMap::new() };
+        let events = if has_own { events::last_waiting(store, run).await? } else { HashMap::new() };
         for task in &tasks {
             let key = Key { node: task.id.clone(), iteration: task.iteration };
             let pause = paused.get(&key);
             let waits = match pause {
                 Some(pause) => of_child(&key, pause),
-                None if is_now(task) => vec![own(task, asked.get(&key))],
+                None if is_now(task) => vec![own(task, events.get(&key))],
                 None => Vec::new(),
             };
             let is_now = is_now(task);
@@ -75,8 +75,8 @@ pub(crate) fn list<'a>(
                     Some(_) => Question::OfChild(question_of_child(&key, task.attempts, &wait)),
                     None => Question::OfTask(question(&key, task.attempts)),
                 });
-                let said = asked.get(&key).filter(|_| matches!(wait, Wait::Signal { .. }));
-                let schema = said.map(|said| said["schema"].clone()).filter(|it| !it.is_null());
+                let event = events.get(&key).filter(|_| matches!(wait, Wait::Signal { .. }));
+                let schema = event.map(|event| event["schema"].clone()).filter(|it| !it.is_null());
                 let schema = schema.filter(|_| pause.is_none());
                 OpenWait { run: run.to_owned(), name, question, schema, wait, is_now }
             };
@@ -93,24 +93,25 @@ pub(crate) fn list<'a>(
     })
 }
 
-/// What the child in a sandbox waits for, and was not told yet.
+/// The waits of the child in a sandbox that were not answered yet.
 fn of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
-    let is_told = |wait: &&Wait| {
-        pause.answers.iter().any(|told| told.asked_by() == (wait.node(), wait.iteration()))
+    let is_answered = |wait: &&Wait| {
+        pause.answers.iter().any(|answer| answer.asked_by() == (wait.node(), wait.iteration()))
     };
-    let open = pause.waits.iter().filter(|wait| !wait.is_of_host() && !is_told(wait));
+    let open = pause.waits.iter().filter(|wait| !wait.is_of_host() && !is_answered(wait));
     let seen = open.map(|wait| wait.clone().within(&key.node));
     seen.map(|wait| (wait.answer_name(), wait)).collect()
 }
 
-/// What a task waits for itself.
-fn own(task: &TaskInfo, asked: Option<&Json>) -> (Option<String>, Wait) {
+/// The wait of a task itself. `event` is its last `NodeWaiting`.
+fn own(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
     let (node, iteration, due_ms) = (task.id.clone(), task.iteration, task.wake_at);
     let text = |name: &str| {
-        let text = asked?[name].as_str()?;
-        Some(text.chars().take(TOLD).collect::<String>())
+        let text = event?[name].as_str()?;
+        Some(text.chars().take(MAX_CHARACTERS).collect::<String>())
     };
-    let label = Some(task.label.chars().take(TOLD).collect()).filter(|label| *label != node);
+    let label =
+        Some(task.label.chars().take(MAX_CHARACTERS).collect()).filter(|label| *label != node);
     match task.status {
         TaskStatus::WaitingEvent if task.kind == "sandbox" => {
             let (attempt, request) = (task.attempts, text("request").unwrap_or_default());
@@ -134,7 +135,7 @@ fn own(task: &TaskInfo, asked: Option<&Json>) -> (Option<String>, Wait) {
     }
 }
 
-/// The runs right below one that have not ended, each with the address of what it is in.
+/// The children of a run that have not ended, each with its address.
 async fn below(
     store: &dyn Store,
     run: &str,
@@ -142,8 +143,8 @@ async fn below(
 ) -> Result<Vec<(String, String)>, Error> {
     let mut found = Vec::new();
     for id in runs::unfinished_children(store, run).await? {
-        // The id of a run below is made of that of the run and of the task (`drive::child_workflow`), with
-        // the name that a provider gives it, where one does.
+        // The id of a child consists of the ids of the run and of the task (`execution::child_workflow`),
+        // with the name that a provider gives it, if one does.
         let outer = tasks.iter().find_map(|task| {
             let of_task = format!("{run}:child:{}:{}", task.id, task.iteration);
             match id.strip_prefix(&of_task)? {

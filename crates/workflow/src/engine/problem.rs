@@ -1,4 +1,4 @@
-//! What goes wrong, as it leaves the engine.
+//! Errors of the engine as callers get them.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use stockade_core::{Code, Problem};
 
 use crate::authoring::Error;
 
-/// A run of that id is there.
-pub(super) fn taken(id: &str) -> Problem {
+/// There is a run of this id.
+pub(super) fn run_exists(id: &str) -> Problem {
     Problem::new(Code::Conflict, format!("there is a run {id} already"))
         .remedied_by(format!("stockade resume {id}"))
 }
 
-/// The file of a run is another.
-pub(super) fn changed(run: &Run) -> Problem {
+/// The workflow file of a run has changed.
+pub(super) fn workflow_changed(run: &Run) -> Problem {
     let message = format!("{} says something else than when run {} began", run.file, run.id);
     Problem::new(Code::Conflict, message)
         .because("tasks that are finished are not done again, whatever they would do now")
         .remedied_by(format!("stockade resume {} --accept-workflow-change", run.id))
 }
 
-/// The failure of an author, for whoever started a run.
-pub(super) fn of_author(file: &Path, error: Error) -> Problem {
+/// A failure of the user's code, for the caller that starts a run.
+pub(super) fn of_user_code(file: &Path, error: Error) -> Problem {
     let file = file.display();
     match error {
         Error::Start(why) => {
@@ -30,9 +30,9 @@ pub(super) fn of_author(file: &Path, error: Error) -> Problem {
                 .because(why)
         }
         Error::Faults(faults) => {
-            let told = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            let all = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
             Problem::new(Code::InvalidInput, format!("{file} is no workflow that can be run"))
-                .because(told)
+                .because(all)
         }
         Error::Threw(failure) if failure.code.as_deref() == Some("INVALID_INPUT_VALUE") => {
             Problem::new(Code::InvalidInput, format!("the input is not what {file} takes"))
@@ -40,11 +40,11 @@ pub(super) fn of_author(file: &Path, error: Error) -> Problem {
         }
         Error::Threw(failure) => {
             let name = failure.name.as_deref().unwrap_or("Error");
-            let mut told = format!("{name}: {}", failure.message);
+            let mut text = format!("{name}: {}", failure.message);
             for frame in &failure.frames {
-                told.push_str(&format!("\n    {frame}"));
+                text.push_str(&format!("\n    {frame}"));
             }
-            Problem::new(Code::InvalidInput, format!("{file} cannot be rendered")).because(told)
+            Problem::new(Code::InvalidInput, format!("{file} cannot be rendered")).because(text)
         }
         other => Problem::new(Code::LaunchFailed, format!("{file} cannot be loaded"))
             .because(other.to_string()),

@@ -1,5 +1,5 @@
-//! The program of a run, as it is kept with it: the files that a workflow file consists of, or the
-//! name of a workflow in Rust, which whoever goes on with the run has to have.
+//! The program of a run, as it is stored with the run: the files of a workflow file, or the name of a
+//! workflow in Rust, which each process that executes the run must have.
 
 use serde::{Deserialize, Serialize};
 use stockade_durable::Store;
@@ -9,12 +9,12 @@ use crate::built::Built;
 use crate::graph::{Fault, nearest};
 use crate::store::programs;
 
-/// What a run does.
+/// A program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Program {
     /// A workflow in Rust.
-    Built(Name),
+    Built(BuiltName),
     /// A workflow file with all that it imports.
     Files(Sources),
 }
@@ -22,10 +22,10 @@ pub(crate) enum Program {
 /// Names a workflow in Rust.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Name {
-    /// What it is called.
+pub(crate) struct BuiltName {
+    /// Its name.
     pub(crate) built: String,
-    /// What tells it from another that was called so before.
+    /// Distinguishes it from earlier workflows of its name.
     pub(crate) version: String,
 }
 
@@ -39,11 +39,11 @@ pub(crate) async fn stored(
 }
 
 impl Program {
-    /// Names all of it: another program has another.
+    /// Differs from that of any other program.
     pub(crate) fn hash(&self) -> String {
         match self {
             Self::Files(sources) => sources.hash(),
-            Self::Built(Name { built, version }) => {
+            Self::Built(BuiltName { built, version }) => {
                 let text = format!("built\0{}\0{built}{version}", built.len());
                 blake3::hash(text.as_bytes()).to_hex().to_string()
             }
@@ -51,15 +51,15 @@ impl Program {
     }
 }
 
-impl Name {
-    /// That of a workflow.
+impl BuiltName {
+    /// The name of a workflow.
     pub(crate) fn of(workflow: &Built) -> Self {
         let (built, version) = (workflow.name().to_owned(), workflow.version().to_owned());
         Self { built, version }
     }
 
-    /// The workflow of that name, which must be the same that it was.
-    pub(crate) fn found(&self, known: &[Built]) -> Result<Built, Error> {
+    /// The workflow of this name, which must be of the same version.
+    pub(crate) fn find_in(&self, known: &[Built]) -> Result<Built, Error> {
         let fault = |message| Error::Faults(vec![Fault { place: None, message }]);
         let found = find(&self.built, known).map_err(fault)?;
         if found.version() == self.version {
@@ -73,7 +73,7 @@ impl Name {
     }
 }
 
-/// The workflow in Rust of a name; else what is told of it.
+/// The workflow in Rust of a name; an error message if there is none.
 pub(crate) fn find(name: &str, known: &[Built]) -> Result<Built, String> {
     let found = known.iter().find(|workflow| workflow.name() == name);
     found.cloned().ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! A run as a durable workflow: whoever holds it does it, and it ends together with its rows.
+//! A run as a durable workflow: the process that holds the workflow executes the run, and the end of
+//! both is one commit.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use stockade_api::RunStatus;
 use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 
-use super::drive::{Drive, End};
+use super::execution::{End, Execution};
 use super::options::Options;
 use super::program;
 use super::state::EngineState;
@@ -20,14 +21,14 @@ use crate::store::runs;
 /// The name of the durable workflow.
 pub(super) const NAME: &str = "workflow.run";
 
-/// What it is started with.
+/// The input of the workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Input {
     /// The run.
     pub(super) run: String,
 }
 
-/// The durable workflow of a run. One that ended and is taken up again is another.
+/// The id of the durable workflow of a run. Each generation of a run has its own.
 pub(super) fn workflow_id(
     run: &str,
     generation: i64,
@@ -50,8 +51,8 @@ async fn run(
 ) -> Result<Value, Failure> {
     let prepared = state.take_prepared(&run);
     let failed = |error: &Value| runs::end(&run, RunStatus::Failed, now_ms(), None, Some(error));
-    let done = match begun(&state, &context, &run, prepared).await {
-        Ok(Ok(drive)) => drive.go().await,
+    let done = match prepare(&state, &context, &run, prepared).await {
+        Ok(Ok(execution)) => execution.run_to_end().await,
         Ok(Err(trouble)) => {
             let error = trouble.to_json();
             let end = failed(&error);
@@ -62,7 +63,7 @@ async fn run(
     let (end, statements) = match done {
         Ok(done) => done,
         Err(failure) => {
-            // Where it only stops here, nothing of this is kept.
+            // Where the execution only stops, nothing of this is stored.
             let error = json!({ "code": failure.code, "message": failure.message });
             context.finish_with_on_failure(vec![failed(&error)]);
             return Err(failure);
@@ -81,13 +82,13 @@ async fn run(
     }
 }
 
-/// The run, ready to go on, with the author that was prepared for it or a new one.
-async fn begun(
+/// The execution of the run, with the user's code that was loaded for it already, or loaded now.
+async fn prepare(
     state: &Arc<EngineState>,
     context: &Context,
     run: &str,
     prepared: Option<UserCode>,
-) -> Result<Result<Drive, Trouble>, Failure> {
+) -> Result<Result<Execution, Trouble>, Failure> {
     let store: &dyn Store = state.store();
     let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
     let row = runs::find(store, run).await?.ok_or_else(lost)?;
@@ -104,10 +105,13 @@ async fn begun(
     };
     let journal = Arc::new(std::sync::Mutex::new(Journal::new(run, row.run.input)));
     let user_code = Arc::new(user_code);
-    let about = match user_code.open(&journal).await {
-        Ok(about) => about,
+    let interface = match user_code.open(&journal).await {
+        Ok(interface) => interface,
         Err(error) => return Ok(Err(error.into())),
     };
     let (state, context) = (Arc::clone(state), context.clone());
-    Ok(Ok(Drive::new(state, context, user_code, journal, about, row.max_concurrency).await?))
+    Ok(
+        Ok(Execution::new(state, context, user_code, journal, interface, row.max_concurrency)
+            .await?),
+    )
 }

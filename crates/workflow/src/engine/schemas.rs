@@ -1,4 +1,4 @@
-//! What tasks give is what their schemas say.
+//! Validates values with the JSON Schemas of workflows.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,37 +8,37 @@ use serde_json::Value;
 
 use crate::sync::lock;
 
-/// How many faults of one value are told.
-const MAX_TOLD: usize = 5;
+/// How many errors of one value are in a message.
+const MAX_ERRORS: usize = 5;
 
-/// Schemas that were made ready.
+/// Compiled schemas.
 #[derive(Debug, Default)]
 pub(crate) struct Schemas {
     ready: Mutex<HashMap<String, Result<Arc<Validator>, String>>>,
 }
 
 impl Schemas {
-    /// Looks at a value; why it is not what a schema says.
+    /// Validates a value; an error is why it is not valid.
     pub(crate) fn check(&self, schema: &Value, value: &Value) -> Result<(), String> {
         let validator = self.validator(schema)?;
         if validator.is_valid(value) {
             return Ok(());
         }
-        let mut told: Vec<String> = Vec::new();
+        let mut messages: Vec<String> = Vec::new();
         let mut errors = validator.iter_errors(value);
-        for error in errors.by_ref().take(MAX_TOLD) {
+        for error in errors.by_ref().take(MAX_ERRORS) {
             let path = error.instance_path().to_string();
             let path = if path.is_empty() { "the value".to_owned() } else { path };
-            told.push(format!("{path}: {error}"));
+            messages.push(format!("{path}: {error}"));
         }
         match errors.count() {
             0 => {}
-            more => told.push(format!("and {more} more")),
+            more => messages.push(format!("and {more} more")),
         }
-        Err(told.join("; "))
+        Err(messages.join("; "))
     }
 
-    /// Whether a schema is one.
+    /// Checks a schema.
     pub(crate) fn check_schema(&self, schema: &Value) -> Result<(), String> {
         self.validator(schema).map(drop)
     }

@@ -1,4 +1,4 @@
-//! How runs come to be: of workflow files and of workflows in Rust, for the first time and again.
+//! How runs start: of workflow files and of workflows in Rust, for the first time and again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use stockade_durable::{StartOptions, Statement};
 use stockade_script::worker::Raised;
 
 use super::options::Options;
-use super::prepare::{executable, prepared, rendered};
-use super::problem::{of_store, taken};
+use super::prepare::{check, check_executable, load};
+use super::problem::{of_store, run_exists};
 use super::program::{self, Program};
 use super::run;
 use super::user_code::{Rendering, UserCode};
@@ -23,21 +23,21 @@ use crate::store::{events, programs};
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
-/// What a run of a workflow in Rust is begun with.
+/// A request to begin a run of a workflow in Rust.
 #[derive(Debug, Clone, Default)]
 pub struct Begin {
-    /// What the workflow is given.
+    /// The input of the workflow.
     pub input: Value,
     /// The id of the run; a new one when absent.
     pub run_id: Option<String>,
     /// The directory that commands and sandboxes work on.
     pub project: PathBuf,
-    /// How many of its tasks are done at once; `None` is no limit.
+    /// How many of its tasks run at once; `None` is no limit.
     pub max_concurrency: Option<u32>,
 }
 
-/// A run that is to be begun.
-pub(super) struct New {
+/// A run that is to be started.
+pub(super) struct RunRequest {
     pub(super) id: String,
     pub(super) file: PathBuf,
     pub(super) input: Value,
@@ -45,11 +45,11 @@ pub(super) struct New {
     pub(super) max_concurrency: Option<u32>,
 }
 
-/// The id of a run that is asked for.
-pub(super) enum Named {
-    /// It is there, for it was asked for under the same name.
+/// The id of a run that is to be started.
+pub(super) enum RunId {
+    /// The run was started before, with the same idempotency key.
     Known(Box<Run>),
-    /// Nothing has it.
+    /// No run has it.
     New(String),
 }
 
@@ -62,52 +62,56 @@ impl Workflows {
     /// As [`up`](stockade_api::Workflows): there is no such workflow, its graph cannot be done, it
     /// does not take the input, or the id is taken.
     pub async fn begin(&self, caller: &Caller, workflow: &str, request: Begin) -> Result<Run> {
-        let id = match self.named(caller, request.run_id).await? {
-            Named::Known(run) => return Ok(*run),
-            Named::New(id) => id,
+        let id = match self.reserve_id(caller, request.run_id).await? {
+            RunId::Known(run) => return Ok(*run),
+            RunId::New(id) => id,
         };
         let found = program::find(workflow, &self.state.options.built);
         let found = found.map_err(|message| Problem::new(Code::NotFound, message))?;
         let user_code = UserCode::built(found);
         let Begin { input, project, max_concurrency, .. } = request;
         let (name, schemas) = (Path::new(workflow), &self.state.schemas);
-        let view = rendered(&user_code, name, &id, &input, schemas).await?;
+        let rendering = check(&user_code, name, &id, &input, schemas).await?;
         let file = project.canonicalize().unwrap_or(project).join(workflow);
         let environment = BTreeMap::new();
-        let new = New { id, file, input, environment, max_concurrency };
-        self.submit(caller, new, user_code, &view).await
+        let new = RunRequest { id, file, input, environment, max_concurrency };
+        self.submit(caller, new, user_code, &rendering).await
     }
 
-    /// The id that a new run has, unless it was asked for by whoever did not hear the answer.
-    pub(super) async fn named(&self, caller: &Caller, asked: Option<String>) -> Result<Named> {
-        let id = match asked {
+    /// The id of a new run, unless the same request has started it before.
+    pub(super) async fn reserve_id(
+        &self,
+        caller: &Caller,
+        requested: Option<String>,
+    ) -> Result<RunId> {
+        let id = match requested {
             Some(id) => checked_id(id)?,
             None => uuid::Uuid::now_v7().simple().to_string(),
         };
         let Some(known) = runs::find(self.state.store(), &id).await.map_err(of_store)? else {
-            return Ok(Named::New(id));
+            return Ok(RunId::New(id));
         };
         let is_same =
             known.idempotency_key.is_some() && known.idempotency_key == caller.idempotency_key;
         if !is_same {
-            return Err(taken(&id));
+            return Err(run_exists(&id));
         }
-        Ok(Named::Known(Box::new(self.own(caller, &id).await?.run)))
+        Ok(RunId::Known(Box::new(self.own(caller, &id).await?.run)))
     }
 
-    /// Keeps a run, and begins it.
+    /// Stores a run, and starts it.
     pub(super) async fn submit(
         &self,
         caller: &Caller,
-        new: New,
+        new: RunRequest,
         user_code: UserCode,
-        view: &Rendering,
+        rendering: &Rendering,
     ) -> Result<Run> {
-        executable(&view.graph, &self.state.options)?;
-        let New { id, file, input, environment, max_concurrency } = new;
-        let (hash, program) = kept_program(&user_code)?;
+        check_executable(&rendering.graph, &self.state.options)?;
+        let RunRequest { id, file, input, environment, max_concurrency } = new;
+        let (hash, program) = stored_program(&user_code)?;
         let now = now_ms();
-        let name = view.graph.name.as_str();
+        let name = rendering.graph.name.as_str();
         let mut started =
             json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
         if let Some(Raised { namespaces, landlock }) = user_code.raised().await {
@@ -134,23 +138,23 @@ impl Workflows {
         Ok(self.own(caller, &id).await?.run)
     }
 
-    /// The workflow of a run as it is now, and its rendering.
-    pub(super) async fn again(&self, row: &RunRow) -> Result<(UserCode, Rendering)> {
+    /// Loads the workflow of a run as it is now; it and its rendering.
+    pub(super) async fn load_again(&self, row: &RunRow) -> Result<(UserCode, Rendering)> {
         let Options { realms, built, .. } = &self.state.options;
         let (run, schemas) = (&row.run, &self.state.schemas);
         let file = Path::new(&run.file);
-        let kept = program::stored(self.state.store(), &run.program).await.map_err(of_store)?;
-        if let Some(Program::Built(name)) = kept {
+        let stored = program::stored(self.state.store(), &run.program).await.map_err(of_store)?;
+        if let Some(Program::Built(name)) = stored {
             let found = program::find(&name.built, built);
             let user_code = found.map_err(|message| Problem::new(Code::NotFound, message))?;
             let user_code = UserCode::built(user_code);
-            let view = rendered(&user_code, file, &run.id, &run.input, schemas).await?;
-            return Ok((user_code, view));
+            let rendering = check(&user_code, file, &run.id, &run.input, schemas).await?;
+            return Ok((user_code, rendering));
         }
-        prepared(realms.clone(), file, &run.id, &run.input, &row.environment, schemas).await
+        load(realms.clone(), file, &run.id, &run.input, &row.environment, schemas).await
     }
 
-    /// Starts the durable workflow of a run, with what is kept of it.
+    /// Starts the durable workflow of a run, in one commit with these statements.
     pub(super) async fn start(
         &self,
         owner: &OwnerId,
@@ -170,8 +174,8 @@ impl Workflows {
     }
 }
 
-/// The hash of an author's program, and what keeps it.
-pub(super) fn kept_program(user_code: &UserCode) -> Result<(String, Statement)> {
+/// The hash of a program, and the statement that stores it.
+pub(super) fn stored_program(user_code: &UserCode) -> Result<(String, Statement)> {
     let program = user_code.program();
     let hash = program.hash();
     let text = serde_json::to_string(&program)

@@ -1,5 +1,5 @@
-//! The limits of a run's tools, as they are kept with it: in variables that say how it is done, as the
-//! limit of its sandboxes is.
+//! The limits of a run's tools. They are stored as variables of its environment, like the number of its
+//! sandboxes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 
 use crate::graph::ToolLimits;
 
-/// What the environment of a run says; what is no number above nothing says nothing.
+/// The limits in the environment of a run. Values that are not positive numbers are ignored.
 pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {
     let number = |name: &str| {
         let said = environment.get(name)?.trim().parse::<u64>().ok();
@@ -20,7 +20,7 @@ pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {
     }
 }
 
-/// The environment of a run below another, whose tools have these limits besides.
+/// The environment of a child run, whose tools have these limits in addition.
 pub(crate) fn below(environment: &str, narrower: ToolLimits) -> String {
     let mut all: BTreeMap<String, String> = serde_json::from_str(environment).unwrap_or_default();
     let ToolLimits { output_bytes, timeout } = limits(&all).narrowed(narrower);

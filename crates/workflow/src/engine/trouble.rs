@@ -11,36 +11,36 @@ pub(crate) struct Trouble {
     pub(crate) code: String,
     /// A sentence for people.
     pub(crate) message: String,
-    /// Where in the author's files, the innermost first.
+    /// The frames in the workflow's files, the innermost first.
     pub(crate) frames: Vec<String>,
-    /// Whether the same may succeed when it is tried again.
+    /// Whether another try may succeed.
     pub(crate) is_retryable: bool,
 }
 
-/// The code of what has stopped with its run.
+/// The code of a failure because the run has stopped.
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
-/// Codes of errors that another try cannot change.
+/// Codes of errors that another try would have too.
 const FINAL: [&str; 3] = ["INVALID_OUTPUT", "AGENT_CONFIG_INVALID", "MISSING_OUTPUT"];
 
 impl Trouble {
-    /// A failure that another try cannot change.
+    /// A failure that another try would have too.
     pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
         let (code, message) = (code.to_owned(), message.into());
         Self { code, message, frames: Vec::new(), is_retryable: false }
     }
 
-    /// The same, worth another try.
+    /// The same, but another try may succeed.
     pub(crate) fn retryable(mut self) -> Self {
         self.is_retryable = true;
         self
     }
 
-    /// Whether it is none of the task's: the run has stopped, and goes on with it later.
+    /// Whether it is no failure of the task: the run has stopped, and goes on with the task later.
     pub(crate) fn is_stop(&self) -> bool {
         self.code == INTERRUPTED
     }
 
-    /// As it is kept.
+    /// As it is stored.
     pub(crate) fn to_json(&self) -> Value {
         json!({ "code": self.code, "message": self.message, "frames": self.frames })
     }

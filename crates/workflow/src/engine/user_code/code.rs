@@ -48,7 +48,7 @@ impl UserCode {
             Program::Files(sources) => {
                 Ok(Self::Script(ScriptCode::new(realms.clone(), sources, environment)))
             }
-            Program::Built(name) => Ok(Self::Rust(RustCode::new(name.found(known)?))),
+            Program::Built(name) => Ok(Self::Rust(RustCode::new(name.find_in(known)?))),
         }
     }
 

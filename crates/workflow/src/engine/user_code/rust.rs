@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::calls::{CALL_LIMIT, Interface, Rendering, TaskCall};
 use crate::authoring::Error;
 use crate::built::{Built, Call, Context};
-use crate::engine::program::Name;
+use crate::engine::program::BuiltName;
 use crate::graph::{Fault, Function, Graph, Prompt, Task, Work, check};
 use crate::journal::{SharedJournal, WorkflowRef};
 use crate::sync::lock;
@@ -30,8 +30,8 @@ impl RustCode {
     }
 
     /// The name that its program is stored as.
-    pub(super) fn name(&self) -> Name {
-        Name::of(&self.workflow)
+    pub(super) fn name(&self) -> BuiltName {
+        BuiltName::of(&self.workflow)
     }
 
     pub(super) fn open(&self, journal: &SharedJournal) -> Result<Interface, Error> {

@@ -11,8 +11,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 use stockade_durable::{Failure, Statement};
 
-use super::child_workflow::{Child, Children};
-use super::{Drive, End};
+use super::child_count::WaitingChildren;
+use super::child_workflow::ChildRun;
+use super::outcome::End;
+use super::state::Execution;
 use crate::authoring::ChildRequest;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::ChildRuns;
@@ -28,7 +30,7 @@ use crate::sync::lock;
 
 /// The runs that the provider of one try requests.
 pub(super) struct ProviderChildren {
-    child: Child,
+    child: ChildRun,
     /// The prefix of their ids.
     id: String,
     /// The runs that have not ended, whether the provider waits for them or not.
@@ -37,7 +39,7 @@ pub(super) struct ProviderChildren {
     awaited: Mutex<BTreeMap<String, bool>>,
     /// Whether the try counts as waiting: all runs that the provider waits for do.
     waits: AtomicBool,
-    siblings: Arc<Children>,
+    siblings: Arc<WaitingChildren>,
 }
 
 impl std::fmt::Debug for ProviderChildren {
@@ -66,7 +68,7 @@ impl Drop for AwaitGuard<'_> {
     }
 }
 
-impl Drive {
+impl Execution {
     /// The child runs of a try of a task. Their tools have these limits, besides those of the run.
     /// Sandboxes in them count as nested in the sandbox of the task.
     pub(super) fn provider_children(
@@ -92,13 +94,13 @@ impl Drive {
     /// What encloses the sandboxes in the sandbox of a task.
     fn within(&self, key: &Key, task: &Task) -> Option<EnclosingSandbox> {
         let Work::Sandbox(sandbox) = &task.work else { return None };
-        let depth = self.enclosing.as_ref().map_or(0, |enclosing| enclosing.lineage.depth);
+        let enclosing = self.sandboxes.enclosing.as_ref();
+        let depth = enclosing.map_or(0, |enclosing| enclosing.lineage.depth);
         // A configuration that cannot be read is refused before anything is in the sandbox.
         let grant = Grant::of(sandbox, task.timeout, sandbox.tools, depth).ok()?;
-        let attempt = self.tasks.get(key).map_or(1, |row| row.attempts);
-        let name = self.origin.name_of_try(&self.run, key, attempt);
+        let name = self.run.name_of_try(key, self.tasks.current_attempt(key));
         let lineage = Lineage {
-            root_run_id: self.run.split(":child:").next().unwrap_or(&self.run).to_owned(),
+            root_run_id: self.run.id.split(":child:").next().unwrap_or(&self.run.id).to_owned(),
             parent_sandbox_id: format!("run-{name}"),
             depth: depth + 1,
             task: None,
@@ -123,7 +125,7 @@ impl ChildRuns for ProviderChildren {
             None => self.id.clone(),
         };
         lock(&self.open).insert(id.clone());
-        let end = self.end(&id, workflow, (input, environment)).await?;
+        let end = self.run_to_end(&id, workflow, (input, environment)).await?;
         lock(&self.open).remove(&id);
         let (status, output, error) = match end {
             End::Finished(output) => ("finished", output, None),
@@ -149,19 +151,19 @@ impl ChildRuns for ProviderChildren {
 
 impl ProviderChildren {
     /// Executes a run; how it ends.
-    async fn end(
+    async fn run_to_end(
         &self,
         id: &str,
         workflow: WorkflowRef,
         (input, environment): (Value, String),
     ) -> Result<End, Trouble> {
         // That the run waits is counted here, and not among the children of the task's run.
-        let siblings = Arc::<Children>::default();
-        let child = Child { siblings: Arc::clone(&siblings), environment, ..self.child.clone() };
+        let siblings = Arc::<WaitingChildren>::default();
+        let child = ChildRun { siblings: Arc::clone(&siblings), environment, ..self.child.clone() };
         lock(&self.awaited).insert(id.to_owned(), false);
         self.update_waits();
         let _guard = AwaitGuard { children: self, id };
-        let mut end = std::pin::pin!(child.end(id, workflow, input));
+        let mut end = std::pin::pin!(child.run_to_end(id, workflow, input));
         loop {
             tokio::select! {
                 end = &mut end => return end,

@@ -1,0 +1,203 @@
+//! A task whose agent is a command: the executor of commands gets the prompt, and the user's code reads
+//! the answer.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stockade_api::{CommandLine, Ending};
+use stockade_core::{OwnerId, Problem};
+use tokio::sync::Notify;
+
+use super::state::{AgentEvents, Execution};
+use crate::engine::commands::{self, CommandResult, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
+use crate::engine::state::EngineState;
+use crate::engine::tool_limits;
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::{TaskCall, UserCode};
+use crate::graph::{Command, Prompt, Task, Work};
+use crate::schedule::Key;
+use crate::store::runs::RunOrigin;
+use crate::sync::lock;
+
+/// How much of a failed command's standard error is in the message, in bytes.
+const ERROR_BYTES: usize = 2 << 10;
+
+/// All that a try of such a task needs.
+pub(super) struct AgentTask {
+    state: Arc<EngineState>,
+    user_code: Arc<UserCode>,
+    run: String,
+    origin: RunOrigin,
+    attempt: u32,
+    events: AgentEvents,
+}
+
+impl Execution {
+    /// A try of a task whose agent is a command.
+    pub(super) fn agent_task(&self, key: &Key) -> AgentTask {
+        AgentTask {
+            state: Arc::clone(&self.state),
+            user_code: Arc::clone(&self.user_code),
+            run: self.run.id.clone(),
+            origin: self.run.origin.clone(),
+            attempt: self.tasks.current_attempt(key),
+            events: Arc::clone(&self.agent_events),
+        }
+    }
+
+    /// Adds the events of such tries.
+    pub(super) fn take_agent_events(&mut self) {
+        let events = std::mem::take(&mut *lock(&self.agent_events));
+        for (key, event) in events {
+            if let (Some(row), Some(bundle)) = (self.tasks.get_mut(&key), event["bundle"].as_str())
+            {
+                row.bundle = Some(bundle.to_owned());
+            }
+            self.ledger.event(event);
+        }
+    }
+}
+
+impl AgentTask {
+    /// Executes the agent; its answer.
+    pub(super) async fn execute(self, key: &Key, task: &Arc<Task>) -> Result<Value, Trouble> {
+        let call = TaskCall { run: &self.run, key, task };
+        let Work::Command { agent, prompt } = &task.work else {
+            return Err(Trouble::new("INTERNAL", "the task has no command"));
+        };
+        let command = commands::resolve(agent, self.state.options.agents.as_deref());
+        let command = command.map_err(trouble)?;
+        let executor = self.state.executor.as_ref();
+        let executor = executor.ok_or_else(|| trouble(commands::no_executor()))?;
+        let prompt = self.prompt(call, prompt).await?;
+        let (command_line, input, variable) = command.with_prompt(&prompt);
+        let mut environment = agent.environment.0.clone();
+        environment.extend(variable);
+        let job = self.job(call, agent, (command_line, input), environment)?;
+        let result = executor.execute(&job).await.map_err(trouble)?;
+        if let Some(bundle) = &result.bundle {
+            let event = json!({
+                "type": "NodeBundle", "nodeId": key.node, "iteration": key.iteration,
+                "attempt": self.attempt, "bundle": bundle,
+            });
+            lock(&self.events).push((key.clone(), event));
+        }
+        let written = output(task, agent, result)?;
+        let text = command.answer(&written);
+        let text = text.map_err(|why| Trouble::new("INVALID_OUTPUT", why).retryable())?;
+        let value = self.user_code.read(call, agent.read, &text).await;
+        value.map_err(|error| Trouble { is_retryable: true, ..error.into() })
+    }
+
+    async fn prompt(&self, call: TaskCall<'_>, prompt: &Prompt) -> Result<String, Trouble> {
+        match prompt {
+            Prompt::Text(text) => Ok(text.clone()),
+            Prompt::Made { function, inputs } => {
+                let work = Work::Compute { function: *function, inputs: inputs.clone() };
+                match self.user_code.work(call, &work, &Arc::new(Notify::new())).await? {
+                    Value::String(text) => Ok(text),
+                    other => Ok(other.to_string()),
+                }
+            }
+        }
+    }
+
+    fn job(
+        &self,
+        call: TaskCall<'_>,
+        agent: &Command,
+        (command, input): (CommandLine, Vec<u8>),
+        environment: BTreeMap<String, String>,
+    ) -> Result<Job, Trouble> {
+        let variables = serde_json::from_str(&self.origin.environment).unwrap_or_default();
+        let tools = tool_limits::limits(&variables);
+        let owner = OwnerId::new(self.origin.owner.as_str());
+        let limits = [agent.timeout, call.task.timeout, tools.timeout];
+        let output_limit = tools.output_bytes.unwrap_or(OUTPUT_LIMIT_BYTES);
+        Ok(Job {
+            name: self.origin.name_of_try(&self.run, call.key, self.attempt),
+            owner: owner.map_err(|error| Trouble::new("INTERNAL", error.to_string()))?,
+            run: root(&self.run).to_owned(),
+            node: call.key.to_string(),
+            project: self.state.options.project_of(Path::new(&self.origin.file)),
+            command,
+            input,
+            environment,
+            image: agent.image.clone(),
+            limit: limits.into_iter().flatten().min().unwrap_or(USUAL_LIMIT),
+            output_limit_bytes: output_limit.min(OUTPUT_LIMIT_BYTES),
+        })
+    }
+}
+
+/// The standard output of a command that succeeded.
+fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String, Trouble> {
+    let id = &task.id;
+    let (code, why) = match result.ending {
+        Ending::Exited if result.exit_code == Some(0) => {
+            let text = String::from_utf8(result.output);
+            return match text {
+                Ok(text) if !result.is_cut => Ok(text),
+                Ok(_) => Err(Trouble::new(
+                    "INVALID_OUTPUT",
+                    format!("the agent of task \"{id}\" wrote more than an answer may be"),
+                )
+                .retryable()),
+                Err(_) => Err(Trouble::new(
+                    "INVALID_OUTPUT",
+                    format!("the agent of task \"{id}\" wrote something else than text"),
+                )
+                .retryable()),
+            };
+        }
+        Ending::NotRun => ("AGENT_CONFIG_INVALID", "cannot be run".to_owned()),
+        // The exit codes of a shell for a program that does not exist, or cannot be executed.
+        Ending::Exited if matches!(result.exit_code, Some(126 | 127)) => {
+            ("AGENT_CONFIG_INVALID", "cannot be run".to_owned())
+        }
+        Ending::Exited => {
+            let code = result.exit_code.unwrap_or_default();
+            ("AGENT_FAILED", format!("ended with exit code {code}"))
+        }
+        Ending::TimedOut => ("TASK_TIMEOUT", "took longer than it may".to_owned()),
+        Ending::OutputExceeded => ("AGENT_FAILED", "wrote more than it may".to_owned()),
+        other => ("AGENT_FAILED", format!("did not end by itself: {other:?}")),
+    };
+    let mut message = format!("the agent of task \"{id}\" {why}");
+    let errors = error_tail(&result.errors, agent);
+    if !errors.is_empty() {
+        message.push_str(&format!(": {errors}"));
+    }
+    let trouble = Trouble::new(code, message);
+    Err(if code == "AGENT_CONFIG_INVALID" { trouble } else { trouble.retryable() })
+}
+
+/// The end of a command's standard error, without the values of its variables.
+fn error_tail(errors: &[u8], agent: &Command) -> String {
+    let mut text = String::from_utf8_lossy(errors).into_owned();
+    for (name, value) in agent.environment.0.iter().filter(|(_, value)| value.len() > 3) {
+        text = text.replace(value.as_str(), &format!("[{name}]"));
+    }
+    let text = text.trim();
+    let mut from = text.len().saturating_sub(ERROR_BYTES);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text[from..].to_owned()
+}
+
+/// The root of a run's ancestors, which is the run of the durable workflow.
+fn root(run: &str) -> &str {
+    run.split(":child:").next().unwrap_or(run)
+}
+
+fn trouble(problem: Problem) -> Trouble {
+    let message = match &problem.cause {
+        Some(cause) => format!("{}: {cause}", problem.message),
+        None => problem.message.clone(),
+    };
+    let trouble = Trouble::new(problem.code.as_str(), message);
+    if problem.retryable { trouble.retryable() } else { trouble }
+}

@@ -1,0 +1,98 @@
+//! What an execution commits: statements and events in order, with the acknowledgements that follow.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use stockade_durable::{Context, Failure, Statement};
+use tokio::sync::oneshot;
+
+use crate::engine::clock::now_ms;
+use crate::engine::sandbox::Record;
+use crate::schedule::Key;
+use crate::store::{answers, events};
+
+/// How many statements are gathered before they are committed.
+const MAX_STATEMENTS: usize = 512;
+
+/// What is not committed yet.
+pub(super) struct Ledger {
+    run: String,
+    /// The number of the next event.
+    next_event: i64,
+    statements: Vec<Statement>,
+    /// Are sent to once the statements are on disk.
+    acknowledgements: Vec<oneshot::Sender<()>>,
+    /// The answers that were used, until that is on disk.
+    used_answers: HashSet<i64>,
+}
+
+impl Ledger {
+    pub(super) fn new(run: &str, next_event: i64) -> Self {
+        Self {
+            run: run.to_owned(),
+            next_event,
+            statements: Vec::new(),
+            acknowledgements: Vec::new(),
+            used_answers: HashSet::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, statement: Statement) {
+        self.statements.push(statement);
+    }
+
+    pub(super) fn extend(&mut self, statements: impl IntoIterator<Item = Statement>) {
+        self.statements.extend(statements);
+    }
+
+    /// Adds an event, with the run and the time.
+    pub(super) fn event(&mut self, mut event: Value) {
+        let at = now_ms();
+        event["runId"] = self.run.as_str().into();
+        event["timestampMs"] = at.into();
+        self.statements.push(events::insert(&self.run, self.next_event, at, &event));
+        self.next_event += 1;
+    }
+
+    /// Adds what a try of a sandbox records.
+    pub(super) fn record(&mut self, record: Record) {
+        for event in record.events {
+            self.event(event);
+        }
+        self.statements.extend(record.statements);
+        self.acknowledgements.push(record.committed);
+    }
+
+    /// Notes the task that uses an answer.
+    pub(super) fn use_answer(&mut self, seq: i64, key: &Key) {
+        self.used_answers.insert(seq);
+        self.statements.push(answers::mark_used(seq, key));
+    }
+
+    pub(super) fn is_used(&self, seq: i64) -> bool {
+        self.used_answers.contains(&seq)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.statements.len() >= MAX_STATEMENTS
+    }
+
+    /// Commits all of it.
+    pub(super) async fn commit(&mut self, context: &Context) -> Result<(), Failure> {
+        if self.statements.is_empty() && self.acknowledgements.is_empty() {
+            return Ok(());
+        }
+        context.write(std::mem::take(&mut self.statements)).await?;
+        self.used_answers.clear();
+        for committed in self.acknowledgements.drain(..) {
+            // The try may be gone.
+            let _ = committed.send(());
+        }
+        Ok(())
+    }
+
+    /// The statements, to be committed with the end of the run.
+    pub(super) fn into_statements(self) -> Vec<Statement> {
+        self.statements
+    }
+}

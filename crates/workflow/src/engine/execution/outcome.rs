@@ -1,0 +1,23 @@
+//! How tries and runs end.
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use crate::engine::sandbox::TryOutcome;
+use crate::engine::trouble::Trouble;
+use crate::schedule::Key;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum End {
+    /// Its output.
+    Finished(Value),
+    /// Its error.
+    Failed(Value),
+}
+
+/// How one try of a task ended.
+pub(super) type Outcome = (Key, Result<TryOutcome, Trouble>);
+
+/// A try that is under way.
+pub(super) type Attempt = BoxFuture<'static, Outcome>;

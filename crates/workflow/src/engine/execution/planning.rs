@@ -1,0 +1,107 @@
+//! Plans what is next, and starts it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::outcome::End;
+use super::state::{Execution, plain_name};
+use crate::engine::trouble::Trouble;
+use crate::graph::{Graph, Task, nearest};
+use crate::schedule::{LoopStep, Phase};
+use crate::store::loops;
+use crate::sync::lock;
+
+/// The result of planning.
+pub(super) enum Step {
+    /// Something was done at once, so there may be more to start.
+    Again,
+    /// There is nothing more to start now.
+    Wait,
+    /// The run has ended.
+    Ended(End),
+}
+
+impl Execution {
+    /// Starts what can start now. What needs no waiting is done at once.
+    pub(super) fn plan_next(&mut self, is_idle: bool) -> Step {
+        let graph = Arc::clone(self.plan.graph());
+        let plan = self.plan.next(&graph, &self.tasks, self.run.max_concurrency);
+        if !plan.failed.is_empty() {
+            // Tries that are under way may end; nothing else starts.
+            if !is_idle {
+                return Step::Wait;
+            }
+            let first =
+                plan.failed.iter().min_by_key(|key| self.tasks.get(key).map(|row| row.place));
+            let error = first.and_then(|key| Some((key, self.tasks.get(key)?.error.clone()?)));
+            let error = error.map_or(Value::Null, |(key, mut error)| {
+                error["task"] = key.node.as_str().into();
+                error
+            });
+            return Step::Ended(End::Failed(error));
+        }
+        if plan.is_through {
+            return Step::Ended(End::Finished(self.output()));
+        }
+        for (name, step) in &plan.loops {
+            if let Some(trouble) = self.advance_loop(name, *step) {
+                return Step::Ended(End::Failed(trouble.to_json()));
+            }
+        }
+        let mut moved = !plan.loops.is_empty();
+        for (key, task) in &plan.ready {
+            moved |= self.queue.look_up(key, task) || self.start(key, task);
+        }
+        let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
+        if is_stuck && !self.tasks.has_open_in(&[Phase::Running, Phase::Waiting]) {
+            let trouble = stuck(&graph, &plan.blocked);
+            return Step::Ended(End::Failed(trouble.to_json()));
+        }
+        if moved && !self.plan.is_stale() { Step::Again } else { Step::Wait }
+    }
+
+    /// A loop begins its next iteration, or ends; the failure of a loop that must not end like that.
+    fn advance_loop(&mut self, name: &str, step: LoopStep) -> Option<Trouble> {
+        let state = self.tasks.loop_mut(name);
+        match step {
+            LoopStep::Again => state.iteration += 1,
+            LoopStep::End | LoopStep::Maximum { fails: false } => state.has_ended = true,
+            LoopStep::Maximum { fails: true } => {
+                let message = format!(
+                    "loop \"{name}\" was done {} times, and its condition does not hold",
+                    state.iteration + 1
+                );
+                return Some(Trouble::new("LOOP_MAX_ITERATIONS", message));
+            }
+        }
+        let state = *state;
+        self.ledger.push(loops::upsert(&self.run.id, name, state));
+        lock(&self.run.journal).iterations.insert(plain_name(name), state.iteration);
+        self.plan.mark_stale();
+        None
+    }
+}
+
+/// The failure of a run in which nothing can start though not all has finished.
+fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
+    let known: Vec<&str> = graph.tasks().iter().map(|task| task.id.as_str()).collect();
+    let mut reasons = Vec::new();
+    let mut frames = Vec::new();
+    for (task, missing) in blocked {
+        let missing = missing.iter().map(|id| {
+            let others = known.iter().copied().filter(|known| *known != task.id);
+            match nearest(id, others) {
+                Some(meant) => format!("\"{id}\", which is no task — did you mean \"{meant}\"?"),
+                None => format!("\"{id}\", which is no task"),
+            }
+        });
+        let missing = missing.collect::<Vec<_>>().join(" and ");
+        reasons.push(format!("task \"{}\" waits for {missing}", task.id));
+        frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+    }
+    if reasons.is_empty() {
+        reasons.push("nothing is left that could be done, and not all is done".to_owned());
+    }
+    Trouble { frames, ..Trouble::new("WORKFLOW_INVALID", reasons.join("; ")) }
+}

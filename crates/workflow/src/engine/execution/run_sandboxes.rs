@@ -1,0 +1,79 @@
+//! The sandboxes of a run: the channel from their tries, their slots, and those that are kept for
+//! children that wait.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::engine::sandbox::{EnclosingSandbox, Record};
+use crate::schedule::Key;
+use crate::store::sandboxes::Pause;
+
+/// How often the lease of a sandbox that is kept is renewed, while the run is executed.
+const RENEWAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The sandboxes of a run.
+pub(super) struct RunSandboxes {
+    /// Tries record through the sender what the run commits.
+    pub(super) sender: mpsc::Sender<Record>,
+    pub(super) records: mpsc::Receiver<Record>,
+    pub(super) slots: Arc<Semaphore>,
+    /// The sandbox that encloses the run, if a provider executes it.
+    pub(super) enclosing: Option<EnclosingSandbox>,
+    /// The waits of the children in sandboxes, by their tasks.
+    pauses: HashMap<Key, Pause>,
+    /// When the leases of their sandboxes were renewed.
+    renewed: Option<Instant>,
+}
+
+impl RunSandboxes {
+    pub(super) fn new(slots: usize) -> Self {
+        let (sender, records) = Record::channel();
+        Self {
+            sender,
+            records,
+            slots: Arc::new(Semaphore::new(slots)),
+            enclosing: None,
+            pauses: HashMap::new(),
+            renewed: None,
+        }
+    }
+
+    /// Takes up the waits that an earlier process left.
+    pub(super) fn restore(&mut self, pauses: impl Iterator<Item = (Key, Pause)>) {
+        self.pauses = pauses.collect();
+    }
+
+    pub(super) fn has_pause(&self, key: &Key) -> bool {
+        self.pauses.contains_key(key)
+    }
+
+    pub(super) fn pause(&self, key: &Key) -> Option<&Pause> {
+        self.pauses.get(key)
+    }
+
+    pub(super) fn insert_pause(&mut self, key: &Key, pause: Pause) {
+        self.pauses.insert(key.clone(), pause);
+    }
+
+    pub(super) fn remove_pause(&mut self, key: &Key) -> Option<Pause> {
+        self.pauses.remove(key)
+    }
+
+    /// The tasks whose sandboxes are to be renewed now. They count as renewed.
+    pub(super) fn take_renewals(&mut self) -> Vec<Key> {
+        let is_due = self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
+        if self.pauses.is_empty() || !is_due {
+            return Vec::new();
+        }
+        self.renewed = Some(Instant::now());
+        self.pauses.keys().cloned().collect()
+    }
+
+    /// The tasks whose sandboxes are kept. None is kept any more.
+    pub(super) fn take_pauses(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.pauses).into_keys().collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! The state of an execution, in parts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use stockade_api::{RunStatus, TaskStatus};
+use stockade_durable::{Context, Failure};
+
+use super::child_count::WaitingChildren;
+use super::ledger::Ledger;
+use super::plan::RunPlan;
+use super::run_sandboxes::RunSandboxes;
+use super::start_queue::StartQueue;
+use super::task_table::TaskTable;
+use crate::engine::sandbox;
+use crate::engine::state::EngineState;
+use crate::engine::user_code::{Interface, UserCode};
+use crate::journal::SharedJournal;
+use crate::schedule::Key;
+use crate::store::run_state::{self, RunState};
+use crate::store::runs::RunOrigin;
+use crate::store::tasks::{self, TaskRow};
+use crate::sync::lock;
+
+/// Events of tries of agents, which the run adds when it next has an outcome: for which task, and the
+/// event.
+pub(super) type AgentEvents = Arc<Mutex<Vec<(Key, Value)>>>;
+
+/// One run that is being executed.
+pub(crate) struct Execution {
+    pub(super) state: Arc<EngineState>,
+    pub(super) context: Context,
+    pub(super) user_code: Arc<UserCode>,
+    pub(super) run: RunIdentity,
+    /// The status of the run, as it is stored.
+    pub(super) status: RunStatus,
+    pub(super) tasks: TaskTable,
+    pub(super) plan: RunPlan,
+    pub(super) queue: StartQueue,
+    pub(super) ledger: Ledger,
+    pub(super) children: RunFamily,
+    pub(super) sandboxes: RunSandboxes,
+    pub(super) agent_events: AgentEvents,
+    /// Whether a wait has begun whose answer may be there already.
+    pub(super) has_new_waits: bool,
+}
+
+/// What does not change of a run.
+pub(super) struct RunIdentity {
+    pub(super) id: String,
+    pub(super) origin: RunOrigin,
+    /// The table that holds its result.
+    pub(super) output: Option<String>,
+    pub(super) max_concurrency: Option<u32>,
+    pub(super) journal: SharedJournal,
+}
+
+impl RunIdentity {
+    /// The name of the current try of a task.
+    pub(super) fn name_of_try(&self, key: &Key, attempt: u32) -> String {
+        self.origin.name_of_try(&self.id, key, attempt)
+    }
+
+    /// The `process.env` of its workflow.
+    pub(super) fn environment(&self) -> BTreeMap<String, String> {
+        serde_json::from_str(&self.origin.environment).unwrap_or_default()
+    }
+}
+
+/// The relatives of a run.
+#[derive(Default)]
+pub(super) struct RunFamily {
+    /// Its children.
+    pub(super) children: Arc<WaitingChildren>,
+    /// The children of its parent, if it has one. It is one of them.
+    pub(super) siblings: Option<Arc<WaitingChildren>>,
+    /// Whether a child run has the name of its workflow already.
+    pub(super) is_named: bool,
+}
+
+impl Execution {
+    /// The execution of a run, as it was left or from its beginning.
+    pub(crate) async fn new(
+        state: Arc<EngineState>,
+        context: Context,
+        user_code: Arc<UserCode>,
+        journal: SharedJournal,
+        interface: Interface,
+        max_concurrency: Option<u32>,
+    ) -> Result<Self, Failure> {
+        let id = lock(&journal).run.clone();
+        let RunState { mut tasks, loops, next_event, status, origin } =
+            run_state::load(state.store(), &id).await?;
+        if state.options.sandboxes.is_none() {
+            // The result of a request to the host may be there.
+            for row in tasks.values_mut().filter(|row| row.waits_for_host()) {
+                row.status = TaskStatus::Running;
+            }
+        }
+        let output = interface.output;
+        let run = RunIdentity { id, origin, output, max_concurrency, journal };
+        let mut execution = Self {
+            state,
+            context,
+            user_code,
+            status,
+            tasks: TaskTable::new(tasks, loops),
+            plan: RunPlan::new(),
+            queue: StartQueue::default(),
+            ledger: Ledger::new(&run.id, next_event),
+            children: RunFamily::default(),
+            sandboxes: RunSandboxes::new(sandbox::slots(&run.environment())),
+            agent_events: AgentEvents::default(),
+            has_new_waits: false,
+            run,
+        };
+        execution.fill_journal();
+        execution.restore_pauses().await?;
+        Ok(execution)
+    }
+
+    /// Adds what an earlier process has stored to the journal.
+    fn fill_journal(&self) {
+        let mut finished: Vec<(&Key, &TaskRow)> = self.tasks.finished().collect();
+        finished.sort_by_key(|(_, row)| (row.finished_at, row.place));
+        let mut journal = lock(&self.run.journal);
+        for (key, row) in finished {
+            journal.rows.extend(journal_row(key, row));
+        }
+        for (name, state) in self.tasks.loops() {
+            journal.iterations.insert(plain_name(name), state.iteration);
+        }
+    }
+
+    /// Stores the row of a task with the next commit.
+    pub(super) fn store_task(&mut self, key: &Key) {
+        if let Some(row) = self.tasks.get(key) {
+            self.ledger.push(tasks::upsert(&self.run.id, key, row));
+        }
+    }
+}
+
+/// The row of a finished task in the journal.
+pub(super) fn journal_row(key: &Key, row: &TaskRow) -> Option<Value> {
+    let (table, value) = (row.table.as_ref()?, row.output.as_ref()?);
+    Some(json!({ "table": table, "node": key.node, "iteration": key.iteration, "value": value }))
+}
+
+/// The name of a loop without the iterations of the outer ones.
+pub(super) fn plain_name(name: &str) -> String {
+    name.split("@@").next().unwrap_or(name).to_owned()
+}

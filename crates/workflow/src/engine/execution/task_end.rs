@@ -1,0 +1,164 @@
+//! How tries of tasks end: what is stored of them, and what follows from a failure.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stockade_api::TaskStatus;
+
+use super::state::{Execution, journal_row};
+use crate::engine::clock::now_ms;
+use crate::engine::sandbox::TryOutcome;
+use crate::engine::trouble::Trouble;
+use crate::graph::{Task, Work};
+use crate::schedule::Key;
+use crate::store::sandboxes;
+use crate::sync::lock;
+
+impl Execution {
+    /// A try has ended.
+    pub(super) fn take_outcome(&mut self, key: Key, result: Result<TryOutcome, Trouble>) {
+        self.take_agent_events();
+        let Some(task) = self.plan.task(&key) else {
+            // The rendering does not have it any more. Its output is stored all the same.
+            self.orphaned(&key, result);
+            return;
+        };
+        match result {
+            Ok(TryOutcome::Value(value)) => self.finish(&key, &task, value),
+            Ok(TryOutcome::Review) => self.wait_for_review(&key),
+            Ok(TryOutcome::Waits(pause)) => self.wait_for_child(&key, pause),
+            Ok(TryOutcome::Host(request)) => self.wait_for_host(&key, &request),
+            Err(trouble) => self.fail(&key, &task, trouble),
+        }
+    }
+
+    /// The changes of a sandbox wait for a decision.
+    fn wait_for_review(&mut self, key: &Key) {
+        let status = TaskStatus::WaitingApproval;
+        let Some(attempt) = self.tasks.set_status(key, status) else { return };
+        // The decision may be there already.
+        self.has_new_waits = true;
+        self.store_task(key);
+        self.ledger.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
+            "attempt": attempt, "status": status,
+        }));
+    }
+
+    /// The host has a request for a sandbox. The result is looked for when the engine starts again.
+    fn wait_for_host(&mut self, key: &Key, request: &str) {
+        let status = TaskStatus::WaitingEvent;
+        let Some(attempt) = self.tasks.set_status(key, status) else { return };
+        self.store_task(key);
+        self.ledger.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration,
+            "attempt": attempt, "status": status, "request": request,
+        }));
+    }
+
+    /// There is a decision about the changes of a sandbox. The same try goes on with it.
+    pub(super) fn reviewed(&mut self, key: &Key, task: &Arc<Task>, decision: &Value) {
+        if self.tasks.set_status(key, TaskStatus::Running).is_none() {
+            return;
+        }
+        self.store_task(key);
+        self.ledger.push(sandboxes::decide(&self.run.id, key, decision));
+        self.queue.start(key, task);
+    }
+
+    /// A task gave a value.
+    pub(super) fn finish(&mut self, key: &Key, task: &Task, value: Value) {
+        if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
+            && let Err(why) = self.state.schemas.check(schema, &value)
+        {
+            let id = &task.id;
+            let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {
+                format!("task \"{id}\" gave nothing: a function with braces needs `return`")
+            } else {
+                format!("task \"{id}\" gave something else than its output: {why}")
+            };
+            let trouble = Trouble::new("INVALID_OUTPUT", message);
+            // An agent may answer better at the next try.
+            let is_agent = matches!(task.work, Work::Agent { .. } | Work::Command { .. });
+            let trouble = if is_agent { trouble.retryable() } else { trouble };
+            self.fail(key, task, trouble);
+            return;
+        }
+        self.done(key, TaskStatus::Finished, Some(value));
+    }
+
+    /// A task has finished or was skipped.
+    pub(super) fn done(&mut self, key: &Key, status: TaskStatus, output: Option<Value>) {
+        let is_cached = self.cache_output(key, output.as_ref());
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        row.output = output;
+        row.error = None;
+        row.wake_at = None;
+        row.finished_at = Some(now_ms());
+        let attempt = row.attempts;
+        if let Some(journal) = journal_row(key, row) {
+            if let Some(table) = row.table.as_ref() {
+                self.plan.table_changed(table);
+            }
+            lock(&self.run.journal).rows.push(journal);
+        }
+        self.tasks.close(key);
+        self.tasks.set_status(key, status);
+        self.store_task(key);
+        let kind = if status == TaskStatus::Skipped { "NodeSkipped" } else { "NodeFinished" };
+        let mut event = json!({
+            "type": kind, "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
+        });
+        if is_cached {
+            event["cacheHit"] = true.into();
+        }
+        self.ledger.event(event);
+    }
+
+    /// A try of a task has failed: the task is tried again, or has failed for good.
+    pub(super) fn fail(&mut self, key: &Key, task: &Task, mut trouble: Trouble) {
+        if trouble.frames.is_empty() {
+            trouble.frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+        }
+        self.queue.remove_lookup(key);
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        let pause = task.retry.pause(row.attempts).filter(|_| trouble.is_retryable);
+        row.error = Some(trouble.to_json());
+        let attempt = row.attempts;
+        let status = match pause {
+            Some(pause) => {
+                let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+                row.wake_at = Some(now_ms().saturating_add(pause));
+                TaskStatus::Retrying
+            }
+            None => {
+                row.wake_at = None;
+                row.finished_at = Some(now_ms());
+                self.tasks.close(key);
+                TaskStatus::Failed
+            }
+        };
+        self.tasks.set_status(key, status);
+        self.store_task(key);
+        let kind = if status == TaskStatus::Failed { "NodeFailed" } else { "NodeRetrying" };
+        self.ledger.event(json!({
+            "type": kind, "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
+            "error": trouble.to_json(),
+        }));
+    }
+
+    /// A try has ended whose task the rendering does not have any more.
+    fn orphaned(&mut self, key: &Key, result: Result<TryOutcome, Trouble>) {
+        match result {
+            Ok(TryOutcome::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
+            Ok(TryOutcome::Waits(pause)) => {
+                // Its sandbox ends with the run.
+                self.wait_for_child(key, pause);
+                self.done(key, TaskStatus::Skipped, None);
+            }
+            Ok(TryOutcome::Review | TryOutcome::Host(_)) | Err(_) => {
+                self.done(key, TaskStatus::Skipped, None);
+            }
+        }
+    }
+}

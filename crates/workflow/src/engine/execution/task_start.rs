@@ -1,0 +1,194 @@
+//! How tasks start: their rows, the first events, and the tries of their work.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stockade_api::TaskStatus;
+
+use super::outcome::Attempt;
+use super::state::Execution;
+use crate::engine::clock::now_ms;
+use crate::engine::prepare::inexecutable;
+use crate::engine::sandbox::{Recorder, Try, TryOutcome};
+use crate::engine::timings::Timings;
+use crate::engine::trouble::Trouble;
+use crate::engine::user_code::{TaskCall, attempt};
+use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
+use crate::schedule::Key;
+
+impl Execution {
+    /// Starts a task; whether it was done at once.
+    pub(super) fn start(&mut self, key: &Key, task: &Arc<Task>) -> bool {
+        if self.use_cached_output(key, task) {
+            return true;
+        }
+        // A task that has begun was approved.
+        if task.needs_approval && self.tasks.begin(key, task).attempts == 0 {
+            self.wait_for_approval(key, task);
+            return false;
+        }
+        let (status, attempt) = self.begin_try(key, task);
+        self.ledger.event(started_event(key, task, status, attempt));
+        // A later rendering may have tasks that were not checked when the run began.
+        if let Some(message) = inexecutable(task, &self.state.options) {
+            self.fail(key, task, Trouble::new("UNSUPPORTED", message));
+            return true;
+        }
+        match &task.work {
+            Work::Static(value) => {
+                self.finish(key, task, value.clone());
+                return true;
+            }
+            Work::Compute { .. }
+            | Work::Agent { .. }
+            | Work::Command { .. }
+            | Work::Subflow { .. }
+            | Work::Sandbox(_) => {
+                self.store_task(key);
+                self.queue.start(key, task);
+            }
+            Work::Approval(_) | Work::Event(_) | Work::Timer(_) => {
+                // The answer may be there already.
+                self.has_new_waits = true;
+                self.store_task(key);
+            }
+        }
+        false
+    }
+
+    /// Begins a try of a task, or goes on with one that a crash ended; its status and number.
+    fn begin_try(&mut self, key: &Key, task: &Task) -> (TaskStatus, u32) {
+        let status = match &task.work {
+            Work::Approval(_) => TaskStatus::WaitingApproval,
+            Work::Event(_) => TaskStatus::WaitingEvent,
+            Work::Timer(_) => TaskStatus::WaitingTimer,
+            _ => TaskStatus::Running,
+        };
+        let after = |limit: Duration| {
+            now_ms().saturating_add(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
+        };
+        let row = self.tasks.begin(key, task);
+        // A crash does not end a try.
+        if row.status != TaskStatus::Running {
+            row.attempts += 1;
+        }
+        row.executions += 1;
+        row.wake_at = match &task.work {
+            Work::Timer(Timer::After(length)) => Some(after(*length)),
+            Work::Timer(Timer::Until(at)) => Some(*at),
+            Work::Approval(_) | Work::Event(_) => task.timeout.map(after),
+            _ => None,
+        };
+        let attempt = row.attempts;
+        self.tasks.set_status(key, status);
+        (status, attempt)
+    }
+
+    /// Lets a task wait for an approval before it begins.
+    fn wait_for_approval(&mut self, key: &Key, task: &Task) {
+        let status = TaskStatus::WaitingApproval;
+        self.tasks.set_status(key, status);
+        // The approval may be there already.
+        self.has_new_waits = true;
+        self.store_task(key);
+        self.ledger.event(json!({
+            "type": "NodeWaiting", "nodeId": key.node, "iteration": key.iteration, "attempt": 0,
+            "label": task.name(), "status": status,
+        }));
+    }
+
+    /// A task was approved, and may begin.
+    pub(super) fn approved(&mut self, key: &Key) {
+        let Some(row) = self.tasks.get_mut(key) else { return };
+        // As if a crash had ended its first try.
+        (row.status, row.attempts) = (TaskStatus::Running, 1);
+        self.tasks.start_again(key);
+        self.store_task(key);
+    }
+
+    /// A try of a task's work.
+    pub(super) fn attempt(&self, key: Key, task: Arc<Task>) -> Attempt {
+        if matches!(task.work, Work::Command { .. }) {
+            let agent = self.agent_task(&key);
+            return Box::pin(async move {
+                let result = agent.execute(&key, &task).await;
+                (key, result.map(TryOutcome::Value))
+            });
+        }
+        if let Work::Subflow { workflow, input } = &task.work {
+            let (workflow, input) = (*workflow, input.clone());
+            let child = self.child();
+            return Box::pin(async move {
+                let result = child.execute(&key, workflow, input).await;
+                (key, result.map(TryOutcome::Value))
+            });
+        }
+        if matches!(task.work, Work::Sandbox(_)) {
+            let attempt = self.sandbox_try(key.clone(), task);
+            return Box::pin(async move { (key, attempt.execute().await) });
+        }
+        let (user_code, run) = (Arc::clone(&self.user_code), self.run.id.clone());
+        Box::pin(async move {
+            let call = TaskCall { run: &run, key: &key, task: &task };
+            let result = attempt(&user_code, call).await;
+            (key, result.map(TryOutcome::Value))
+        })
+    }
+
+    /// A try of a `<Sandbox>`.
+    fn sandbox_try(&self, key: Key, task: Arc<Task>) -> Try {
+        let attempt = self.tasks.current_attempt(&key);
+        let tools = match &task.work {
+            Work::Sandbox(sandbox) => sandbox.tools,
+            _ => ToolLimits::default(),
+        };
+        let enclosing = self.sandboxes.enclosing.clone();
+        Try {
+            state: Arc::clone(&self.state),
+            user_code: Arc::clone(&self.user_code),
+            run: self.run.id.clone(),
+            name: self.run.name_of_try(&key, attempt),
+            owner: self.run.origin.owner.clone(),
+            root: self.state.options.project_of(Path::new(&self.run.origin.file)),
+            environment: self.run.environment(),
+            recorder: Recorder {
+                sender: self.sandboxes.sender.clone(),
+                key: key.clone(),
+                attempt,
+                timings: Timings::default(),
+                lineage: enclosing.as_ref().map(|enclosing| enclosing.lineage.clone()),
+            },
+            slots: Arc::clone(&self.sandboxes.slots),
+            child_runs: Arc::new(self.provider_children(&key, &task, tools)),
+            enclosing,
+            nested_source: None,
+            key,
+            task,
+        }
+    }
+}
+
+/// The event of a try that begins.
+fn started_event(key: &Key, task: &Task, status: TaskStatus, attempt: u32) -> Value {
+    let mut event = json!({
+        "type": if status.is_waiting() { "NodeWaiting" } else { "NodeStarted" },
+        "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
+        "label": task.name(), "status": status,
+    });
+    // What is needed for an answer.
+    match &task.work {
+        Work::Approval(Approval { title, summary, .. }) => {
+            event["title"] = json!(title);
+            event["summary"] = json!(summary);
+        }
+        Work::Event(awaited) => {
+            event["signal"] = json!(awaited.name);
+            event["correlationId"] = json!(awaited.correlation);
+            event["schema"] = json!(task.output.as_ref().and_then(|it| it.schema.as_ref()));
+        }
+        _ => {}
+    }
+    event
+}

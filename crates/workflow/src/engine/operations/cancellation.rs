@@ -1,0 +1,75 @@
+//! How runs are cancelled.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stockade_api::{Result, RunStatus};
+use stockade_core::OwnerId;
+use stockade_durable::Status;
+
+use crate::engine::clock::now_ms;
+use crate::engine::problem::of_store;
+use crate::engine::provider_cleanups::CancelGuard;
+use crate::engine::workflows::Workflows;
+use crate::engine::{run, sandbox};
+use crate::store::runs::{self, UnfinishedRun};
+use crate::store::{cancel, sandboxes, tasks};
+
+/// The longest that a cancellation waits for the cleanup of providers.
+const LONGEST_CLEANUP: Duration = Duration::from_secs(30);
+
+impl Workflows {
+    /// Waits until this process has claimed the cleanup of all tries that providers have begun, as the
+    /// run does when it goes on after a crash. The run begins no try again until the guard is dropped.
+    pub(super) async fn claim_cleanups(&self, id: &str) -> Result<CancelGuard<'_>> {
+        let (store, cleanups) = (self.state.store(), &self.state.provider_cleanups);
+        let cancelling = cleanups.begin_cancel(id);
+        let deadline = tokio::time::Instant::now() + LONGEST_CLEANUP;
+        let mut changes = cleanups.changes();
+        loop {
+            let tries =
+                sandboxes::names_of_open_provider_tries(store, id).await.map_err(of_store)?;
+            let are_all = tries.iter().all(|name| cleanups.has_claimed(name));
+            if are_all || tokio::time::timeout_at(deadline, changes.next()).await.is_err() {
+                return Ok(cancelling);
+            }
+        }
+    }
+
+    /// Ends the sandboxes and the rows of a run that was cancelled.
+    pub(super) async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
+        // In this order: a run that is shown as cancelled has left nothing.
+        if let Some(executor) = &self.state.executor {
+            let tries =
+                tasks::names_of_agent_tries(self.state.store(), id).await.map_err(of_store)?;
+            executor.end(owner, id, &tries).await;
+        }
+        sandbox::end_all(&self.state, owner.as_str(), id).await.map_err(of_store)?;
+        let now = now_ms();
+        let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
+        let [tasks, runs] = cancel::cancel_descendants(id, now);
+        let statements = vec![
+            tasks,
+            runs,
+            tasks::cancel(id, now),
+            runs::end(id, RunStatus::Cancelled, now, None, Some(&error)),
+        ];
+        self.state.store().execute(statements).await.map_err(of_store)
+    }
+
+    /// Ends the runs that were cancelled by a process that was killed before it could end them.
+    pub(in super::super) async fn repair(&self) -> Result<()> {
+        let unfinished = runs::list_unfinished(self.state.store()).await.map_err(of_store)?;
+        for UnfinishedRun { id, owner, generation } in unfinished {
+            let workflow = run::workflow_id(&id, generation).map_err(of_store)?;
+            let known = self.engine.info(&workflow).await.map_err(of_store)?;
+            let owner = OwnerId::new(owner);
+            if let (Some(info), Ok(owner)) = (known, owner)
+                && info.status == Status::Cancelled
+            {
+                self.end_cancelled(&owner, &id).await?;
+            }
+        }
+        Ok(())
+    }
+}

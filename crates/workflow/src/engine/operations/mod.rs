@@ -1,0 +1,262 @@
+//! The operations on runs. Each checks first that the run is the caller's.
+
+mod cancellation;
+mod decisions;
+mod signals;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use stockade_api::{
+    Caller, Decide, Done, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, Measure,
+    Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, Up,
+};
+use stockade_core::{Code, Problem};
+use stockade_durable::Statement;
+
+use self::signals::receiver;
+use super::clock::now_ms;
+use super::open_waits::{self, OpenWait};
+use super::prepare::{check_executable, load};
+use super::problem::{of_store, workflow_changed};
+use super::start::{RunId, RunRequest, stored_program};
+use super::workflows::Workflows;
+use super::{metrics, run};
+use crate::schedule::Key;
+use crate::store::answers::Question;
+use crate::store::runs::{self, RunRow};
+use crate::store::{answers, events, run_state, sandboxes, tasks};
+
+/// How many runs an error lists that have the same prefix.
+const MAX_LISTED: u32 = 8;
+/// How many events one answer has at most.
+const MAX_EVENTS: u32 = 1_000;
+/// The longest that an answer waits for events.
+const LONGEST_FOLLOW: Duration = Duration::from_secs(30);
+
+#[async_trait]
+impl stockade_api::Workflows for Workflows {
+    async fn up(&self, caller: &Caller, request: Up) -> Result<Run> {
+        let id = match self.reserve_id(caller, request.run_id).await? {
+            RunId::Known(run) => return Ok(*run),
+            RunId::New(id) => id,
+        };
+        let realms = self.state.options.realms.clone();
+        let environment = &request.environment;
+        let (user_code, rendering) =
+            load(realms, &request.file, &id, &request.input, environment, &self.state.schemas)
+                .await?;
+        let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
+        let Up { input, environment, max_concurrency, .. } = request;
+        let new = RunRequest { id, file, input, environment, max_concurrency };
+        self.submit(caller, new, user_code, &rendering).await
+    }
+
+    async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
+        Ok(self.own(caller, &request.id).await?.run)
+    }
+
+    async fn find(&self, caller: &Caller, request: FindRun) -> Result<Run> {
+        let (store, owner) = (self.state.store(), caller.owner.as_str());
+        let name = request.name.as_str();
+        let missing =
+            |told: String| Problem::new(Code::NotFound, told).remedied_by("stockade runs");
+        if name == LATEST {
+            let latest = runs::latest(store, owner).await.map_err(of_store)?;
+            return latest.ok_or_else(|| missing("there is no run".to_owned()));
+        }
+        if let Some(exact) = runs::find_owned(store, owner, name).await.map_err(of_store)? {
+            return Ok(exact.run);
+        }
+        let mut found =
+            runs::list_with_prefix(store, owner, name, MAX_LISTED).await.map_err(of_store)?;
+        match found.len() {
+            0 => Err(missing(format!("there is no run {name}"))),
+            1 => Ok(found.remove(0)),
+            _ => {
+                let ids: Vec<_> = found.iter().map(|run| run.id.as_str()).collect();
+                let message = format!("{name} is the beginning of several: {}", ids.join(", "));
+                Err(Problem::new(Code::InvalidInput, message).remedied_by("stockade runs"))
+            }
+        }
+    }
+
+    async fn runs(&self, caller: &Caller, request: ListRuns) -> Result<Vec<Run>> {
+        let owner = caller.owner.as_str();
+        runs::list(self.state.store(), owner, request.limit).await.map_err(of_store)
+    }
+
+    async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
+        let run = self.own(caller, &request.id).await?.run;
+        let tasks = self.tasks(&request.id).await?;
+        let sandboxes = sandboxes::list_info(self.state.store(), &request.id, now_ms()).await;
+        let mut waits = self.waits(&run, tasks.clone()).await?;
+        waits.retain(|open| open.is_now);
+        let waits = waits.into_iter().map(|open| open.wait).collect();
+        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(of_store)?, waits })
+    }
+
+    async fn follow(&self, caller: &Caller, request: Follow) -> Result<Followed> {
+        let longest = Duration::from_millis(request.wait_ms.into()).min(LONGEST_FOLLOW);
+        let deadline = tokio::time::Instant::now() + longest;
+        let mut changes = self.changes();
+        loop {
+            changes.mark_unchanged();
+            // In this order: the run must not be older than its events.
+            let events =
+                events::list(self.state.store(), &request.id, request.from, MAX_EVENTS).await;
+            let events = events.map_err(of_store)?;
+            let run = self.own(caller, &request.id).await?.run;
+            let is_news = !events.is_empty() || run.status.is_terminal();
+            if is_news || tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+                let next = events.last().map_or(request.from, |(seq, _)| seq + 1);
+                let events = events.into_iter().map(|(_, event)| event).collect();
+                return Ok(Followed { run, events, next });
+            }
+        }
+    }
+
+    async fn resume_run(&self, caller: &Caller, request: ResumeRun) -> Result<Run> {
+        let row = self.own(caller, &request.id).await?;
+        let (run, id) = (row.run.clone(), request.id.as_str());
+        if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
+            return Ok(run);
+        }
+        let (user_code, rendering) = self.load_again(&row).await?;
+        let (hash, program) = stored_program(&user_code)?;
+        if hash != run.program && !request.accept_changes {
+            return Err(workflow_changed(&run));
+        }
+        check_executable(&rendering.graph, &self.state.options)?;
+        let (now, next) = (now_ms(), row.generation + 1);
+        let mut with = vec![program, runs::resume(id, next, &hash, now)];
+        with.extend(run_state::reset_unfinished(id));
+        self.start(&caller.owner, id, next, with).await?;
+        Ok(self.own(caller, id).await?.run)
+    }
+
+    async fn cancel_run(&self, caller: &Caller, request: RunById) -> Result<Run> {
+        let RunRow { run, generation, .. } = self.own(caller, &request.id).await?;
+        if run.status.is_terminal() {
+            return Ok(run);
+        }
+        let id = run.id.as_str();
+        let workflow = run::workflow_id(id, generation).map_err(of_store)?;
+        let _cancelling = self.claim_cleanups(id).await?;
+        self.engine.cancel(&workflow).await.map_err(of_store)?;
+        let info = self.engine.info(&workflow).await.map_err(of_store)?;
+        let has_ended = info.is_some_and(|info| info.status.is_terminal());
+        let run = self.own(caller, id).await?.run;
+        // A run that ended in another way has stored that itself, unless no process executes it.
+        if !has_ended || run.status.is_terminal() {
+            return Ok(run);
+        }
+        self.end_cancelled(&caller.owner, id).await?;
+        Ok(self.own(caller, id).await?.run)
+    }
+
+    async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
+        let run = self.own(caller, &request.id).await?.run;
+        let OpenWait { run, name, question, wait, .. } =
+            self.wait_for_decision(&run, &request.task).await?;
+        let name = name.unwrap_or_else(|| request.task.clone());
+        if request.approved && matches!(question, Some(Question::OfTask(_))) {
+            let key = Key { node: name.clone(), iteration: wait.iteration() };
+            self.check_choice(caller, (&run, &key), &request).await?;
+        }
+        let decided_at = jiff::Timestamp::from_millisecond(now_ms()).map(|at| at.to_string()).ok();
+        let decision = json!({
+            "approved": request.approved, "note": request.note,
+            "decidedBy": caller.owner.as_str(), "decidedAt": decided_at,
+        });
+        let decision = self.with_choice(&run, &name, &request, decision).await?;
+        let idempotency_key = caller.idempotency_key.as_deref();
+        let about = (run.as_str(), name.as_str());
+        let statements = answers::insert_decision(
+            about,
+            question.as_ref(),
+            &decision,
+            idempotency_key,
+            now_ms(),
+        );
+        if self.store_answer(caller, &run, statements).await? {
+            return Ok(Done {});
+        }
+        let message = format!("\"{}\" of run {} is decided already", request.task, request.id);
+        Err(Problem::new(Code::InvalidState, message)
+            .because("another decision was first")
+            .remedied_by(format!("stockade inspect {}", request.id)))
+    }
+
+    async fn signal(&self, caller: &Caller, request: SendSignal) -> Result<Done> {
+        let run = self.own(caller, &request.id).await?.run;
+        if run.status.is_terminal() {
+            let message = format!("run {} has ended: it is {}", run.id, run.status.as_str());
+            return Err(Problem::new(Code::InvalidState, message));
+        }
+        let SendSignal { name, correlation, payload, .. } = request;
+        let tasks = self.tasks(&run.id).await?;
+        let open = self.waits(&run, tasks).await?;
+        let receiver = receiver(&open, &run.id, &name, correlation.as_deref());
+        if let Some(schema) = receiver.and_then(|open| open.schema.as_ref())
+            && let Err(told) = self.state.schemas.check(schema, &payload)
+        {
+            let message = format!("the signal {name} is not what is waited for");
+            return Err(Problem::new(Code::InvalidInput, message).because(told));
+        }
+        let (run, name) = match receiver {
+            Some(OpenWait { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),
+            None => (run.id, name),
+        };
+        let (idempotency_key, about) =
+            (caller.idempotency_key.as_deref(), (run.as_str(), name.as_str()));
+        let statements =
+            answers::insert_signal(about, correlation, &payload, idempotency_key, now_ms());
+        self.store_answer(caller, &run, statements).await.map(|_| Done {})
+    }
+
+    async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
+        let owner = caller.owner.as_str();
+        let (store, cleanup_times) = (self.state.store(), &self.state.cleanup_times);
+        metrics::collect(store, cleanup_times, owner).await.map_err(of_store)
+    }
+}
+
+impl Workflows {
+    /// A run of the caller.
+    pub(super) async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
+        let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
+        let found = found.map_err(of_store)?;
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
+    }
+
+    async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
+        tasks::list(self.state.store(), id).await.map_err(of_store)
+    }
+
+    /// All that a run waits for.
+    async fn waits(&self, run: &Run, tasks: Vec<TaskInfo>) -> Result<Vec<OpenWait>> {
+        if run.status.is_terminal() {
+            return Ok(Vec::new());
+        }
+        open_waits::list(self.state.store(), &run.id, tasks).await.map_err(of_store)
+    }
+
+    /// Stores an answer to a run; false on a conflict. An answer with the same idempotency key is stored
+    /// once.
+    async fn store_answer(
+        &self,
+        caller: &Caller,
+        id: &str,
+        statements: Vec<Statement>,
+    ) -> Result<bool> {
+        match (self.state.store().execute(statements).await, caller.idempotency_key.as_deref()) {
+            (Err(stockade_durable::Error::Conflict { .. }), None) => Ok(false),
+            (Err(stockade_durable::Error::Conflict { .. }), Some(key)) => {
+                answers::was_sent(self.state.store(), id, key).await.map_err(of_store)
+            }
+            (stored, _) => stored.map(|_| true).map_err(of_store),
+        }
+    }
+}
