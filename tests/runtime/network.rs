@@ -21,6 +21,7 @@ use stockade_core::network::{Policy, Rule};
 use stockade_core::sandbox::{HostMount, Root, User};
 use stockade_core::{SandboxId, SandboxSpec, SnapshotId};
 use stockade_egress_control::{Message, OwnerSocket, Request};
+use stockade_jail::network::Listeners;
 use stockade_runtime::{Capability, EgressListeners, Ending, Error, Runtime as _};
 use stockade_runtime_native::Native;
 
@@ -350,7 +351,11 @@ fn sandboxes_do_not_meet(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
         assert_eq!(stage.server.connections(), 1);
         let networks = [&one, &other].map(|sandbox| {
             let (native, id) = (sandbox.native.clone(), sandbox.id.clone());
-            async move { native.listeners(&id).await.unwrap().network().unwrap() }
+            async move {
+                let listeners = native.listeners(&id).await.unwrap().into_descriptors();
+                let listeners = Listeners::from_descriptors(listeners.into()).unwrap();
+                listeners.network().unwrap()
+            }
         });
         let [first, second] = networks;
         assert_ne!(first.await, second.await);

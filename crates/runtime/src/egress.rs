@@ -38,4 +38,10 @@ impl EgressListeners {
             resolver_streams: self.resolver_streams.try_clone()?,
         })
     }
+
+    /// The descriptors, in the order of the fields.
+    pub fn into_descriptors(self) -> [OwnedFd; 4] {
+        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        [everything, proxy, resolver_datagrams, resolver_streams]
+    }
 }

@@ -115,6 +115,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "stockade-durable",
             "stockade-egress-control",
             "stockade-egress",
+            "stockade-jail",
             "stockade-runtime",
             "stockade-runtime-native",
             "stockade-service",
