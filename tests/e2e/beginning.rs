@@ -1,14 +1,14 @@
 //! How a run begins and ends: whatever it starts ends with it, at whichever moment that is.
 //!
 //! These tests become the parent of every process that a run leaves behind, so each needs a process of
-//! its own.
+//! its own: nextest gives each test one.
 
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
 
-use crate::harness::{World, skip};
+use crate::harness::World;
 use crate::host;
 
 /// How long what ends may take to be gone.
@@ -30,23 +30,7 @@ fn assert_nothing_is_left(told: &str) {
     }
 }
 
-/// Whether this test has a process to itself. Else it would take in the processes of others.
-fn is_alone(test: &str) -> bool {
-    let is_alone =
-        std::env::var_os("NEXTEST_EXECUTION_MODE").is_some_and(|m| m == "process-per-test");
-    if !is_alone {
-        skip(
-            test,
-            "it shares a process with other tests, where `cargo nextest run` gives each its own",
-        );
-    }
-    is_alone
-}
-
 fn killed_at_any_moment(world: &World) {
-    if !is_alone("beginning::killed_at_any_moment") {
-        return;
-    }
     set_child_subreaper(Some(getpid())).unwrap();
     let (first, second) = host::token();
     let word = first + &second;
@@ -63,9 +47,6 @@ fn killed_at_any_moment(world: &World) {
 
 /// What is asked for is no run after all.
 fn no_run_after_all(world: &World) {
-    if !is_alone("beginning::no_run_after_all") {
-        return;
-    }
     set_child_subreaper(Some(getpid())).unwrap();
     let calls: [(&[&str], i32); 5] = [
         (&["run", "--help"], 0),

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stockade_test_support::program;
+use stockade_test_support::{program, require_nextest};
 
 use crate::call::{Call, Outcome};
 
@@ -65,6 +65,7 @@ impl Identity {
             skip(name, "the tests do not run as root");
             return;
         }
+        require_nextest();
         test(&World::new(self));
     }
 

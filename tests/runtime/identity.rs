@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use stockade_runtime::conformance;
-use stockade_test_support::{DIRECTORY, program};
+use stockade_test_support::{DIRECTORY, program, require_nextest};
 
 use crate::native::backend;
 
@@ -23,6 +23,7 @@ fn is_root() -> bool {
 
 /// Runs a case as root, or records that it cannot be done.
 pub(crate) fn as_root(case: &str) {
+    require_nextest();
     let no_root = || Err("the tests do not run as root".to_owned());
     conformance::run(case, if is_root() { backend() } else { no_root() });
 }
@@ -34,11 +35,13 @@ pub(crate) fn as_user(case: &str) {
 
 /// Runs part of a test as root, or records that it cannot be done.
 pub(crate) fn do_as_root(run: impl FnOnce()) {
+    require_nextest();
     if is_root() { run() } else { conformance::skipped("the tests do not run as root") }
 }
 
 /// Runs part of a test as an ordinary user.
 pub(crate) fn do_as_user(run: impl FnOnce()) {
+    require_nextest();
     if !is_root() {
         return run();
     }

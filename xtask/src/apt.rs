@@ -8,7 +8,6 @@ use anyhow::Context as _;
 /// Runs `apt-get VERB PACKAGES` in a directory, where `download` leaves files; the error is its
 /// last line.
 pub(crate) fn get(verb: &str, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
-    println!("apt-get {verb} {}", packages.join(" "));
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).current_dir(directory);
     command.args(["-qq", "-o", "Acquire::Retries=2", "-o", "DPkg::Lock::Timeout=120", verb]);
@@ -20,5 +19,8 @@ pub(crate) fn get(verb: &str, packages: &[&str], directory: &Path) -> anyhow::Re
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    anyhow::bail!("{}", errors.lines().last().unwrap_or("apt-get failed without a word").trim())
+    anyhow::bail!(
+        "apt-get {verb}: {}",
+        errors.lines().last().unwrap_or("it failed without a word").trim()
+    )
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// The project's own commands.
 #[derive(Debug, Parser)]
@@ -16,8 +16,12 @@ pub(crate) struct Arguments {
 /// One command with its options. The help shows the first line of each comment.
 #[derive(Debug, Subcommand, PartialEq, Eq)]
 pub(crate) enum Command {
+    /// Format, lints, the rules of the house and unit tests: what to run while one works
+    Check,
+    /// Tests of one kind, with the programs that they start
+    Test(TestOptions),
     /// Everything that must hold before a change is merged
-    Ci,
+    Ci(CiOptions),
     /// The programs that tests start: they refuse one that is older than its sources
     Build,
     /// The rules of the house that no compiler checks
@@ -32,6 +36,42 @@ pub(crate) enum Command {
     Crash(Crash),
     /// Mutated input for the parsers that read what a sandbox wrote
     Fuzz(FuzzOptions),
+}
+
+/// Options of `test`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct TestOptions {
+    /// The kind
+    #[arg(value_enum)]
+    pub(crate) suite: Suite,
+    /// Parts of the names of the tests to run [default: all]
+    pub(crate) names: Vec<String>,
+}
+
+/// A kind of tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// Those within the sources
+    Unit,
+    /// The built programs, run as a person would
+    E2e,
+    /// The native runtime under the suite of all backends, attacks and faults
+    Runtime,
+    /// Those that are left out everywhere else, for they take more than a minute
+    Slow,
+    /// All but the slow ones
+    All,
+}
+
+/// Options of `ci`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct CiOptions {
+    /// Install what is missing: nextest, and Debian packages as root. So does `CI=true`
+    #[arg(long)]
+    pub(crate) install: bool,
+    /// All versions of what Stockade works with, and longer runs of what is random
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// What is measured.
@@ -89,7 +129,7 @@ pub(crate) enum Crash {
 #[derive(Debug, Args, PartialEq, Eq)]
 pub(crate) struct CrashOptions {
     /// How many processes are killed
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_KILLS)]
+    #[arg(long, value_name = "N", default_value = "50")]
     pub(crate) kills: NonZeroUsize,
     /// Where the sequence of choices starts [default: the clock]
     #[arg(long, value_name = "N")]
@@ -120,15 +160,6 @@ pub(crate) struct FuzzOptions {
     pub(crate) target: Option<String>,
 }
 
-/// How many processes the suites of `ci` kill each.
-const DEFAULT_KILLS: NonZeroUsize = NonZeroUsize::new(50).unwrap();
-
-impl Default for CrashOptions {
-    fn default() -> Self {
-        Self { kills: DEFAULT_KILLS, seed: None }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,10 +180,10 @@ mod tests {
             panic!("it is not understood")
         };
         assert_eq!((default.rounds(100), default.docker_image.as_str()), (100, "busybox"));
-        assert_eq!(
-            parse("crash durable").unwrap(),
-            Command::Crash(Crash::Durable(CrashOptions::default()))
-        );
+        let Ok(Command::Crash(Crash::Durable(default))) = parse("crash durable") else {
+            panic!("it is not understood")
+        };
+        assert_eq!((default.kills.get(), default.seed), (50, None));
         let Ok(Command::Crash(Crash::Runtime(given))) =
             parse("crash runtime --kills 9 --seed 4 --user 1000")
         else {
@@ -163,9 +194,26 @@ mod tests {
     }
 
     #[test]
+    fn what_ci_may_install_is_said() {
+        let ci = |install, all| Command::Ci(CiOptions { install, all });
+        assert_eq!(parse("ci").unwrap(), ci(false, false));
+        assert_eq!(parse("ci --all --install").unwrap(), ci(true, true));
+        let e2e = TestOptions { suite: Suite::E2e, names: vec!["run::".to_owned()] };
+        assert_eq!(parse("test e2e run::").unwrap(), Command::Test(e2e));
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
-        for line in ["", "cii", "ci --fast", "bench", "bench start --runs", "bench start --runs 0"]
-        {
+        for line in [
+            "",
+            "cii",
+            "ci --fast",
+            "test",
+            "test cie",
+            "bench",
+            "bench start --runs",
+            "bench start --runs 0",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
         for line in ["bench start --rums 3", "fuzz --seconds -1", "fuzz --seed x", "tidy all"] {

@@ -1,161 +1,166 @@
 //! `cargo xtask ci`: everything that must hold before a change is merged, from nothing but cargo
 //! and a C compiler, as root or as an ordinary user. A step that cannot run here is reported as
 //! skipped with its reason, never as passed.
+//!
+//! What is compiled comes first, one after the other, for cargo takes all processors. Then the tests
+//! run, and beside them what shares nothing with them: parsers, a database, an emulated machine. What
+//! fills a machine or kills on it comes last.
 
 mod packages;
 mod registries;
-mod report;
+pub(crate) mod report;
 mod skip_log;
+pub(crate) mod steps;
 
-use std::num::NonZeroUsize;
 use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::arguments::{CrashOptions, CrashRuntimeOptions, FuzzOptions};
-use crate::guest::{self, Answer};
+use crate::arguments::{CiOptions, Suite};
 use crate::workspace::{Workspace, output};
-use crate::{crash, fuzz, tidy};
-use report::{Outcome, Report};
+use crate::{programs, suites};
+use report::Report;
 use skip_log::SkipLog;
+use steps::Step;
 
 /// How many seconds each fuzz target runs: enough to notice a parser that panics on the first
-/// surprise.
-const FUZZ_SECONDS: NonZeroUsize = NonZeroUsize::new(5).unwrap();
+/// surprise; and with `--all`.
+const FUZZ_SECONDS: [&str; 2] = ["5", "60"];
+
+/// How many processes each crash suite kills, and with `--all`.
+const KILLS: [&str; 2] = ["50", "300"];
 
 /// Whom root's runs lend themselves to.
-const ORDINARY_USER: u32 = 1000;
+const ORDINARY_USER: &str = "1000";
 
 /// Runs every step, whatever the others say; true when none failed.
-pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
-    let skips = SkipLog::create()?;
-    let mut report = Report::default();
-
-    report.step("packages", packages::install);
-    report.step("npm packages", || registries::npm(workspace));
-    report.step("pypi packages", || registries::pypi(workspace));
-    report.step("fmt", || component(workspace, "fmt", "rustfmt", &["--all", "--check"]));
-    report.step("clippy", || {
-        let arguments = ["--workspace", "--all-targets", "--", "-D", "warnings"];
-        component(workspace, "clippy", "clippy", &arguments)
-    });
-    report.step("tests", || tests(workspace, &skips, Marked::Usual));
-    report.step("slow", || tests(workspace, &skips, Marked::Slow));
-    report.step("guest", || {
-        Ok(match guest::run(workspace)? {
-            Answer::Held => Outcome::Passed,
-            Answer::Broken => Outcome::Failed("see the lines `guest:` above".to_owned()),
-            Answer::Missing(reason) => Outcome::Skipped(reason),
-        })
-    });
-    report.step("crash", || {
-        let options = CrashRuntimeOptions { crash: CrashOptions::default(), user: None };
-        Ok(Outcome::of(crash::run(workspace, &options)?, "see `FAULT` above"))
-    });
-    if packages::is_root()? {
-        report.step("crash as user", || {
-            let user = Some(ORDINARY_USER);
-            let options = CrashRuntimeOptions { crash: CrashOptions::default(), user };
-            Ok(Outcome::of(crash::run(workspace, &options)?, "see `FAULT` above"))
-        });
+pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<bool> {
+    let may_install = options.install || std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    let report = Report::new();
+    if may_install {
+        suites::install_nextest(workspace)?;
     }
-    report.step("crash durable", || {
-        let clean = crash::programs::durable(workspace, &CrashOptions::default())?;
-        Ok(Outcome::of(clean, "see `FAULT` above"))
-    });
-    report.step("crash service", || {
-        let clean = crash::programs::service(workspace, &CrashOptions::default())?;
-        Ok(Outcome::of(clean, "see `FAULT` above"))
-    });
-    report.step("crash workflow", || {
-        let clean = crash::programs::workflow(workspace, &CrashOptions::default())?;
-        Ok(Outcome::of(clean, "see `FAULT` above"))
-    });
-    report.step("tidy", || Ok(Outcome::of(tidy::run(workspace)?, "see the lines `tidy:` above")));
-    report.step("deny", || deny(workspace));
-    report.step("fuzz", || {
-        let options = FuzzOptions { seconds: FUZZ_SECONDS, seed: None, target: None };
-        Ok(Outcome::of(fuzz::run(workspace, &options)?, "see the lines `fuzz:` above"))
-    });
+    suites::require_nextest(workspace)?;
+    let skips = SkipLog::create()?;
+    let logs = workspace.target_directory()?.join("ci");
+    std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
+
+    let lanes = vec![compiled(workspace)?, installed(workspace, may_install)];
+    report.run_side_by_side(&logs, lanes);
+    let lanes = vec![vec![of_suite(workspace, Suite::All, &skips)?], apart(workspace, options)?];
+    report.run_side_by_side(&logs, lanes);
+    report.run_side_by_side(&logs, crashes(workspace, options)?);
+    report.run_side_by_side(&logs, vec![vec![of_suite(workspace, Suite::Slow, &skips)?]]);
 
     let skipped_tests = skips.read()?;
     println!("\n{}", report.table(&skipped_tests));
     Ok(report.is_good())
 }
 
+/// Checks of the sources, then everything that is compiled: the steps after these find it built.
+fn compiled(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
+    Ok(vec![
+        fmt(workspace),
+        xtask(workspace, "tidy", &["tidy"])?,
+        deny(workspace),
+        clippy(workspace),
+        Step::program("build", programs::everything(workspace)),
+    ])
+}
+
+/// What the tests use and do without where it is missing.
+fn installed(workspace: &Workspace, may_install: bool) -> Vec<Step> {
+    let (npm, pypi) = (workspace.clone(), workspace.clone());
+    vec![
+        Step::function("packages", move || packages::install(may_install)),
+        Step::function("npm packages", move || registries::npm(&npm)),
+        Step::function("pypi packages", move || registries::pypi(&pypi)),
+    ]
+}
+
+/// What shares neither files nor limits with the tests.
+fn apart(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Step>> {
+    let at = usize::from(options.all);
+    Ok(vec![
+        xtask(workspace, "guest", &["guest"])?,
+        xtask(workspace, "fuzz", &["fuzz", "--seconds", FUZZ_SECONDS[at]])?,
+        xtask(workspace, "crash durable", &["crash", "durable", "--kills", KILLS[at]])?,
+    ])
+}
+
+/// What kills processes under load, which mostly waits: two suites at a time.
+fn crashes(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Vec<Step>>> {
+    let kills = KILLS[usize::from(options.all)];
+    let crash = |name, suite: &[&str]| {
+        xtask(workspace, name, &[&["crash"], suite, &["--kills", kills]].concat())
+    };
+    let mut keepers = vec![crash("crash", &["runtime"])?];
+    if packages::is_root()? {
+        keepers.push(crash("crash as user", &["runtime", "--user", ORDINARY_USER])?);
+    }
+    let servers =
+        vec![crash("crash service", &["service"])?, crash("crash workflow", &["workflow"])?];
+    Ok(vec![keepers, servers])
+}
+
+/// The sources are formatted.
+pub(crate) fn fmt(workspace: &Workspace) -> Step {
+    component(workspace, "fmt", "rustfmt", &["--all", "--check"])
+}
+
+/// No lint has anything to say of any target.
+pub(crate) fn clippy(workspace: &Workspace) -> Step {
+    let arguments = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+    component(workspace, "clippy", "clippy", &arguments)
+}
+
 /// Runs `cargo NAME ARGUMENTS`, where `NAME` comes with a part of the toolchain that may be
 /// missing.
-fn component(
-    workspace: &Workspace,
-    name: &str,
-    part: &str,
-    arguments: &[&str],
-) -> anyhow::Result<Outcome> {
+fn component(workspace: &Workspace, name: &'static str, part: &str, arguments: &[&str]) -> Step {
     if output(workspace.cargo().args([name, "--version"])).is_err() {
-        return Ok(Outcome::Skipped(format!("not installed: rustup component add {part}")));
+        return Step::skipped(name, format!("not installed: rustup component add {part}"));
     }
-    run_visibly(workspace.cargo().arg(name).args(arguments))
-}
-
-/// Which tests, by their marks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marked {
-    /// Those that `cargo test` runs.
-    Usual,
-    /// Those with `#[ignore]`, which fill a gigabyte and would hold up everyday work.
-    Slow,
-}
-
-/// Runs tests, with nextest where it is installed: it ends a test that hangs.
-fn tests(workspace: &Workspace, skips: &SkipLog, marked: Marked) -> anyhow::Result<Outcome> {
     let mut cargo = workspace.cargo();
-    if output(workspace.cargo().args(["nextest", "--version"])).is_ok() {
-        cargo.args(["nextest", "run", "--workspace"]);
-        if marked == Marked::Slow {
-            cargo.args(["--run-ignored", "only"]);
-        }
-    } else {
-        cargo.args(["test", "--workspace", "--no-fail-fast"]);
-        if marked == Marked::Slow {
-            cargo.args(["--", "--ignored"]);
-        }
-    }
-    run_visibly(cargo.env(skip_log::VARIABLE, skips.path()))
+    cargo.arg(name).args(arguments);
+    Step::program(name, cargo)
 }
 
-fn deny(workspace: &Workspace) -> anyhow::Result<Outcome> {
+fn deny(workspace: &Workspace) -> Step {
     if output(workspace.cargo().args(["deny", "--version"])).is_err() {
         let reason = "cargo-deny is not installed; tidy checked bans, licences and sources";
-        return Ok(Outcome::Skipped(reason.to_owned()));
+        return Step::skipped("deny", reason.to_owned());
     }
-    run_visibly(workspace.cargo().args(["deny", "check", "bans", "licenses", "sources"]))
+    let mut cargo = workspace.cargo();
+    cargo.args(["deny", "check", "bans", "licenses", "sources"]);
+    Step::program("deny", cargo)
 }
 
-/// Runs a program whose output the user sees.
-fn run_visibly(command: &mut Command) -> anyhow::Result<Outcome> {
-    let status = command.status().with_context(|| format!("start {command:?}"))?;
-    Ok(Outcome::of(status.success(), &status.to_string()))
+/// Tests, which write down that they could not run.
+fn of_suite(workspace: &Workspace, suite: Suite, skips: &SkipLog) -> anyhow::Result<Step> {
+    let name = if suite == Suite::Slow { "slow tests" } else { "tests" };
+    let mut nextest = suites::nextest(workspace, suite)?;
+    nextest.env(skip_log::VARIABLE, skips.path());
+    Ok(Step::program(name, nextest))
+}
+
+/// A command of this very program, in a process of its own: what it writes is its own.
+fn xtask(workspace: &Workspace, name: &'static str, arguments: &[&str]) -> anyhow::Result<Step> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.args(arguments).current_dir(&workspace.root);
+    Ok(Step::program(name, command))
 }
 
 #[cfg(test)]
 mod checks {
     use super::*;
-
-    #[test]
-    fn a_program_that_fails_is_not_passed() {
-        assert_eq!(run_visibly(&mut Command::new("true")).unwrap(), Outcome::Passed);
-        assert_eq!(
-            run_visibly(&mut Command::new("false")).unwrap(),
-            Outcome::Failed("exit status: 1".to_owned())
-        );
-        assert!(run_visibly(&mut Command::new("no-such-program")).is_err());
-    }
+    use steps::Outcome;
 
     #[test]
     fn a_missing_part_of_the_toolchain_is_a_skip_with_its_remedy() {
         let workspace = Workspace::find().unwrap();
+        let step = component(&workspace, "no-such-part", "part", &[]);
         assert_eq!(
-            component(&workspace, "no-such-part", "part", &[]).unwrap(),
+            step.run_visibly().unwrap(),
             Outcome::Skipped("not installed: rustup component add part".to_owned())
         );
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, ensure};
 
 use crate::arguments::FuzzOptions;
+use crate::programs;
 use crate::workspace::{Workspace, output};
 
 /// How much longer than asked a target may run before it counts as hung.
@@ -15,11 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs each target for the time asked; true when none failed.
 pub(crate) fn run(workspace: &Workspace, options: &FuzzOptions) -> anyhow::Result<bool> {
-    let build = ["build", "--quiet", "--package", "stockade-fuzz"];
-    ensure!(workspace.cargo().args(build).status()?.success(), "stockade-fuzz does not build");
-    let target_directory = workspace.target_directory()?;
-    let program = target_directory.join("debug/stockade-fuzz");
-    let findings = target_directory.join("fuzz");
+    let program = programs::that_fuzzes(workspace)?;
+    let findings = workspace.target_directory()?.join("fuzz");
     std::fs::create_dir_all(&findings).with_context(|| format!("make {}", findings.display()))?;
 
     let known = output(std::process::Command::new(&program).arg("list"))?;

@@ -4,17 +4,20 @@
 mod apt;
 mod arguments;
 mod bench;
+mod check;
 mod ci;
 mod crash;
 mod fuzz;
 mod guest;
 mod programs;
+mod suites;
 mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
 
 use arguments::{Arguments, Bench, Command, Crash};
+use ci::steps::CANNOT_RUN;
 use clap::Parser as _;
 use guest::Answer;
 use workspace::Workspace;
@@ -22,8 +25,7 @@ use workspace::Workspace;
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     match Workspace::find().and_then(|workspace| run(&command, &workspace)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -31,16 +33,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command; false when it ran and its answer is "no".
-fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
-    match command {
-        Command::Ci => ci::run(workspace),
+/// Runs one command: it fails when it ran and its answer is "no".
+fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    let is_good = match command {
+        Command::Check => check::run(workspace),
+        Command::Test(options) => suites::run(workspace, options),
+        Command::Ci(options) => ci::run(workspace, options),
         Command::Build => programs::for_tests(workspace).map(|_| true),
         Command::Tidy => tidy::run(workspace),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),
             Answer::Broken => Ok(false),
-            Answer::Missing(reason) => anyhow::bail!("{reason}"),
+            Answer::Missing(reason) => {
+                eprintln!("{reason}");
+                return Ok(ExitCode::from(CANNOT_RUN));
+            }
         },
         Command::Bench(bench) => match bench {
             Bench::Start(options) => bench::start(workspace, options),
@@ -57,5 +64,6 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<bool> {
             Crash::Workflow(options) => crash::programs::workflow(workspace, options),
         },
         Command::Fuzz(options) => fuzz::run(workspace, options),
-    }
+    };
+    Ok(if is_good? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

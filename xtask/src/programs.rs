@@ -4,6 +4,7 @@
 //! every dependency the same features, and builds it once.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::ensure;
 
@@ -11,6 +12,12 @@ use crate::workspace::Workspace;
 
 /// The program of the product.
 const STOCKADE: &str = "stockade";
+
+/// The program with the fuzz targets.
+const FUZZ: &str = "stockade-fuzz";
+
+/// The examples that crash others.
+const CRASHES: &[&str] = &["crash", "crash-durable", "crash-service", "crash-workflow"];
 
 /// The examples that tests start: of `stockade-test-programs`, and of crates that have one for
 /// themselves.
@@ -27,6 +34,34 @@ pub(crate) struct Built {
 pub(crate) fn for_tests(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     build(workspace, EXAMPLES_FOR_TESTS)?;
     Ok(workspace.target_directory()?.join("debug"))
+}
+
+/// Builds what unit tests start: the process of a realm.
+pub(crate) fn for_unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
+    let mut cargo = workspace.cargo();
+    let status = cargo.args(["build", "--quiet", "--workspace", "--example", "realm"]).status()?;
+    ensure!(status.success(), "realm does not build");
+    Ok(())
+}
+
+/// The command that builds all tests, and all programs that anything of `cargo xtask ci` starts.
+pub(crate) fn everything(workspace: &Workspace) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--workspace", "--tests"]);
+    cargo.args(["--bin", STOCKADE, "--bin", FUZZ]);
+    for example in EXAMPLES_FOR_TESTS.iter().chain(&["guest"]).chain(CRASHES) {
+        cargo.args(["--example", example]);
+    }
+    cargo
+}
+
+/// Builds the program with the fuzz targets; its path. With an example, so that cargo counts the
+/// features that tests need as it does when it builds those.
+pub(crate) fn that_fuzzes(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--quiet", "--workspace", "--bin", FUZZ, "--example", "probe"]);
+    ensure!(cargo.status()?.success(), "{FUZZ} does not build");
+    Ok(workspace.target_directory()?.join("debug").join(FUZZ))
 }
 
 /// Builds a program that crashes others, without optimization.

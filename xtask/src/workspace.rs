@@ -1,5 +1,6 @@
 //! Where the workspace is, what belongs to it, and how programs are run in it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -7,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 /// The workspace that the current directory is in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Workspace {
     /// The directory of the workspace's `Cargo.toml`.
     pub(crate) root: PathBuf,
@@ -89,9 +90,20 @@ fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> anyhow::Resu
     Ok(())
 }
 
-/// The cargo that runs this program, else the one in `PATH`.
+/// The cargo that runs this program, else the one in `PATH`. It is not given what `cargo run` says
+/// to this program about its package: build scripts read that, so a dependency would be built again
+/// whenever cargo is called by hand and by this program in turn.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_this_package(name)) {
+        cargo.env_remove(name);
+    }
+    cargo
+}
+
+fn is_about_this_package(variable: &OsStr) -> bool {
+    let name = variable.to_string_lossy();
+    ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|start| name.starts_with(start))
 }
 
 /// What a program prints on its standard output; an error when it fails.
@@ -154,6 +166,20 @@ mod tests {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         walk(here, "", &mut walked).unwrap();
         assert!(walked.iter().any(|file| file == "src/workspace.rs"), "{walked:?}");
+    }
+
+    #[test]
+    fn cargo_is_called_as_by_hand() {
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_VERSION"] {
+            assert!(is_about_this_package(OsStr::new(name)), "{name}");
+        }
+        for name in ["CARGO_TARGET_DIR", "CARGO_INCREMENTAL", "CARGO", "PATH"] {
+            assert!(!is_about_this_package(OsStr::new(name)), "{name}");
+        }
+        // Cargo has set some for this very test.
+        let removed = cargo();
+        let mut removed = removed.get_envs().filter(|(_, value)| value.is_none());
+        assert!(removed.any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! What the tests of several crates share: finding the programs that a test starts.
+//! What the tests of several crates share: finding the programs that a test starts,
+//! and what a test needs of its runner.
 //!
 //! Nothing here knows the product, and nothing of the product may use this.
 #![expect(clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod nextest;
 mod programs;
 
+pub use nextest::require_nextest;
 pub use programs::{DIRECTORY, program};

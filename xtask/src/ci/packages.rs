@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::report::Outcome;
+use super::steps::Outcome;
 use crate::workspace::is_installed;
 use crate::{apt, guest};
 
@@ -18,14 +18,19 @@ const PROGRAMS: &[(&str, &str)] = &[
     guest::PACKAGE,
 ];
 
-/// Installs what is missing. A failure is a skip: the tests that need a missing program say so
-/// themselves.
-pub(super) fn install() -> anyhow::Result<Outcome> {
+/// Installs what is missing, where that is allowed. A failure is a skip: the tests that need a missing
+/// program say so themselves.
+pub(super) fn install(may_install: bool) -> anyhow::Result<Outcome> {
     let missing = missing();
     if missing.is_empty() {
         return Ok(Outcome::Passed);
     }
     let names = missing.join(" ");
+    if !may_install {
+        return Ok(Outcome::Skipped(format!(
+            "not asked to install (`--install`): apt-get install {names}"
+        )));
+    }
     if !is_root()? {
         return Ok(Outcome::Skipped(format!("not root: sudo apt-get install {names}")));
     }

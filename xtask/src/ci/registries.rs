@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::report::Outcome;
+use super::steps::Outcome;
 use crate::workspace::{Workspace, is_installed};
 
 /// Where the locks are.
@@ -99,7 +99,6 @@ impl Place {
 
 /// Runs a program in a directory; the error is its last line.
 fn quietly(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
-    println!("{command:?}");
     let command = command.current_dir(directory).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("start {command:?}"))?;
     if output.status.success() {

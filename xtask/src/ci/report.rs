@@ -1,72 +1,116 @@
-//! What each step of `ci` came to, and the table of them all.
+//! What the steps came to, and the table of them all. Steps may run side by side: what each of them
+//! writes is printed whole, when it has ended.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::steps::{Outcome, Step};
 
 /// How many tests that could not run for one reason are named.
 const NAMED: usize = 10;
 
-/// What one step came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It ran and found nothing.
-    Passed,
-    /// It ran and found something, or could not run to its end: why.
-    Failed(String),
-    /// It cannot run here: why, and what would change that.
-    Skipped(String),
+/// The steps that have ended so far.
+#[derive(Debug)]
+pub(crate) struct Report {
+    start: Instant,
+    steps: Mutex<Vec<Ended>>,
 }
 
-impl Outcome {
-    /// Passed when `good`, else failed for that reason.
-    pub(super) fn of(good: bool, reason: &str) -> Self {
-        if good { Self::Passed } else { Self::Failed(reason.to_owned()) }
-    }
-}
-
-/// The steps that ran so far.
-#[derive(Debug, Default)]
-pub(super) struct Report {
-    steps: Vec<(String, Outcome, Duration)>,
+/// A step that has ended.
+#[derive(Debug)]
+struct Ended {
+    name: &'static str,
+    outcome: Outcome,
+    time: Duration,
 }
 
 impl Report {
-    /// Runs a step and keeps what it came to; an error is a failure of that step alone.
-    pub(super) fn step(&mut self, name: &str, run: impl FnOnce() -> anyhow::Result<Outcome>) {
+    /// One without steps; its total time starts now.
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), steps: Mutex::default() }
+    }
+
+    /// Runs a step with the output of this process; an error is a failure of that step alone.
+    pub(crate) fn run(&self, step: Step) {
+        let (name, start) = (step.name, Instant::now());
         println!("\n=== {name}");
-        let start = Instant::now();
-        let outcome = run().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-        self.steps.push((name.to_owned(), outcome, start.elapsed()));
+        let outcome = step.run_visibly().unwrap_or_else(failed);
+        self.steps().push(Ended { name, outcome, time: start.elapsed() });
+    }
+
+    /// Runs lanes of steps side by side: the steps of a lane one after the other. What they write
+    /// is kept in files of `directory`, too.
+    pub(crate) fn run_side_by_side(&self, directory: &Path, lanes: Vec<Vec<Step>>) {
+        std::thread::scope(|scope| {
+            for lane in lanes {
+                scope.spawn(move || {
+                    for step in lane {
+                        self.run_quietly(directory, step);
+                    }
+                });
+            }
+        });
+    }
+
+    fn run_quietly(&self, directory: &Path, step: Step) {
+        let (name, start) = (step.name, Instant::now());
+        println!("--- {name} starts");
+        let ended = step.run_into(directory);
+        let time = start.elapsed();
+        let (outcome, written) = ended.unwrap_or_else(|error| (failed(error), String::new()));
+        // Printed under the lock, so that steps that end together do not mix their lines.
+        let mut steps = self.steps();
+        println!(
+            "\n=== {name}: {} after {:.1} s\n{}",
+            outcome.word(),
+            time.as_secs_f64(),
+            written.trim_end()
+        );
+        steps.push(Ended { name, outcome, time });
+    }
+
+    fn steps(&self) -> MutexGuard<'_, Vec<Ended>> {
+        // A list is whole whatever panicked while it was locked.
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether no step failed.
-    pub(super) fn is_good(&self) -> bool {
-        !self.steps.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
+    pub(crate) fn is_good(&self) -> bool {
+        !self.steps().iter().any(|step| matches!(step.outcome, Outcome::Failed(_)))
     }
 
-    /// The table of all steps, then the tests that said they could not run.
-    pub(super) fn table(&self, skipped_tests: &[String]) -> String {
-        let mut table = String::from("step      outcome  seconds  reason\n");
+    /// The table of all steps in the order in which they ended, then the tests that said they could
+    /// not run.
+    pub(crate) fn table(&self, skipped_tests: &[String]) -> String {
+        let mut table = String::from("step            outcome  seconds  reason\n");
         let mut counts = [0; 3];
-        for (name, outcome, time) in &self.steps {
-            let (kind, word, reason) = match outcome {
-                Outcome::Passed => (0, "passed", ""),
-                Outcome::Failed(reason) => (1, "FAILED", reason.as_str()),
-                Outcome::Skipped(reason) => (2, "skipped", reason.as_str()),
+        for Ended { name, outcome, time } in self.steps().iter() {
+            let (kind, reason) = match outcome {
+                Outcome::Passed => (0, ""),
+                Outcome::Failed(reason) => (1, reason.as_str()),
+                Outcome::Skipped(reason) => (2, reason.as_str()),
             };
             counts[kind] += 1;
-            let line = format!("{name:<9} {word:<7} {:>8.1}  {reason}", time.as_secs_f64());
+            let (word, seconds) = (outcome.word(), time.as_secs_f64());
+            let line = format!("{name:<15} {word:<7} {seconds:>8.1}  {reason}");
             let _ = writeln!(table, "{}", line.trim_end());
         }
         let [passed, failed, skipped] = counts;
-        let _ = write!(table, "{passed} passed, {failed} failed, {skipped} skipped; ");
+        let _ = write!(table, "{passed} passed, {failed} failed, {skipped} skipped");
+        let _ = write!(table, " in {:.1} s; ", self.start.elapsed().as_secs_f64());
         let _ = writeln!(table, "{} tests skipped", skipped_tests.len());
         for line in by_reason(skipped_tests) {
             let _ = writeln!(table, "  {line}");
         }
         table
     }
+}
+
+fn failed(error: anyhow::Error) -> Outcome {
+    Outcome::Failed(format!("{error:#}"))
 }
 
 /// The lines `TEST: REASON`, with many that share a reason as one.
@@ -87,12 +131,15 @@ fn by_reason(skipped_tests: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     fn report(outcomes: &[Outcome]) -> Report {
-        let mut report = Report::default();
-        for outcome in outcomes {
-            report.step("step", || Ok(outcome.clone()));
+        let report = Report::new();
+        for outcome in outcomes.iter().cloned() {
+            report.run(Step::function("step", || Ok(outcome)));
         }
         report
     }
@@ -108,8 +155,33 @@ mod tests {
         let lines: Vec<_> = table.lines().collect();
         assert!(lines[2].contains("FAILED") && lines[2].ends_with("broken"), "{table}");
         assert!(lines[3].contains("skipped") && lines[3].ends_with("not here"), "{table}");
-        assert_eq!(lines[4], "1 passed, 1 failed, 1 skipped; 1 tests skipped");
+        assert!(lines[4].starts_with("1 passed, 1 failed, 1 skipped in "), "{table}");
+        assert!(lines[4].ends_with(" s; 1 tests skipped"), "{table}");
         assert_eq!(lines[5], "  a: why");
+    }
+
+    #[test]
+    fn lanes_run_side_by_side_and_their_steps_one_after_the_other() {
+        let (report, (first, second)) = (Report::new(), (channel(), channel()));
+        let ((to_first, from_second), (to_second, from_first)) = (first, second);
+        let meet = Step::function("meets", move || {
+            to_second.send(())?;
+            from_second.recv()?;
+            Ok(Outcome::Passed)
+        });
+        let other = Step::function("other", move || {
+            from_first.recv()?;
+            to_first.send(())?;
+            Ok(Outcome::Passed)
+        });
+        // Nothing is written there, for the program does not start.
+        let place = std::env::temp_dir().join("no-such-directory");
+        let last = Step::program("last", Command::new("no-such-program"));
+        report.run_side_by_side(&place, vec![vec![meet, last], vec![other]]);
+        assert!(!report.is_good());
+        let table = report.table(&[]);
+        assert!(table.find("meets") < table.find("last"), "{table}");
+        assert!(table.contains("2 passed, 1 failed, 0 skipped"), "{table}");
     }
 
     #[test]
@@ -121,8 +193,8 @@ mod tests {
 
     #[test]
     fn an_error_fails_its_step() {
-        let mut report = Report::default();
-        report.step("step", || anyhow::bail!("no cargo"));
+        let report = Report::new();
+        report.run(Step::function("step", || anyhow::bail!("no cargo")));
         assert!(!report.is_good());
     }
 }

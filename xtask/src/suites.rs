@@ -1,0 +1,71 @@
+//! `cargo xtask test`: the tests of one kind, with the programs that they start built first. They run
+//! in nextest, which is required: it gives each test a process of its own, ends one that hangs, and
+//! keeps apart those that fill memory, disk or the process table (`.config/nextest.toml`).
+
+use std::process::Command;
+
+use anyhow::ensure;
+
+use crate::arguments::{Suite, TestOptions};
+use crate::programs;
+use crate::workspace::{Workspace, output};
+
+/// The version of nextest that is installed where there is none.
+const NEXTEST: &str = "0.9.143";
+
+/// The environment variable by which tests find the programs that were built for them.
+const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
+
+/// Runs them; true when none failed.
+pub(crate) fn run(workspace: &Workspace, options: &TestOptions) -> anyhow::Result<bool> {
+    require_nextest(workspace)?;
+    if options.suite == Suite::Unit {
+        programs::for_unit_tests(workspace)?;
+    } else {
+        programs::for_tests(workspace)?;
+    }
+    let mut nextest = nextest(workspace, options.suite)?;
+    Ok(nextest.args(&options.names).status()?.success())
+}
+
+/// The command that runs tests, for the whole workspace at once, as all programs are built.
+pub(crate) fn nextest(workspace: &Workspace, suite: Suite) -> anyhow::Result<Command> {
+    let mut cargo = workspace.cargo();
+    cargo.env(PROGRAMS, workspace.target_directory()?.join("debug"));
+    cargo.args(["nextest", "run", "--workspace"]);
+    cargo.args(match suite {
+        Suite::Unit => ["--lib", "--bins"].as_slice(),
+        Suite::E2e => &["--test", "e2e"],
+        Suite::Runtime => &["--test", "runtime"],
+        Suite::Slow => &["--lib", "--bins", "--tests", "--run-ignored", "only"],
+        Suite::All => &["--lib", "--bins", "--tests"],
+    });
+    Ok(cargo)
+}
+
+/// Fails with what to do where nextest is missing.
+pub(crate) fn require_nextest(workspace: &Workspace) -> anyhow::Result<()> {
+    let command = install(workspace);
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    let is_there = has_nextest(workspace);
+    ensure!(is_there, "cargo-nextest is missing, which runs the tests: cargo {}", words.join(" "));
+    Ok(())
+}
+
+/// Installs nextest where it is missing.
+pub(crate) fn install_nextest(workspace: &Workspace) -> anyhow::Result<()> {
+    if !has_nextest(workspace) {
+        ensure!(install(workspace).status()?.success(), "cargo-nextest cannot be installed");
+    }
+    Ok(())
+}
+
+fn has_nextest(workspace: &Workspace) -> bool {
+    output(workspace.cargo().args(["nextest", "--version"])).is_ok()
+}
+
+fn install(workspace: &Workspace) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(["install", "cargo-nextest", "--locked", "--version", NEXTEST]);
+    cargo
+}
