@@ -74,7 +74,8 @@ fn run(program: &Path, runs: usize, file: Option<&Path>) -> Result<(), Failure> 
     let place = Place::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let arguments = vec![stockade_snippet::worker::ARGUMENT.into()];
-    let forked = Program { path: program.to_owned(), arguments };
+    let path = program.with_file_name("stockade-server");
+    let forked = Program { path, arguments };
     let mut options = Options::new(forked);
     options.library.modules.push(memory::waits());
     let runner = Arc::new(Runner::new(options));

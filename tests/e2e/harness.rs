@@ -123,7 +123,9 @@ impl World {
         let programs = world.path("bin");
         fs::create_dir(&programs).unwrap();
         let probe = program("probe");
-        place(&program("stockade"), &programs.join("stockade"));
+        for name in ["stockade", "stockade-server"] {
+            place(&program(name), &programs.join(name));
+        }
         place(&probe, &programs.join("probe"));
         // Not a link: tests give the project's files to others, which changes all names of one.
         let attacker = world.project.join("probe");

@@ -32,6 +32,7 @@ mod nested;
 mod nesting;
 mod network;
 mod output;
+mod programs;
 mod providers;
 mod run;
 mod sandbox;

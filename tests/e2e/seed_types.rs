@@ -13,7 +13,7 @@ use crate::seeds::{around, block, child, up};
 
 const PROPS: &str = block!("001-props.ts");
 const PROVIDER: &str = block!("001-provider.ts");
-const DECLARED: &str = include_str!("../../crates/workflow/src/authoring/first/stockade.d.ts");
+const DECLARED: &str = include_str!("../../crates/cli/src/first/stockade.d.ts");
 
 /// The members of a type of which this is the first line, and whether each may be left out.
 fn members(text: &str, head: &str) -> BTreeMap<String, bool> {

@@ -121,7 +121,7 @@ fn with_arguments(word: &str, data: &Path) -> Vec<Pid> {
         let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
         let line = std::fs::read(path).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0).skip(1);
-        words.next() == Some(word.as_bytes()) && words.next() == Some(data.as_bytes())
+        words.next() == Some(word.as_bytes()) && words.any(|word| word == data.as_bytes())
     };
     processes().filter(is_one).collect()
 }

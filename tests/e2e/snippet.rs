@@ -205,8 +205,9 @@ fn lets_packages_fetch_from_the_hosts_that_are_named(world: &World) {
 }
 
 fn says_that_inside_a_sandbox_it_has_the_walls_that_are_left(world: &World) {
-    let program = world.project.join("stockade");
-    std::fs::copy(stockade_test_support::program("stockade"), &program).unwrap();
+    for name in ["stockade", "stockade-server"] {
+        std::fs::copy(stockade_test_support::program(name), world.project.join(name)).unwrap();
+    }
     world.write("main.ts", COUNTER);
     let snippet = ["./stockade", "snippet", "run", "--json", "main.ts"];
     let outcome = world.stockade(&[&["run", "--"][..], &snippet].concat()).finish();

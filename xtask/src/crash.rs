@@ -46,7 +46,10 @@ impl Place {
         let place = Self(path);
         let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
         open(&place.0).context("open the programs' directory to all")?;
-        for (from, name) in [(&built.program, "crash"), (&built.stockade, "stockade")] {
+        let server = built.stockade.with_file_name("stockade-server");
+        for (from, name) in
+            [(&built.program, "crash"), (&built.stockade, "stockade"), (&server, "stockade-server")]
+        {
             let to = place.0.join(name);
             fs::copy(from, &to).with_context(|| format!("copy {}", from.display()))?;
             open(&to).context("open a program to all")?;

@@ -109,6 +109,7 @@ fn initrd(kernel: &Kernel, programs: &Programs) -> anyhow::Result<Initrd> {
     }
     initrd.program("/init", &programs.guest)?;
     initrd.program("/usr/bin/stockade", &programs.stockade)?;
+    initrd.program("/usr/bin/stockade-server", &programs.server)?;
     initrd.program("/usr/bin/probe", &programs.probe)?;
     initrd.program("/usr/bin/jail-tests", &programs.jail_tests)?;
     for program in SHELL {

@@ -10,8 +10,15 @@ use anyhow::ensure;
 
 use crate::workspace::Workspace;
 
-/// The program of the product.
+/// The program of the product that people start.
 const STOCKADE: &str = "stockade";
+
+/// The arguments of `cargo build` for both programs of the product, which find each other in one
+/// directory.
+const PRODUCT: [&str; 4] = ["--bin", STOCKADE, "--bin", "stockade-server"];
+
+/// The arguments of `cargo build` for the packages of both.
+const PACKAGES: [&str; 4] = ["--package", "stockade-cli", "--package", "stockade-host"];
 
 /// The program with the fuzz targets.
 const FUZZ: &str = "stockade-fuzz";
@@ -23,7 +30,7 @@ const CRASHES: &[&str] = &["crash", "crash-durable", "crash-service", "crash-wor
 /// themselves.
 const EXAMPLES_FOR_TESTS: &[&str] = &["echo", "probe", "realm", "release", "snippets"];
 
-/// A program that was built, and the product's beside it.
+/// A program that was built, and `stockade`, which has `stockade-server` beside it.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) program: PathBuf,
@@ -48,7 +55,7 @@ pub(crate) fn for_unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
 pub(crate) fn everything(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--workspace", "--tests"]);
-    cargo.args(["--bin", STOCKADE, "--bin", FUZZ]);
+    cargo.args(PRODUCT).args(["--bin", FUZZ]);
     for example in EXAMPLES_FOR_TESTS.iter().chain(&["guest"]).chain(CRASHES) {
         cargo.args(["--example", example]);
     }
@@ -73,7 +80,7 @@ pub(crate) fn that_crashes(workspace: &Workspace, example: &str) -> anyhow::Resu
 /// Builds a program that measures, and the product as the first command of README does.
 pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--quiet", "--release", "--package", "stockade-cli", "--bin", STOCKADE]);
+    cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);
     cargo.args(["--package", "stockade-test-programs", "--example", example]);
     ensure!(cargo.status()?.success(), "{STOCKADE}, {example} do not build");
     built(workspace, "release", example)
@@ -82,14 +89,15 @@ pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Res
 /// Builds the product as the first command of README does; its path.
 pub(crate) fn released(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--quiet", "--release", "--package", "stockade-cli", "--bin", STOCKADE]);
+    cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);
     ensure!(cargo.status()?.success(), "{STOCKADE} does not build");
     Ok(workspace.target_directory()?.join("release").join(STOCKADE))
 }
 
 /// The arguments of `cargo build` for the product and examples, without optimization.
 pub(crate) fn arguments<'a>(examples: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["build", "--quiet", "--workspace", "--bin", STOCKADE];
+    let mut arguments = vec!["build", "--quiet", "--workspace"];
+    arguments.extend(PRODUCT);
     arguments.extend(examples.iter().flat_map(|example| ["--example", example]));
     arguments
 }

@@ -6,6 +6,7 @@ mod attacks;
 mod cases;
 mod documents;
 mod error_pages;
+mod front;
 mod modules;
 mod packages;
 mod rings;
@@ -79,7 +80,9 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
 fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     let tree = Tree::read(workspace)?;
     let mut findings = arrows::check(&workspace.metadata(false)?);
-    findings.extend(packages::check(&tree, &workspace.metadata(true)?));
+    let metadata = workspace.metadata(true)?;
+    findings.extend(packages::check(&tree, &metadata));
+    findings.extend(front::check(&metadata));
     findings.extend(sources::check(&tree));
     findings.extend(rings::check(&tree));
     findings.extend(sql::check(&tree));

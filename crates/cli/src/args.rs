@@ -1,11 +1,11 @@
 //! The arguments, as they are written; each command turns its own into what the
 //! rooms understand. Nothing here uses a command, or a room other than `core`.
 
-pub(crate) mod debug;
-pub(crate) mod held;
-pub(crate) mod sandbox;
-pub(crate) mod snippet;
-pub(crate) mod workflow;
+pub mod debug;
+pub mod held;
+pub mod sandbox;
+pub mod snippet;
+pub mod workflow;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -24,25 +24,28 @@ use self::sandbox::{Pair, SandboxFlags, pair};
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
 #[command(name = "stockade", version, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 impl Arguments {
     /// Reads the words behind the program's name. Those of `run`, which is to start quickly, are
     /// read without building what is known of all other commands.
-    pub(crate) fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+    pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
         match Run::alone(words) {
             Some(run) => Ok(Self { command: Command::Run(Box::new(run)) }),
-            None => Self::try_parse(),
+            None => {
+                let program = std::env::args_os().next().unwrap_or_default();
+                Self::try_parse_from(std::iter::once(program).chain(words.iter().cloned()))
+            }
         }
     }
 }
 
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
-pub(crate) enum Command {
+pub enum Command {
     /// Run a command in a sandbox, on a copy-on-write view of the current project
     Run(Box<Run>),
     /// List the bundles of changes that wait for a decision
@@ -148,50 +151,50 @@ Environment, also of a server that is started on demand:
                                 for, at most 512 [default: 64]";
 
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
+pub struct Completions {
     /// The shell
-    pub(crate) shell: clap_complete::Shell,
+    pub shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Man {
+pub struct Man {
     /// One of the commands, such as `run`
-    pub(crate) command: Option<String>,
+    pub command: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
-pub(crate) struct Run {
+pub struct Run {
     /// Keep the changes as a bundle to review (the default)
     #[arg(long, group = "fate")]
-    pub(crate) review: bool,
+    pub review: bool,
     /// Apply the changes at once if the command succeeds; keep them for review if it fails
     #[arg(long, group = "fate")]
-    pub(crate) apply: bool,
+    pub apply: bool,
     /// Throw the changes away
     #[arg(long, group = "fate")]
-    pub(crate) discard: bool,
+    pub discard: bool,
     #[command(flatten)]
-    pub(crate) sandbox: SandboxFlags,
+    pub sandbox: SandboxFlags,
     /// Give the secret of this environment variable to a host and not to the command, which has
     /// a placeholder in its place: it is swapped in requests to that host. Can be repeated; the
     /// host is to be allowed too
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
-    pub(crate) secret: Vec<BoundSecret>,
+    pub secret: Vec<BoundSecret>,
     /// How long the command may take, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// How large the changes may be to become a bundle [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_bundle: Option<u64>,
+    pub max_bundle: Option<u64>,
     /// Give the command a terminal
     #[arg(long)]
-    pub(crate) tty: bool,
+    pub tty: bool,
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
-    pub(crate) json: bool,
+    pub json: bool,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
 impl Run {
@@ -212,70 +215,80 @@ impl Run {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Bundles {
+pub struct Bundles {
     /// Only those with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) label: Vec<Pair>,
+    pub label: Vec<Pair>,
     /// How large the changes that killed runs left may be to become bundles [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_bundle: Option<u64>,
+    pub max_bundle: Option<u64>,
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Diff {
+pub struct Diff {
     /// A bundle's id, an unambiguous beginning of it, or `latest`
-    pub(crate) id: String,
+    pub id: String,
     /// Only these paths, below the project's root
     #[arg(value_name = "PATH")]
-    pub(crate) paths: Vec<OsString>,
+    pub paths: Vec<OsString>,
     /// Print how many lines changed in each file
     #[arg(long, conflicts_with = "json")]
-    pub(crate) stat: bool,
+    pub stat: bool,
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Apply {
+pub struct Apply {
     /// A bundle's id, an unambiguous beginning of it, or `latest`
-    pub(crate) id: String,
+    pub id: String,
     /// Only these paths, below the project's root; names ignored ones too
     #[arg(value_name = "PATH")]
-    pub(crate) paths: Vec<OsString>,
+    pub paths: Vec<OsString>,
     /// Apply what git ignores too
     #[arg(long)]
-    pub(crate) include_ignored: bool,
+    pub include_ignored: bool,
     /// Accept files that tools of the host run by themselves: hooks, editor tasks, CI files
     #[arg(long)]
-    pub(crate) allow_executed: bool,
+    pub allow_executed: bool,
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Reject {
+pub struct Reject {
     /// A bundle's id, an unambiguous beginning of it, or `latest`
-    pub(crate) id: String,
+    pub id: String,
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub struct Doctor {
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 impl Command {
+    /// Whether only the program with the engines can do this.
+    #[must_use]
+    pub fn needs_engine(&self) -> bool {
+        match self {
+            Self::Debug(_) | Self::Snippet(_) | Self::Mcp(_) | Self::Graph(_) | Self::Serve => true,
+            Self::Up(up) => up.result.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether errors are to be printed as JSON too.
-    pub(crate) fn wants_json(&self) -> bool {
+    pub fn wants_json(&self) -> bool {
         match self {
             Self::Run(run) => run.json,
             Self::Bundles(Bundles { json, .. })

@@ -13,14 +13,16 @@ use stockade_egress_control::{
 use stockade_jail::network::Listeners;
 
 use crate::problem::caused;
-use crate::processes::{EGRESS, OURSELVES};
+use crate::processes::EGRESS;
+use crate::programs::{SERVER, beside, build_argument};
 
 /// How long the process may take to report what is left and to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How the process is started, for a run or a server.
-pub(crate) fn program() -> Program {
-    Program { path: OURSELVES.into(), arguments: vec![EGRESS.into()] }
+/// How the process is started.
+fn program() -> Result<Program, Problem> {
+    let arguments = vec![EGRESS.into(), build_argument()];
+    Ok(Program { path: beside(SERVER)?, arguments })
 }
 
 /// The one sandbox of a run.
@@ -73,7 +75,7 @@ impl Egress {
         let id = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
         let sandbox = Arc::new(OneSandbox { id, policy, credentials: OnceLock::new() });
         let source = Arc::<OneSandbox>::clone(&sandbox);
-        let mut owner = Owner::new(program(), source);
+        let mut owner = Owner::new(program()?, source);
         owner.add(sandbox.id.clone(), ());
         // Its socket blocks, and a process that has ended is reported.
         let _ = owner.flush();

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 /// The text of a value. JSON escapes the control characters of ASCII itself; those beyond
 /// (U+0080 to U+009F, which terminals obey too) are escaped here.
-pub(crate) fn text(value: &Value) -> String {
+pub fn text(value: &Value) -> String {
     safe(format!("{value:#}"))
 }
 
 /// A text of JSON with every control character beyond ASCII escaped.
-pub(crate) fn safe(text: String) -> String {
+pub fn safe(text: String) -> String {
     if !text.chars().any(is_control_beyond_ascii) {
         return text;
     }

@@ -1,13 +1,13 @@
 //! The edge: how a failure is shown, and with which exit code the process ends.
 
 use stockade_core::{Code, Problem};
-pub(crate) use stockade_review::problem::{of_apply, of_store, short};
+pub use stockade_review::problem::{of_apply, of_store, short};
 
 use crate::review::output;
 
 /// A failure on its way out.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     problem: Problem,
     exit_code: u8,
     /// Whether nothing is said of it.
@@ -20,25 +20,25 @@ const NOBODY_READS: u8 = 141;
 impl Failure {
     /// The failure to write to a standard stream, which is one of Stockade's own: 125. Where nobody
     /// reads any more it is no matter of words: it is told by the exit code alone.
-    pub(crate) fn unwritten(error: &std::io::Error) -> Self {
+    pub fn unwritten(error: &std::io::Error) -> Self {
         let quiet = error.kind() == std::io::ErrorKind::BrokenPipe;
         let exit_code = if quiet { NOBODY_READS } else { 125 };
         Self { problem: of_output(error), exit_code, quiet }
     }
 
     /// All that is known of it.
-    pub(crate) fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
     /// What went wrong.
-    pub(crate) fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         self.problem.code
     }
 
     /// The same failure as one of Stockade's own beside a command's exit codes: 125.
     #[must_use]
-    pub(crate) fn of_run(mut self) -> Self {
+    pub fn of_run(mut self) -> Self {
         if !self.quiet {
             self.exit_code = 125;
         }
@@ -48,7 +48,7 @@ impl Failure {
     /// The same failure as one of a workflow command, whose exit codes tell how a run ended: 4 for
     /// what cannot be started as it was asked for.
     #[must_use]
-    pub(crate) fn of_workflow(mut self) -> Self {
+    pub fn of_workflow(mut self) -> Self {
         let refused = [
             Code::InvalidInput,
             Code::Conflict,
@@ -64,7 +64,7 @@ impl Failure {
 
     /// Prints the problem: to stderr for people, as JSON to stdout where that was asked for. The
     /// exit code that the process ends with.
-    pub(crate) fn present(&self, json: bool) -> u8 {
+    pub fn present(&self, json: bool) -> u8 {
         if self.quiet {
             return self.exit_code;
         }
@@ -82,7 +82,7 @@ impl Failure {
 }
 
 /// Tells people of a problem.
-pub(crate) fn tell(problem: &Problem) {
+pub fn tell(problem: &Problem) {
     let Problem { code, message, cause, remediation, .. } = problem;
     say!("stockade: {} [{code}]", harmless(message));
     if let Some(cause) = cause {
@@ -116,12 +116,12 @@ impl From<Problem> for Failure {
 }
 
 /// The problem that output could not be written.
-pub(crate) fn of_output(error: &std::io::Error) -> Problem {
+pub fn of_output(error: &std::io::Error) -> Problem {
     Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
 /// A problem with an error as its cause, down to the root of it.
-pub(crate) fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
+pub fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
     Problem::caused(code, error)
 }
 

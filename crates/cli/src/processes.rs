@@ -1,5 +1,5 @@
-//! The processes that Stockade starts from itself, by their first argument. Here are the keeper and its
-//! helpers; those that need an engine are in `server/processes`.
+//! The processes that are started by their first argument. Here are those that `stockade` runs: the
+//! keeper and its helpers. `stockade-server` has a list of its own.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -7,14 +7,15 @@ use std::path::PathBuf;
 
 use stockade_runtime_native::keeper::{self, Options, helpers};
 
-/// The first argument of the keeper, before the data directory and the size of the pool.
-pub(crate) const KEEPER: &str = "__keeper";
-/// The first argument of a server that is started on demand, before the data directory.
-pub(crate) const SERVER: &str = "__server";
-/// The only argument of the egress process.
-pub(crate) const EGRESS: &str = "__egress";
-/// This very program, also where it was replaced meanwhile.
-pub(crate) const OURSELVES: &str = "/proc/self/exe";
+use crate::programs::{OURSELVES, of_this_build};
+
+/// The first argument of the keeper; the build may follow, then the data directory and the size of the
+/// pool.
+pub const KEEPER: &str = "__keeper";
+/// The first argument of a server that is started on demand, before the build and the data directory.
+pub const SERVER: &str = "__server";
+/// The first argument of the egress process, before the build.
+pub const EGRESS: &str = "__egress";
 
 /// Runs the process that the arguments name; `None` where they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
@@ -26,6 +27,10 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
 }
 
 fn keeper(arguments: &[OsString]) -> u8 {
+    let arguments = match of_this_build(arguments) {
+        Ok(arguments) => arguments,
+        Err(problem) => return failed(&problem.message),
+    };
     let [data, pool] = arguments else { return 2 };
     let Some(pool) = pool.to_str().and_then(|text| text.parse().ok()) else {
         return 2;
@@ -34,15 +39,19 @@ fn keeper(arguments: &[OsString]) -> u8 {
     match keeper::run(&options) {
         Ok(_) => 0,
         Err(error) => {
-            let mut text = format!("no keeper: {error}");
+            let mut text = error.to_string();
             let mut source = std::error::Error::source(&error);
             while let Some(cause) = source {
                 text = format!("{text}: {cause}");
                 source = cause.source();
             }
-            // The process that started it reads this.
-            let _ = writeln!(std::io::stderr(), "{text}");
-            1
+            failed(&text)
         }
     }
+}
+
+/// Writes why there is no keeper, for the process that started it.
+fn failed(reason: &str) -> u8 {
+    let _ = writeln!(std::io::stderr(), "no keeper: {reason}");
+    1
 }

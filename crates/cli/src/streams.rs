@@ -13,7 +13,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// What comes from standard input, piece by piece; closed at its end. A thread reads, and ends
 /// with the process.
-pub(crate) fn pieces() -> mpsc::Receiver<Vec<u8>> {
+pub fn pieces() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         let mut piece = vec![0; PIECE_BYTES];
@@ -27,7 +27,7 @@ pub(crate) fn pieces() -> mpsc::Receiver<Vec<u8>> {
 }
 
 /// Standard input, to be read from.
-pub(crate) fn input() -> impl AsyncRead + Send {
+pub fn input() -> impl AsyncRead + Send {
     Input { pieces: pieces(), rest: Vec::new() }
 }
 
@@ -57,7 +57,7 @@ impl AsyncRead for Input {
 }
 
 /// Writes what is read to standard output.
-pub(crate) async fn print(mut content: Content) -> io::Result<()> {
+pub async fn print(mut content: Content) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match content.read(&mut piece).await? {
@@ -69,7 +69,7 @@ pub(crate) async fn print(mut content: Content) -> io::Result<()> {
 
 /// Carries bytes both ways between a connection and the standard streams, until the other side has
 /// said all.
-pub(crate) async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
+pub async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
     let (mut from, mut to) = tokio::io::split(connection);
     let mut pieces = pieces();
     let sending = async {

@@ -7,14 +7,14 @@ use stockade_jail::WindowSize;
 
 /// The terminal on standard input, in raw mode for as long as the value lives.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub struct Raw {
     terminal: OwnedFd,
     before: Termios,
 }
 
 impl Raw {
     /// Sets raw mode; none where standard input is no terminal.
-    pub(crate) fn enter() -> std::io::Result<Option<Self>> {
+    pub fn enter() -> std::io::Result<Option<Self>> {
         let input = std::io::stdin();
         if !isatty(&input) {
             return Ok(None);
@@ -28,7 +28,7 @@ impl Raw {
     }
 
     /// A descriptor of the terminal.
-    pub(crate) fn descriptor(&self) -> std::io::Result<OwnedFd> {
+    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
         self.terminal.try_clone()
     }
 }
@@ -41,12 +41,12 @@ impl Drop for Raw {
 }
 
 /// Whether standard input is a terminal.
-pub(crate) fn is_on_input() -> bool {
+pub fn is_on_input() -> bool {
     isatty(std::io::stdin())
 }
 
 /// The size of the caller's terminal; the customary one where there is none.
-pub(crate) fn window_size() -> WindowSize {
+pub fn window_size() -> WindowSize {
     match tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stdin())) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
             WindowSize { rows: size.ws_row, columns: size.ws_col }

@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The child of a `<Sandbox>`, which has no sandboxes.
 #[derive(Debug, Clone, Copy)]
-pub struct Child<'a> {
+pub(crate) struct Child<'a> {
     /// The directory with its state.
-    pub state: &'a Path,
+    pub(crate) state: &'a Path,
     /// Where it asks the host for sandboxes, if it may.
-    pub nested: Option<&'a Path>,
+    pub(crate) nested: Option<&'a Path>,
 }
 
 /// Whether this process is confined.

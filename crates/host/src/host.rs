@@ -27,7 +27,7 @@ const WORKFLOW_EXECUTOR: &str = "local-workflows";
 
 /// The operations on a data directory. As long as it lives, no other process has the directory.
 #[derive(Debug)]
-pub struct Host {
+pub(crate) struct Host {
     /// None where there are no sandboxes.
     pub(crate) service: Option<Service>,
     pub(crate) workflows: Runs,
@@ -42,7 +42,7 @@ impl Host {
     ///
     /// # Errors
     /// When the directory or its database cannot be used.
-    pub async fn launch(options: Options) -> Result<Option<Self>, Problem> {
+    pub(crate) async fn launch(options: Options) -> Result<Option<Self>, Problem> {
         let Options { data, programs, sandboxes, inside, realms } = options;
         let directory = ServerDirectory::open(&data)?;
         let Some(lock) = directory.lock()? else { return Ok(None) };
@@ -58,6 +58,7 @@ impl Host {
             executor_id: WORKFLOW_EXECUTOR.to_owned(),
             realms: first.unwrap_or_else(|| self::realms(&programs, realms)),
             helper: programs.command,
+            child_programs: programs.child,
             sandboxes: service.as_ref().map(|service| Arc::new(service.clone()) as _),
             inside,
             agents: Some(data.join("agents.json")),
@@ -70,7 +71,7 @@ impl Host {
     }
 
     /// The operations on sandboxes. Where there are no sandboxes, each is refused.
-    pub fn sandboxes(&self) -> Arc<dyn Sandboxes> {
+    pub(crate) fn sandboxes(&self) -> Arc<dyn Sandboxes> {
         match &self.service {
             Some(service) => Arc::new(service.clone()),
             None => Arc::new(Remote(Nowhere(no_sandboxes()))),
@@ -78,12 +79,12 @@ impl Host {
     }
 
     /// The operations on runs of workflows.
-    pub fn workflows(&self) -> Arc<dyn Workflows> {
+    pub(crate) fn workflows(&self) -> Arc<dyn Workflows> {
         Arc::new(self.workflows.clone())
     }
 
     /// Ends it. The next host goes on with what has not ended.
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         self.shut_down().await;
         // The next process that reads the database finds it whole.
         let _ = self.store.close().await;

@@ -1,20 +1,31 @@
-//! The composition root: puts the rooms together on a data directory. A program gives [`Options`],
-//! launches a [`Host`], and uses its operations itself or has it serve a socket ([`run`]).
+//! The program `stockade-server`, and its composition root: puts the rooms together on a data directory.
 //!
 //! Only here is decided which runtime, which store and which processes there are. Nothing of the
-//! product is decided here, and nothing is printed.
+//! product is decided here. What the program prints goes through `stockade_cli`.
 //!
-//! Reading order: `options` (what a host is made of), `host` (how it is put together), then `serve`;
-//! `confined` is for a process that is in a sandbox itself.
+//! Reading order: `options` (what a host is made of), `host` (how it is put together), `serve` (the
+//! local server); `confined` is for a process that is in a sandbox itself. `processes` lists what is
+//! started by its first argument, and `commands` has what only this program can do; `in_process` has
+//! the operations without a server.
 
+mod commands;
 mod confined;
+mod egress;
 mod host;
+mod in_process;
 mod options;
+mod processes;
 mod serve;
+mod server;
 mod settings;
 
-pub use confined::Child;
-pub use host::Host;
-pub use options::{Options, Programs, Realms};
-pub use serve::{Lifetime, run};
-pub use settings::Settings;
+use std::ffi::OsString;
+
+use stockade_cli::Engine;
+
+/// Does what the arguments behind the program's name ask; the exit code.
+#[must_use]
+pub fn run(words: &[OsString]) -> u8 {
+    let engine = Engine { command: commands::run, launch: in_process::launch };
+    processes::run(words).unwrap_or_else(|| stockade_cli::run(words, Some(engine)))
+}

@@ -12,22 +12,22 @@ use crate::settings::Settings;
 
 /// What a host is made of.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// The data directory.
-    pub data: PathBuf,
+    pub(crate) data: PathBuf,
     /// The processes that it starts.
-    pub programs: Programs,
+    pub(crate) programs: Programs,
     /// How its sandboxes are set up; without it there are none, and it only does runs of workflows.
-    pub sandboxes: Option<Settings>,
+    pub(crate) sandboxes: Option<Settings>,
     /// The sandbox around this process, whose commands are executed beside it.
-    pub inside: Option<Inside>,
+    pub(crate) inside: Option<Inside>,
     /// When the processes of workflow files are started.
-    pub realms: Realms,
+    pub(crate) realms: Realms,
 }
 
 /// When the processes of workflow files are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Realms {
+pub(crate) enum Realms {
     /// When a run needs one.
     OnDemand,
     /// The first one at once.
@@ -38,15 +38,17 @@ pub enum Realms {
 
 /// The processes that a host starts: each is a program with its first arguments.
 #[derive(Debug, Clone)]
-pub struct Programs {
+pub(crate) struct Programs {
     /// The keeper of held sandboxes; the data directory and the size of its pool follow.
-    pub keeper: Vec<OsString>,
+    pub(crate) keeper: Vec<OsString>,
     /// The process that runs a workflow file.
-    pub realm: Vec<OsString>,
+    pub(crate) realm: Vec<OsString>,
     /// The process that starts one command inside a confinement.
-    pub command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
     /// The egress process.
-    pub egress: Program,
+    pub(crate) egress: Program,
+    /// What the child workflow of a `<Sandbox>` finds among its programs: names and paths here.
+    pub(crate) child: Vec<(String, PathBuf)>,
 }
 
 impl Options {
@@ -54,7 +56,7 @@ impl Options {
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for a setting in the environment that cannot be used.
-    pub fn for_server(
+    pub(crate) fn for_server(
         data: PathBuf,
         programs: Programs,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -69,7 +71,7 @@ impl Options {
     /// # Errors
     /// [`Code::InvalidInput`] for a setting in the environment that cannot be used, [`Code::Io`] when
     /// there is no place for the data.
-    pub fn for_command(
+    pub(crate) fn for_command(
         data: impl FnOnce() -> Result<PathBuf, Problem>,
         named: Option<PathBuf>,
         programs: Programs,
@@ -88,7 +90,7 @@ impl Options {
     ///
     /// # Errors
     /// [`Code::Io`] when the current directory cannot be told.
-    pub fn for_child(
+    pub(crate) fn for_child(
         child: Child<'_>,
         programs: Programs,
         variable: impl Fn(&str) -> Option<OsString>,

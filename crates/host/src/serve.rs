@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// When a server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifetime {
+pub(crate) enum Lifetime {
     /// When it has held nothing for a while: a command that needed it has started it.
     WhileNeeded,
     /// When it is stopped: a person has started it.
@@ -29,7 +29,11 @@ pub enum Lifetime {
 ///
 /// # Errors
 /// When the data directory cannot be used, or another process has it.
-pub fn run(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Result<(), Problem> {
+pub(crate) fn run(
+    options: Options,
+    lifetime: Lifetime,
+    ready: impl FnOnce(),
+) -> Result<(), Problem> {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

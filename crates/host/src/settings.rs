@@ -10,13 +10,13 @@ use stockade_service::{Options, Quotas};
 
 /// How sandboxes are set up.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How long a server without work waits before it ends.
-    pub idle: Duration,
+    pub(crate) idle: Duration,
     /// How many never-used sandboxes are kept ready.
-    pub pool: usize,
+    pub(crate) pool: usize,
     /// The options of the service.
-    pub service: Options,
+    pub(crate) service: Options,
 }
 
 /// How many never-used sandboxes are kept ready unless the environment says.
@@ -29,7 +29,9 @@ impl Settings {
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for a value that is no number, or too large.
-    pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Problem> {
+    pub(crate) fn from_environment(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Problem> {
         let default = Quotas::default();
         let quotas = Quotas {
             sandboxes: number(&variable, "STOCKADE_MAX_SANDBOXES", default.sandboxes)?,

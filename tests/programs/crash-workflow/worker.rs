@@ -113,9 +113,14 @@ pub(crate) async fn launch(
             Some(launched.map_err(|problem| problem.message)?)
         }
     };
+    let server = stockade.with_file_name("stockade-server");
     let options = Options {
-        realms: Processes::new(vec![stockade.into(), "__realm".into()]),
-        helper: vec![stockade.into(), "__command".into()],
+        realms: Processes::new(vec![server.clone().into(), "__realm".into()]),
+        helper: vec![server.clone().into(), "__command".into()],
+        child_programs: vec![
+            ("stockade".to_owned(), stockade.to_owned()),
+            ("stockade-server".to_owned(), server),
+        ],
         sandboxes: service.clone().map(|service| Arc::new(service) as _),
         ..Options::new("crash")
     };

@@ -11,8 +11,10 @@ use crate::workspace::{Workspace, output};
 /// Where each is.
 #[derive(Debug)]
 pub(super) struct Programs {
-    /// The product.
+    /// The product's program that people start.
     pub(super) stockade: PathBuf,
+    /// The product's program with the engines.
+    pub(super) server: PathBuf,
     /// The machine's first process.
     pub(super) guest: PathBuf,
     /// What runs in sandboxes.
@@ -36,6 +38,7 @@ impl Programs {
         };
         Ok(Self {
             stockade: find("stockade", "bin", false)?,
+            server: find("stockade-server", "bin", false)?,
             guest: find("guest", "example", false)?,
             probe: find("probe", "example", false)?,
             jail_tests: find("stockade_jail", "lib", true)?,

@@ -12,20 +12,20 @@ use stockade_core::{ExecId, Problem, SandboxId, SandboxSpec, SnapshotId};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 
 #[derive(Debug, Args)]
-pub(crate) struct Debug {
+pub struct Debug {
     #[command(subcommand)]
-    pub(crate) part: Part,
+    pub part: Part,
 }
 
 impl Debug {
     /// Whether errors are to be printed as JSON too.
-    pub(crate) const fn wants_json(&self) -> bool {
+    pub const fn wants_json(&self) -> bool {
         matches!(&self.part, Part::Runtime(arguments) if arguments.json)
     }
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Part {
+pub enum Part {
     /// Do something to the sandboxes that a keeper holds
     Runtime(Box<Runtime>),
     /// Write the program of the child workflow of a `<Sandbox>`
@@ -33,32 +33,32 @@ pub(crate) enum Part {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Child {
+pub struct Child {
     /// The file that exports the workflow
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// The id of the `<Sandbox>`
-    pub(crate) sandbox: String,
+    pub sandbox: String,
     /// The directory to write it to
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// What the workflow is given, as JSON
     #[arg(long, value_name = "JSON", default_value = "{}")]
-    pub(crate) input: String,
+    pub input: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Runtime {
+pub struct Runtime {
     /// How many never-used sandboxes a keeper that is started now keeps ready
     #[arg(long, default_value_t = 0)]
-    pub(crate) pool: usize,
+    pub pool: usize,
     /// Print JSON
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    pub json: bool,
     #[command(subcommand)]
-    pub(crate) operation: Operation,
+    pub operation: Operation,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// Make a sandbox
     Create {
         /// Its id
@@ -129,7 +129,7 @@ pub(crate) enum Operation {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Files {
+pub enum Files {
     /// List a directory
     List {
         /// Which
@@ -153,41 +153,41 @@ pub(crate) enum Files {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Exec {
+pub struct Exec {
     /// In which sandbox
-    pub(crate) id: Id<SandboxId>,
+    pub id: Id<SandboxId>,
     /// The command's id; attaches to it where it was started before
     #[arg(long)]
-    pub(crate) exec: Option<Id<ExecId>>,
+    pub exec: Option<Id<ExecId>>,
     /// Give it a terminal
     #[arg(long)]
-    pub(crate) tty: bool,
+    pub tty: bool,
     /// Give it this program's standard input
     #[arg(long, short)]
-    pub(crate) input: bool,
+    pub input: bool,
     /// Whom it runs as
     #[arg(long, value_name = "UID:GID", value_parser = user)]
-    pub(crate) user: Option<User>,
+    pub user: Option<User>,
     /// Where it starts
     #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
+    pub cwd: Option<PathBuf>,
     /// Set a variable of its environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// How long it may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// How much it may write
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_output: Option<u64>,
+    pub max_output: Option<u64>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
 /// What a sandbox is made from.
 #[derive(Debug, Args)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// A directory that holds the root of a system
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
@@ -236,7 +236,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    pub(crate) fn into_spec(self) -> Result<SandboxSpec, Problem> {
+    pub fn into_spec(self) -> Result<SandboxSpec, Problem> {
         let rules = || self.allow.iter().cloned().map(Rule::from).collect();
         let policy = || Policy::new(Effect::Deny, rules());
         let network = (self.network || !self.allow.is_empty()).then(policy).transpose()?;
@@ -267,7 +267,7 @@ impl Spec {
 
 /// An id that clap reads.
 #[derive(Debug, Clone)]
-pub(crate) struct Id<T>(pub(crate) T);
+pub struct Id<T>(pub T);
 
 impl<T: TryFrom<String>> std::str::FromStr for Id<T> {
     type Err = T::Error;

@@ -9,58 +9,58 @@ use stockade_core::network::Allowed;
 use stockade_core::{parse_bytes, parse_cpus, sandbox};
 
 #[derive(Debug, Default, Args)]
-pub(crate) struct SandboxFlags {
+pub struct SandboxFlags {
     /// Use this directory or tar archive as the root file system in place of the host's programs
     #[arg(long, value_name = "DIR|TAR")]
-    pub(crate) image: Option<PathBuf>,
+    pub image: Option<PathBuf>,
     /// Show a file or directory of the host inside; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
-    pub(crate) mount: Vec<OsString>,
+    pub mount: Vec<OsString>,
     /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) env: Vec<OsString>,
+    pub env: Vec<OsString>,
     /// Add a label to find it by
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) label: Vec<Pair>,
+    pub label: Vec<Pair>,
     /// The user id that commands run as [default: the owner of the project or workspace]
     #[arg(long, value_name = "UID")]
-    pub(crate) user: Option<u32>,
+    pub user: Option<u32>,
     /// The directory that commands start in [default: the current one where it is shown]
     #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<PathBuf>,
+    pub cwd: Option<PathBuf>,
     /// How much memory all processes together may use, such as 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) memory: Option<u64>,
+    pub memory: Option<u64>,
     /// How many processors all processes together may use, such as 0.5
     #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
-    pub(crate) cpus: Option<u64>,
+    pub cpus: Option<u64>,
     /// How many processes and threads there may be
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) pids: Option<u64>,
+    pub pids: Option<u64>,
     /// How much its files may take, such as 1G; of `run`, the view is then kept in memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) disk: Option<u64>,
+    pub disk: Option<u64>,
     /// How much each command may write to its output and errors together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_output: Option<u64>,
+    pub max_output: Option<u64>,
     /// Go on without this if the host cannot give it; the answer says so
     #[arg(long, value_name = "NAME", value_enum)]
-    pub(crate) best_effort: Vec<BestEffort>,
+    pub best_effort: Vec<BestEffort>,
     /// Which paths may be used how, such as `allow:read:/src`; every path when none is given
     #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
-    pub(crate) access: Vec<String>,
+    pub access: Vec<String>,
     /// What commands reach [default: off, or policy with --allow]
     #[arg(long, value_enum)]
-    pub(crate) net: Option<Network>,
+    pub net: Option<Network>,
     /// Let commands reach a host, at one port or at all: a name, `*.example.com` for what is below
     /// one, an address or a block of addresses. Can be repeated; all else is refused
     #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) allow: Vec<Allowed>,
+    pub allow: Vec<Allowed>,
 }
 
 /// What commands may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Network {
+pub enum Network {
     /// Nothing but the sandbox's own loopback
     Off,
     /// What --allow names, and nothing else; what was refused is reported
@@ -69,7 +69,7 @@ pub(crate) enum Network {
 
 /// What a sandbox may do without. Every other wall is always required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BestEffort {
+pub enum BestEffort {
     Landlock,
     Memory,
     Cpus,
@@ -92,9 +92,9 @@ impl From<BestEffort> for sandbox::BestEffort {
 
 /// A name and a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pair(pub(crate) String, pub(crate) String);
+pub struct Pair(pub String, pub String);
 
-pub(crate) fn pair(text: &str) -> Result<Pair, String> {
+pub fn pair(text: &str) -> Result<Pair, String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok(Pair(name.to_owned(), value.to_owned())),
         _ => Err("it is not NAME=VALUE".to_owned()),

@@ -6,13 +6,13 @@ use clap::{Args, Subcommand};
 use stockade_core::address::hosts::Hosts;
 
 #[derive(Debug, Args)]
-pub(crate) struct Snippet {
+pub struct Snippet {
     #[command(subcommand)]
-    pub(crate) command: SnippetCommand,
+    pub command: SnippetCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum SnippetCommand {
+pub enum SnippetCommand {
     /// Run a snippet in a jailed worker of its own, and print what it did
     Run(RunSnippet),
     /// Tell what a snippet may not say, without running it
@@ -30,85 +30,85 @@ src/main.ts. `skip` behind the language leaves a block out, and so does a line b
 <!-- stockade: skip -->.";
 
 #[derive(Debug, Args)]
-pub(crate) struct RunSnippet {
+pub struct RunSnippet {
     /// One file, several with a `main.ts` among them, or a directory of such; `-` is the standard
     /// input
     #[arg(required = true, value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) timeout: Timeout,
+    pub timeout: Timeout,
     #[command(flatten)]
-    pub(crate) libraries: Libraries,
+    pub libraries: Libraries,
     /// Print the transcript as JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CheckSnippet {
+pub struct CheckSnippet {
     /// Files, or directories of files; `-` is the standard input
     #[arg(required = true, value_name = "PATH")]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Let snippets import this package too; may be repeated
     #[arg(long = "package", value_name = "NAME")]
-    pub(crate) packages: Vec<String>,
+    pub packages: Vec<String>,
     /// Print what is wrong as JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Gate {
+pub struct Gate {
     /// Markdown documents, or directories that are searched for `*.md`
     #[arg(required = true, value_name = "DOCS")]
-    pub(crate) documents: Vec<PathBuf>,
+    pub documents: Vec<PathBuf>,
     /// Write a report in the form of JUnit
     #[arg(long, value_name = "FILE")]
-    pub(crate) junit: Option<PathBuf>,
+    pub junit: Option<PathBuf>,
     /// Succeed also when there is nothing to run
     #[arg(long)]
-    pub(crate) allow_empty: bool,
+    pub allow_empty: bool,
     #[command(flatten)]
-    pub(crate) timeout: Timeout,
+    pub timeout: Timeout,
     #[command(flatten)]
-    pub(crate) libraries: Libraries,
+    pub libraries: Libraries,
     /// Print the report as JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Mcp {
+pub struct Mcp {
     #[command(flatten)]
-    pub(crate) libraries: Libraries,
+    pub libraries: Libraries,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Timeout {
+pub struct Timeout {
     /// How long a snippet may take, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(100..=10_000))]
-    pub(crate) timeout_ms: Option<u32>,
+    pub timeout_ms: Option<u32>,
 }
 
 /// What snippets may import, and fetch with it.
 #[derive(Debug, Args)]
-pub(crate) struct Libraries {
+pub struct Libraries {
     /// Take `@directive-run/*` and other packages from this `node_modules` directory [default:
     /// $STOCKADE_LIBRARIES, else what is built in]
     #[arg(long = "libraries", value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Let snippets import this package of the directory too, or this part of one, such as
     /// `zod/mini`; may be repeated [default: $STOCKADE_PACKAGES, separated by commas]
     #[arg(long = "package", value_name = "NAME")]
-    pub(crate) packages: Vec<String>,
+    pub packages: Vec<String>,
     /// Let packages fetch from these hosts only: `public`, `none`, or names separated by commas, as
     /// example.com,*.example.org [default: $STOCKADE_FETCH, else public]
     #[arg(long, value_name = "HOSTS")]
-    pub(crate) fetch: Option<Hosts>,
+    pub fetch: Option<Hosts>,
 }
 
 impl Snippet {
-    pub(crate) fn wants_json(&self) -> bool {
+    pub fn wants_json(&self) -> bool {
         match &self.command {
             SnippetCommand::Run(run) => run.json,
             SnippetCommand::Check(check) => check.json,

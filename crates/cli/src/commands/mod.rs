@@ -2,18 +2,15 @@
 
 mod apply;
 mod bundles;
-mod debug;
 mod diff;
 mod doctor;
-pub(crate) mod held;
+pub mod held;
 mod manual;
-mod mcp;
 mod reject;
 mod run;
-mod snippet;
-mod workflow;
+pub mod workflow;
 
-use stockade_host::Lifetime;
+use stockade_core::{Code, Problem};
 
 use crate::args::Command;
 use crate::problem::Failure;
@@ -27,7 +24,6 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Debug(arguments) => debug::run(*arguments),
         Command::Create(arguments) => held::create::run(*arguments),
         Command::Restore(arguments) => held::create::restore(*arguments),
         Command::Exec(arguments) => held::exec::run(*arguments).map_err(Failure::of_run),
@@ -47,7 +43,6 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Runs(arguments) => workflow::runs::run(arguments),
         Command::Metrics(arguments) => workflow::metrics::run(arguments),
         Command::Inspect(arguments) => workflow::inspect::run(arguments),
-        Command::Graph(arguments) => workflow::graph::run(&arguments).map_err(Failure::of_workflow),
         Command::Approve(arguments) => workflow::answer::approve(arguments),
         Command::Deny(arguments) => workflow::answer::deny(arguments),
         Command::Signal(arguments) => workflow::answer::signal(arguments),
@@ -61,17 +56,12 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Collect(arguments) => held::collect::run(arguments),
         Command::Snapshots(arguments) => held::snapshot::list(arguments),
         Command::Tool(arguments) => held::tool::run(arguments),
-        Command::Snippet(arguments) => snippet::run(&arguments),
-        Command::Mcp(arguments) => mcp::run(&arguments),
-        Command::Serve => serve(),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::page(&arguments),
+        Command::Debug(_)
+        | Command::Snippet(_)
+        | Command::Mcp(_)
+        | Command::Graph(_)
+        | Command::Serve => Err(Problem::new(Code::Unsupported, "this needs an engine").into()),
     }
-}
-
-/// Serves until interrupted.
-fn serve() -> Result<u8, Failure> {
-    let data = std::path::absolute(crate::run::data_path()?)
-        .map_err(|error| crate::problem::caused(stockade_core::Code::Io, &error))?;
-    crate::server::run(data, Lifetime::UntilStopped).map(|()| 0)
 }

@@ -6,62 +6,91 @@ mod start;
 mod successive;
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 
 use stockade_api::{Caller, Problem, Sandboxes, Workflows};
 use stockade_core::{Code, OwnerId};
-use stockade_host::{Child, Host, Options};
 
 use crate::args::held::Way;
 use crate::problem::{Failure, caused};
-use crate::run::{data_path, named_data_path};
-use crate::server::processes;
+use crate::run::data_path;
 
 pub(crate) use self::standing::Standing;
 use self::successive::Successive;
 
+/// Something that is done asynchronously.
+pub type Work<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Launches the operations in this process.
+pub type Launch = fn() -> Work<Result<Local, Failure>>;
+
+/// The operations in this process.
+#[expect(missing_debug_implementations, reason = "it holds a future, which has none")]
+pub struct Local {
+    /// The operations on sandboxes.
+    pub sandboxes: Arc<dyn Sandboxes>,
+    /// The operations on runs of workflows.
+    pub workflows: Arc<dyn Workflows>,
+    /// Ends both.
+    pub end: Work<()>,
+}
+
+/// How this program launches the operations in its process; only the one with the engines can.
+static LAUNCH: OnceLock<Launch> = OnceLock::new();
+
+/// Says how this program launches the operations in its own process.
+pub(crate) fn set_launch(launch: Option<Launch>) {
+    if let Some(launch) = launch {
+        // It is set once, before any command.
+        let _ = LAUNCH.set(launch);
+    }
+}
+
 /// Operations, and in whose name.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub struct Remote {
     /// What operations are asked of.
-    pub(crate) sandboxes: Arc<dyn Sandboxes>,
+    pub sandboxes: Arc<dyn Sandboxes>,
     /// The same for runs of workflows.
-    pub(crate) workflows: Arc<dyn Workflows>,
+    pub workflows: Arc<dyn Workflows>,
     caller: Caller,
 }
 
 impl Remote {
-    fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
+    /// The operations in the name of this user.
+    #[must_use]
+    pub fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
         let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
         Self { sandboxes, workflows, caller: Caller::new(owner) }
     }
 
     /// The one who asks, for an operation that only looks.
-    pub(crate) const fn caller(&self) -> &Caller {
+    pub const fn caller(&self) -> &Caller {
         &self.caller
     }
 
     /// The one who asks, with a fresh name for an operation that changes something: however often
     /// it is sent, it is done once.
-    pub(crate) fn once(&self) -> Caller {
+    pub fn once(&self) -> Caller {
         self.caller.clone().once(uuid::Uuid::now_v7().simple().to_string())
     }
 
     /// The one who asks, for an operation that was perhaps asked for before in this place, under the
     /// same name.
-    pub(crate) fn as_before(&self, name: &str) -> Caller {
+    pub fn as_before(&self, name: &str) -> Caller {
         self.caller.clone().once(name.to_owned())
     }
 }
 
 /// Does something with the operations on the data directory's sandboxes.
-pub(crate) fn with<T, F, Fut>(way: Way, act: F) -> Result<T, Failure>
+pub fn with<T, F, Fut>(way: Way, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
     if way.in_process {
-        return in_process(None, act);
+        return block_on(in_process(act));
     }
     block_on(async {
         let data = data_path()?;
@@ -71,32 +100,25 @@ where
     })
 }
 
-/// The same in this process; without sandboxes where a data directory is named.
-pub(crate) fn in_process<T, F, Fut>(child: Option<Child<'_>>, act: F) -> Result<T, Failure>
+async fn in_process<T, F, Fut>(act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
-    let variable = |name: &str| std::env::var_os(name);
-    let programs = processes::programs();
-    let options = match child {
-        Some(child) => Options::for_child(child, programs, variable)?,
-        None => Options::for_command(data_path, named_data_path()?, programs, variable)?,
-    };
-    block_on(async {
-        let data = options.data.clone();
-        let host = Host::launch(options).await?.ok_or_else(|| {
-            Problem::new(Code::Conflict, "another process has the data directory")
-                .because(format!("a server, or a command like this one, uses {}", data.display()))
-                .remedied_by("leave `--in-process` out: the server does it")
-        })?;
-        let answer = act(Remote::new(host.sandboxes(), host.workflows())).await;
-        host.end().await;
-        answer
-    })
+    let launch = LAUNCH.get().ok_or_else(|| {
+        Problem::new(Code::Unsupported, "this program has no operations in its own process")
+    })?;
+    let Local { sandboxes, workflows, end } = launch().await?;
+    let answer = act(Remote::new(sandboxes, workflows)).await;
+    end.await;
+    answer
 }
 
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+/// Waits for something that is done in this thread.
+///
+/// # Errors
+/// Those of the work.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

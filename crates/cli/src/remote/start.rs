@@ -11,7 +11,8 @@ use stockade_core::{Code, Problem};
 use tokio::net::UnixStream;
 
 use crate::problem::caused;
-use crate::processes::{OURSELVES, SERVER};
+use crate::processes::SERVER;
+use crate::programs::{self, beside, build_argument};
 
 /// How long a new server may take until it answers.
 const START: Duration = Duration::from_secs(30);
@@ -83,8 +84,9 @@ fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
     };
     let environment = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(kept));
     stockade_jail::inherit_nothing().map_err(failed)?;
-    Command::new(OURSELVES)
+    Command::new(beside(programs::SERVER)?)
         .arg(SERVER)
+        .arg(build_argument())
         .arg(data)
         .env_clear()
         .envs(environment)

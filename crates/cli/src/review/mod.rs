@@ -1,7 +1,7 @@
 //! What the commands that decide about bundles share: the way to the bundles, which is the data
 //! directory's server where one runs, else its files, and ending what a killed command began.
 
-pub(crate) mod output;
+pub mod output;
 pub(crate) mod words;
 
 use std::ffi::OsString;

@@ -88,7 +88,7 @@ impl Output {
 }
 
 /// What writing to standard output failed with; a reader that has seen enough is no failure.
-pub(crate) fn written(result: io::Result<()>) -> Result<(), Problem> {
+pub fn written(result: io::Result<()>) -> Result<(), Problem> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(of_output(&error)),
         _ => Ok(()),
@@ -96,18 +96,18 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Problem> {
 }
 
 /// Prints text of our own to standard output.
-pub(crate) fn print(text: &str) -> Result<(), Problem> {
+pub fn print(text: &str) -> Result<(), Problem> {
     let mut output = Output::plain();
     written(output.text(text).and_then(|()| output.finish()))
 }
 
 /// Prints JSON to standard output.
-pub(crate) fn print_json(value: &serde_json::Value) -> Result<(), Problem> {
+pub fn print_json(value: &serde_json::Value) -> Result<(), Problem> {
     print(&crate::json::text(value))
 }
 
 /// Prints an answer to standard output as JSON.
-pub(crate) fn print_answer(answer: &impl serde::Serialize) -> Result<(), Problem> {
+pub fn print_answer(answer: &impl serde::Serialize) -> Result<(), Problem> {
     let value = serde_json::to_value(answer).map_err(|error| {
         Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
     })?;

@@ -111,7 +111,7 @@ fn free_at(path: &std::path::Path) -> Option<u64> {
 }
 
 /// The problem of a wall that cannot be raised, with the way to raise it.
-pub(crate) fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> Problem {
+pub fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> Problem {
     let problem = Problem::new(
         Code::WallUnavailable,
         format!("the wall `{wall}` cannot be raised on this host, so nothing was run"),

@@ -25,7 +25,8 @@ use stockade_plan::HostPaths;
 use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
-pub(crate) use limits::{wall_refused, wall_remedy};
+pub use limits::wall_refused;
+pub(crate) use limits::wall_remedy;
 pub(crate) use probe::{ProbeRefused, probe};
 pub(crate) use report::Report;
 
@@ -190,7 +191,7 @@ fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
 
 /// Where views and bundles are kept: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`, else
 /// `~/.local/share/stockade`.
-pub(crate) fn data_path() -> Result<PathBuf, Problem> {
+pub fn data_path() -> Result<PathBuf, Problem> {
     if let Some(path) = named_data_path()? {
         return Ok(path);
     }
@@ -211,7 +212,7 @@ pub(crate) fn data_path() -> Result<PathBuf, Problem> {
 /// # Errors
 /// [`Code::InvalidInput`] for a path that is not absolute: it would be another place in each
 /// directory.
-pub(crate) fn named_data_path() -> Result<Option<PathBuf>, Problem> {
+pub fn named_data_path() -> Result<Option<PathBuf>, Problem> {
     let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
     let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
     if path.is_absolute() {

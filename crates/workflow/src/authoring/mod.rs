@@ -26,13 +26,6 @@ pub(crate) use portable::{WorkflowOrigin, pack};
 pub(crate) use sources::Modules;
 pub(crate) use wire::{ChildRequest, Word};
 
-/// What a directory of workflows begins with: names and texts.
-pub const FIRST_FILES: &[(&str, &str)] = &[
-    ("workflow.tsx", include_str!("first/workflow.tsx")),
-    ("stockade.d.ts", include_str!("first/stockade.d.ts")),
-    ("tsconfig.json", include_str!("first/tsconfig.json")),
-];
-
 /// Serves as the process of a realm, on standard input and output, until they end. Must be called
 /// before any thread exists, in a process with nothing in memory that a workflow may not know.
 pub fn process() -> u8 {

@@ -20,6 +20,8 @@ pub struct Options {
     pub realms: Processes,
     /// A command and its first arguments that run [`command_process`].
     pub helper: Vec<OsString>,
+    /// The programs that the child of a `<Sandbox>` finds in its `PATH`: names and paths here.
+    pub child_programs: Vec<(String, PathBuf)>,
     /// Where commands, agents and the children of a `<Sandbox>` are executed, for the owner of their
     /// run. Without it they are refused.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
@@ -45,6 +47,7 @@ impl Options {
             executor_id: executor_id.to_owned(),
             realms: Processes::new(Vec::new()),
             helper: Vec::new(),
+            child_programs: Vec::new(),
             sandboxes: None,
             inside: None,
             agents: None,

@@ -49,6 +49,7 @@ impl World {
             executor_id: "test".to_owned(),
             realms: Processes::new(vec![program().into()]),
             helper: vec![program().into(), "command".into()],
+            child_programs: Vec::new(),
             sandboxes: None,
             inside: None,
             agents: Some(place.path().join("agents.json")),

@@ -99,7 +99,7 @@ fn missing(message: &str) -> Problem {
 }
 
 /// Prints an answer as JSON.
-pub(super) fn print(answer: &impl Serialize) -> Result<(), Failure> {
+pub fn print(answer: &impl Serialize) -> Result<(), Failure> {
     let value = serde_json::to_value(answer).map_err(|error| caused(Code::Io, &error))?;
     Ok(output::print_json(&value)?)
 }
@@ -111,7 +111,7 @@ pub(super) fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Prints a text as it is.
-pub(super) fn print_text(text: &str) -> Result<(), Failure> {
+pub fn print_text(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
@@ -128,7 +128,7 @@ pub(super) fn say(text: &str) {
 }
 
 /// Bytes that a person reads, with what would steer a terminal escaped.
-pub(super) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() })
         .collect()

@@ -10,13 +10,13 @@ use crate::problem::Failure;
 use crate::remote::Remote;
 
 /// How long one question may wait for its answer.
-pub(super) const WAIT_MS: u32 = 20_000;
+pub const WAIT_MS: u32 = 20_000;
 /// A run that goes on by itself within this time is waited for.
 const SHORT: Duration = Duration::from_secs(30);
 
 /// Tells what happens in a run from an event on, until it has ended or waits for others. The exit
 /// code. `first_wait_ms` is how long to wait for the first of them.
-pub(super) async fn to_its_end(
+pub async fn to_its_end(
     remote: &Remote,
     id: &str,
     from: i64,
@@ -40,7 +40,7 @@ pub(super) async fn to_its_end(
 }
 
 /// The first event of a run that has not happened yet.
-pub(super) async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
+pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
     let mut next = 0;
     loop {
         let request = Follow { id: id.to_owned(), from: next, wait_ms: 0 };
@@ -94,7 +94,7 @@ fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
 }
 
 /// Tells what came of a run; the exit code.
-pub(super) async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failure> {
+pub async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failure> {
     if is_json {
         print_line(&json!({ "type": "Run", "run": run }))?;
     } else {
@@ -109,7 +109,7 @@ pub(super) async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8
 }
 
 /// Finished 0, failed 1, cancelled 2, waits 3.
-pub(super) const fn exit_code(status: RunStatus) -> u8 {
+pub const fn exit_code(status: RunStatus) -> u8 {
     match status {
         RunStatus::Finished => 0,
         RunStatus::Failed => 1,
@@ -144,7 +144,7 @@ async fn tell_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
 }
 
 /// What a run waits for, and how it goes on.
-pub(super) fn told(run: &str, wait: &Wait) -> String {
+pub fn told(run: &str, wait: &Wait) -> String {
     let node = shown(wait.node());
     match wait {
         Wait::Approval { title, summary, .. } => {

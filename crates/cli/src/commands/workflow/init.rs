@@ -4,11 +4,17 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 
 use stockade_core::{Code, Problem};
-use stockade_workflow::authoring::FIRST_FILES;
 
 use crate::args::workflow::Init;
 use crate::commands::held::say;
 use crate::problem::{Failure, caused};
+
+/// What a directory of workflows begins with: names and texts.
+const FIRST_FILES: &[(&str, &str)] = &[
+    ("workflow.tsx", include_str!("../../first/workflow.tsx")),
+    ("stockade.d.ts", include_str!("../../first/stockade.d.ts")),
+    ("tsconfig.json", include_str!("../../first/tsconfig.json")),
+];
 
 /// Writes the files into a directory. None that is there is changed.
 pub(crate) fn run(arguments: &Init) -> Result<u8, Failure> {

@@ -3,15 +3,13 @@
 
 pub(super) mod answer;
 pub(super) mod events;
-mod follow;
-pub(super) mod graph;
+pub mod follow;
 pub(super) mod init;
 pub(super) mod inspect;
 pub(super) mod metrics;
-mod result;
 pub(super) mod resume;
 pub(super) mod runs;
-pub(super) mod up;
+pub mod up;
 
 use std::collections::BTreeMap;
 
@@ -27,7 +25,7 @@ use crate::remote::Remote;
 const MAX_INPUT_BYTES: u64 = 16 << 20;
 
 /// A value that a person gives: JSON, or the name of a file behind `@`.
-fn value(given: &str, what: &str) -> Result<Value, Problem> {
+pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
     use std::io::Read as _;
     let text = match given.strip_prefix('@') {
         None => given.to_owned(),
@@ -87,7 +85,7 @@ const OF_THE_ENGINE: [&str; 4] = [
 ];
 
 /// The variables that a workflow may read: with a value, or with the one that this process has.
-fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+pub fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
     let variable = |given: &String| match given.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok(Some((name.to_owned(), value.to_owned()))),
         Some(_) => {

@@ -3,7 +3,7 @@
 use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 use stockade_core::{Code, Problem};
 
-use super::{environment, follow, result, value};
+use super::{environment, follow, value};
 use crate::args::workflow::Up;
 use crate::commands::held::print_text;
 use crate::problem::{Failure, caused};
@@ -11,6 +11,22 @@ use crate::remote;
 
 /// Starts it. The exit code tells how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
 pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
+    let request = request(&arguments)?;
+    remote::with(arguments.way, async |remote| {
+        let run = remote.workflows.up(&remote.once(), request).await?;
+        if arguments.detach {
+            print_text(&format!("{}\n", run.id))?;
+            return Ok(0);
+        }
+        follow::to_its_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await
+    })
+}
+
+/// The operation that the arguments ask for.
+///
+/// # Errors
+/// [`Code::InvalidInput`] when the file is none, or a value cannot be read.
+pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
     let file = std::path::absolute(&arguments.file).map_err(|error| caused(Code::Io, &error))?;
     if !file.is_file() {
         let name = arguments.file.display();
@@ -18,7 +34,7 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
             true => format!("{name} is a directory, and a workflow is a file"),
             false => format!("there is no file {name}"),
         };
-        return Err(Problem::new(Code::InvalidInput, message).into());
+        return Err(Problem::new(Code::InvalidInput, message));
     }
     let mut environment = environment(&arguments.env)?;
     for (name, limit) in [
@@ -27,22 +43,13 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     ] {
         environment.extend(limit.map(|limit| (name.to_owned(), limit.to_string())));
     }
-    let request = stockade_api::Up {
+    Ok(stockade_api::Up {
         file,
         input: value(&arguments.input, "input")?,
-        run_id: Some(arguments.run_id.unwrap_or_else(|| uuid::Uuid::now_v7().simple().to_string())),
+        run_id: Some(
+            arguments.run_id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().simple().to_string()),
+        ),
         environment,
         max_concurrency: arguments.max_concurrency,
-    };
-    if let Some(directory) = &arguments.result {
-        return result::up(directory, request, arguments.nested, arguments.json);
-    }
-    remote::with(arguments.way, async |remote| {
-        let run = remote.workflows.up(&remote.once(), request).await?;
-        if arguments.detach {
-            print_text(&format!("{}\n", run.id))?;
-            return Ok(0);
-        }
-        follow::to_its_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await
     })
 }

@@ -296,9 +296,7 @@ impl Try {
             shown(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
             shown(bundle, request::REQUEST),
         ];
-        let program = std::env::current_exe()
-            .map_err(|error| failed(format!("cannot find our own program: {error}")))?;
-        for name in ["stockade", "smithers"] {
+        for (name, program) in &self.state.options.child_programs {
             mounts.push(shown(program.clone(), &format!("{PROGRAMS}/{name}")));
         }
         mounts.extend(local.mounts.iter().cloned());

@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use super::files::{cannot_read, look};
 use super::runner::{no_worker, runner_of, wait_for};
 use super::{harmless, junit, print};
-use crate::args::snippet::Gate;
-use crate::problem::caused;
+use stockade_cli::args::snippet::Gate;
+use stockade_cli::problem::caused;
 
 /// What is a document in a directory.
 const ENDINGS: &[&str] = &["md", "mdx", "markdown"];
@@ -86,7 +86,7 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
         let report = json!({
             "passed": passed, "failed": failed, "skipped": skipped, "examples": examples
         });
-        print(&crate::json::text(&report))?;
+        print(&stockade_cli::json::text(&report))?;
     } else {
         let mut lines: Vec<String> = judged.iter().flat_map(readable).collect();
         lines.push(format!("{passed} passed, {failed} failed, {skipped} skipped"));

@@ -9,8 +9,8 @@ use stockade_server::mcp::{PlaygroundLink, RunInSandbox, Snippets, Tools, serve}
 use stockade_snippet::{Input, Runner, Transcript};
 
 use super::snippet::runner::{no_worker, runner};
-use crate::args::snippet::Mcp;
-use crate::problem::{Failure, caused};
+use stockade_cli::args::snippet::Mcp;
+use stockade_cli::problem::{Failure, caused};
 
 /// Serves until the input ends.
 pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {

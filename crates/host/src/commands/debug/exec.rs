@@ -11,10 +11,10 @@ use stockade_runtime::{
 use stockade_runtime_native::Native;
 
 use super::{problem, tell};
-use crate::args::debug::{Exec, Id};
-use crate::problem::{Failure, caused};
-use crate::streams;
-use crate::terminal::{self, Raw};
+use stockade_cli::args::debug::{Exec, Id};
+use stockade_cli::problem::{Failure, caused};
+use stockade_cli::terminal::{self, Raw};
+use stockade_cli::{say, streams};
 
 /// Runs a command and gives its exit code.
 pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<u8, Failure> {

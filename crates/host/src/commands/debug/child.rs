@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use stockade_core::Code;
 use stockade_workflow::engine::child_program;
 
-use crate::args::debug::Child;
-use crate::problem::{Failure, caused};
-use crate::server::processes::realms;
+use crate::processes::realms;
+use stockade_cli::args::debug::Child;
+use stockade_cli::problem::{Failure, caused};
 
 /// Writes that program to a directory.
 pub(super) async fn run(arguments: Child) -> Result<u8, Failure> {

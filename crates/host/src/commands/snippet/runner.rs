@@ -10,8 +10,8 @@ use stockade_snippet::library::{Wanted, imports};
 use stockade_snippet::{Error, Input, Options, Runner};
 
 use super::libraries;
-use crate::args::snippet::Libraries;
-use crate::problem::caused;
+use stockade_cli::args::snippet::Libraries;
+use stockade_cli::problem::caused;
 
 /// What runs any snippet, and starts nothing yet.
 pub(crate) fn runner(arguments: &Libraries) -> Result<Arc<Runner>, Problem> {
@@ -36,7 +36,7 @@ pub(super) fn runner_of(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<R
 fn start(arguments: &Libraries, wanted: Wanted<'_>) -> Result<Arc<Runner>, Problem> {
     let (imports, library) = libraries::chosen(arguments, wanted)?;
     let fetcher = Fetcher::new(libraries::hosts(arguments)?);
-    let options = Options::new(crate::server::processes::snippets());
+    let options = Options::new(crate::processes::snippets());
     Ok(Arc::new(Runner::new(Options { imports, library, fetcher, ..options })))
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn no_worker(error: &Error) -> Problem {
             wall,
             step,
             source,
-        }))) => crate::run::wall_refused(*wall, step, source),
+        }))) => stockade_cli::run::wall_refused(*wall, step, source),
         error => caused(Code::LaunchFailed, error),
     }
 }

@@ -1,21 +1,30 @@
 //! The local server as a process of this program: what `stockade serve` is, and what a command starts
 //! that needs a server.
 
-mod egress;
-pub(crate) mod processes;
-
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use stockade_host::{Lifetime, Options};
+use stockade_cli::problem::Failure;
+use stockade_cli::programs::of_this_build;
+use stockade_cli::say;
+use stockade_core::{Code, Problem};
 
-use crate::problem::Failure;
+use crate::options::Options;
+use crate::processes;
+use crate::serve::{self, Lifetime};
 
 /// Serves as a process that was started on demand. A failure is printed on the standard output, for the
 /// process that started it.
-fn process(data: PathBuf) -> u8 {
+pub(crate) fn process(arguments: &[OsString]) -> u8 {
     // Signals of the starter's terminal are not for a server.
     let _ = rustix::process::setsid();
-    match run(data, Lifetime::WhileNeeded) {
+    let served = of_this_build(arguments).map_err(Failure::from).and_then(|arguments| {
+        let [data] = arguments else {
+            return Err(Problem::new(Code::InvalidInput, "a server has one data directory").into());
+        };
+        run(PathBuf::from(data), Lifetime::WhileNeeded)
+    });
+    match served {
         Ok(()) => 0,
         Err(failure) => {
             let _ = failure.present(true);
@@ -27,8 +36,8 @@ fn process(data: PathBuf) -> u8 {
 /// Serves until there is nothing to do, or a signal stops it.
 pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
     let variable = |name: &str| std::env::var_os(name);
-    let options = Options::for_server(data.clone(), processes::programs(), variable)?;
-    stockade_host::run(options, lifetime, || {
+    let options = Options::for_server(data.clone(), processes::programs()?, variable)?;
+    serve::run(options, lifetime, || {
         if lifetime == Lifetime::UntilStopped {
             say!("stockade: serving {} (Ctrl-C ends it)", data.display());
         }

@@ -10,6 +10,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::confined::Child;
 use serde_json::{Value, json};
 use stockade_api::{
     ANSWERS, Answer, Answers, Decide, Follow, ListRuns, Run, RunById, RunStatus, SendSignal,
@@ -19,11 +20,12 @@ use stockade_bundle::beneath::Dir;
 use stockade_bundle::path::RelativePath;
 use stockade_bundle::sandbox::{self, Conclusion, Status, conclude};
 use stockade_core::{Code, Problem};
-use stockade_host::Child;
 
-use super::follow;
-use crate::problem::{Failure, caused};
-use crate::remote::{self, Remote};
+use stockade_cli::commands::workflow::follow;
+use stockade_cli::problem::{Failure, caused};
+use stockade_cli::remote::Remote;
+
+use crate::in_process;
 
 /// Where the state of the run is, below the result: it goes out with it.
 const STATE: &str = "artifacts/state";
@@ -62,7 +64,7 @@ pub(super) fn up(
     let id = request.run_id.clone().unwrap_or_default();
     let told = answers(directory, &id)?;
     let child = Child { state: &state, nested: allow_nested.then_some(directory) };
-    let ended = remote::in_process(Some(child), async |remote| {
+    let ended = in_process::run(child, async |remote| {
         let run = remote.workflows.up(&remote.as_before(&id), request).await?;
         tell(&remote, &run.id, told.as_ref()).await?;
         let (exit_code, waits) = followed(&remote, &run.id, told.as_ref(), is_json).await?;

@@ -4,7 +4,6 @@
 mod child;
 mod exec;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -12,11 +11,13 @@ use stockade_core::{Code, Problem};
 use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOptions};
 use stockade_runtime_native::{Native, Options};
 
-use crate::args::debug::{Debug, Files, Id, Operation, Part, Runtime as Arguments};
-use crate::problem::{Failure, caused};
-use crate::processes::{KEEPER, OURSELVES};
-use crate::review::output;
-use crate::{run, streams};
+use stockade_cli::args::debug::{Debug, Files, Id, Operation, Part, Runtime as Arguments};
+use stockade_cli::problem::{Failure, caused};
+use stockade_cli::review::output;
+use stockade_cli::run::data_path;
+use stockade_cli::streams;
+
+use crate::processes;
 
 /// Runs; the exit code is the command's where there is one.
 pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
@@ -32,8 +33,8 @@ pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
 
 async fn drive(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { pool, json, operation } = arguments;
-    let keeper = vec![program().into_os_string(), OsString::from(KEEPER)];
-    let data = run::data_path()?;
+    let keeper = processes::keeper()?;
+    let data = data_path()?;
     let native = Native::open(Options { data, keeper, pool }).map_err(|e| problem(&e))?;
     if let Operation::Exec(exec) = operation {
         return exec::run(&native, *exec, json).await;
@@ -43,11 +44,6 @@ async fn drive(arguments: Arguments) -> Result<u8, Failure> {
         tell(&answer)?;
     }
     Ok(0)
-}
-
-/// This program, for a process that outlives this one.
-fn program() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| OURSELVES.into())
 }
 
 async fn operate(native: &Native, operation: Operation) -> Result<Value, Failure> {

@@ -9,8 +9,8 @@ use stockade_script::LibrarySet;
 use stockade_snippet::Imports;
 use stockade_snippet::library::{self, Error, Wanted};
 
-use crate::args::snippet::Libraries;
-use crate::problem::caused;
+use stockade_cli::args::snippet::Libraries;
+use stockade_cli::problem::caused;
 
 /// Where packages are, where no argument says it.
 const DIRECTORY: &str = "STOCKADE_LIBRARIES";

@@ -5,11 +5,11 @@ use stockade_core::Code;
 use stockade_workflow::engine::preview;
 use stockade_workflow::graph::{Graph, Node, Order};
 
-use super::{environment, value};
-use crate::args;
-use crate::commands::held::{print, print_text, shown};
-use crate::problem::{Failure, caused};
-use crate::server::processes::realms;
+use crate::processes::realms;
+use stockade_cli::args;
+use stockade_cli::commands::held::{print, print_text, shown};
+use stockade_cli::commands::workflow::{environment, value};
+use stockade_cli::problem::{Failure, caused};
 
 /// Shows it. Nothing is done.
 pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {

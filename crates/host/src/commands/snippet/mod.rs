@@ -11,9 +11,9 @@ use stockade_core::Problem;
 use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
 use self::runner::{no_worker, runner_of, wait_for};
-use crate::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
-use crate::problem::Failure;
-use crate::review::output;
+use stockade_cli::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
+use stockade_cli::problem::Failure;
+use stockade_cli::review::output;
 
 /// How many bytes of files are checked by one worker.
 const CHECKED_BYTES: usize = 1 << 20;
@@ -41,7 +41,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
     let ran = wait_for(runner.run(input, std::future::pending()))?;
     let transcript = ran.map_err(|error| no_worker(&error))?;
     if arguments.json {
-        print(&crate::json::text(&json!(transcript)))?;
+        print(&stockade_cli::json::text(&json!(transcript)))?;
     } else {
         print(&readable(&transcript))?;
     }
@@ -51,7 +51,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
 fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     let files = files::named(&arguments.files)?;
     let imports = libraries::imports(&arguments.packages)?;
-    let options = Options::new(crate::server::processes::snippets());
+    let options = Options::new(crate::processes::snippets());
     let runner = Runner::new(Options { imports, ..options });
     let faults = wait_for(async {
         let mut faults = Vec::new();
@@ -62,7 +62,7 @@ fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     })?;
     let faults = faults.map_err(|error| no_worker(&error))?;
     if arguments.json {
-        print(&crate::json::text(&json!({ "errors": faults })))?;
+        print(&stockade_cli::json::text(&json!({ "errors": faults })))?;
     } else {
         let lines: Vec<String> = faults.iter().map(|fault| harmless(&fault.to_string())).collect();
         print(&lines.join("\n"))?;
@@ -92,7 +92,7 @@ fn readable(transcript: &Transcript) -> String {
     let mut lines: Vec<String> = transcript.logs.iter().map(|line| harmless(line)).collect();
     for (name, values) in [("facts", &transcript.facts), ("derived", &transcript.derived)] {
         if !values.is_empty() {
-            let values = crate::json::safe(Value::Object(values.clone()).to_string());
+            let values = stockade_cli::json::safe(Value::Object(values.clone()).to_string());
             lines.push(format!("{name}: {values}"));
         }
     }

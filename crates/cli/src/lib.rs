@@ -1,0 +1,101 @@
+//! What both programs have in common: reads arguments, calls the rooms, presents what they answer. No
+//! rule of the product lives here. `stockade` is this and nothing else; `stockade-server` adds an
+//! [`Engine`].
+
+/// Writes a line to standard error. Where it cannot be written, there is nobody to tell.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let mut to = std::io::stderr();
+        let _ = std::io::Write::write_fmt(&mut to, format_args!("{}\n", format_args!($($words)*)));
+    }};
+}
+
+#[expect(missing_docs, reason = "the help of each argument is its documentation")]
+pub mod args;
+pub mod commands;
+mod doctor;
+mod egress;
+pub mod json;
+pub mod problem;
+pub mod processes;
+pub mod programs;
+pub mod remote;
+mod request;
+pub mod review;
+pub mod run;
+pub mod streams;
+pub mod terminal;
+
+use std::ffi::OsString;
+
+use crate::args::Command;
+use crate::problem::Failure;
+use crate::remote::Launch;
+
+/// What only the program with the engines can do.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine {
+    /// Does a command for which [`Command::needs_engine`].
+    pub command: fn(Command) -> Result<u8, Failure>,
+    /// Has the operations in this process, for `--in-process`.
+    pub launch: Launch,
+}
+
+/// Does what the arguments behind the program's name ask; the exit code.
+#[must_use]
+pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
+    if let Some(code) = processes::run(words) {
+        return code;
+    }
+    let words = match programs::of_this_build(words) {
+        Ok(words) => words,
+        Err(problem) => return Failure::from(problem).present(false),
+    };
+    let arguments = match args::Arguments::read(words) {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(words, &error),
+    };
+    let command = arguments.command;
+    let json = command.wants_json();
+    let done = match engine {
+        None if needs_server(words, &command) => {
+            let is_workflow = matches!(command, Command::Up(_) | Command::Graph(_));
+            let failure = Failure::from(programs::become_server(words));
+            Err(if is_workflow { failure.of_workflow() } else { failure })
+        }
+        Some(Engine { command: act, .. }) if command.needs_engine() => act(command),
+        engine => {
+            remote::set_launch(engine.map(|engine| engine.launch));
+            commands::dispatch(command)
+        }
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => failure.present(json),
+    }
+}
+
+/// Whether the other program has to do a command. That program does the same as this one where the
+/// word is one of a command inside a sandbox.
+fn needs_server(words: &[OsString], command: &Command) -> bool {
+    let is_run = matches!(command, Command::Run(_));
+    command.needs_engine() || (!is_run && words.iter().any(|word| word == "--in-process"))
+}
+
+/// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
+/// `run` and `exec` tell apart from the command's by 125, and `up` from the run's by 4.
+fn usage(words: &[OsString], error: &clap::Error) -> u8 {
+    let printed = error.print();
+    if !error.use_stderr() {
+        return match review::output::written(printed) {
+            Ok(()) => 0,
+            Err(problem) => Failure::from(problem).present(false),
+        };
+    }
+    match words.first().and_then(|word| word.to_str()) {
+        Some("run" | "exec" | "shell") => 125,
+        Some("up" | "graph") => 4,
+        _ => 2,
+    }
+}

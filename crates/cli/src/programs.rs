@@ -1,0 +1,102 @@
+//! The two programs of Stockade, `stockade` and `stockade-server`. Each finds the other in the directory
+//! of its own executable, and refuses to work for one of another build.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use stockade_core::{Code, Problem};
+
+/// The executable of this process, also where its file was replaced meanwhile.
+pub const OURSELVES: &str = "/proc/self/exe";
+/// The program for people: it starts the other one for what it cannot do itself.
+pub const FRONT: &str = "stockade";
+/// The program with the engines and the database.
+pub const SERVER: &str = "stockade-server";
+
+/// Names the sources that both programs share.
+const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("STOCKADE_BUILD"));
+/// What the argument begins with by which a program names its build to the other.
+const ARGUMENT: &str = "--build=";
+
+/// The argument that names this build to the other program, before what that is to do.
+#[must_use]
+pub fn build_argument() -> OsString {
+    format!("{ARGUMENT}{BUILD}").into()
+}
+
+/// The arguments behind the one that names the build of the program that started this one. There is
+/// none where a person did.
+///
+/// # Errors
+/// [`Code::Unsupported`] when it is another build.
+pub fn of_this_build(arguments: &[OsString]) -> Result<&[OsString], Problem> {
+    let Some((first, rest)) = arguments.split_first() else { return Ok(arguments) };
+    match first.to_str().and_then(|first| first.strip_prefix(ARGUMENT)) {
+        None => Ok(arguments),
+        Some(BUILD) => Ok(rest),
+        Some(other) => {
+            let message =
+                format!("{FRONT} and {SERVER} are of different builds, {other} and {BUILD}");
+            Err(Problem::new(Code::Unsupported, message).remedied_by("cargo build --release"))
+        }
+    }
+}
+
+/// The path of a program in the directory of this process's executable.
+///
+/// # Errors
+/// [`Code::Unsupported`] when it is not there.
+pub fn beside(name: &str) -> Result<PathBuf, Problem> {
+    let ourselves = std::fs::read_link(OURSELVES);
+    // The kernel marks a file that was replaced in its name, and not in its directory's.
+    let path = ourselves.map_err(|error| Problem::caused(Code::Io, &error))?.with_file_name(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    let remedy = match name {
+        SERVER => "cargo build --release -p stockade-host",
+        _ => "cargo build --release",
+    };
+    let message = format!("the program {name} is needed for this, and is missing");
+    Err(Problem::new(Code::Unsupported, message)
+        .because(format!("there is no {}", path.display()))
+        .remedied_by(remedy))
+}
+
+/// Becomes `stockade-server` with the same arguments. Returns only what went wrong.
+pub(crate) fn become_server(arguments: &[OsString]) -> Problem {
+    let path = match beside(SERVER) {
+        Ok(path) => path,
+        Err(problem) => return problem,
+    };
+    let error = Command::new(&path).arg(build_argument()).args(arguments).exec();
+    Problem::new(Code::LaunchFailed, format!("cannot start {}", path.display()))
+        .because(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_build_is_refused() {
+        let rest = [OsString::from("graph"), OsString::from("--build=x")];
+        let ours = [&[build_argument()], rest.as_slice()].concat();
+        assert_eq!(of_this_build(&ours), Ok(rest.as_slice()));
+        // A person names no build.
+        assert_eq!(of_this_build(&rest), Ok(rest.as_slice()));
+        assert_eq!(of_this_build(&[]), Ok([].as_slice()));
+        let problem = of_this_build(&rest[1..]).unwrap_err();
+        assert_eq!(problem.code, Code::Unsupported);
+        assert_eq!(problem.remediation.as_deref(), Some("cargo build --release"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_what_builds_it() {
+        let problem = beside(SERVER).unwrap_err();
+        assert!(problem.message.contains(SERVER), "{problem:?}");
+        assert_eq!(problem.remediation.as_deref(), Some("cargo build --release -p stockade-host"));
+    }
+}

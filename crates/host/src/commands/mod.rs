@@ -1,0 +1,45 @@
+//! The commands that need an engine, one file for each: what it prints and how it exits.
+
+mod debug;
+mod graph;
+mod mcp;
+mod result;
+mod snippet;
+
+use stockade_cli::args::Command;
+use stockade_cli::commands::workflow::up;
+use stockade_cli::problem::Failure;
+use stockade_core::{Code, Problem};
+
+use crate::serve::Lifetime;
+use crate::server;
+
+/// Runs a command; the exit code of the process.
+pub(crate) fn run(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Debug(arguments) => debug::run(*arguments),
+        Command::Graph(arguments) => graph::run(&arguments).map_err(Failure::of_workflow),
+        Command::Mcp(arguments) => mcp::run(&arguments),
+        Command::Snippet(arguments) => snippet::run(&arguments),
+        Command::Serve => serve(),
+        Command::Up(arguments) => match &arguments.result {
+            Some(directory) => up::request(&arguments)
+                .map_err(Failure::from)
+                .and_then(|up| result::up(directory, up, arguments.nested, arguments.json))
+                .map_err(Failure::of_workflow),
+            None => Err(no_engine()),
+        },
+        _ => Err(no_engine()),
+    }
+}
+
+fn no_engine() -> Failure {
+    Problem::new(Code::Unsupported, "this command needs no engine").into()
+}
+
+/// Serves until interrupted.
+fn serve() -> Result<u8, Failure> {
+    let data = std::path::absolute(stockade_cli::run::data_path()?)
+        .map_err(|error| Problem::caused(Code::Io, &error))?;
+    server::run(data, Lifetime::UntilStopped).map(|()| 0)
+}

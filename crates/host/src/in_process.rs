@@ -1,0 +1,50 @@
+//! The operations in this process, without a server: `--in-process`, and the child of a `<Sandbox>`.
+
+use stockade_cli::problem::Failure;
+use stockade_cli::remote::{Local, Remote, Work, block_on};
+use stockade_cli::run::{data_path, named_data_path};
+use stockade_core::{Code, Problem};
+
+use crate::confined::Child;
+use crate::host::Host;
+use crate::options::Options;
+use crate::processes;
+
+/// Launches them for `--in-process`.
+pub(crate) fn launch() -> Work<Result<Local, Failure>> {
+    Box::pin(async {
+        let programs = processes::programs()?;
+        let named = named_data_path()?;
+        let host = open(Options::for_command(data_path, named, programs, variable)?).await?;
+        let (sandboxes, workflows) = (host.sandboxes(), host.workflows());
+        Ok(Local { sandboxes, workflows, end: Box::pin(host.end()) })
+    })
+}
+
+/// Does something with the operations that a child has, which has no sandboxes.
+pub(crate) fn run<T, F, Fut>(child: Child<'_>, act: F) -> Result<T, Failure>
+where
+    F: FnOnce(Remote) -> Fut,
+    Fut: Future<Output = Result<T, Failure>>,
+{
+    let options = Options::for_child(child, processes::programs()?, variable)?;
+    block_on(async {
+        let host = open(options).await?;
+        let answer = act(Remote::new(host.sandboxes(), host.workflows())).await;
+        host.end().await;
+        answer
+    })
+}
+
+async fn open(options: Options) -> Result<Host, Problem> {
+    let data = options.data.clone();
+    Host::launch(options).await?.ok_or_else(|| {
+        Problem::new(Code::Conflict, "another process has the data directory")
+            .because(format!("a server, or a command like this one, uses {}", data.display()))
+            .remedied_by("leave `--in-process` out: the server does it")
+    })
+}
+
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
