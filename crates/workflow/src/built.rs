@@ -1,11 +1,11 @@
-//! Workflows in Rust: a function gives the [graph](crate::graph), closures do its tasks. They are
-//! executed by the same engine as workflow files, under the same rules: what is finished is kept and
-//! never done again, and a run goes on in any process that was given the same workflow.
+//! Workflows in Rust: a function makes the [graph](crate::graph), closures execute its tasks. They are
+//! executed by the same engine as workflow files, under the same rules: tasks that have finished are never
+//! executed again, and a run can be continued by any process that has the same workflow.
 //!
-//! Nothing of a closure can be kept with a run. So an engine is given its workflows before it is
-//! launched ([`Options::built`](crate::engine::Options::built)), and [`Built::version`] tells those
-//! apart that had one name. Unlike a workflow file they are no stranger's code: they run in the
-//! process of the engine, without walls.
+//! Closures cannot be stored with a run. So an engine gets its workflows before it is launched
+//! ([`Options::built`](crate::engine::Options::built)), and [`Built::version`] distinguishes workflows of
+//! one name. Unlike a workflow file they are trusted: they run in the process of the engine, without
+//! walls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,13 +19,13 @@ use crate::graph::{Function, Graph, Task};
 use crate::journal::{Journal, SharedJournal};
 use crate::sync::lock;
 
-/// Why a closure did not give what it was to give.
+/// Why a closure failed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a closure is doing.
-type Doing = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send>>;
+/// The future of a closure.
+type ClosureFuture = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send>>;
 type Build = dyn Fn(&Context) -> Graph + Send + Sync;
-type Do = dyn Fn(Call) -> Doing + Send + Sync;
+type Closure = dyn Fn(Call) -> ClosureFuture + Send + Sync;
 
 /// A workflow in Rust. Its clones are the same workflow.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct Built {
     pub(crate) input: Option<Value>,
     pub(crate) output: Option<String>,
     pub(crate) build: Arc<Build>,
-    pub(crate) functions: BTreeMap<Function, Arc<Do>>,
+    pub(crate) functions: BTreeMap<Function, Arc<Closure>>,
     pub(crate) workflows: BTreeMap<Function, Self>,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Debug for Built {
 }
 
 impl Built {
-    /// A workflow whose graph `build` gives, each time from the beginning: after each change of what
-    /// it asked its [`Context`] for. It must answer soon, and the same to the same.
+    /// A workflow whose graph `build` makes, again after each change of what it has read from its
+    /// [`Context`]. It must be fast, and must make the same graph from the same values.
     pub fn new(name: &str, build: impl Fn(&Context) -> Graph + Send + Sync + 'static) -> Self {
         Self {
             name: name.into(),
@@ -64,32 +64,32 @@ impl Built {
         }
     }
 
-    /// The same, told from others of its name: a run that began with one is not gone on with by
-    /// another, unless that is accepted. Without this it is `1`.
+    /// The same with a version. A run is not continued with another version, unless that is accepted.
+    /// The default is `1`.
     #[must_use]
     pub fn with_version(mut self, version: &str) -> Self {
         self.version = version.into();
         self
     }
 
-    /// The same, which takes no input but what this JSON Schema says.
+    /// The same, which accepts only inputs that are valid by this JSON Schema.
     #[must_use]
     pub fn with_input(mut self, schema: Value) -> Self {
         self.input = Some(schema);
         self
     }
 
-    /// The same, whose result is the rows of this table; otherwise that is `output`, or the table
-    /// that was written last.
+    /// The same, whose result is the rows of this table. The default is `output`, else the table that was
+    /// written last.
     #[must_use]
     pub fn with_output(mut self, table: &str) -> Self {
         self.output = Some(table.to_owned());
         self
     }
 
-    /// The same with a closure, which tasks know as [`Function::named`]. It may be called again, also
-    /// after it ended, when a crash came before its answer was kept: what it does outside should be
-    /// known by [`Call::key`]. It must not block. An error is a failed try, and so is a panic.
+    /// The same with a closure, which tasks refer to by [`Function::named`]. It may be called again, also
+    /// after it returned, if a crash came before its result was stored: effects outside should have
+    /// [`Call::key`] as their idempotency key. It must not block. An error or a panic fails the try.
     #[must_use]
     pub fn with_function<F>(
         mut self,
@@ -99,35 +99,35 @@ impl Built {
     where
         F: Future<Output = Result<Value, Error>> + Send + 'static,
     {
-        let function = move |call| -> Doing { Box::pin(function(call)) };
+        let function = move |call| -> ClosureFuture { Box::pin(function(call)) };
         self.functions.insert(Function::named(name), Arc::new(function));
         self
     }
 
-    /// The same with another workflow, which a [`Work::Subflow`](crate::graph::Work::Subflow) knows
-    /// as [`Function::named`] by its name.
+    /// The same with another workflow, which a [`Work::Subflow`](crate::graph::Work::Subflow) refers to by
+    /// [`Function::named`] with its name.
     #[must_use]
     pub fn with_workflow(mut self, workflow: Self) -> Self {
         self.workflows.insert(Function::named(&workflow.name), workflow);
         self
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What tells it from others of its name.
+    /// Its version, which distinguishes it from others of its name.
     pub fn version(&self) -> &str {
         &self.version
     }
 }
 
-/// What a workflow knows while its graph is made: its input, and what its tasks have given so far.
+/// What a workflow can read while its graph is made: its input, and the outputs of its tasks so far.
 #[derive(Debug, Clone)]
 pub struct Context {
     journal: SharedJournal,
-    /// The tables that were looked into.
+    /// The tables that were read.
     read: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -165,28 +165,28 @@ impl Context {
         self.with(|journal| journal.run.clone())
     }
 
-    /// What the run was given.
+    /// The input of the run.
     pub fn input(&self) -> Value {
         self.with(|journal| journal.input.clone())
     }
 
-    /// The values in a table, in the order in which tasks gave them.
+    /// The values in a table, in the order in which their tasks finished.
     pub fn outputs(&self, table: &str) -> Vec<Value> {
         self.rows(table).into_iter().map(|(.., value)| value).collect()
     }
 
-    /// The value that a task has in a table; in a loop, that of the last iteration that has one.
+    /// The value of a task in a table; in a loop, that of the last iteration that has one.
     pub fn output(&self, table: &str, task: &str) -> Option<Value> {
         let rows = self.rows(table).into_iter().filter(|(node, ..)| node == task);
         rows.max_by_key(|(_, iteration, _)| *iteration).map(|(.., value)| value)
     }
 
-    /// How many values a task has in a table: in a loop, one of each iteration.
+    /// How many values a task has in a table: in a loop, one for each iteration.
     pub fn count(&self, table: &str, task: &str) -> usize {
         self.rows(table).iter().filter(|(node, ..)| node == task).count()
     }
 
-    /// In which iteration a loop is, from 0.
+    /// The current iteration of a loop, from 0.
     pub fn iteration(&self, of_loop: &str) -> u32 {
         self.with(|journal| journal.iterations.get(of_loop).copied().unwrap_or_default())
     }
@@ -204,34 +204,33 @@ pub struct Call {
 }
 
 impl Call {
-    /// What is known of the run now.
+    /// The context of the run now.
     pub const fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The task that is done; its [`meta`](Task::meta) tells tasks apart that share a closure.
+    /// The task; its [`meta`](Task::meta) distinguishes tasks that share a closure.
     pub fn task(&self) -> &Task {
         &self.task
     }
 
-    /// What a task gave that this one [needs](Task::needing), by the name for it.
+    /// The output of a task that this one [needs](Task::needing), by the name for it.
     pub fn needed(&self, name: &str) -> Option<&Value> {
         self.inputs.get(name)
     }
 
-    /// What an agent is asked, or what a command has answered.
+    /// The prompt of an agent, or the answer of a command.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// Names this doing of the task: the same after a crash and at each try, and that of no other task
-    /// or iteration of any run.
+    /// The idempotency key of the task: the same after a crash and in each try, and different from that of
+    /// any other task or iteration of any run.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Tells that the closure is alive, where its task has a
-    /// [`heartbeat_timeout`](Task::heartbeat_timeout).
+    /// Sends a heartbeat, for a task with a [`heartbeat_timeout`](Task::heartbeat_timeout).
     pub fn heartbeat(&self) {
         self.beats.notify_one();
     }

@@ -115,8 +115,8 @@ mod tests {
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
 30 22 254:16 / /home rw shared:1 - ext4 /dev/vdb rw\n\
 31 22 254:16 /ann/.local /srv/ann\\040local rw - ext4 /dev/vdb rw\n\
-32 22 254:16 /ann/.local/share/stockade/journals /work/p/j rw - ext4 /dev/vdb rw\n\
-33 22 0:40 / /work/p/tmp rw - tmpfs tmpfs rw\n";
+32 22 254:16 /ann/.local/share/stockade/journals /srv/w/p/j rw - ext4 /dev/vdb rw\n\
+33 22 0:40 / /srv/w/p/tmp rw - tmpfs tmpfs rw\n";
 
     fn place(path: &str) -> Place {
         Place { device: "254:16".to_owned(), path: path.into() }
@@ -130,7 +130,7 @@ mod tests {
         let by_bind = table.place(31, Path::new("/srv/ann local/share/stockade"));
         assert_eq!((by_home.as_ref(), by_bind.as_ref()), (Some(&data), Some(&data)));
         assert!(table.place(31, Path::new("/srv/ann local")).unwrap().overlaps(&data));
-        assert!(table.place(32, Path::new("/work/p/j")).unwrap().overlaps(&data));
+        assert!(table.place(32, Path::new("/srv/w/p/j")).unwrap().overlaps(&data));
         assert!(!table.place(30, Path::new("/home/bob")).unwrap().overlaps(&data));
         assert!(!table.place(22, Path::new("/ann/.local")).unwrap().overlaps(&data));
         assert_eq!(table.place(99, Path::new("/home")), None);
@@ -139,11 +139,11 @@ mod tests {
     #[test]
     fn what_is_mounted_in_a_tree_is_found() {
         let table = MountTable::parse(TABLE);
-        let below: Vec<_> = table.below(Path::new("/work")).collect();
+        let below: Vec<_> = table.below(Path::new("/srv/w")).collect();
         assert_eq!(below.len(), 2);
         assert!(below[0].overlaps(&place("/ann/.local/share/stockade")));
-        assert_eq!(table.below(Path::new("/work/p/tmp")).count(), 0);
-        assert_eq!(table.below(Path::new("/wor")).count(), 0);
+        assert_eq!(table.below(Path::new("/srv/w/p/tmp")).count(), 0);
+        assert_eq!(table.below(Path::new("/srv/")).count(), 0);
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! Requests that are refused, and that one request gives a run and a persistent sandbox the same jail.
+
 use std::ffi::CString;
 use std::fs::File;
 

@@ -8,7 +8,7 @@ use crate::graph::Update;
 /// The answer of `render`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RenderAnswer {
-    /// The rendering, where it was asked for.
+    /// The rendering, if it was requested.
     pub(crate) tree: Option<Update>,
     /// The tables that it depends on.
     pub(crate) read: Vec<String>,

@@ -6,30 +6,30 @@ use stockade_script::realm::Failure;
 
 use crate::graph::Fault;
 
-/// Why a realm did not do what was asked.
+/// Why a call of a realm failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Its process could not be started, or jailed.
+    /// Its process could not be started, or not be jailed.
     #[error("the process for workflow files cannot be started: {0}")]
     Start(String),
-    /// The program's files are wrong.
+    /// The program has errors.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Faults(Vec<Fault>),
-    /// The author's code threw.
+    /// The code of the workflow threw.
     #[error("{0}")]
     Threw(Box<Failure>),
-    /// Its process has ended, killed or by itself.
+    /// Its process has ended.
     #[error("the process of the workflow file has ended: {0}")]
     Ended(String),
     /// It did not answer in time.
     #[error("the workflow file did not {what} within {} s", limit.as_secs())]
     Late {
-        /// What it was to do.
+        /// The call.
         what: &'static str,
-        /// How long it had.
+        /// The time limit.
         limit: Duration,
     },
-    /// What it answered is not what was asked for.
+    /// Its answer is invalid.
     #[error("the process of the workflow file answered with something else: {0}")]
     Answer(String),
 }

@@ -1,4 +1,4 @@
-//! What a workflow file can import without having it: the modules that make elements of it.
+//! The built-in modules that a workflow file can import.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
 
 /// The module that the host calls.
 pub(super) const START: &str = "stockade:start";
-/// What the start calls the file of the workflow.
+/// The specifier of the workflow file in that module.
 pub(super) const ENTRY: &str = "stockade:entry";
 /// Sets `process.env`.
 pub(super) const ENVIRONMENT: &str = "stockade:environment";
 /// Every `zod` that is imported.
 pub(super) const ZODS: &str = "stockade:zods";
 
-/// The global function by which the library tells the host what a call says.
+/// The global function by which the library sends the messages of a call.
 pub(super) const SAY: &str = "stockade.say";
 
 const HOST: &str = "stockade:host";
@@ -24,7 +24,7 @@ const KIT: &str = "stockade:kit";
 const SANDBOX: &str = "stockade:sandbox";
 const SMITHERS: &str = "stockade:smithers";
 
-/// What the program of a `<Sandbox>` imports to find its workflow.
+/// The module that the program of a `<Sandbox>` imports to find its workflow.
 pub(super) const CHILD: &str = "stockade:child";
 
 /// Its modules, by name: those before whatever they import.
@@ -67,7 +67,7 @@ pub(super) fn start() -> (Module, impl Iterator<Item = &'static str>) {
     (Module::plain(START, include_str!("library/start.js").to_owned()), imports)
 }
 
-/// The module that a name means which nobody has a file for.
+/// The built-in module of a specifier.
 pub(super) fn built_in(specifier: &str) -> Option<&'static str> {
     let (name, part) = specifier.split_once('/').unwrap_or((specifier, ""));
     let is_ours = NAMES.contains(&name);

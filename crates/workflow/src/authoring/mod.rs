@@ -1,5 +1,5 @@
-//! Workflow files: TypeScript and TSX that the user wrote, run in a realm of their own. One realm
-//! for each run, in a process behind walls; it is made again from the same text after a crash.
+//! Workflow files: TypeScript and TSX of the user, run in a realm. Each run has a realm of its own, in a
+//! jailed process; it is made again from the same sources after a crash.
 //!
 //! Reading order: `modules` (which files), `portable` (the program of a sandbox), `realm` (the host's
 //! side), `wire` (the messages), `serve` (the process's side), `library` (what files import).
@@ -38,7 +38,7 @@ pub fn process() -> u8 {
                 text = format!("{text}: {cause}");
                 source = cause.source();
             }
-            // Whoever started it reads this.
+            // The process that started it reads this.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
             1
         }

@@ -80,7 +80,7 @@ impl Modules for Program {
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
-    /// Where packages are looked for, once one is imported.
+    /// The packages, once one is imported.
     packages: Option<Packages>,
     read: Sources,
 }
@@ -195,7 +195,7 @@ impl Modules for Disk {
     }
 }
 
-/// Why a module of the host is not there.
+/// The error for a module of the host, if it is one.
 fn of_host(specifier: &str) -> Option<String> {
     let is_host = specifier.starts_with("node:")
         || specifier.starts_with("bun:")

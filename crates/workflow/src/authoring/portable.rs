@@ -14,15 +14,15 @@ use super::sources::Sources;
 
 /// The file that is run.
 const ENTRY: &str = "bundle.tsx";
-/// What it is called among the modules; nothing of an author begins so.
+/// Its name among the modules. No name of a module of the user begins like this.
 const ENTRY_NAME: &str = "stockade:bundle.tsx";
 /// The file that holds the modules.
 const MODULES: &str = "bundle.json";
-/// What begins the first file, and says that the second belongs to it.
+/// The first line of that file, which marks it as the first of the two.
 const MARK: &str = "// stockade: modules in bundle.json\n";
-/// What a workflow knew that is rendered again.
+/// The module with the states of workflows that are rendered again.
 const STATES: &str = "stockade:states.json";
-/// The most that is read of either file.
+/// The largest file that is read.
 const MAX_BYTES: u64 = 128 << 20;
 
 /// Where a program makes a workflow.
@@ -43,13 +43,13 @@ pub(crate) enum WorkflowOrigin {
         by: Box<Self>,
         /// The element's id.
         node: String,
-        /// What that workflow knew: its input, the rows of the tables that it looked into.
+        /// The state of that workflow: its input, and the rows of the tables that it depends on.
         state: Value,
     },
 }
 
 impl WorkflowOrigin {
-    /// An expression that finds it again, what it has to import, and what it has to know.
+    /// An expression that makes it again; adds the modules and the states that the expression needs.
     fn expression(&self, modules: &mut BTreeSet<String>, states: &mut Vec<Value>) -> String {
         match self {
             Self::Entry => "entry.default".to_owned(),

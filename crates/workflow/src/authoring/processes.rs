@@ -1,7 +1,7 @@
-//! The processes of realms: started when they are needed, or a moment before.
+//! The processes of realms: started when they are needed, or beforehand.
 //!
-//! To start one, to raise its walls and to compile the library takes longer than a short workflow,
-//! and is the same for all. So one can be had ready. It knows nothing yet, and serves one program.
+//! To start a process, to raise its walls and to compile the library takes longer than a short workflow,
+//! and is the same for all. So one process can be kept ready. It has no program yet, and serves one.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::error::Error;
 use crate::sync::lock;
 
-/// How long after one was taken the next is started: what it was taken for comes first.
+/// The delay between taking a process and starting the next one, which must not slow down the first.
 const AFTERWARDS: Duration = Duration::from_millis(100);
 
 /// Starts the processes of realms. Its clones are the same.
@@ -40,13 +40,13 @@ pub(super) struct RealmProcess {
 }
 
 impl Processes {
-    /// Those of `program`: a command and its first arguments that run [`super::process`].
+    /// Starts processes with `program`: a command and its first arguments that run [`super::process`].
     pub fn new(program: Vec<OsString>) -> Self {
         Self::of(program, false)
     }
 
-    /// The same that has one ready whenever one was needed before. Must then be used in one
-    /// [`tokio`] runtime only.
+    /// The same, which keeps a process ready after the first use. It must be used in one [`tokio`] runtime
+    /// only.
     pub fn with_one_ready(program: Vec<OsString>) -> Self {
         Self::of(program, true)
     }
@@ -56,12 +56,12 @@ impl Processes {
         Self(Arc::new(Inner { program, has_one_ready, ready, next }))
     }
 
-    /// Starts the next one now, where none is ready. If that fails, whoever needs it is told.
+    /// Starts the next process now, if none is ready. If that fails, taking one reports the error.
     pub fn prepare(&self) {
         self.0.prepare();
     }
 
-    /// One that nobody has used.
+    /// Takes an unused process.
     pub(super) fn take(&self) -> Result<RealmProcess, Error> {
         if self.0.has_one_ready {
             *lock(&self.0.next) = Some(tokio::spawn(afterwards(Arc::downgrade(&self.0))));
@@ -113,7 +113,7 @@ fn start(program: &[OsString]) -> Result<RealmProcess, Error> {
         program.split_first().ok_or_else(|| Error::Start("no program".to_owned()))?;
     let process = Command::new(name)
         .args(arguments)
-        // What is in it could be read by the workflow.
+        // The workflow could read its environment.
         .env_clear()
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::from(output))

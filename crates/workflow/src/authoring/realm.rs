@@ -1,5 +1,5 @@
-//! A realm from the outside: takes a process for it, hands it the files that it asks for, and calls
-//! its functions. What it answers is read as what it should be, or is an error.
+//! The host's side of a realm: takes a process for it, sends the files that it imports, and calls its
+//! functions. Its answers are untrusted: one of another type is an error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,31 +29,31 @@ use crate::sync::lock;
 const MAX_LINE_BYTES: u64 = 64 << 20;
 /// How long a program may take to be loaded and run.
 const LOADING: Duration = Duration::from_secs(60);
-/// How many words of a call may wait to be heard. The library says a few, and a heartbeat twice a
+/// How many messages of a call may wait to be read. The library sends a few, and a heartbeat twice a
 /// second.
 const MAX_WORDS: usize = 64;
-/// The longest word, as its line has it; the library allows less.
+/// The longest message of a call, as a line. The library allows less.
 const MAX_WORD_BYTES: usize = 5 << 20;
-/// How much of what its process says of itself is told.
+/// How much of the standard error of its process is in messages, in bytes.
 const MAX_REMARK_BYTES: u64 = 4 << 10;
-/// How long is waited for that, and for its end.
+/// How long to wait for that, and for the end of the process.
 const REMARKING: Duration = Duration::from_secs(1);
 
 /// Takes each line of the console: its level and its text.
 pub type Console = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// Who waits for calls, by their ids.
+/// The waiters for calls, by the ids of the calls.
 type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
 
-/// Who waits for a call.
+/// The waiter for a call.
 #[derive(Debug)]
 struct Waiter {
     outcome: oneshot::Sender<Result<Box<RawValue>, Failure>>,
-    /// Who hears what it says meanwhile, where somebody does.
+    /// Receives the messages of the call, if it has any.
     words: Option<mpsc::Sender<Word>>,
 }
 
-/// A program that was loaded. Its process ends with it.
+/// A realm with a loaded program. Its process ends with this value.
 #[derive(Debug)]
 pub struct Realm {
     raised: Raised,
@@ -118,14 +118,14 @@ impl Realm {
         let (requests, queue) = mpsc::unbounded_channel();
         let (ended, end) = tokio::sync::watch::channel(None);
         let waiting = Waiting::default();
-        let hearing = hear(lines, Arc::clone(&waiting), console, ended);
-        let talk = vec![tokio::spawn(speak(writer, queue)), tokio::spawn(hearing)];
+        let receiving = receive(lines, Arc::clone(&waiting), console, ended);
+        let talk = vec![tokio::spawn(send_all(writer, queue)), tokio::spawn(receiving)];
         let (is_killed, next) = (AtomicBool::new(false), AtomicU64::new(1));
         let process = Mutex::new(process);
         Ok(Self { raised, requests, waiting, end, is_killed, next, talk, process })
     }
 
-    /// What stands around its process.
+    /// The walls around its process.
     pub(crate) const fn raised(&self) -> Raised {
         self.raised
     }
@@ -145,8 +145,8 @@ impl Realm {
         self.called(id, function, argument, None)
     }
 
-    /// The same, and what it says while it is under way.
-    pub(crate) fn call_heard<T: DeserializeOwned>(
+    /// The same, and the messages of the call while it is under way.
+    pub(crate) fn call_with_messages<T: DeserializeOwned>(
         &self,
         id: u64,
         function: &str,
@@ -180,7 +180,7 @@ impl Realm {
         }
     }
 
-    /// The same, which must be answered soon.
+    /// The same with a time limit.
     pub(crate) async fn call_within<T: DeserializeOwned>(
         &self,
         what: &'static str,
@@ -192,28 +192,28 @@ impl Realm {
         tokio::time::timeout(limit, call).await.map_err(|_| Error::Late { what, limit })?
     }
 
-    /// Calls a function whose answer nobody needs.
+    /// Calls a function, and ignores its answer.
     pub(crate) fn notify(&self, function: &str, argument: Value) {
         let (id, function) = (self.id(), function.to_owned());
-        // A realm that is gone needs no word.
+        // The realm may have ended.
         drop(self.requests.send(ToRealm::Call { id, function, argument }));
     }
 
-    /// Tells a call that nobody waits for it any more, unless it has ended.
+    /// Aborts a call, unless it has ended.
     pub(crate) fn abort(&self, call: u64) {
         if lock(&self.waiting).remove(&call).is_some() {
             self.notify("abort", json!({ "call": call }));
         }
     }
 
-    /// Ends its process, whatever it does.
+    /// Kills its process.
     pub(crate) fn kill(&self) {
         self.is_killed.store(true, Ordering::Relaxed);
-        // One that has ended already is no failure.
+        // It may have ended already.
         let _ = lock(&self.process).start_kill();
     }
 
-    /// Whether its process has ended, or is about to.
+    /// Whether its process has ended, or was killed.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_killed.load(Ordering::Relaxed) || self.end.borrow().is_some()
     }
@@ -235,13 +235,13 @@ async fn unfinished(process: &mut Child) -> Error {
     Error::Start(remark)
 }
 
-/// What a process said of itself before it ended.
+/// The standard error of a process that has ended.
 async fn remark(process: &mut Child) -> String {
     let mut text = Vec::new();
     if let Some(errors) = process.stderr.take() {
         let mut errors = errors.take(MAX_REMARK_BYTES);
         let read = errors.read_to_end(&mut text);
-        // It may have left others who hold the pipe.
+        // Other processes may still hold the pipe.
         let _ = tokio::time::timeout(REMARKING, read).await;
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
@@ -287,7 +287,7 @@ async fn send(writer: &mut OwnedWriteHalf, message: &ToRealm) -> Result<(), Erro
     writer.write_all(&line).await.map_err(|error| Error::Ended(error.to_string()))
 }
 
-async fn speak(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<ToRealm>) {
+async fn send_all(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<ToRealm>) {
     while let Some(message) = queue.recv().await {
         if send(&mut writer, &message).await.is_err() {
             return;
@@ -295,7 +295,7 @@ async fn speak(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<To
     }
 }
 
-async fn hear(
+async fn receive(
     mut lines: Incoming,
     waiting: Waiting,
     console: Console,
@@ -305,7 +305,7 @@ async fn hear(
         match lines.next().await {
             Ok(FromRealm::Done { id, outcome }) => {
                 if let Some(waiter) = lock(&waiting).remove(&id) {
-                    // Whoever gave up waiting needs no answer.
+                    // The waiter may be gone.
                     drop(waiter.outcome.send(outcome));
                 }
             }

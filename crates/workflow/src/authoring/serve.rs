@@ -31,19 +31,19 @@ const CODE_BYTES: usize = 64 << 20;
 /// How long a program may take to be run. The host has a shorter limit, and ends the process.
 const RUNNING: Duration = Duration::from_secs(60 * 60);
 
-/// What is told of an `import()` whose file nobody can know.
+/// The error for an `import()` whose file is not known before it runs.
 const MADE: &str = "import() is of a name that is made while the workflow runs: write it out, as in \
                     import(\"./file.js\"), for a run keeps all files that it may need";
 
-/// What the process of a realm does.
+/// Serves a realm.
 pub(super) struct RealmServer;
 
 impl Serve for RealmServer {
-    /// Until nobody asks any more.
+    /// Serves until the host has closed the stream.
     fn serve(raised: Raised) -> u8 {
         let Raised { namespaces, landlock } = raised;
         say(&FromRealm::Raised { namespaces, landlock });
-        // Before there is a program: all that is the same for every one.
+        // Before the program is known: all that is the same for every program.
         let realm = made();
         let mut lines = Lines::default();
         let Some(ToRealm::Load { entry, environment }) = lines.next() else { return 0 };
@@ -62,7 +62,7 @@ impl Serve for RealmServer {
     }
 }
 
-/// What the host says, line by line.
+/// The messages of the host, line by line.
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
@@ -70,7 +70,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line, waiting for it; `None` when the host is gone or makes no sense.
+    /// Waits for the next message; `None` when the stream has ended or the message is invalid.
     fn next(&mut self) -> Option<ToRealm> {
         loop {
             if let Some(line) = self.ready() {
@@ -83,7 +83,7 @@ impl Lines {
         }
     }
 
-    /// A line that is here already.
+    /// A message that was read already.
     fn ready(&mut self) -> Option<Option<ToRealm>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         let rest = self.bytes.split_off(end + 1);
@@ -99,7 +99,7 @@ impl Lines {
         }
     }
 
-    /// Waits for more, so long at most.
+    /// Waits for more input, for this time at most.
     fn wait(&mut self, longest: Option<Duration>) {
         let stdin = rustix::stdio::stdin();
         let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
@@ -110,7 +110,7 @@ impl Lines {
     }
 }
 
-/// Nobody is there to be told that nobody reads.
+/// Sends a message. Errors are ignored: the host is the only one that could be informed.
 fn say(message: &FromRealm) {
     let Ok(mut line) = serde_json::to_vec(message) else { return };
     line.push(b'\n');
@@ -118,10 +118,10 @@ fn say(message: &FromRealm) {
     let _ = output.write_all(&line).and_then(|()| output.flush());
 }
 
-/// The user's own code may say anything.
-struct Anything;
+/// Accepts any code of the user.
+struct AcceptAll;
 
-impl Inspector for Anything {
+impl Inspector for AcceptAll {
     fn written(&mut self, _: &tree::ast::Program<'_>, _: &mut Vec<Finding>) {}
     fn transformed(&mut self, _: &tree::ast::Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
 }
@@ -172,7 +172,7 @@ fn load(
                     link(&mut program, &module, specifier, &file.path);
                     waiting.push(file);
                 }
-                // It may never be come to.
+                // The import may never be evaluated.
                 Found::Nothing(why) => {
                     let place = format!("{}:{}:{}", module.path, import.line, import.column);
                     let import = (module.path.clone(), specifier.to_owned());
@@ -235,7 +235,7 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
         module.lazy = survey.lazy.into_iter().map(lazy).collect();
         return Ok(module);
     }
-    let module = compile_elements(file, library::NAMES[1], &mut Anything)?;
+    let module = compile_elements(file, library::NAMES[1], &mut AcceptAll)?;
     // All that a run consists of is kept with it, and so must be known before it begins.
     let made = module.lazy.iter().filter(|import| import.specifier.is_none());
     let fault = |&Lazy { line, column, .. }: &Lazy| Fault {
@@ -320,7 +320,7 @@ fn made() -> Result<Realm, Rejection> {
     let realm = Realm::new(&library::set(), &limits)
         .map_err(|error| Rejection::Stuck(error.to_string()))?;
     let offered = realm.offer(library::SAY, |text| {
-        // Only the library has this function; what it cannot put into words is not said.
+        // Only the library has this function. Messages that are no JSON are dropped.
         if let Ok(said) = serde_json::from_str(&text) {
             say(&FromRealm::Said(said));
         }
@@ -346,7 +346,7 @@ fn run(realm: &Realm, program: Program) -> Result<(), Rejection> {
     }
 }
 
-/// Does calls as they come, until the host is gone.
+/// Serves calls as they come, until the stream has ended.
 fn work(lines: &mut Lines, realm: &Realm) {
     let mut calls: Vec<(u64, Call)> = Vec::new();
     loop {

@@ -11,19 +11,19 @@ pub(crate) trait Modules: Send {
     fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String>;
 }
 
-/// A program as it was read: the same on every later day.
+/// A program as it was read when its run began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// The name of the file that exports the workflow.
     pub entry: String,
-    /// What is in each file, by its name.
+    /// The content of each file, by its name.
     pub files: BTreeMap<String, String>,
-    /// Which file each import means: the importing file, what it says, the file.
+    /// The file of each import: the importing file, the specifier, the file.
     pub links: Vec<(String, String, String)>,
 }
 
 impl Sources {
-    /// Names all of it: another program has another.
+    /// The hash of all files.
     pub fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for (name, source) in &self.files {

@@ -1,4 +1,4 @@
-//! What the host and the process of a realm say to each other: one JSON object a line.
+//! The messages between the host and the process of a realm: one JSON object a line.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use stockade_script::realm::Failure;
 use stockade_script::{Fault, SourceFile};
 
-/// What the host says.
+/// A message of the host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum ToRealm {
@@ -27,30 +27,30 @@ pub(super) enum ToRealm {
         id: u64,
         /// Which function.
         function: String,
-        /// What it is given.
+        /// Its input.
         argument: Value,
     },
 }
 
-/// What the process of a realm says. Every word may be a lie.
+/// A message of the process of a realm, which is untrusted.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum FromRealm {
-    /// Its walls stand. Comes first, before anything of the program is there that could lie.
+    /// Its walls are raised. It comes first, before the program is loaded, so it can be trusted.
     Raised {
         /// Whether it has namespaces of its own.
         namespaces: bool,
         /// Landlock's version.
         landlock: u32,
     },
-    /// A file is wanted; nothing else is said until it is there.
+    /// A file is imported. No other message follows until it is sent.
     Import {
         /// The file that imports it.
         importer: String,
         /// What it is called there.
         specifier: String,
     },
-    /// What came of the program.
+    /// The program was loaded, or not.
     Loaded(Result<(), Rejection>),
     /// The console was written to.
     Line {
@@ -59,59 +59,59 @@ pub(super) enum FromRealm {
         /// What was written.
         text: String,
     },
-    /// A call that is under way says something.
+    /// A message of a call that is under way.
     Said(WordOfCall),
     /// A call has ended.
     Done {
         /// Which one.
         id: u64,
-        /// What came of it, as text: it is large, and read only by whoever asked.
+        /// The outcome as text: it is large, and only the caller parses it.
         outcome: Result<Box<RawValue>, Failure>,
     },
 }
 
-/// What a call says while it is under way.
+/// A message of a call that is under way.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WordOfCall {
     /// Which one.
     pub(super) call: u64,
-    /// What it says.
+    /// The message.
     pub(super) word: Word,
 }
 
-/// A word of a call that is under way.
+/// The content of such a message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Word {
-    /// It is alive, and says this of its progress.
+    /// The call is alive, with this progress.
     Heartbeat(Value),
-    /// It wants a workflow to be run.
+    /// It requests a child run.
     Child {
-        /// Names the wish.
+        /// Names the request.
         ask: u32,
-        /// What is wanted.
+        /// The request.
         request: ChildRequest,
     },
-    /// It does not want it any more.
+    /// It does not need the child run any more.
     Abandon {
         /// Which.
         ask: u32,
     },
 }
 
-/// A workflow that is to be run below the run of a call.
+/// A request for a child run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ChildRequest {
-    /// Tells it from other children of the call; `None` for the one that has no name.
+    /// Its name among the child runs of the call; one of them may have none.
     pub(crate) name: Option<String>,
-    /// What it is given.
+    /// Its input.
     pub(crate) input: Value,
-    /// How much each of its tools may write, in bytes, where that is less than the caller's may.
+    /// A limit for the output of each of its tools, in bytes, in addition to the limits of the caller.
     #[serde(default)]
     pub(crate) max_output_bytes: Option<u64>,
-    /// How long each may take, in milliseconds, where that is less.
+    /// A time limit of each tool, in milliseconds, in addition to those of the caller.
     #[serde(default)]
     pub(crate) tool_timeout_ms: Option<u64>,
 }
@@ -120,12 +120,12 @@ pub(crate) struct ChildRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Rejection {
-    /// Its files cannot be read as what they are.
+    /// Its files have errors.
     Faults(Vec<Fault>),
-    /// Something that it imports is not there.
+    /// An import is missing.
     Missing(Fault),
     /// It threw before it exported anything.
     Threw(Failure),
-    /// It waits for something that never comes, or the engine could not be started.
+    /// It waits for something that never happens, or the engine could not be started.
     Stuck(String),
 }

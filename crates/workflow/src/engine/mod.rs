@@ -1,6 +1,6 @@
 //! The engine: starts runs, finds them again, reports on them, and passes decisions and signals on.
 //!
-//! Reading order: `operations` (what can be asked for), `start` (how a run begins), `run` (a run as a
+//! Reading order: `operations` (what callers can do), `start` (how a run begins), `run` (a run as a
 //! durable workflow), `execution` (what that does), `user_code` (what the user wrote). What is stored of runs is in
 //! [`store`](crate::store).
 

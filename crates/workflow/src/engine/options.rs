@@ -28,8 +28,8 @@ pub struct Options {
     /// Where commands and agents are executed if there are no sandboxes: beside this process, which
     /// is in a sandbox itself. Set it only where the kernel confirms that.
     pub inside: Option<Inside>,
-    /// A file with the user's own adapters of agents, which need not be there: an object from their
-    /// names to what `commands/adapters.json` says of ours.
+    /// A file with the user's own adapters of agents, which may be missing: an object from their
+    /// names to adapters, as `commands/adapters.json` has them.
     pub agents: Option<PathBuf>,
     /// A file with the user's own programs that are providers of a `<Sandbox>`, which need not be
     /// there: an object from their ids to `{ module, program?, environment?, owners? }` or

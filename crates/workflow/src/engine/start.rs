@@ -54,9 +54,9 @@ pub(super) enum RunId {
 }
 
 impl Workflows {
-    /// Begins a run of a workflow in Rust, one of [`Options::built`](super::Options::built). Whatever
-    /// else can be asked for is asked for as of any run; [`resume_run`](stockade_api::Workflows)
-    /// goes on with one that failed, with the workflow that has its name now.
+    /// Begins a run of a workflow in Rust, one of [`Options::built`](super::Options::built). All other
+    /// operations are the same as for any run; [`resume_run`](stockade_api::Workflows) resumes a failed
+    /// run with the workflow that has its name now.
     ///
     /// # Errors
     /// As [`up`](stockade_api::Workflows): there is no such workflow, its graph cannot be done, it

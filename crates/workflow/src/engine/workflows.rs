@@ -1,5 +1,5 @@
-//! The engine as its users have it: launched, asked whether it is needed, and shut down. What it does
-//! on request is in `operations` and `start`.
+//! The engine as its users have it: it is launched and shut down. Its operations are in `operations` and
+//! `start`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

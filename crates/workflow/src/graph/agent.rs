@@ -1,5 +1,4 @@
-//! Agents that are commands, as their authors say them: a command line, or the name of an adapter
-//! that knows one.
+//! Agents that are commands: a command line, or the name of an adapter that has one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +11,15 @@ use super::function::Function;
 /// An agent that is a command: it reads a prompt and writes an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// What is run.
+    /// The command line, or its adapter.
     pub program: Program,
-    /// The model that it is to use, where its adapter knows how to say so.
+    /// The model that it uses, if its adapter can choose one.
     pub model: Option<String>,
     /// Further arguments.
     pub arguments: Vec<String>,
-    /// What its file system begins with.
+    /// The image of its file system.
     pub image: Option<String>,
-    /// What it finds in its environment.
+    /// Variables of its environment.
     pub environment: Variables,
     /// How long it may take.
     pub timeout: Option<Duration>,
@@ -30,12 +29,12 @@ pub struct Command {
     pub read: Function,
 }
 
-/// What an agent's command is.
+/// The command of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// This.
+    /// This command line.
     Line(CommandLine),
-    /// What the adapter of this name says.
+    /// The command line of the adapter of this name.
     Adapter(String),
 }
 

@@ -1,43 +1,43 @@
-//! What is kept of a task for other runs, as its author says it.
+//! The `cache` of a task, as the workflow has it.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What is kept of a task for other runs.
+/// How the output of a task is cached for other runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cache {
-    /// Which other runs of the same owner may have it.
+    /// Which other runs of the same owner may use it.
     pub scope: Scope,
-    /// What its author calls it: `key` and `version`.
+    /// Its name in the workflow: `key` and `version`.
     pub name: Value,
-    /// What it depends on, besides what is done.
+    /// What the output depends on, besides the work.
     pub depends: Depends,
-    /// How long it is good for.
+    /// How long it is valid.
     pub lifetime: Option<Duration>,
 }
 
-/// Which runs may have what was kept.
+/// Which runs may use a cached output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
     /// The same run.
     Run,
-    /// Those of the same workflow of the same file.
+    /// Runs of the same workflow of the same file.
     #[default]
     Workflow,
     /// All.
     Global,
 }
 
-/// What the answer of a task depends on, besides what is done.
+/// What the output of a task depends on, besides the work.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Depends {
-    /// On all that its run was given, and all that the run has done.
+    /// The input of its run, and all that the run has done.
     #[default]
     Everything,
-    /// On this alone: its author's `by`.
+    /// Only this: the `by` of the workflow.
     Only(Value),
-    /// On what its author could not say, because of this.
+    /// The `by` of the workflow has no value, because of this.
     Unknown(String),
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The limits of each tool; what nobody said is `None`.
+/// The limits of each tool; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToolLimits {
     /// How much it may write, in bytes.
@@ -13,7 +13,7 @@ pub struct ToolLimits {
 }
 
 impl ToolLimits {
-    /// The narrower of both: nobody below a run can widen what it has.
+    /// The narrower of both: a child run cannot widen the limits of its parent.
     #[must_use]
     pub fn narrowed(self, other: Self) -> Self {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {

@@ -1,6 +1,6 @@
-//! The model of a workflow: what one rendering says is to be done, whoever wrote it. A rendering
-//! of TSX becomes one by way of `tree` and `read`, Rust builds one with the functions of `build`;
-//! [`check`](check::check) refuses what can never be executed. Nothing here does anything.
+//! The model of a workflow, as one rendering has it. `tree` and `read` make it from a rendering of TSX, a
+//! workflow in Rust builds it with the functions of `build`. [`check`](check::check) refuses what can never
+//! be executed. Nothing is executed here.
 
 mod agent;
 mod build;

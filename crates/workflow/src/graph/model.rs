@@ -26,60 +26,60 @@ pub struct Graph {
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// Something to be done.
+    /// Work to be executed.
     Task(Arc<Task>),
     /// Several nodes in some order.
     Group(Group),
-    /// Nodes that are done again and again.
+    /// Nodes that are executed again and again.
     Loop(Loop),
 }
 
 /// Several nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// In which order they are done.
+    /// In which order they are executed.
     pub order: Order,
     /// The nodes.
     pub children: Vec<Node>,
 }
 
-/// In which order the nodes of a group are done.
+/// In which order the nodes of a group are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// One after another.
     Sequence,
-    /// At once, so many tasks of all that are below.
+    /// In parallel, with a limit for all tasks below.
     Parallel {
         /// At most; `None` is no limit.
         limit: Option<u32>,
     },
 }
 
-/// Nodes that are done again and again, one after another each time.
+/// Nodes that are executed again and again, one after another each time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loop {
     /// Names it among the loops.
     pub id: String,
     /// Whether the condition for its end holds in this rendering.
     pub until: bool,
-    /// How often it is done at most.
+    /// The most iterations.
     pub max_iterations: u32,
-    /// Whether the run fails when it was done that often and `until` does not hold.
+    /// Whether the run fails when it reaches that number and `until` does not hold.
     pub fails_at_maximum: bool,
-    /// The nodes of the iteration that is being done.
+    /// The nodes of the current iteration.
     pub children: Vec<Node>,
     /// Where it was written.
     pub place: Option<Place>,
 }
 
-/// Something to be done.
+/// Work to be executed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Names it among all tasks.
     pub id: String,
     /// What is done.
     pub work: Work,
-    /// Where what it gives is kept; `None` for what gives nothing.
+    /// The table of its output; `None` for a task without output.
     pub output: Option<Output>,
     /// The ids of tasks that have ended well before.
     pub after: Vec<String>,
@@ -91,22 +91,22 @@ pub struct Task {
     pub timeout: Option<Duration>,
     /// How long one try may be silent.
     pub heartbeat_timeout: Option<Duration>,
-    /// Whether it is not begun before somebody has said yes.
+    /// Whether it begins only after an approval.
     pub needs_approval: bool,
-    /// Whether the run goes on when it has failed.
+    /// Whether the run continues when it has failed.
     pub continue_on_fail: bool,
-    /// What is kept of it for other runs.
+    /// Whether and how its output is cached for other runs.
     pub cache: Option<Cache>,
-    /// What it is called for people.
+    /// Its name for people.
     pub label: Option<String>,
-    /// What its author says of it.
+    /// Any data of the workflow's author.
     pub meta: Map<String, Value>,
     /// Where it was written.
     pub place: Option<Place>,
 }
 
 impl Task {
-    /// What it is called for people.
+    /// Its name for people.
     pub fn name(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.id)
     }
@@ -115,7 +115,7 @@ impl Task {
 /// What a task does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// Gives a value that is known.
+    /// Gives a constant.
     Static(Value),
     /// Calls a function, with what the tasks of these names gave.
     Compute {
@@ -128,17 +128,17 @@ pub enum Work {
     Agent {
         /// The object or function that is the agent.
         agent: Function,
-        /// What it is asked.
+        /// Its prompt.
         prompt: Prompt,
     },
     /// Gives a prompt to an agent that is a command.
     Command {
         /// What it is.
         agent: Box<Command>,
-        /// What it is asked.
+        /// Its prompt.
         prompt: Prompt,
     },
-    /// Waits until somebody decides.
+    /// Waits for a decision.
     Approval(Approval),
     /// Waits for a time.
     Timer(Timer),
@@ -181,7 +181,7 @@ impl Work {
     }
 }
 
-/// What an agent is asked.
+/// The prompt of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
     /// This.
@@ -196,7 +196,7 @@ pub enum Prompt {
 }
 
 impl Prompt {
-    /// The prompt, where it is known already.
+    /// The prompt, if it is a constant.
     pub const fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text.as_str()),
@@ -219,17 +219,17 @@ impl From<&str> for Prompt {
     }
 }
 
-/// Where what a task gives is kept, and what it must be.
+/// The table of a task's output, and its schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     /// The name of the table.
     pub table: String,
-    /// The JSON Schema of a row; `None` when nobody said.
+    /// The JSON Schema of a row, if there is one.
     pub schema: Option<Value>,
 }
 
 impl Graph {
-    /// Whether anything is done again and again.
+    /// Whether it has loops.
     pub fn has_loops(&self) -> bool {
         let mut found = false;
         for node in &self.body {
@@ -253,7 +253,7 @@ impl Graph {
 }
 
 impl Node {
-    /// Shows this node and all that are below it, in the order of the text.
+    /// Visits this node and all nodes below it, in the order of the text.
     pub fn visit<'a>(&'a self, show: &mut impl FnMut(&'a Self)) {
         show(self);
         let children = match self {

@@ -1,5 +1,5 @@
-//! What `<Sandbox>` says (Smithers' tables of props). Its types are checked when a
-//! rendering is read; whether what it asks for can be had is decided when it is executed.
+//! The attributes of `<Sandbox>` (seeds 000 and 001, their tables of props). Their types are checked when
+//! a rendering is read; whether they are supported is checked when the sandbox is executed.
 
 use std::collections::BTreeMap;
 
@@ -13,64 +13,64 @@ use super::limits::ToolLimits;
 pub struct Sandbox {
     /// Which workflow; `None` where a command or a provider needs none.
     pub workflow: Option<Function>,
-    /// What it is given; nothing is null.
+    /// The input of the workflow; null if there is none.
     pub input: Value,
-    /// What the provider that executes it calls itself; `None` is a runtime of this host. Which one
-    /// it is, if any, is for the author's realm to say when it is asked.
+    /// The id of the provider that executes it; `None` is a runtime of this host. The realm of the
+    /// workflow knows whether there is such a provider.
     pub provider: Option<String>,
-    /// The runtime that is asked for, as it was written.
+    /// The requested runtime, as it was written.
     pub runtime: Option<String>,
     /// Whether it may reach a network.
     pub allow_network: bool,
-    /// Whether its changes to the project wait for somebody's decision.
+    /// Whether its changes to the project wait for a decision.
     pub review_diffs: bool,
-    /// Whether that decision is yes, whoever made the changes.
+    /// Whether its changes are accepted without a decision.
     pub auto_accept_diffs: bool,
-    /// Whether it may be executed where a sandbox is around it already.
+    /// Whether it may be nested in another sandbox.
     pub allow_nested: bool,
-    /// What its file system begins with.
+    /// The image of its file system.
     pub image: Option<String>,
-    /// What its commands find in their environment.
+    /// Variables of its commands.
     pub env: BTreeMap<String, String>,
-    /// How it reaches the network, as it was written.
+    /// Its egress contract, as it was written.
     pub egress: Option<Value>,
-    /// Which of its ports the host shows.
+    /// The ports that the host publishes.
     pub ports: Vec<Value>,
-    /// Directories of the host that it sees.
+    /// Directories of the host that are mounted in it.
     pub volumes: Vec<Volume>,
     /// How much memory it may use, such as `512m`.
     pub memory_limit: Option<String>,
     /// How many processors it may use, such as `0.5`.
     pub cpu_limit: Option<String>,
-    /// What is executed instead of the workflow.
+    /// The command that is executed instead of the workflow.
     pub command: Option<String>,
     /// Its workspace at a provider of such.
     pub workspace: Option<Map<String, Value>>,
-    /// What its tools may take.
+    /// The limits of its tools.
     pub tools: ToolLimits,
-    /// What follows when too many are under way.
+    /// What follows when no slot is free.
     pub on_limit: OnLimit,
     /// All of it as it was written, for providers.
     pub config: Map<String, Value>,
 }
 
-/// A directory or file of the host that a sandbox sees (Smithers' `SandboxVolumeMount`).
+/// A directory or file of the host that is mounted in a sandbox (seed 000, `SandboxVolumeMount`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Its absolute path.
     pub host: String,
     /// Where it is inside.
     pub container: String,
-    /// Whether it cannot be changed; so unless it is said otherwise.
+    /// Whether it cannot be changed, which is the default.
     pub is_read_only: bool,
 }
 
-/// What follows when as many sandboxes are under way as there may be.
+/// What follows when no slot for a sandbox is free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnLimit {
     /// The task fails at once, as in Smithers.
     #[default]
     Fail,
-    /// It waits for its turn.
+    /// It waits for a slot.
     Wait,
 }

@@ -1,8 +1,8 @@
 //! Renderings as a realm sends them. The first is sent whole and kept as a tree; the next are sent as
 //! updates of it, so that what is the same is not read again. Nothing that is sent is trusted.
 //!
-//! An element has a number, under which it is told from one rendering to the next. Its *head* is all of
-//! it but what is in it; that is a *list* of numbers.
+//! An element has a number, which it keeps from one rendering to the next. Its *head* has its kind and
+//! attributes; the elements in it are a *list* of numbers.
 
 #[cfg(test)]
 mod tests;
@@ -26,69 +26,69 @@ const MAX_DEPTH: usize = 64;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Update {
-    /// Whether it is all of it, else what is different from the last one.
+    /// Whether it is a whole rendering, not an update.
     is_whole: bool,
     /// The outermost element.
     root: u64,
-    /// Heads, as text: each is read where it is come to.
+    /// Heads as text, which is parsed when the tree is assembled.
     heads: Vec<(u64, Box<RawValue>)>,
-    /// What is in elements.
+    /// The lists of elements.
     lists: Vec<(u64, Vec<u64>)>,
 }
 
-/// Why a rendering is none.
+/// Why a rendering is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Its author wrote something wrong.
+    /// The workflow has errors.
     #[error("the workflow is wrong in {} places", .0.len())]
     Faults(Vec<Fault>),
-    /// No author is told so.
+    /// The realm has sent an invalid update.
     #[error("a rendering makes no sense: {0}")]
     Nonsense(String),
 }
 
-/// What is kept of a rendering.
+/// A rendering with the elements that it was read from.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     root: u64,
     name: String,
-    /// Whether tasks are kept for other runs that do not say.
+    /// Whether the outputs of tasks are cached by default.
     is_cached: bool,
     items: HashMap<u64, Item>,
     /// Counts renderings.
     round: u64,
-    told_bytes: usize,
+    sent_bytes: usize,
     graph: Option<Arc<Graph>>,
 }
 
-/// What is known of an element.
+/// An element.
 #[derive(Debug, Default)]
 struct Item {
-    /// Its head, where that was not read yet.
+    /// Its head, until it is read.
     head: Option<Box<RawValue>>,
-    /// What it was read as.
+    /// What its head was read as.
     part: Option<Part>,
     list: Vec<u64>,
-    /// The last rendering that has it.
+    /// The last round that has it.
     round: u64,
 }
 
 impl Tree {
-    /// What it is together. Tasks that are told as before are the same values.
+    /// The graph. Tasks that were sent as before are the same values.
     pub(crate) fn graph(&self) -> Option<&Arc<Graph>> {
         self.graph.as_ref()
     }
 
-    /// How much was told of it, in bytes, since it was told whole.
-    pub(crate) const fn told_bytes(&self) -> usize {
-        self.told_bytes
+    /// How many bytes were sent since it was sent whole.
+    pub(crate) const fn sent_bytes(&self) -> usize {
+        self.sent_bytes
     }
 
-    /// The rendering that comes after another, where there is one. `schemas` are those that outputs
-    /// refer to by their numbers.
+    /// The rendering after `before`, or the first one. `schemas` are those that outputs refer to by their
+    /// numbers.
     ///
     /// # Errors
-    /// Everything that is wrong with the workflow, or that this is no rendering.
+    /// All errors of the workflow, or that the update is invalid.
     pub(crate) fn after(
         before: Option<Self>,
         told: Update,
@@ -115,14 +115,14 @@ impl Tree {
         }
     }
 
-    /// Takes what is told, and reads none of it.
+    /// Stores heads and lists, without reading them.
     fn note(
         &mut self,
         heads: Vec<(u64, Box<RawValue>)>,
         lists: Vec<(u64, Vec<u64>)>,
     ) -> Result<(), Error> {
         for (number, head) in heads {
-            self.told_bytes += head.get().len();
+            self.sent_bytes += head.get().len();
             let item = self.items.entry(number).or_default();
             if item.head.replace(head).is_some() {
                 return Err(nonsense(format!("element {number} is told twice")));
@@ -130,7 +130,7 @@ impl Tree {
         }
         let mut known = HashSet::new();
         for (number, list) in lists {
-            self.told_bytes += size_of_val(list.as_slice());
+            self.sent_bytes += size_of_val(list.as_slice());
             if !known.insert(number) {
                 return Err(nonsense(format!("what is in element {number} is told twice")));
             }
@@ -178,12 +178,12 @@ impl Tree {
     }
 }
 
-/// Puts together what one rendering has.
+/// Assembles the graph of one rendering.
 struct Assembly<'a> {
     items: &'a mut HashMap<u64, Item>,
     reader: Reader<'a>,
     round: u64,
-    /// Whether the order of tasks, or what waits for what, may be another.
+    /// Whether the order of tasks or their dependencies may have changed.
     is_rearranged: bool,
 }
 
@@ -196,7 +196,7 @@ impl Assembly<'_> {
         Ok(nodes)
     }
 
-    /// The node of an element; `None` where something is wrong with it.
+    /// The node of an element; `None` if it has errors.
     fn node(&mut self, number: u64, depth: usize) -> Result<Option<Node>, Error> {
         let item = self.items.get_mut(&number);
         let item = item.ok_or_else(|| nonsense(format!("element {number} was never told")))?;
@@ -239,7 +239,7 @@ impl Assembly<'_> {
     }
 }
 
-/// The part that an element is now, and whether what is around it is not as it was checked.
+/// The part that an element is now, and whether the graph has to be checked again.
 fn replaced(before: Option<Part>, now: Part) -> (Part, bool) {
     match (before, now) {
         (Some(Part::Task(before)), Part::Task(now)) => {

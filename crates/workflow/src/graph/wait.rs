@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// What somebody is asked to decide.
+/// A question that a person decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Approval {
     /// The question.
     pub title: Option<String>,
-    /// What is said with it.
+    /// More text about it.
     pub summary: Option<String>,
     /// What follows when it is denied.
     pub on_deny: OnDeny,
@@ -19,22 +19,22 @@ pub enum OnDeny {
     /// The task fails.
     #[default]
     Fail,
-    /// The run goes on, with the answer.
+    /// The run continues, with the answer.
     Continue,
-    /// The run goes on, as if the task were not there.
+    /// The run continues, as if the task were not there.
     Skip,
 }
 
-/// A time that is waited for.
+/// A wait for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// So long from when it is come to.
+    /// This long after the task begins.
     After(Duration),
     /// Until this time, in milliseconds since 1970.
     Until(i64),
 }
 
-/// A signal that is waited for.
+/// A wait for a signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Its name.
@@ -51,8 +51,8 @@ pub enum OnTimeout {
     /// The task fails.
     #[default]
     Fail,
-    /// The run goes on, with no answer.
+    /// The run continues, with no answer.
     Continue,
-    /// The run goes on, as if the task were not there.
+    /// The run continues, as if the task were not there.
     Skip,
 }

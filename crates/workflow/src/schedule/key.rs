@@ -1,4 +1,4 @@
-//! How tasks are told apart in a run.
+//! The keys of tasks in a run.
 
 use std::fmt;
 

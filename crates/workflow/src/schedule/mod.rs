@@ -1,4 +1,4 @@
-//! Plans what is next, from what a rendering says and what was done. Nothing is executed here.
+//! Plans what is next, from a rendering and from what was executed. Nothing is executed here.
 
 mod index;
 mod key;

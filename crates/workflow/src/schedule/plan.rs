@@ -1,4 +1,4 @@
-//! Plans what is next, from what a rendering says and what was done. Nothing is executed here.
+//! Plans the next tasks and loop iterations of a graph.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The topics that statements wake the subscribers of.
 
-/// Wakes whoever follows runs.
+/// Wakes the followers of runs.
 pub(crate) const RUNS_TOPIC: &str = "workflows";
 
 /// Wakes runs that wait for an answer.

@@ -150,9 +150,9 @@ fn children() -> Vec<Pid> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = processes.flatten().filter_map(|process| {
         let number = process.file_name().to_str()?.parse::<i32>().ok()?;
-        let told = fs::read_to_string(process.path().join("stat")).ok()?;
+        let stat = fs::read_to_string(process.path().join("stat")).ok()?;
         // After the name, which may hold anything: the state, then the parent.
-        let parent = told.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
         (parent == ours).then_some(number)
     });
     numbers.filter_map(Pid::from_raw).collect()

@@ -144,8 +144,8 @@ impl Executor for LocalExecutor {
         };
         // The helper ends its command in time; the wait for the helper is bounded all the same.
         let all = tokio::time::timeout(job.limit + ENDING, async {
-            let told = reading.await;
-            (told, helper.wait().await)
+            let read = reading.await;
+            (read, helper.wait().await)
         });
         let ((output, errors, is_over), status) =
             all.await.map_err(|_| failed("its helper does not end"))?;

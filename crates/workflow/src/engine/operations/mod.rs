@@ -61,7 +61,7 @@ impl stockade_api::Workflows for Workflows {
         let (store, owner) = (self.state.store(), caller.owner.as_str());
         let name = request.name.as_str();
         let missing =
-            |told: String| Problem::new(Code::NotFound, told).remedied_by("stockade runs");
+            |message: String| Problem::new(Code::NotFound, message).remedied_by("stockade runs");
         if name == LATEST {
             let latest = runs::latest(store, owner).await.map_err(of_store)?;
             return latest.ok_or_else(|| missing("there is no run".to_owned()));
@@ -200,10 +200,10 @@ impl stockade_api::Workflows for Workflows {
         let open = self.waits(&run, tasks).await?;
         let receiver = receiver(&open, &run.id, &name, correlation.as_deref());
         if let Some(schema) = receiver.and_then(|open| open.schema.as_ref())
-            && let Err(told) = self.state.schemas.check(schema, &payload)
+            && let Err(why) = self.state.schemas.check(schema, &payload)
         {
             let message = format!("the signal {name} is not what is waited for");
-            return Err(Problem::new(Code::InvalidInput, message).because(told));
+            return Err(Problem::new(Code::InvalidInput, message).because(why));
         }
         let (run, name) = match receiver {
             Some(OpenWait { run, name: known, .. }) => (run.clone(), known.clone().unwrap_or(name)),

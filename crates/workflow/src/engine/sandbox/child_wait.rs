@@ -77,8 +77,8 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
         if named.iter().any(|name| name.chars().any(char::is_control)) || wait.node().is_empty() {
             return Err(refused("has a name that cannot be one"));
         }
-        let told = [Some(label), Some(texts[0]), Some(texts[1])].into_iter().flatten().flatten();
-        let mut all = named.into_iter().chain(told.map(String::as_str));
+        let shown = [Some(label), Some(texts[0]), Some(texts[1])].into_iter().flatten().flatten();
+        let mut all = named.into_iter().chain(shown.map(String::as_str));
         if all.any(|text| text.len() > MAX_TEXT_BYTES) {
             return Err(refused(&format!("has a text of more than {MAX_TEXT_BYTES} bytes")));
         }

@@ -96,10 +96,10 @@ impl Grant {
     /// `INVALID_INPUT` for a request for more than is granted.
     pub(crate) fn narrowed(
         &self,
-        mut asked: Sandbox,
+        mut requested: Sandbox,
         timeout: Option<Duration>,
     ) -> Result<(Sandbox, Option<Duration>), Trouble> {
-        if !asked.allow_nested {
+        if !requested.allow_nested {
             return Err(disabled("it must set allowNested"));
         }
         if self.depth >= MAX_DEPTH {
@@ -108,9 +108,9 @@ impl Grant {
                 "there are {enclosing} around it, and at most {MAX_DEPTH} may"
             )));
         }
-        self.narrow_network(&mut asked)?;
-        self.narrow_runtime(&mut asked)?;
-        for volume in &asked.volumes {
+        self.narrow_network(&mut requested)?;
+        self.narrow_runtime(&mut requested)?;
+        for volume in &requested.volumes {
             // A writable volume may contain links that were made in the sandbox.
             let is_within = |own: &&Volume| {
                 let (own_host, host) = (Path::new(&own.host), Path::new(&volume.host));
@@ -126,46 +126,47 @@ impl Grant {
                 return Err(more(&message));
             }
         }
-        if !asked.ports.is_empty() {
+        if !requested.ports.is_empty() {
             return Err(more("ports of the host"));
         }
-        self.narrow_contract(&asked)?;
-        asked.tools = self.tools.narrowed(asked.tools);
+        self.narrow_contract(&requested)?;
+        requested.tools = self.tools.narrowed(requested.tools);
         let memory = |text: &str| parse_bytes(text).map_err(|error| error.to_string());
-        asked.memory_limit =
-            least("memoryLimit", asked.memory_limit, self.memory_limit.as_deref(), memory)?;
+        requested.memory_limit =
+            least("memoryLimit", requested.memory_limit, self.memory_limit.as_deref(), memory)?;
         let cpus = |text: &str| parse_cpus(text).map_err(|error| error.to_string());
-        asked.cpu_limit = least("cpuLimit", asked.cpu_limit, self.cpu_limit.as_deref(), cpus)?;
+        requested.cpu_limit =
+            least("cpuLimit", requested.cpu_limit, self.cpu_limit.as_deref(), cpus)?;
         let timeout = match (timeout, self.timeout) {
-            (Some(asked), Some(own)) if asked > own => {
-                let (asked, own) = (asked.as_millis(), own.as_millis());
-                return Err(more(&format!("timeoutMs {asked}, of at most {own}")));
+            (Some(requested), Some(own)) if requested > own => {
+                let (requested, own) = (requested.as_millis(), own.as_millis());
+                return Err(more(&format!("timeoutMs {requested}, of at most {own}")));
             }
-            (asked, own) => asked.or(own),
+            (requested, own) => requested.or(own),
         };
-        Ok((asked, timeout))
+        Ok((requested, timeout))
     }
 
-    fn narrow_runtime(&self, asked: &mut Sandbox) -> Result<(), Trouble> {
-        if asked.provider != self.provider && asked.provider.is_some() {
+    fn narrow_runtime(&self, requested: &mut Sandbox) -> Result<(), Trouble> {
+        if requested.provider != self.provider && requested.provider.is_some() {
             return Err(more("a provider that the sandbox around it does not have"));
         }
-        match &asked.runtime {
+        match &requested.runtime {
             // The runtime of this host is narrower than any provider.
             Some(named) if self.provider.is_some() && runtime(named) == request::USUAL => {}
             Some(named) if runtime(named) != self.runtime => {
                 let (own, named) = (&self.runtime, named.clone());
                 return Err(more(&format!("the runtime `{named}`, in one of `{own}`")));
             }
-            None if asked.provider.is_none() && self.provider.is_none() => {
-                asked.runtime = Some(self.runtime.clone());
+            None if requested.provider.is_none() && self.provider.is_none() => {
+                requested.runtime = Some(self.runtime.clone());
             }
             _ => {}
         }
-        if asked.image.is_some() && asked.image != self.image {
+        if requested.image.is_some() && requested.image != self.image {
             return Err(more("an image that the sandbox around it does not have"));
         }
-        let workspace = asked.workspace.clone().map(Value::Object);
+        let workspace = requested.workspace.clone().map(Value::Object);
         if workspace.is_some() && workspace != self.workspace {
             return Err(more("a workspace that the sandbox around it does not have"));
         }
@@ -173,21 +174,22 @@ impl Grant {
     }
 
     /// The hosts that it reaches. It inherits them where it names none.
-    fn narrow_network(&self, asked: &mut Sandbox) -> Result<(), Trouble> {
-        if !asked.allow_network {
+    fn narrow_network(&self, requested: &mut Sandbox) -> Result<(), Trouble> {
+        if !requested.allow_network {
             return Ok(());
         }
         let Some(own) = &self.network else {
             return Err(more("allowNetwork, which the sandbox around it does not have"));
         };
-        let names_hosts = contract(asked)?.is_some_and(|asked| asked.allow_hosts.is_some());
+        let names_hosts =
+            contract(requested)?.is_some_and(|requested| requested.allow_hosts.is_some());
         if let (false, Some(hosts)) = (names_hosts, &self.contract.allow_hosts) {
-            let mut egress = asked.egress.take().unwrap_or_else(|| json!({}));
+            let mut egress = requested.egress.take().unwrap_or_else(|| json!({}));
             egress["allowHosts"] = json!(hosts);
-            asked.config.insert("egress".to_owned(), egress.clone());
-            asked.egress = Some(egress);
+            requested.config.insert("egress".to_owned(), egress.clone());
+            requested.egress = Some(egress);
         }
-        let wanted = reached(asked, contract(asked)?.as_ref())?;
+        let wanted = reached(requested, contract(requested)?.as_ref())?;
         match wanted.and_then(|wanted| own.beyond(&wanted)) {
             None => Ok(()),
             Some(host) => {
@@ -197,19 +199,23 @@ impl Grant {
     }
 
     /// The proxies and the secrets of the contract: only those of the enclosing sandbox.
-    fn narrow_contract(&self, asked: &Sandbox) -> Result<(), Trouble> {
-        let Some(asked) = contract(asked)? else { return Ok(()) };
-        let is_other =
-            |asked: &Option<String>, own: &Option<String>| asked.is_some() && asked != own;
-        if is_other(&asked.http_proxy, &self.contract.http_proxy)
-            || is_other(&asked.https_proxy, &self.contract.https_proxy)
+    fn narrow_contract(&self, requested: &Sandbox) -> Result<(), Trouble> {
+        let Some(requested) = contract(requested)? else { return Ok(()) };
+        let is_other = |requested: &Option<String>, own: &Option<String>| {
+            requested.is_some() && requested != own
+        };
+        if is_other(&requested.http_proxy, &self.contract.http_proxy)
+            || is_other(&requested.https_proxy, &self.contract.https_proxy)
         {
             return Err(more("a proxy that the sandbox around it does not have"));
         }
         let has = |own: &BTreeMap<String, String>, (name, secret): (&String, &String)| {
             own.get(name) == Some(secret)
         };
-        if !asked.secret_bindings.iter().all(|binding| has(&self.contract.secret_bindings, binding))
+        if !requested
+            .secret_bindings
+            .iter()
+            .all(|binding| has(&self.contract.secret_bindings, binding))
         {
             return Err(more("a secret that the sandbox around it does not have"));
         }
@@ -227,19 +233,19 @@ fn reached(sandbox: &Sandbox, contract: Option<&Contract>) -> Result<Option<Poli
 /// The lesser of two limits, which are written as texts; `None` is no limit.
 fn least(
     name: &str,
-    asked: Option<String>,
+    requested: Option<String>,
     own: Option<&str>,
     read: impl Fn(&str) -> Result<u64, String>,
 ) -> Result<Option<String>, Trouble> {
     let number =
         |text: &str| read(text).map_err(|error| refused(format!("`{name}` {text:?}: {error}")));
-    let (Some(asked), Some(own)) = (&asked, own) else {
-        return Ok(asked.or_else(|| own.map(str::to_owned)));
+    let (Some(requested), Some(own)) = (&requested, own) else {
+        return Ok(requested.or_else(|| own.map(str::to_owned)));
     };
-    if number(asked)? > number(own)? {
-        return Err(more(&format!("{name} {asked}, of at most {own}")));
+    if number(requested)? > number(own)? {
+        return Err(more(&format!("{name} {requested}, of at most {own}")));
     }
-    Ok(Some(asked.clone()))
+    Ok(Some(requested.clone()))
 }
 
 #[cfg(test)]
@@ -350,11 +356,11 @@ mod tests {
     fn who_does_not_say_whom_reaches_whom_the_outer_one_does() {
         let hosts = json!({ "allowHosts": ["a.example", "*.b.example:443"] });
         let grant = outer(json!({ "allowNested": true, "allowNetwork": true, "egress": hosts }));
-        let asked = json!({ "allowNested": true, "allowNetwork": true });
-        let (given, _) = grant.narrowed(sandbox(asked.clone()), None).unwrap();
+        let requested = json!({ "allowNested": true, "allowNetwork": true });
+        let (given, _) = grant.narrowed(sandbox(requested.clone()), None).unwrap();
         assert_eq!(given.egress.as_ref(), Some(&hosts));
         assert_eq!(given.config["egress"], hosts);
-        let mut with_more = asked;
+        let mut with_more = requested;
         with_more["egress"] = json!({ "env": { "A": "b" } });
         let (given, _) = grant.narrowed(sandbox(with_more), None).unwrap();
         let merged = json!({ "env": { "A": "b" }, "allowHosts": hosts["allowHosts"] });
@@ -382,9 +388,9 @@ mod tests {
             sandbox(json!({ "allowNested": true, "memoryLimit": "1g", "cpuLimit": "2" }));
         let longest = Some(Duration::from_secs(60));
         let grant = Grant::of(&enclosing, longest, tools(100, 1_000), 0).unwrap();
-        let asked = sandbox(json!({ "allowNested": true, "cpuLimit": "1" }));
-        let asked = Sandbox { tools: tools(200, 500), ..asked };
-        let (given, timeout) = grant.narrowed(asked, None).unwrap();
+        let requested = sandbox(json!({ "allowNested": true, "cpuLimit": "1" }));
+        let requested = Sandbox { tools: tools(200, 500), ..requested };
+        let (given, timeout) = grant.narrowed(requested, None).unwrap();
         assert_eq!(given.memory_limit.as_deref(), Some("1g"));
         assert_eq!(given.cpu_limit.as_deref(), Some("1"));
         assert_eq!(given.runtime.as_deref(), Some("bubblewrap"));

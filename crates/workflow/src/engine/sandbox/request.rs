@@ -61,8 +61,8 @@ fn invalid(message: impl Into<String>) -> Trouble {
 
 /// The requested runtime: a provider, or one of this host.
 pub(super) fn runtime(sandbox: &Sandbox) -> &str {
-    let asked = sandbox.provider.as_deref().or(sandbox.runtime.as_deref());
-    asked.unwrap_or(USUAL)
+    let requested = sandbox.provider.as_deref().or(sandbox.runtime.as_deref());
+    requested.unwrap_or(USUAL)
 }
 
 /// Its egress contract, if it has one.

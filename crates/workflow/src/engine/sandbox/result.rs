@@ -124,9 +124,9 @@ pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
         Status::Cancelled => "was cancelled",
     };
     let error = &bundle.manifest.outputs["error"];
-    let told = ["message", "cause"].map(|name| error[name].as_str().unwrap_or_default());
-    let told = told.into_iter().filter(|told| !told.is_empty());
-    let message = told.fold(format!("the child {word}"), |all, told| format!("{all}: {told}"));
+    let text = ["message", "cause"].map(|name| error[name].as_str().unwrap_or_default());
+    let text = text.into_iter().filter(|text| !text.is_empty());
+    let message = text.fold(format!("the child {word}"), |all, text| format!("{all}: {text}"));
     Some(Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable())
 }
 
@@ -155,7 +155,7 @@ async fn copy(
             Ok(left)
         }
         FileKind::File => {
-            // One more, to tell a file that fits from one that goes on.
+            // One byte more than the limit, to detect a file that is too long.
             let content = handle.read(&entry.path.0, left.saturating_add(1)).await?;
             let rest = left.checked_sub(content.len() as u64).ok_or_else(|| {
                 let most = BundleLimits::SANDBOX.total_bytes >> 20;

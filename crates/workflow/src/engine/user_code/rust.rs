@@ -161,7 +161,8 @@ pub(super) fn not_portable(node: &str) -> Error {
 fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
     let mut faults = Vec::new();
     for task in graph.tasks() {
-        let mut told = |message: String| faults.push(Fault { place: task.place.clone(), message });
+        let mut report =
+            |message: String| faults.push(Fault { place: task.place.clone(), message });
         let id = &task.id;
         let (called, is_kept) = match &task.work {
             Work::Compute { function, .. } => (vec![*function], true),
@@ -171,7 +172,7 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
             Work::Approval(_) | Work::Timer(_) | Work::Event(_) => (Vec::new(), false),
         };
         if called.iter().any(|it| *it != Function::NONE && !workflow.functions.contains_key(it)) {
-            told(format!(
+            report(format!(
                 "task \"{id}\" calls a closure that workflow \"{}\" was not given: \
                  `with_function` gives it, under the name of `Function::named`",
                 workflow.name()
@@ -180,13 +181,13 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
         if let Work::Subflow { workflow: inner, .. } = &task.work
             && !workflow.workflows.contains_key(inner)
         {
-            told(format!(
+            report(format!(
                 "task \"{id}\" runs a workflow that \"{}\" was not given: `with_workflow` gives it",
                 workflow.name()
             ));
         }
         if is_kept && task.output.is_none() && !task.is_skipped {
-            told(format!(
+            report(format!(
                 "task \"{id}\" needs a table: `into_table` says where what it gives is kept"
             ));
         }

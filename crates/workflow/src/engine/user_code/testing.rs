@@ -41,7 +41,7 @@ pub(crate) async fn user_code(before: &str, provider: &str) -> Arc<UserCode> {
     user_code
 }
 
-/// A workflow of which a run with the id `run` was begun.
+/// A workflow with a run of the id `run`.
 pub(crate) async fn opened(source: &str) -> (Arc<UserCode>, Arc<Mutex<Journal>>) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("flow.tsx");
@@ -61,7 +61,7 @@ pub(crate) fn request() -> Value {
     })
 }
 
-/// A host that remembers what it was asked, and renders children.
+/// A host that records its calls, and renders children.
 pub(crate) struct RecordingHost {
     user_code: Arc<UserCode>,
     pub(crate) beats: Mutex<Vec<Value>>,

@@ -10,7 +10,7 @@ use crate::graph::nearest::nearest;
 
 const KEYS: [&str; 5] = ["by", "key", "scope", "ttlMs", "version"];
 
-/// Reads the attribute `cache`, which is `usual` where it is not written.
+/// Reads the attribute `cache`; `usual` is its default.
 pub(super) fn cache(props: &mut Props<'_>, usual: bool) -> Option<Cache> {
     let found = match props.take("cache") {
         None => return usual.then(Cache::default),

@@ -1,5 +1,5 @@
-//! From an element of a rendering to the model: every element is known, every attribute is what it must
-//! be. All that is wrong is told at once.
+//! Reads the elements of a rendering. Unknown elements and attributes are errors, and all errors are
+//! reported together.
 
 mod agent;
 mod cache;
@@ -31,7 +31,7 @@ pub(super) struct Element {
     pub(super) props: Map<String, Value>,
 }
 
-/// What an element is, without what is in it.
+/// An element without the elements in it.
 #[derive(Debug, PartialEq)]
 pub(super) enum Part {
     /// Something to be done.
@@ -45,7 +45,7 @@ pub(super) enum Part {
     Loop(Loop),
 }
 
-/// The elements that there are, as they are written.
+/// The known elements, as they are written.
 const ELEMENTS: &[(&str, &str)] = &[
     ("workflow", "Workflow"),
     ("task", "Task"),
@@ -62,7 +62,7 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("sandbox", "Sandbox"),
 ];
 
-/// How often a loop is done that does not say.
+/// The default of `maxIterations`.
 const MAX_ITERATIONS: u32 = 5;
 
 /// The name of an element as it is written.
@@ -72,11 +72,11 @@ fn written(kind: &str) -> &str {
 
 /// Reads the elements of a rendering.
 pub(super) struct Reader<'a> {
-    /// Those that outputs refer to by their numbers.
+    /// The schemas that outputs refer to by their numbers.
     pub(super) schemas: &'a [Value],
-    /// Whether tasks are kept for other runs that do not say.
+    /// Whether the outputs of tasks are cached by default.
     pub(super) is_cached: bool,
-    /// What is wrong with those that were read.
+    /// What is wrong with the elements that were read.
     pub(super) faults: Vec<Fault>,
 }
 
@@ -99,7 +99,7 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Reads another one; `None` for what can be in no workflow.
+    /// Reads another element; `None` for one that can be in no workflow.
     pub(super) fn part(&mut self, element: Element) -> Option<Part> {
         let Element { kind, place, props } = element;
         let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
@@ -142,12 +142,12 @@ impl Reader<'_> {
 
 fn order(kind: &str, props: &mut Props<'_>) -> Order {
     let (id, label) = (props.text("id"), props.text("label"));
-    // They name a group for people; nothing is known by them.
+    // They are for people; the engine does not use them.
     drop((id, label));
     match kind {
         "parallel" => Order::Parallel { limit: props.count("maxConcurrency", 1).flatten() },
         "merge-queue" => {
-            // A queue takes one at a time unless it says otherwise.
+            // The default of a queue is one task at a time.
             let limit = props.count("maxConcurrency", 1).unwrap_or(Some(1));
             Order::Parallel { limit }
         }

@@ -1,5 +1,5 @@
-//! The attributes of one element: each is taken by its name as what it must be; what is left over
-//! is unknown. What JSON cannot say comes as an object with the key `$`.
+//! The attributes of one element. Each is taken by its name, as a value of its type; attributes that were
+//! not taken are unknown. Values that JSON does not have are objects with the key `$`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::graph::function::Function;
 use crate::graph::model::Output;
 use crate::graph::nearest::nearest;
 
-/// What a workflow is as an attribute.
+/// What messages call a workflow.
 pub(super) const WORKFLOW: &str = "what `smithers(…)` gives";
 
 /// The attributes that were not taken yet, and what was wrong with those that were.
@@ -34,7 +34,7 @@ impl<'a> Props<'a> {
         Self { element, values, place, schemas, known: Vec::new(), faults: Vec::new() }
     }
 
-    /// Tells of the attributes that nobody took, and of what was wrong with the others.
+    /// Reports the attributes that were not taken, and the errors of the others.
     pub(super) fn finish(mut self, faults: &mut Vec<Fault>) {
         for name in self.values.keys() {
             let meant = nearest(name, self.known.iter().copied());
@@ -54,19 +54,19 @@ impl<'a> Props<'a> {
         faults.append(&mut self.faults);
     }
 
-    /// Something is wrong with the element.
+    /// Reports an error of the element.
     pub(super) fn fault(&mut self, message: impl Into<String>) {
         let message = format!("<{}> {}", self.element, message.into());
         self.faults.push(Fault { place: self.place.cloned(), message });
     }
 
-    /// The attribute as it is; `undefined` and `null` are none.
+    /// Takes the attribute; `undefined` and `null` are `None`.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Value> {
         self.known.push(name);
         self.values.remove(name).filter(|value| !value.is_null())
     }
 
-    /// The attribute, where it is what JSON cannot say and has this tag.
+    /// Takes the attribute if it has this tag.
     pub(super) fn take_tagged(
         &mut self,
         name: &'static str,
@@ -77,12 +77,12 @@ impl<'a> Props<'a> {
         Some(found)
     }
 
-    /// The attribute as it is, for somebody else to take.
+    /// The attribute, without taking it.
     pub(super) fn look(&self, name: &str) -> Option<&Value> {
         self.values.get(name).filter(|value| !value.is_null())
     }
 
-    /// A list of whatever.
+    /// A list of any values.
     pub(super) fn list(&mut self, name: &'static str) -> Vec<Value> {
         match self.take(name) {
             None => Vec::new(),
@@ -199,7 +199,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// A function of the author's; `wanted` is what people call it.
+    /// A function; `wanted` is what messages call it.
     pub(super) fn function_or(&mut self, name: &'static str, wanted: &str) -> Option<Function> {
         let found = self.take(name)?;
         match tagged(&found, "function").and_then(|found| function_of(found, "ref")) {
@@ -208,8 +208,8 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// Where something is kept: a table handle, a schema, or the name of a table. A schema that no
-    /// table has is kept under the task's own id.
+    /// An output: a table handle, a schema, or the name of a table. The table of a schema has the id of
+    /// the task.
     pub(super) fn output(&mut self, name: &'static str, id: &str) -> Option<Output> {
         let found = self.take(name)?;
         if let Some(table) = found.as_str().filter(|table| !table.is_empty()) {
@@ -236,7 +236,7 @@ impl<'a> Props<'a> {
     }
 }
 
-/// What a value is that JSON cannot say.
+/// A value with this tag, which JSON does not have.
 pub(super) fn tagged<'a>(value: &'a Value, tag: &str) -> Option<&'a Map<String, Value>> {
     value.as_object().filter(|object| object.get("$").and_then(Value::as_str) == Some(tag))
 }
@@ -244,7 +244,7 @@ pub(super) fn tagged<'a>(value: &'a Value, tag: &str) -> Option<&'a Map<String, 
 /// The function that an object refers to.
 pub(super) fn function_of(object: &Map<String, Value>, name: &str) -> Option<Function> {
     let found = object.get(name)?;
-    // The engine may write a whole number with a fraction of nothing.
+    // The engine may write a whole number as 1.0.
     let number = found.as_u64().or_else(|| whole(found).and_then(|it| u64::try_from(it).ok()));
     number.map(Function)
 }
@@ -257,7 +257,7 @@ fn is_infinite(value: &Value) -> bool {
     tagged(value, "number").and_then(|number| number.get("value")) == Some(&"Infinity".into())
 }
 
-/// A whole number, also where the engine wrote it with a fraction of nothing.
+/// A whole number, also written as 1.0.
 fn whole(value: &Value) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and within the range")]
     let exact =

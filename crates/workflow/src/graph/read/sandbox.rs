@@ -1,4 +1,4 @@
-//! Reads the attributes of `<Sandbox>`, from an element or from what somebody has written down.
+//! Reads the attributes of `<Sandbox>`, from an element or from a stored configuration.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::graph::fault::Fault;
 use crate::graph::limits::ToolLimits;
 use crate::graph::sandbox::{OnLimit, Sandbox, Volume};
 
-/// What a provider is told in `request.config`.
+/// The attributes in a provider's `request.config`.
 const CONFIG: &[&str] = &[
     "runtime",
     "allowNetwork",
@@ -26,8 +26,8 @@ const CONFIG: &[&str] = &[
 ];
 
 impl Sandbox {
-    /// What somebody has written down as [`Sandbox::config`], which is no author's: nothing in it
-    /// stands for a function or a provider.
+    /// A sandbox from a [`Sandbox::config`] that was written by a program in a sandbox: it cannot name
+    /// functions or providers.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -88,7 +88,8 @@ fn given(props: &mut Props<'_>) -> Sandbox {
     }
 }
 
-/// What is no provider fails when it is asked: the attribute has no type in seed 001.
+/// The id of a provider. The attribute has no type in seed 001, so a value that is no provider fails when
+/// it is called.
 fn provider(found: &Value) -> String {
     let id = tagged(found, "provider").and_then(|object| object.get("id")).and_then(Value::as_str);
     id.unwrap_or("custom").to_owned()

@@ -36,10 +36,10 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
     let continue_on_fail = props.flag("continueOnFail").unwrap_or_default();
     let meta = props.object("meta").unwrap_or_default();
     let label = props.text("label");
-    // Other elements wait, ask, or change files: only their authors can say that they need not.
+    // Other elements wait or change files, so they are cached only where the workflow says so.
     let cache = cache(props, is_cached && kind == "task" && !is_skipped);
     let work = match kind {
-        // Nothing else is said of what is left out.
+        // The attributes of a skipped task are not read.
         _ if is_skipped => Work::Static(Value::Null),
         "task" => work(props, inputs),
         "approval" => approval(props),
@@ -79,8 +79,8 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
     }
 }
 
-/// The tasks that a function is called with: `deps` names them, by their own ids unless `needs`
-/// says which is meant.
+/// The tasks that a function is called with: the names in `deps` are their ids, unless `needs` has other
+/// ids for them.
 fn inputs(
     deps: Option<Map<String, Value>>,
     needs: BTreeMap<String, String>,

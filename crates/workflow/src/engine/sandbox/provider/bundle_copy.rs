@@ -61,7 +61,7 @@ pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
 fn copy_file(from: &Dir, into: &Dir, path: &RelativePath, left: u64) -> Result<u64, Trouble> {
     let source = from.open_file(path)?;
     let mut target = into.create_file(path, 0o600)?;
-    // One more, to tell a file that fits from one that goes on.
+    // One byte more than the limit, to detect a file that is too long.
     let copied = io::copy(&mut source.take(left.saturating_add(1)), &mut target);
     let copied = copied.and_then(|copied| target.sync_data().map(|()| copied));
     let lost = |error: io::Error| {

@@ -1,5 +1,5 @@
-//! Values that are stored nowhere: what a sandbox is told of its egress proxy, and what has the name of
-//! a secret in its environment.
+//! Values that are stored nowhere: those of the egress contract of a sandbox, and variables that have the
+//! name of a secret.
 
 use serde_json::Value;
 use stockade_core::egress::Contract;

@@ -108,14 +108,14 @@ impl ScriptCode {
         let live = self.load_if_needed(&mut live).await?;
         self.ensure_open(live, run).await?;
         let before = live.trees.remove(run);
-        let before = before.filter(|(_, tree)| tree.told_bytes() <= MAX_TREE_BYTES);
+        let before = before.filter(|(_, tree)| tree.sent_bytes() <= MAX_TREE_BYTES);
         live.last_tree += 1;
         let number = live.last_tree;
         let known = before.as_ref().map(|(number, _)| *number);
         let rendered = self.render_as(live, run, known, Some(number)).await?;
-        let told =
+        let update =
             rendered.tree.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
-        let tree = Tree::after(before.map(|(_, tree)| tree), told, &live.schemas);
+        let tree = Tree::after(before.map(|(_, tree)| tree), update, &live.schemas);
         let tree = tree.map_err(|error| match error {
             graph::Error::Faults(faults) => Error::Faults(faults),
             graph::Error::Nonsense(_) => Error::Answer(error.to_string()),
@@ -175,7 +175,7 @@ impl ScriptCode {
             argument["run"] = run.into();
             argument["call"] = id.into();
             argument["changes"] = self.changes(live, run);
-            let (answer, words) = live.realm.call_heard::<Value>(id, function, argument);
+            let (answer, words) = live.realm.call_with_messages::<Value>(id, function, argument);
             (Arc::clone(&live.realm), id, answer, words)
         };
         let _abort = AbortGuard { realm: &realm, id };
@@ -324,9 +324,9 @@ impl ScriptCode {
     pub(super) fn changes(&self, live: &mut LoadedRealm, run: &str) -> Value {
         let Ok(journal) = self.journal(run) else { return json!({}) };
         let journal = lock(&journal);
-        let told = live.sent_rows.entry(run.to_owned()).or_default();
-        let rows = journal.rows.get(*told..).unwrap_or_default();
-        *told = journal.rows.len();
+        let sent = live.sent_rows.entry(run.to_owned()).or_default();
+        let rows = journal.rows.get(*sent..).unwrap_or_default();
+        *sent = journal.rows.len();
         json!({ "rows": rows, "iterations": journal.iterations })
     }
 

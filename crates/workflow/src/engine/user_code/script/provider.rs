@@ -26,7 +26,7 @@ const MAX_CHILDREN: usize = 16;
 impl ScriptCode {
     /// The provider of a `<Sandbox>`, and whether the realm has it.
     pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<ProviderName, Error> {
-        let asked = {
+        let provider = {
             let mut live = self.live.lock().await;
             let live = self.ready(&mut live, run).await?;
             let changes = self.changes(live, run);
@@ -34,7 +34,7 @@ impl ScriptCode {
             live.realm.call::<ProviderName>(live.realm.id(), "provider", argument)
         };
         let late = |_| Error::Late { what: "tell its provider", limit: CALL_LIMIT };
-        tokio::time::timeout(CALL_LIMIT, asked).await.map_err(late)?
+        tokio::time::timeout(CALL_LIMIT, provider).await.map_err(late)?
     }
 
     /// Has the provider of a `<Sandbox>` do its work; what it gave, which may be any JSON. `request`
@@ -55,7 +55,7 @@ impl ScriptCode {
                 "run": run, "call": id, "changes": self.changes(live, run), "sandbox": sandbox,
                 "request": request.to_string(),
             });
-            let (answer, words) = live.realm.call_heard::<Value>(id, "provide", argument);
+            let (answer, words) = live.realm.call_with_messages::<Value>(id, "provide", argument);
             (Arc::clone(&live.realm), id, answer, words)
         };
         let _abort = AbortGuard { realm: &realm, id };
