@@ -14,8 +14,15 @@ use super::modules::Modules;
 use super::{Finding, Tree};
 
 /// Crates that have rings still, with how many of their modules are in one.
-const NOT_CLEAN: &[(&str, usize)] =
-    &[("bundle", 9), ("cli", 16), ("egress", 5), ("jail", 19), ("runtime", 23), ("runtime-native", 23), ("host", 4)];
+const NOT_CLEAN: &[(&str, usize)] = &[
+    ("bundle", 9),
+    ("cli", 16),
+    ("egress", 5),
+    ("jail", 19),
+    ("runtime", 23),
+    ("runtime-native", 23),
+    ("host", 4),
+];
 
 /// Checks every crate.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
