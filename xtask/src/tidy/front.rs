@@ -84,8 +84,10 @@ mod tests {
 
     use super::*;
 
-    /// Metadata of packages, each with its features and what it depends on, in which kind.
-    fn metadata(packages: &[(&str, &[&str], &[(&str, Value)])]) -> Value {
+    /// A package: its name, its features, and what it depends on, in which kind.
+    type Package<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, Value)]);
+
+    fn metadata(packages: &[Package<'_>]) -> Value {
         let nodes: Vec<_> = packages
             .iter()
             .map(|(name, features, deps)| {
