@@ -48,7 +48,28 @@ fn a_program_of_another_build_is_refused(world: &World) {
     assert!(refused.stderr.contains(refusal), "{refused}");
 }
 
+fn a_server_of_another_build_is_refused(world: &World) {
+    world.stockade(&["ls"]).finish().succeeds();
+    let file = world.data().join("server/build");
+    let build = std::fs::read_to_string(&file).unwrap();
+    let (_, process) = build.split_once(' ').unwrap();
+    std::fs::write(&file, format!("0-other {process}")).unwrap();
+    for words in [&["ls"][..], &["bundles"]] {
+        let refused = world.stockade(words).finish();
+        refused.ends_with(125);
+        assert!(refused.stderr.contains("[UNSUPPORTED]"), "{refused}");
+        assert!(refused.stderr.contains(&format!("hint: kill {process}")), "{refused}");
+    }
+    assert!(std::process::Command::new("kill").arg(process).status().unwrap().success());
+    crate::servants::wait_until("the server has ended", || {
+        crate::servants::servers(&world.data()).is_empty()
+    });
+    world.stockade(&["ls"]).finish().succeeds();
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), build, "another process serves");
+}
+
 as_root_and_as_user![
+    a_server_of_another_build_is_refused,
     a_run_needs_no_server_and_what_needs_one_says_how_to_build_it,
     a_program_of_another_build_is_refused,
 ];

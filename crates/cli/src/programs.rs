@@ -16,7 +16,7 @@ pub const FRONT: &str = "stockade";
 pub const SERVER: &str = "stockade-server";
 
 /// Names the sources that both programs share.
-const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("STOCKADE_BUILD"));
+pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("STOCKADE_BUILD"));
 /// What the argument begins with by which a program names its build to the other.
 const ARGUMENT: &str = "--build=";
 

@@ -1,5 +1,6 @@
 //! The directory in which the server of a data directory is found, for both ends of the connection:
-//! only its owner can enter it, and it holds the lock of the living server, the socket and a log.
+//! only its owner can enter it, and it holds the lock of the living server, the socket, the build of
+//! the server and a log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,6 +11,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use stockade_core::{Code, Problem};
 use tokio::net::UnixListener;
+
+/// The file that names the build of the server that listens, and its process.
+const BUILD: &str = "build";
 
 /// The directory `server` of a data directory.
 #[derive(Debug)]
@@ -74,13 +78,32 @@ impl ServerDirectory {
         }
     }
 
-    /// Listens on the socket. Only for the process that holds the lock.
+    /// Listens on the socket, and names the build that does. Only for the process that holds the lock.
     ///
     /// # Errors
     /// [`Code::Io`] when the socket cannot be made.
-    pub fn listen(&self) -> Result<UnixListener, Problem> {
+    pub fn listen(&self, build: &str) -> Result<UnixListener, Problem> {
         self.remove_socket();
+        let text = format!("{build} {}", std::process::id());
+        fs::write(self.path.join(BUILD), text)
+            .map_err(|error| Problem::caused(Code::Io, &error))?;
         UnixListener::bind(self.socket()).map_err(|error| Problem::caused(Code::Io, &error))
+    }
+
+    /// Checks that the server that listens is of this build.
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`] when it is of another one.
+    pub fn check_build(&self, build: &str) -> Result<(), Problem> {
+        let found = fs::read_to_string(self.path.join(BUILD)).unwrap_or_default();
+        let (other, process) = found.split_once(' ').unwrap_or(("an unknown one", "PID"));
+        if other == build {
+            return Ok(());
+        }
+        let message = "the server of this data directory is of another build";
+        Err(Problem::new(Code::Unsupported, message)
+            .because(format!("it is {other}, and this program {build}"))
+            .remedied_by(format!("kill {process}")))
     }
 
     /// Removes the socket, so that no client connects any more.

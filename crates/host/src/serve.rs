@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_server::auth::OneUser;
 use stockade_server::local::{self, Connections};
@@ -56,7 +57,7 @@ async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Re
             .because(data.display().to_string())
             .remedied_by("use it: stockade ls"));
     };
-    let listener = host.directory.listen()?;
+    let listener = host.directory.listen(BUILD)?;
     let (stop, stopped) = watch::channel(false);
     let connections = Connections::default();
     let uid = rustix::process::geteuid().as_raw();

@@ -84,11 +84,10 @@ mod tests {
 
     use super::*;
 
-    /// A package with its features and what it depends on, in which kind.
-    type Described<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, Value)]);
+    /// A package: its name, its features, and what it depends on, in which kind.
+    type Package<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, Value)]);
 
-    /// The metadata of packages.
-    fn metadata(packages: &[Described<'_>]) -> Value {
+    fn metadata(packages: &[Package<'_>]) -> Value {
         let nodes: Vec<_> = packages
             .iter()
             .map(|(name, features, deps)| {

@@ -9,6 +9,7 @@ use stockade_core::{Code, Problem};
 use super::Remote;
 use super::successive::Successive;
 use crate::problem::caused;
+use crate::programs::BUILD;
 
 /// The way to it.
 #[derive(Debug)]
@@ -21,13 +22,15 @@ impl Standing {
     /// The server of the data directory, if one listens.
     ///
     /// # Errors
-    /// [`Code::Io`] when the place of servers is not its owner's alone.
+    /// [`Code::Io`] when the place of servers is not its owner's alone, [`Code::Unsupported`] when the
+    /// server is of another build.
     pub(crate) fn find() -> Result<Option<Self>, Problem> {
         let data = crate::run::data_path()?;
         let Some(directory) = ServerDirectory::find(&data)? else { return Ok(None) };
         if UnixStream::connect(directory.socket()).is_err() {
             return Ok(None);
         }
+        directory.check_build(BUILD)?;
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

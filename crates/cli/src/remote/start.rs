@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 
 use crate::problem::caused;
 use crate::processes::SERVER;
-use crate::programs::{self, beside, build_argument};
+use crate::programs::{self, BUILD, beside, build_argument};
 
 /// How long a new server may take until it answers.
 const START: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const ENVIRONMENT: [&str; 3] = ["HOME", "PATH", "RUST_BACKTRACE"];
 /// Returns once a server listens there.
 pub(super) async fn find_or_start(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {
     match UnixStream::connect(directory.socket()).await {
-        Ok(_) => Ok(()),
+        Ok(_) => directory.check_build(BUILD),
         Err(_) => replace(data, directory).await,
     }
 }
@@ -36,7 +36,7 @@ pub(super) async fn find_or_start(data: &Path, directory: &ServerDirectory) -> R
 pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {
     let client = Client::new(directory.socket());
     if client.health().await.is_ok() {
-        return Ok(());
+        return directory.check_build(BUILD);
     }
     let deadline = Instant::now() + START;
     let mut started: Option<Child> = None;
@@ -61,7 +61,7 @@ pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<
             }
         }
         if client.health().await.is_ok() {
-            return Ok(());
+            return directory.check_build(BUILD);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);
