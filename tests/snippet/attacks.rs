@@ -6,8 +6,9 @@ use std::sync::Arc;
 use stockade_script::LibraryModule;
 use stockade_script::fetch::{Fetcher, Hosts};
 use stockade_snippet::{ErrorCode, Runner, Transcript};
+use stockade_test_support::skipped;
 
-use crate::support::{children_of, options, run, skipped, zygote};
+use crate::support::{children_of, options, run, zygote};
 
 /// What is written when something was reached that must not be.
 const TRACE: &str = "ESCAPED";
