@@ -7,7 +7,6 @@
 
 mod support;
 
-use std::io::Write as _;
 use std::net::IpAddr;
 
 use regex::Regex;
@@ -98,12 +97,7 @@ fn cases_that_wait_are_told() {
     for (file, list) in support::drivers() {
         for (name, driver) in list {
             let Some(reason) = driver.strip_prefix("later: ") else { continue };
-            let line = format!("SKIPPED: {file}: {name}: {reason}\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
-            if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-                let log = std::fs::OpenOptions::new().append(true).create(true).open(path);
-                log.unwrap().write_all(line.as_bytes()).unwrap();
-            }
+            stockade_test_support::skip(&file, &format!("{name}: {reason}"));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub(crate) use stockade_test_support::skip;
 use stockade_test_support::{program, require_nextest};
 
 use crate::call::{Call, Outcome};
@@ -45,17 +46,6 @@ macro_rules! as_root_and_as_user {
 /// Whether the tests themselves run as root.
 pub(crate) fn tests_run_as_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Says that a test did not run, and why: on standard error, and in the file that
-/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-pub(crate) fn skip(test: &str, reason: &str) {
-    let line = format!("SKIPPED: {test}: {reason}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
 }
 
 impl Identity {

@@ -12,21 +12,8 @@ fn node_modules() -> Option<PathBuf> {
     if directory.join("zod/package.json").exists() {
         return Some(directory);
     }
-    skipped("zod is not installed: cargo xtask ci installs it");
+    stockade_test_support::skipped("zod is not installed: cargo xtask ci installs it");
     None
-}
-
-/// Says that the running test did not run, and why: on standard error, and in the file that
-/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-fn skipped(reason: &str) {
-    use std::io::Write as _;
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: packages::{}: {reason}\n", thread.name().unwrap_or("a test"));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
 }
 
 fn run(directory: &Path, source: &str) -> Transcript {

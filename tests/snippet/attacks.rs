@@ -7,8 +7,9 @@ use stockade_core::address::hosts::Hosts;
 use stockade_script::LibraryModule;
 use stockade_script::fetch::Fetcher;
 use stockade_snippet::{ErrorCode, Runner, Transcript};
+use stockade_test_support::skipped;
 
-use crate::support::{children_of, options, run, skipped, zygote};
+use crate::support::{children_of, options, run, zygote};
 
 /// What is written when something was reached that must not be.
 const TRACE: &str = "ESCAPED";

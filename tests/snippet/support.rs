@@ -37,15 +37,3 @@ pub(crate) fn zygote() -> u32 {
     let [inner] = inner.as_slice() else { panic!("{inner:?}") };
     *inner
 }
-
-/// Says that the running test did not run in full, and why, as those of the other rooms do.
-pub(crate) fn skipped(reason: &str) {
-    use std::io::Write as _;
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
-}

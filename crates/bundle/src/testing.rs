@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+pub(crate) use stockade_test_support::skipped;
+
 /// A small deterministic generator (splitmix64), so that a failing seed can be run again.
 pub(crate) struct Random(u64);
 
@@ -23,19 +25,6 @@ impl Random {
     /// A number below `limit`.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
-    }
-}
-
-/// Says that the running test did not run, or not in full, and why: on standard error, and in the
-/// file that `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-pub(crate) fn skipped(reason: &str) {
-    use std::io::Write as _;
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
     }
 }
 

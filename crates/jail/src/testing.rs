@@ -2,6 +2,8 @@
 
 use std::io;
 
+pub(crate) use stockade_test_support::skipped;
+
 /// How a forked child ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -70,19 +72,6 @@ pub(crate) fn errno_of(number: libc::c_long, arguments: [usize; 6]) -> i32 {
 #[expect(clippy::print_stderr, reason = "the test harness captures it and shows it on request")]
 pub(crate) fn note(text: &str) {
     eprintln!("{text}");
-}
-
-/// Says that the running test did not run, or not in full, and why: on standard error, and in the
-/// file that `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-pub(crate) fn skipped(reason: &str) {
-    use std::io::Write as _;
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
 }
 
 /// Whether the tests run as root.

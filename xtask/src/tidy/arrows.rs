@@ -35,7 +35,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle"]),
-    ("stockade-runtime", &["stockade-core", "stockade-bundle"]),
+    // Its suite for backends is no test of its own, and says what it skips as tests do.
+    ("stockade-runtime", &["stockade-core", "stockade-bundle", TEST_SUPPORT]),
     (
         "stockade-runtime-native",
         &["stockade-core", "stockade-jail", "stockade-bundle", "stockade-plan", "stockade-runtime"],

@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use stockade_core::{ExecId, Isolation, Level, SandboxId};
+use stockade_test_support::skipped;
 
 use self::keeper::Keeper;
 use super::{Native, Options};
@@ -56,19 +57,6 @@ impl Place {
 fn native(scratch: PathBuf, keeper: &[&str]) -> Native {
     let keeper = keeper.iter().map(OsString::from).collect();
     Native::open(Options { data: scratch.join("data"), keeper, pool: 3 }).unwrap()
-}
-
-/// Says that the running test did not run, and why: on standard error, and in the file that
-/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-fn skipped(reason: &str) {
-    use std::io::Write as _;
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
 }
 
 fn sandbox() -> SandboxId {

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
 use stockade_core::sandbox::User;
+pub(super) use stockade_test_support::skipped;
 
 use super::Root;
 use stockade_runtime::SandboxPath;
@@ -259,16 +260,4 @@ pub(super) fn look_at(path: &Path) -> OwnedFd {
 
 pub(super) fn path(text: impl AsRef<[u8]>) -> SandboxPath {
     SandboxPath::new(std::ffi::OsStr::from_bytes(text.as_ref())).unwrap()
-}
-
-/// Says that the running test did not run, or not in full, and why: on standard error, and in the
-/// file that `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-pub(super) fn skipped(reason: &str) {
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
 }

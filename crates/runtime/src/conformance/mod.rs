@@ -28,7 +28,6 @@ mod sandbox;
 mod cases;
 
 use std::future::poll_fn;
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,6 +39,7 @@ use crate::capability::Capability;
 pub use backend::Backend;
 pub use harness::Harness;
 pub use list::CASES;
+pub use stockade_test_support::skipped;
 
 /// How long a case waits for anything that has to happen.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -142,17 +142,4 @@ async fn outcome(mut case: Pin<Box<dyn Future<Output = ()> + '_>>) -> std::threa
         Err(panic) => Poll::Ready(Err(panic)),
     })
     .await
-}
-
-/// Says that the running test did not run, and why: on standard error, and in the file that
-/// `STOCKADE_SKIP_LOG` names, from which the list of skipped tests is made.
-pub fn skipped(reason: &str) {
-    let thread = std::thread::current();
-    let line = format!("SKIPPED: {}: {reason}\n", thread.name().unwrap_or("a test"));
-    // The line is for people; the file is what counts.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        log.write_all(line.as_bytes()).unwrap();
-    }
 }

@@ -368,12 +368,8 @@ fn has(program: &str, test: &str) -> bool {
         std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
     });
     if !found {
-        let line = format!("SKIPPED: flows::providers::{test}: there is no {program}\n");
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-        if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-            let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-            std::io::Write::write_all(&mut log, line.as_bytes()).unwrap();
-        }
+        let test = format!("flows::providers::{test}");
+        stockade_test_support::skip(&test, &format!("there is no {program}"));
     }
     found
 }

@@ -1,6 +1,5 @@
 //! Files that import zod from `node_modules`, which `cargo xtask ci` installs.
 
-use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -15,12 +14,7 @@ pub(crate) async fn world(test: &str) -> Option<World> {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/npm/node_modules");
     if !packages.join("zod/package.json").exists() {
         let reason = "zod is not installed: cargo xtask ci installs it";
-        let line = format!("SKIPPED: flows::{test}: {reason}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        if let Some(path) = std::env::var_os("STOCKADE_SKIP_LOG") {
-            let mut log = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-            log.write_all(line.as_bytes()).unwrap();
-        }
+        stockade_test_support::skip(&format!("flows::{test}"), reason);
         return None;
     }
     let world = agents::world(&Fake::new(|_, _| (0, String::new()))).await;
