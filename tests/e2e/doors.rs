@@ -63,7 +63,7 @@ fn own_data_is_never_shown(world: &World) {
     symlink(data.join("bundles"), world.path("bundles")).unwrap();
     let places: [PathBuf; 7] = [
         data.clone(),
-        top.clone(),
+        top,
         link.clone(),
         link.join(&name),
         data.join("bundles"),
