@@ -8,12 +8,12 @@ use stockade_core::{Code, Problem};
 use crate::confined::Child;
 use crate::host::Host;
 use crate::options::Options;
-use crate::processes;
+use crate::programs;
 
 /// Launches them for `--in-process`.
 pub(crate) fn launch() -> Work<Result<Local, Failure>> {
     Box::pin(async {
-        let programs = processes::programs()?;
+        let programs = programs::programs()?;
         let named = named_data_path()?;
         let host = open(Options::for_command(data_path, named, programs, variable)?).await?;
         let (sandboxes, workflows) = (host.sandboxes(), host.workflows());
@@ -27,7 +27,7 @@ where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
-    let options = Options::for_child(child, processes::programs()?, variable)?;
+    let options = Options::for_child(child, programs::programs()?, variable)?;
     block_on(async {
         let host = open(options).await?;
         let answer = act(Remote::new(host.sandboxes(), host.workflows())).await;

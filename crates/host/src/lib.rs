@@ -5,7 +5,7 @@
 //!
 //! Reading order: `options` (what a host is made of), `host` (how it is put together), `serve` (the
 //! local server); `confined` is for a process that is in a sandbox itself. `processes` lists what is
-//! started by its first argument, and `commands` has what only this program can do; `in_process` has
+//! started by its first argument, `programs` how that is done, and `commands` has what only this program can do; `in_process` has
 //! the operations without a server.
 
 mod commands;
@@ -15,6 +15,7 @@ mod host;
 mod in_process;
 mod options;
 mod processes;
+mod programs;
 mod serve;
 mod server;
 mod settings;

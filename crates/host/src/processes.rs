@@ -2,26 +2,13 @@
 //! and those that run one of its engines behind walls of their own.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::OnceLock;
 
-use rustix::fs::{Mode, OFlags};
-use stockade_cli::processes::{EGRESS, KEEPER, SERVER};
-use stockade_cli::programs::{self, FRONT, OURSELVES, beside, build_argument};
-use stockade_core::{Code, Problem};
-use stockade_egress_control::Program as EgressProgram;
-use stockade_script::worker::Program;
+use stockade_cli::processes::{EGRESS, SERVER};
 use stockade_snippet::worker;
-use stockade_workflow::authoring::{self, Processes};
-use stockade_workflow::engine;
+use stockade_workflow::{authoring, engine};
 
-use crate::options::Programs;
+use crate::programs::{COMMAND, REALM};
 use crate::{egress, server};
-
-/// The only argument of the process that runs a workflow file.
-const REALM: &str = "__realm";
-/// The first argument of the process that starts one command inside a confinement.
-const COMMAND: &str = "__command";
 
 /// Runs the process that the arguments name; `None` where they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
@@ -39,58 +26,4 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
         return Some(egress::process(rest));
     }
     (first == COMMAND).then(|| engine::command_process(rest))
-}
-
-/// The program that workers of snippets are forked from.
-pub(crate) fn snippets() -> Program {
-    Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
-}
-
-/// The processes that workflow files run in, for one command.
-pub(crate) fn realms() -> Processes {
-    Processes::new(realm())
-}
-
-/// The processes that a host starts.
-///
-/// # Errors
-/// [`Code::Unsupported`] where `stockade` is missing, which runs the keeper.
-pub(crate) fn programs() -> Result<Programs, Problem> {
-    let front = beside(FRONT)?;
-    let server = front.with_file_name(programs::SERVER);
-    Ok(Programs {
-        keeper: keeper()?,
-        realm: realm(),
-        command: vec![OURSELVES.into(), COMMAND.into()],
-        egress: EgressProgram {
-            path: OURSELVES.into(),
-            arguments: vec![EGRESS.into(), build_argument()],
-        },
-        child: vec![
-            (FRONT.to_owned(), front.clone()),
-            ("smithers".to_owned(), front),
-            (programs::SERVER.to_owned(), server),
-        ],
-    })
-}
-
-/// How the keeper is started. Its program is opened once: a server starts keepers for as long as it
-/// runs, also after the file was replaced by one of another build.
-pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
-    static PROGRAM: OnceLock<OwnedFd> = OnceLock::new();
-    let program = match PROGRAM.get() {
-        Some(program) => program,
-        None => {
-            let flags = OFlags::PATH | OFlags::CLOEXEC;
-            let opened = rustix::fs::open(beside(FRONT)?, flags, Mode::empty());
-            let opened = opened.map_err(|error| Problem::caused(Code::Io, &error))?;
-            PROGRAM.get_or_init(|| opened)
-        }
-    };
-    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
-    Ok(vec![path.into(), KEEPER.into(), build_argument()])
-}
-
-fn realm() -> Vec<OsString> {
-    vec![OURSELVES.into(), REALM.into()]
 }

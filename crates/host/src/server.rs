@@ -10,7 +10,7 @@ use stockade_cli::say;
 use stockade_core::{Code, Problem};
 
 use crate::options::Options;
-use crate::processes;
+use crate::programs;
 use crate::serve::{self, Lifetime};
 
 /// Serves as a process that was started on demand. A failure is printed on the standard output, for the
@@ -36,7 +36,7 @@ pub(crate) fn process(arguments: &[OsString]) -> u8 {
 /// Serves until there is nothing to do, or a signal stops it.
 pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
     let variable = |name: &str| std::env::var_os(name);
-    let options = Options::for_server(data.clone(), processes::programs()?, variable)?;
+    let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
     serve::run(options, lifetime, || {
         if lifetime == Lifetime::UntilStopped {
             say!("stockade: serving {} (Ctrl-C ends it)", data.display());

@@ -17,7 +17,7 @@ use stockade_cli::review::output;
 use stockade_cli::run::data_path;
 use stockade_cli::streams;
 
-use crate::processes;
+use crate::programs;
 
 /// Runs; the exit code is the command's where there is one.
 pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
 
 async fn drive(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { pool, json, operation } = arguments;
-    let keeper = processes::keeper()?;
+    let keeper = programs::keeper()?;
     let data = data_path()?;
     let native = Native::open(Options { data, keeper, pool }).map_err(|e| problem(&e))?;
     if let Operation::Exec(exec) = operation {

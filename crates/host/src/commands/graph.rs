@@ -5,7 +5,7 @@ use stockade_core::Code;
 use stockade_workflow::engine::preview;
 use stockade_workflow::graph::{Graph, Node, Order};
 
-use crate::processes::realms;
+use crate::programs::realms;
 use stockade_cli::args;
 use stockade_cli::commands::held::{print, print_text, shown};
 use stockade_cli::commands::workflow::{environment, value};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stockade_core::Code;
 use stockade_workflow::engine::child_program;
 
-use crate::processes::realms;
+use crate::programs::realms;
 use stockade_cli::args::debug::Child;
 use stockade_cli::problem::{Failure, caused};
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use stockade_core::{Code, Problem};
+use stockade_snippet::Runner;
 use stockade_snippet::documents::{Example, examples};
-use stockade_snippet::{Runner, Transcript};
 use tokio::task::JoinSet;
 
 use super::files::{cannot_read, look};
+use super::judged::Judged;
 use super::runner::{no_worker, runner_of, wait_for};
 use super::{harmless, junit, print};
 use stockade_cli::args::snippet::Gate;
@@ -23,32 +24,6 @@ const ENDINGS: &[&str] = &["md", "mdx", "markdown"];
 const MAX_DEPTH: usize = 32;
 /// The longest document that is read.
 const MAX_BYTES: u64 = 8 << 20;
-
-/// What came of an example.
-#[derive(Debug)]
-pub(super) struct Judged {
-    /// The name of its document, as it was found.
-    pub(super) document: String,
-    /// The line of its fence.
-    pub(super) line: u32,
-    /// What it did, with places in the document; `None` when it was left out.
-    pub(super) transcript: Option<Transcript>,
-}
-
-impl Judged {
-    /// Whether it failed.
-    pub(super) fn failed(&self) -> bool {
-        self.transcript.as_ref().is_some_and(|transcript| !transcript.is_clean())
-    }
-
-    fn status(&self) -> &'static str {
-        match &self.transcript {
-            None => "skipped",
-            Some(transcript) if transcript.is_clean() => "passed",
-            Some(_) => "failed",
-        }
-    }
-}
 
 /// Runs every example; the exit code is 0 when each settled cleanly.
 pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {

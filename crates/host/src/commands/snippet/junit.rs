@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::gate::Judged;
+use super::judged::Judged;
 
 /// The report as XML.
 pub(super) fn report(judged: &[Judged]) -> String {

@@ -2,6 +2,7 @@
 
 mod files;
 mod gate;
+mod judged;
 mod junit;
 mod libraries;
 pub(crate) mod runner;
@@ -51,7 +52,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
 fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     let files = files::named(&arguments.files)?;
     let imports = libraries::imports(&arguments.packages)?;
-    let options = Options::new(crate::processes::snippets());
+    let options = Options::new(crate::programs::snippets());
     let runner = Runner::new(Options { imports, ..options });
     let faults = wait_for(async {
         let mut faults = Vec::new();

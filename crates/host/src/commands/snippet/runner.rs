@@ -36,7 +36,7 @@ pub(super) fn runner_of(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<R
 fn start(arguments: &Libraries, wanted: Wanted<'_>) -> Result<Arc<Runner>, Problem> {
     let (imports, library) = libraries::chosen(arguments, wanted)?;
     let fetcher = Fetcher::new(libraries::hosts(arguments)?);
-    let options = Options::new(crate::processes::snippets());
+    let options = Options::new(crate::programs::snippets());
     Ok(Arc::new(Runner::new(Options { imports, library, fetcher, ..options })))
 }
 

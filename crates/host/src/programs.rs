@@ -1,0 +1,75 @@
+//! How the processes are started that this program needs.
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::fs::{Mode, OFlags};
+use stockade_cli::processes::{EGRESS, KEEPER};
+use stockade_cli::programs::{self, FRONT, OURSELVES, beside, build_argument};
+use stockade_core::{Code, Problem};
+use stockade_egress_control::Program as EgressProgram;
+use stockade_script::worker::Program;
+use stockade_snippet::worker;
+use stockade_workflow::authoring::Processes;
+
+use crate::options::Programs;
+
+/// The only argument of the process that runs a workflow file.
+pub(crate) const REALM: &str = "__realm";
+/// The first argument of the process that starts one command inside a confinement.
+pub(crate) const COMMAND: &str = "__command";
+
+/// The program that workers of snippets are forked from.
+pub(crate) fn snippets() -> Program {
+    Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
+}
+
+/// The processes that workflow files run in, for one command.
+pub(crate) fn realms() -> Processes {
+    Processes::new(realm())
+}
+
+/// The processes that a host starts.
+///
+/// # Errors
+/// [`Code::Unsupported`] where `stockade` is missing, which runs the keeper.
+pub(crate) fn programs() -> Result<Programs, Problem> {
+    let front = beside(FRONT)?;
+    let server = front.with_file_name(programs::SERVER);
+    Ok(Programs {
+        keeper: keeper()?,
+        realm: realm(),
+        command: vec![OURSELVES.into(), COMMAND.into()],
+        egress: EgressProgram {
+            path: OURSELVES.into(),
+            arguments: vec![EGRESS.into(), build_argument()],
+        },
+        child: vec![
+            (FRONT.to_owned(), front.clone()),
+            ("smithers".to_owned(), front),
+            (programs::SERVER.to_owned(), server),
+        ],
+    })
+}
+
+/// How the keeper is started. Its program is opened once: a server starts keepers for as long as it
+/// runs, also after the file was replaced by one of another build.
+pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
+    static PROGRAM: OnceLock<OwnedFd> = OnceLock::new();
+    let program = match PROGRAM.get() {
+        Some(program) => program,
+        None => {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let opened = rustix::fs::open(beside(FRONT)?, flags, Mode::empty());
+            let opened = opened.map_err(|error| Problem::caused(Code::Io, &error))?;
+            PROGRAM.get_or_init(|| opened)
+        }
+    };
+    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+    Ok(vec![path.into(), KEEPER.into(), build_argument()])
+}
+
+fn realm() -> Vec<OsString> {
+    vec![OURSELVES.into(), REALM.into()]
+}
