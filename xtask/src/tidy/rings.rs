@@ -21,7 +21,6 @@ const NOT_CLEAN: &[(&str, usize)] = &[
     ("jail", 19),
     ("runtime", 23),
     ("runtime-native", 23),
-    ("host", 4),
 ];
 
 /// Checks every crate.
