@@ -156,7 +156,7 @@ fn users(world: &World) {
     }
 }
 
-/// `--access` hides a file of the project, and makes no directory in it.
+/// `--access` hides a file of the project; a rule for a missing path holds, and is no change.
 fn access_rules(world: &World) {
     world.write(".env", "TOKEN=secret\n");
     let hidden = format!("deny:read:{}/.env", world.project.display());
@@ -166,8 +166,14 @@ fn access_rules(world: &World) {
         assert!(!outcome.stdout.contains("secret"), "{outcome}");
     }
     let missing = format!("deny:read:{}/missing", world.project.display());
-    let [run, create] = both(world, &["--access", &missing], "ls");
-    assert_eq!((code(&run), message(&run)), ("INVALID_INPUT".to_owned(), message(&create)));
+    let options = ["--access", "allow:readwrite:/", "--access", &missing];
+    for outcome in
+        both(world, &options, "echo x > missing/file || echo held; rmdir missing || echo held")
+    {
+        assert_eq!(outcome.stdout, "held\nheld\n", "{outcome}");
+    }
+    world.run(&options, &["true"]).succeeds();
+    assert!(world.bundles().is_empty(), "what a rule has made is no change of the command's");
     let bad = both(world, &["--access", "deny:read:relative"], "ls");
     for outcome in &bad {
         assert_eq!(code(outcome), "RULE_INVALID", "{outcome}");

@@ -202,6 +202,15 @@ impl Problem {
         }
     }
 
+    /// The problem of a limit that this host cannot enforce, with the way to go on without it.
+    pub fn limit_unavailable(limit: &str, reason: &str) -> Self {
+        let message = format!(
+            "the limit `{limit}` cannot be enforced on this host, so nothing was run (--best-effort \
+             {limit} runs without it)"
+        );
+        Self::new(Code::LimitUnavailable, message).because(reason)
+    }
+
     /// The problem that an error is, with the errors behind it as its cause.
     pub fn caused(code: Code, error: &dyn std::error::Error) -> Self {
         let causes = std::iter::successors(error.source(), |cause| cause.source());

@@ -98,7 +98,6 @@ impl Request {
                 request.mounts.push(shown);
             }
         }
-        request.check_access_rules()?;
         check_command(spec.working_directory.as_deref(), &spec.environment)?;
         Ok(request)
     }
@@ -141,11 +140,6 @@ impl Request {
             return Err(Error::MissingInWorkspace(inside.to_owned()));
         }
         Ok(())
-    }
-
-    fn check_access_rules(&self) -> Result<(), Error> {
-        let made = self.areas.iter().flat_map(|areas| &areas.list).filter(|area| area.is_made);
-        made.into_iter().try_for_each(|area| self.check_in_workspace(&area.path))
     }
 
     /// Completes the jail.

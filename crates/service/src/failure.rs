@@ -65,7 +65,9 @@ pub(crate) fn of_runtime(error: &Error) -> Problem {
         Error::Conflict(_) => problem(Code::Conflict),
         Error::WrongState { .. } => problem(Code::InvalidState),
         Error::Unsupported { remedy, .. } => remedied(problem(Code::Unsupported), remedy.as_ref()),
-        Error::Limit { remedy, .. } => remedied(problem(Code::LimitUnavailable), Some(remedy)),
+        Error::Limit { limit, reason, remedy } => {
+            Problem::limit_unavailable(limit.as_str(), reason).remedied_by(remedy)
+        }
         Error::Exceeded { remedy, .. } => remedied(problem(Code::DiskExceeded), Some(remedy)),
         Error::Wall { .. } => problem(Code::WallUnavailable)
             .remedied_by("run `stockade doctor` to see what this host can raise"),

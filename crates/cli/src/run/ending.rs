@@ -1,12 +1,15 @@
 //! What becomes of a run's changes.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
+use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{self, Selection};
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::Bundle;
 use stockade_bundle::view::View;
+use stockade_core::access::Rules;
 use stockade_core::{Code, Ending, Problem};
 use stockade_review as review;
 
@@ -34,6 +37,7 @@ pub(super) fn conclude(
     arguments: &Run,
     data: &DataDir,
     project: &Project,
+    access: &Rules,
     view: View,
     ending: &Ending,
 ) -> Result<(Conclusion, Vec<String>), Problem> {
@@ -43,6 +47,7 @@ pub(super) fn conclude(
         return Ok((Conclusion::Nothing, notes));
     }
     let place = data.path().join("views").join(view.id());
+    remove_denied_directories(access, project, &view);
     let limits = review::limits(arguments.max_bundle);
     let exit_code = ending.kind().process_exit_code(ending.exit_code().map(i32::from));
     let made = review::of_view(data, project, &view, exit_code, &limits, &mut notes);
@@ -70,6 +75,21 @@ pub(super) fn conclude(
         Err(problem) => Conclusion::NotApplied(bundle, problem),
     };
     Ok((conclusion, notes))
+}
+
+/// Removes the empty directories that the jail has made in the view so that a rule for a missing path
+/// holds: they are no changes of the command's.
+fn remove_denied_directories(access: &Rules, project: &Project, view: &View) {
+    for rule in access.as_slice().unwrap_or_default() {
+        let below = Path::new(&rule.path).strip_prefix(&project.root);
+        for path in below.iter().flat_map(|below| below.ancestors()) {
+            let Ok(path) = RelativePath::new(path.as_os_str().as_bytes()) else { continue };
+            if matches!(project.dir.stat(&path), Ok(None)) {
+                // What is not empty, or no directory, is the command's.
+                let _ = view.changed().remove_dir(&path);
+            }
+        }
+    }
 }
 
 fn apply_all(

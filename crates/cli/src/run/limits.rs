@@ -49,8 +49,9 @@ pub(super) fn refused(error: &stockade_plan::Error) -> Problem {
     use stockade_plan::Error;
     match error {
         Error::OwnData(_) | Error::HostRoot => caused(Code::PathRefused, error),
-        Error::Limit { remedy, .. } => {
-            caused(Code::LimitUnavailable, error).remedied_by(remedy.of(&own_command()))
+        Error::Limit { limit, reason, remedy } => {
+            Problem::limit_unavailable(limit.as_str(), reason)
+                .remedied_by(remedy.of(&own_command()))
         }
         Error::OneUser(_) => caused(Code::Unsupported, error).remedied_by("sudo"),
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),

@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let ended = launch::supervise(arguments, launched, signals, &data)?;
     let told = egress.map(Serving::end);
     let (conclusion, mut notes) =
-        ending::conclude(arguments, &data, &project, ended.view, &ended.ending)?;
+        ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
     let policy = spec.network.clone();
     let network = policy.zip(told).map(|(policy, (heard, ended_early))| {
         notes.extend(ended_early);

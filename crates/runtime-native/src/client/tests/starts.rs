@@ -15,7 +15,7 @@ use crate::wire::{Answer, Metrics, PROTOCOL, Request};
 use stockade_runtime::{Error, Runtime as _};
 
 /// The test below, by the name that runs it.
-const AS_KEEPER: &str = "native::client::tests::starts::as_keeper";
+const AS_KEEPER: &str = "client::tests::starts::as_keeper";
 
 /// A program that is a keeper: this one, told to run the test of that name.
 fn program() -> [String; 3] {
