@@ -187,7 +187,7 @@ fn keepers(data: &Path) -> Vec<Pid> {
     called("__keeper", data)
 }
 
-/// The processes whose first word is this one, and whose second is a data directory.
+/// The processes whose first argument is this word, and that are for this data directory.
 fn called(word: &str, data: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     let Ok(processes) = fs::read_dir("/proc") else { return found };
@@ -199,7 +199,7 @@ fn called(word: &str, data: &Path) -> Vec<Pid> {
         let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let mut words = words.split(|byte| *byte == 0).skip(1);
         let serves = words.next() == Some(word.as_bytes())
-            && words.next() == Some(data.as_os_str().as_encoded_bytes());
+            && words.any(|word| word == data.as_os_str().as_encoded_bytes());
         found.extend(Pid::from_raw(number).filter(|_| serves));
     }
     found
@@ -216,6 +216,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     let place = Place::new()?;
     let mut random = Random::new(seed);
     let (mut killed, mut started, mut last) = (0, 0_u64, Instant::now());
+    let mut last_kill = Instant::now();
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut ended: Vec<String> = Vec::new();
     while killed < kills || !open.is_empty() {
@@ -235,7 +236,11 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
             for server in servers(&place.data()) {
                 if kill_process(server, Signal::KILL).is_ok() {
                     killed += 1;
+                    last_kill = Instant::now();
                 }
+            }
+            if last_kill.elapsed() > STALLED {
+                return Err("there is no server to kill".into());
             }
         }
         for id in open.clone() {
