@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::call::Outcome;
-use crate::harness::World;
+use crate::harness::{Identity, World, skip};
 
 /// The output of a script in a run, and in a new sandbox with the project as its workspace, where both
 /// were made with these options.
@@ -47,9 +47,7 @@ fn doors(path: &Path) -> Vec<Vec<String>> {
         vec!["--mount".to_owned(), format!("{shown}:/m")],
         vec!["--mount".to_owned(), format!("{shown}:/m:ro")],
     ];
-    if path.is_dir() {
-        doors.push(vec!["--image".to_owned(), shown.to_string()]);
-    }
+    doors.push(vec!["--image".to_owned(), shown.to_string()]);
     doors
 }
 
@@ -61,7 +59,10 @@ fn own_data_is_never_shown(world: &World) {
     symlink(&top, &link).unwrap();
     let (data, name) = (world.data(), world.data().file_name().unwrap().to_owned());
     symlink(data.join("bundles"), world.path("bundles")).unwrap();
-    let places: [PathBuf; 7] = [
+    let archive = data.join("own.tar");
+    world.plant(&archive, "no archive, and not looked into");
+    let places: [PathBuf; 8] = [
+        archive,
         data.clone(),
         top,
         link.clone(),
@@ -85,6 +86,39 @@ fn own_data_is_never_shown(world: &World) {
         }
     }
     assert_eq!(world.bundles().len(), 1);
+}
+
+/// A bind mount is another name too: of what holds the data directory, of what is in it, and of a part of
+/// it below what is shown.
+fn own_data_behind_a_bind_mount(world: &World) {
+    const NAME: &str = "doors::own_data_behind_a_bind_mount";
+    if world.identity != Identity::Root {
+        return skip(NAME, "only root can make a bind mount that is not in a namespace of its own");
+    }
+    world.review("echo two > new");
+    let (data, alias, tree) = (world.data(), world.path("alias"), world.path("tree"));
+    fs::create_dir_all(tree.join("deep")).unwrap();
+    fs::create_dir(&alias).unwrap();
+    let top = data.parent().unwrap();
+    for (from, to, shown) in [
+        (top, &alias, alias.clone()),
+        (top, &alias, alias.join(data.file_name().unwrap()).join("bundles")),
+        (&data.join("bundles"), &alias, alias.clone()),
+        (&data.join("bundles"), &tree.join("deep"), tree.clone()),
+    ] {
+        // The mount is in a mount namespace of this one command.
+        let script = format!(
+            "mount --bind {} {} && exec {} run --discard --mount {}:/m:ro -- ls -R /m",
+            from.display(),
+            to.display(),
+            world.binary().display(),
+            shown.display()
+        );
+        let words = ["--mount", "sh", "-c", &script];
+        let outcome = world.on_host(Path::new("/usr/bin/unshare"), &words).finish();
+        assert_eq!(code(&outcome), "PATH_REFUSED", "{outcome}");
+        assert!(outcome.stdout.is_empty(), "{outcome}");
+    }
 }
 
 /// A home directory behind a link, as `/home` often is, is no other home directory.
@@ -276,6 +310,7 @@ fn labels(world: &World) {
 
 as_root_and_as_user![
     own_data_is_never_shown,
+    own_data_behind_a_bind_mount,
     own_data_in_a_home_behind_a_link,
     a_project_in_the_data_directory_is_refused,
     who_commands_are,

@@ -102,6 +102,11 @@ impl Ending {
         })
     }
 
+    /// The exit code of a program that ran the command and ends as it did.
+    pub fn process_exit_code(&self) -> u8 {
+        self.kind().process_exit_code(self.exit_code().map(i32::from))
+    }
+
     /// The signal that ended it, where one did.
     pub const fn signal(&self) -> Option<i32> {
         match self {
@@ -222,6 +227,8 @@ mod tests {
     #[test]
     fn a_program_that_ran_a_command_ends_as_it_did() {
         assert_eq!(Kind::Exited.process_exit_code(Some(7)), 7);
+        assert_eq!(Ending::TimedOut.process_exit_code(), 124);
+        assert_eq!(Ending::SandboxEnded.process_exit_code(), 137);
         assert_eq!(Kind::SandboxEnded.process_exit_code(None), 137);
         assert_eq!(Kind::Unknown.process_exit_code(None), 125);
     }

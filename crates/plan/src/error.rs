@@ -83,6 +83,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the request names something that is never shown, as Stockade's own data is not.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::OwnData(_) | Self::HostRoot)
+    }
+}
+
 /// Why another user cannot be given: a text that is the same from a run and from a runtime.
 pub fn only_one(own: User) -> String {
     format!("only root can give a sandbox another user than {}:{}", own.user, own.group)

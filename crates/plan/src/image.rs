@@ -10,7 +10,7 @@ use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::image::{self, Limits};
 use stockade_bundle::manifest::ContentHash;
 
-use crate::host_path::IMAGES;
+use crate::host_path::{HostPaths, IMAGES};
 
 /// How much an archive may hold.
 const LIMITS: Limits = Limits { total_bytes: 32 << 30, entries: 2_000_000 };
@@ -30,6 +30,9 @@ pub enum Error {
     /// It is something else.
     #[error("the image {} is neither a directory nor a tar archive", .0.display())]
     NoImage(PathBuf),
+    /// It is nothing that may be shown.
+    #[error(transparent)]
+    NotShown(#[from] crate::Error),
     /// The archive is refused.
     #[error("cannot unpack the image {}", path.display())]
     Refused {
@@ -65,6 +68,7 @@ pub fn directory(path: &Path, data: &Path) -> Result<PathBuf, Error> {
     if !metadata.is_file() {
         return Err(Error::NoImage(path.to_owned()));
     }
+    HostPaths::of(data)?.open(path)?;
     // What tells this archive from another of the same path, without reading all of it.
     let identity = format!(
         "{}:{}:{}:{}:{}",

@@ -133,7 +133,8 @@ pub(crate) fn of_image(error: stockade_plan::image::Error) -> Error {
         Image::Unreadable { path, source } => {
             Error::Host { path: path.display().to_string(), source }
         }
-        Image::NoImage(_) => Error::Invalid(error.to_string()),
+        Image::NotShown(refused) if refused.is_refusal() => Error::PathRefused(refused.to_string()),
+        Image::NotShown(_) | Image::NoImage(_) => Error::Invalid(error.to_string()),
         Image::Refused { ref source, .. } => Error::Invalid(format!("{error}: {source}")),
         Image::Write { ref source, .. } => Error::Exhausted(format!("{error}: {source}")),
     }

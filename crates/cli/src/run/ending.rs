@@ -49,7 +49,7 @@ pub(super) fn conclude(
     let place = data.path().join("views").join(view.id());
     remove_denied_directories(access, project, &view);
     let limits = review::limits(arguments.max_bundle);
-    let exit_code = ending.kind().process_exit_code(ending.exit_code().map(i32::from));
+    let exit_code = ending.process_exit_code();
     let made = review::of_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,

@@ -78,17 +78,17 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         launch::launch(&wanted, limits::of_stockade(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
-    let told = egress.map(Serving::end);
+    let refusals = egress.map(Serving::end);
     let (conclusion, mut notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
     let policy = spec.network.clone();
-    let network = policy.zip(told).map(|(policy, (heard, ended_early))| {
+    let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
-        (policy, bound, heard)
+        (policy, bound, refusals)
     });
     Ok(Report {
         hint: hint(arguments, &ended.ending),
-        exit_code: exit_code(&ended.ending),
+        exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
         error: ended.error,
@@ -140,16 +140,12 @@ pub(crate) fn request(
 }
 
 fn image(error: &stockade_plan::image::Error) -> Problem {
-    let code = match error {
-        stockade_plan::image::Error::Write { .. } => Code::Io,
-        _ => Code::InvalidInput,
-    };
-    caused(code, error)
-}
-
-/// The exit code of a process that ran a command which ended like this.
-fn exit_code(ending: &Ending) -> u8 {
-    ending.kind().process_exit_code(ending.exit_code().map(i32::from))
+    use stockade_plan::image::Error;
+    match error {
+        Error::NotShown(refused) => limits::refused(refused),
+        Error::Write { .. } => caused(Code::Io, error),
+        _ => caused(Code::InvalidInput, error),
+    }
 }
 
 /// The identity of a jail for this caller.

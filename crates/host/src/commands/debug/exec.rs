@@ -62,7 +62,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
     drop(raw);
     // What nobody asks for again is kept for nobody.
     let _ = native.acknowledge(&id, &exec).await;
-    let code = ending.kind().process_exit_code(ending.exit_code().map(i32::from));
+    let code = ending.process_exit_code();
     if json {
         let [output, error] = captured.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         tell(&json!({
