@@ -69,10 +69,10 @@ impl Network {
             let before = changed.allow.len();
             changed.allow.retain(|own| own != host);
             if changed.allow.len() == before {
-                let message = format!("{host} is not among what it may reach");
+                let message = format!("{host} is not among the allowed hosts");
                 let known: Vec<_> = self.allow.iter().map(ToString::to_string).collect();
                 return Err(Problem::new(Code::InvalidInput, message)
-                    .because(format!("it may reach: {}", known.join(", "))));
+                    .because(format!("allowed hosts: {}", known.join(", "))));
             }
         }
         for host in allow.iter().filter(|host| !refuse.contains(host)) {

@@ -47,7 +47,7 @@ pub enum Error {
     #[error("the image is compressed ({0}); only plain TAR files can be read")]
     Compressed(&'static str),
     /// An entry's path is absolute, has a `..`, or the like.
-    #[error("the image's entry {path} is refused: {source}")]
+    #[error("the image's entry {path} is invalid: {source}")]
     Path {
         /// The path, printable.
         path: String,
@@ -274,9 +274,9 @@ impl Extraction<'_> {
             let what = match kind {
                 EntryType::Char | EntryType::Block => "a device",
                 EntryType::Fifo => "a pipe",
-                _ => "of a type that is not known",
+                _ => "an entry of an unknown type",
             };
-            self.extracted.notes.push(format!("{path} was left out: it is {what}"));
+            self.extracted.notes.push(format!("{path} was skipped: it is {what}"));
         }
     }
 }

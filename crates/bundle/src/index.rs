@@ -24,7 +24,7 @@ pub enum Error {
     #[error("the file is not a git index")]
     Signature,
     /// Its version is none that we know.
-    #[error("the git index has version {0}; versions 2, 3 and 4 can be read")]
+    #[error("the git index has version {0}; versions 2, 3 and 4 are supported")]
     Version(u32),
     /// It is cut off or damaged.
     #[error("the git index is damaged")]

@@ -35,7 +35,7 @@ const MAX_DEPTH: usize = 128;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It takes more space than was allowed.
-    #[error("the layer takes more than {limit_bytes} bytes")]
+    #[error("the layer has more than {limit_bytes} bytes")]
     TooLarge {
         /// How much was allowed.
         limit_bytes: u64,
@@ -44,13 +44,13 @@ pub enum Error {
     #[error("the layer has more than {MAX_ENTRIES} names")]
     TooMany,
     /// Directories are nested too deep.
-    #[error("{path} lies deeper than {MAX_DEPTH} directories")]
+    #[error("{path} is deeper than {MAX_DEPTH} directories")]
     TooDeep {
         /// The directory, printable.
         path: String,
     },
     /// Something belongs to an id that is not of the range.
-    #[error("{path} belongs to the id {id}, which is not of the layer's range")]
+    #[error("{path} belongs to the id {id}, which is outside the layer's range")]
     Owner {
         /// What, printable.
         path: String,
@@ -58,7 +58,7 @@ pub enum Error {
         id: u32,
     },
     /// A device that no sandbox can have made, or something that is mounted on the layer.
-    #[error("{path} is {what}, which no layer holds")]
+    #[error("{path} is {what}, which a layer cannot contain")]
     Foreign {
         /// What, printable.
         path: String,

@@ -25,7 +25,7 @@ pub enum Error {
     #[error("the path has an empty, `.` or `..` component")]
     Component,
     /// The path holds a NUL byte.
-    #[error("the path holds a NUL byte")]
+    #[error("the path contains a NUL byte")]
     Nul,
 }
 

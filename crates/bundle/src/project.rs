@@ -39,7 +39,7 @@ pub enum Error {
     #[error("/ cannot be used as a project")]
     Root,
     /// The project would be the home directory, or hold it.
-    #[error("{} cannot be used as a project: it is or holds your home directory", .0.display())]
+    #[error("{} cannot be used as a project: it is or contains your home directory", .0.display())]
     Home(PathBuf),
     /// A directory could not be read.
     #[error("cannot look for the project in {}", path.display())]

@@ -31,7 +31,7 @@ const NEW_DIRECTORY: u32 = 0o755;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// They were made against another commit than the one that the sandbox began with.
-    #[error("the changes were made against {found}, and the sandbox began with {expected}")]
+    #[error("the changes were made against {found}, but the sandbox started with {expected}")]
     BaseRef {
         /// What they name.
         found: String,
@@ -62,7 +62,7 @@ pub enum Error {
         path: String,
     },
     /// A patch does not fit what the project has.
-    #[error("the diff of {path} does not fit: {reason}")]
+    #[error("the diff of {path} does not apply: {reason}")]
     DoesNotFit {
         /// The path, printable.
         path: String,
@@ -88,7 +88,7 @@ pub enum Error {
         source: beneath::Error,
     },
     /// The new content could not be put into the view.
-    #[error("cannot put {path} into the view")]
+    #[error("cannot write {path} to the view")]
     Write {
         /// The path, printable.
         path: String,
@@ -192,7 +192,7 @@ impl Proposal<'_> {
                 None
             }
             [] => return Err(differs("changes nothing")),
-            _ => return Err(differs("changes more than this file")),
+            _ => return Err(differs("changes other files too")),
         };
         if let Some(file) = file {
             check_announced(file, proposed).map_err(differs)?;
@@ -210,14 +210,16 @@ impl Proposal<'_> {
         let lacks = |reason| Error::DoesNotFit { path: path.quoted(), reason };
         let is_new = proposed.operation == Operation::Add || source != path;
         match (&here, from) {
-            (Some(_), _) if is_new => return Err(lacks("there is something already")),
+            (Some(_), _) if is_new => return Err(lacks("the path already exists")),
             (_, None) if !is_new || source != path => return Err(lacks("there is no such file")),
             _ => {}
         }
         if let (Some(told), Some(from)) = (file.and_then(|file| file.old_mode), from)
             && (told & LINK == LINK) != (mode_of(from) & LINK == LINK)
         {
-            return Err(lacks("it is about a link where a file is, or the other way round"));
+            return Err(lacks(
+                "it changes a link where there is a file, or a file where there is a link",
+            ));
         }
         let change = if proposed.operation == Operation::Delete {
             let old = here.as_ref().map(|base| base.node.clone()).ok_or_else(|| lacks("gone"))?;
@@ -225,7 +227,7 @@ impl Proposal<'_> {
                 && !file.binary
                 && !self.content(file, proposed, from)?.is_empty()
             {
-                return Err(lacks("something would be left of it"));
+                return Err(lacks("the file would not be empty after its deletion"));
             }
             Change::Delete { old }
         } else {
@@ -257,7 +259,7 @@ impl Proposal<'_> {
         let fits_not = |reason| Error::DoesNotFit { path: proposed.path.quoted(), reason };
         match &proposed.binary_content {
             Some(content) => Ok(content.clone()),
-            None if file.binary => Err(fits_not("it is binary, and has no binaryContent")),
+            None if file.binary => Err(fits_not("it is binary and has no `binaryContent`")),
             None => {
                 let base = base.map(|base| base.content.as_slice()).unwrap_or_default();
                 hunks::apply(base, &file.hunks).map_err(fits_not)
@@ -371,7 +373,7 @@ fn check_announced(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'s
         // `git diff` tells a move as one diff; it both adds and modifies.
         patch::Operation::Rename => proposed.operation != Operation::Delete,
     };
-    if fits { Ok(()) } else { Err("does another operation") }
+    if fits { Ok(()) } else { Err("describes another operation") }
 }
 
 /// The mode of what the project has; [`LINK`] for a link.

@@ -62,7 +62,7 @@ pub enum Error {
     #[error("there are no bundles")]
     None,
     /// Several bundles begin like this.
-    #[error("`{prefix}` begins the ids of {} bundles", ids.len())]
+    #[error("`{prefix}` is the prefix of {} bundle ids", ids.len())]
     Ambiguous {
         /// What was asked for.
         prefix: String,
@@ -70,10 +70,10 @@ pub enum Error {
         ids: Vec<String>,
     },
     /// Another command is deciding about the bundle.
-    #[error("another command is deciding about the bundle {0}")]
+    #[error("another command is using the bundle {0}")]
     Busy(String),
     /// The manifest is not the one that the bundle was made with.
-    #[error("the manifest of the bundle {0} was altered")]
+    #[error("the manifest of the bundle {0} was modified")]
     Altered(String),
     /// The manifest is not valid, or exceeds a limit.
     #[error(transparent)]

@@ -40,7 +40,7 @@ pub enum Error {
     #[error("the manifest's paths are not sorted and distinct at {0}")]
     Order(RelativePath),
     /// An entry contradicts itself or another one.
-    #[error("the manifest's entry {path} is not possible: {reason}")]
+    #[error("the manifest's entry {path} is invalid: {reason}")]
     Entry {
         /// Its path.
         path: RelativePath,
@@ -121,7 +121,7 @@ impl Manifest {
                         || target.len() > MAX_TARGET_BYTES
                         || target.contains(&0) =>
                 {
-                    return Err("no link can have its target");
+                    return Err("its link target is invalid");
                 }
                 _ => {}
             }
@@ -131,13 +131,13 @@ impl Manifest {
         }
         let Some(from) = &entry.renamed_from else { return Ok(()) };
         if !matches!(entry.change, Change::Add { .. }) {
-            return Err("only what was added can be renamed");
+            return Err("only an added path can be a rename");
         }
         let source = self.entries.binary_search_by(|other| other.path.cmp(from));
         let is_deleted =
             source.is_ok_and(|at| matches!(self.entries[at].change, Change::Delete { .. }));
         if !is_deleted || !sources.insert(from) {
-            return Err("what it was renamed from is not deleted, or not by it alone");
+            return Err("its source path is not deleted, or is the source of another rename too");
         }
         Ok(())
     }

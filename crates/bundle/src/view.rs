@@ -75,7 +75,7 @@ pub enum Error {
     #[error("there is no view {0}")]
     NotFound(String),
     /// The view's description is missing or cannot be understood.
-    #[error("the description of the view {id} is unusable: {reason}")]
+    #[error("the record of the view {id} is invalid: {reason}")]
     Record {
         /// The view.
         id: String,
@@ -83,7 +83,7 @@ pub enum Error {
         reason: String,
     },
     /// The project's owner has no id inside the sandbox.
-    #[error("the project's owner {owner} has no id inside: there are {count}")]
+    #[error("the project's owner {owner} has no id inside; {count} ids are available")]
     Unmapped {
         /// The owner's uid or gid.
         owner: u32,

@@ -48,15 +48,15 @@ impl Arguments {
 pub enum Command {
     /// Run a command in a sandbox, on a copy-on-write view of the current project
     Run(Box<Run>),
-    /// List the bundles of changes that wait for a decision
+    /// List the bundles that wait for a decision
     Bundles(Bundles),
     /// Show what a bundle would change
     Diff(Diff),
     /// Apply a bundle's changes to the project, all or nothing
     Apply(Apply),
-    /// Throw a bundle away
+    /// Delete a bundle
     Reject(Reject),
-    /// Make a sandbox that lives on, and print its id
+    /// Create a persistent sandbox and print its id
     Create(Box<Create>),
     /// Run a command in a sandbox; the exit code is the command's
     Exec(Box<Exec>),
@@ -64,126 +64,126 @@ pub enum Command {
     Shell(Shell),
     /// List sandboxes
     Ls(List),
-    /// Tell what is known of a sandbox
+    /// Show a sandbox
     Show(One),
     /// Copy files into or out of a sandbox
     Cp(Copy),
-    /// Remove files from a sandbox, and directories with all that is in them
+    /// Remove files and directories from a sandbox
     Rm(Remove),
-    /// Print what a detached command wrote
+    /// Print the output of a detached command
     Logs(Logs),
-    /// Print what happened to sandboxes
+    /// Print the events of sandboxes
     Events(Events),
-    /// Start a sandbox that is stopped or failed
+    /// Start a stopped or failed sandbox
     Start(One),
     /// End a sandbox's processes and keep its files
     Stop(One),
-    /// Stop every process of a sandbox where it is
+    /// Freeze all processes of a sandbox
     Pause(One),
-    /// Let a run go on that failed or was interrupted, or every process of a paused sandbox
+    /// Continue a failed or interrupted workflow run, or a paused sandbox
     Resume(workflow::Resume),
-    /// Let a sandbox live longer
+    /// Extend the time to live of a sandbox
     Renew(Renew),
-    /// Let a sandbox that has a way out reach more hosts
+    /// Allow a sandbox with network access to connect to more hosts
     Allow(Reach),
-    /// Let a sandbox no longer reach hosts that it was allowed
+    /// Remove hosts from those that a sandbox may connect to
     Refuse(Reach),
-    /// Keep the state of a sandbox's files
+    /// Take a snapshot of a sandbox's files
     Snapshot(Snapshot),
-    /// Keep what a sandbox has changed in its workspace as a bundle to review
+    /// Make a bundle of the changes in a sandbox's workspace
     Collect(Collect),
     /// List or remove snapshots
     Snapshots(Snapshots),
-    /// Make a sandbox from a snapshot
+    /// Create a sandbox from a snapshot
     Restore(Box<Restore>),
-    /// End sandboxes with all that they have
+    /// Terminate sandboxes and delete their files
     Kill(Kill),
-    /// End sandboxes that failed or are stopped
+    /// Terminate failed and stopped sandboxes
     Prune(Prune),
     /// Run tools in a sandbox
     Tool(Tool),
-    /// Check and run small TypeScript programs, and tell what they did
+    /// Check and run small TypeScript programs
     Snippet(snippet::Snippet),
-    /// Serve tools to agents over the standard streams, by the Model Context Protocol
+    /// Serve tools to agents over the Model Context Protocol on standard input and output
     Mcp(snippet::Mcp),
-    /// Write a first workflow file, and what editors need to know of such files
+    /// Write a first workflow file and type declarations for editors
     Init(workflow::Init),
     /// Run a workflow file
     Up(Box<workflow::Up>),
-    /// List runs of workflows
+    /// List workflow runs
     Runs(workflow::Runs),
-    /// Print what is measured of the sandboxes of workflows, as Prometheus collects it
+    /// Print metrics of the sandboxes of workflows, for Prometheus
     Metrics(workflow::Metrics),
-    /// Tell what is known of a run and its tasks
+    /// Show a workflow run and its tasks
     Inspect(workflow::OneRun),
-    /// Show what a workflow file would do
+    /// Show the tasks of a workflow file without running it
     Graph(workflow::Graph),
-    /// Say yes to what a run asks
+    /// Approve a request of a run
     Approve(workflow::Approve),
-    /// Say no to what a run asks
+    /// Deny a request of a run
     Deny(workflow::Decide),
-    /// Send a signal to a run
+    /// Send a signal to a workflow run
     Signal(workflow::Signal),
-    /// Cancel a run
+    /// Cancel a workflow run
     Cancel(workflow::OneRun),
-    /// Serve this user's sandboxes until interrupted, instead of on demand
+    /// Run the local server in the foreground until interrupted
     #[command(after_help = SERVE_HELP)]
     Serve,
-    /// Print a script that completes the arguments of this program in a shell
+    /// Print a shell completion script
     Completions(Completions),
-    /// Print the manual page of this program, or of one of its commands
+    /// Print the manual page of this program or of a command
     Man(Man),
-    /// Tell which walls and limits this host can raise, proving each by trying it
+    /// Test which isolation mechanisms and limits this host supports
     Doctor(Doctor),
-    /// Drive a part of Stockade by hand
+    /// Call internal parts of Stockade, for development
     #[command(hide = true)]
     Debug(Box<Debug>),
 }
 
 /// What a server takes from its environment, also one that is started on demand.
 const SERVE_HELP: &str = "\
-Environment, also of a server that is started on demand:
-  STOCKADE_SERVER_IDLE_SECONDS  how long a server that was started on demand and holds nothing
-                                waits for somebody [default: 60]
-  STOCKADE_MAX_SANDBOXES        how many sandboxes there may be at once [default: 1000]
-  STOCKADE_MAX_SNAPSHOTS        how many snapshots there may be [default: 1000]
-  STOCKADE_POOL                 how many never-used sandboxes are kept ready once one was asked
-                                for, at most 512 [default: 64]";
+Environment variables, also for a server that starts on demand:
+  STOCKADE_SERVER_IDLE_SECONDS  after how many idle seconds a server that was started on demand
+                                exits [default: 60]
+  STOCKADE_MAX_SANDBOXES        maximum number of sandboxes [default: 1000]
+  STOCKADE_MAX_SNAPSHOTS        maximum number of snapshots [default: 1000]
+  STOCKADE_POOL                 how many pre-started sandboxes are kept ready after the first
+                                request, at most 512 [default: 64]";
 
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// The shell
+    /// The shell to complete for
     pub shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
 pub struct Man {
-    /// One of the commands, such as `run`
+    /// A command, such as `run`
     pub command: Option<String>,
 }
 
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// Keep the changes as a bundle to review (the default)
+    /// Keep the changes as a bundle for review (the default)
     #[arg(long, group = "fate")]
     pub review: bool,
     /// Apply the changes at once if the command succeeds; keep them for review if it fails
     #[arg(long, group = "fate")]
     pub apply: bool,
-    /// Throw the changes away
+    /// Delete the changes
     #[arg(long, group = "fate")]
     pub discard: bool,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
-    /// Give the secret of this environment variable to a host and not to the command, which has
-    /// a placeholder in its place: it is swapped in requests to that host. Can be repeated; the
-    /// host is to be allowed too
+    /// Let the command use the secret in this environment variable without seeing it: the variable
+    /// contains a placeholder, which is replaced in requests to that host. Can be repeated; the
+    /// host must be allowed too
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
     pub secret: Vec<BoundSecret>,
-    /// How long the command may take, such as 30s
+    /// Time limit of the command, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// How large the changes may be to become a bundle [default: 4G]
+    /// Maximum size of the bundle [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_bundle: Option<u64>,
     /// Give the command a terminal
@@ -219,7 +219,7 @@ pub struct Bundles {
     /// Only those with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
-    /// How large the changes that killed runs left may be to become bundles [default: 4G]
+    /// Maximum size of the bundles made from killed runs [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_bundle: Option<u64>,
     /// Print JSON
@@ -229,7 +229,7 @@ pub struct Bundles {
 
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// A bundle's id, an unambiguous beginning of it, or `latest`
+    /// A bundle's id, a unique prefix of it, or `latest`
     pub id: String,
     /// Only these paths, below the project's root
     #[arg(value_name = "PATH")]
@@ -244,15 +244,15 @@ pub struct Diff {
 
 #[derive(Debug, Args)]
 pub struct Apply {
-    /// A bundle's id, an unambiguous beginning of it, or `latest`
+    /// A bundle's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// Only these paths, below the project's root; names ignored ones too
+    /// Only these paths, below the project's root, including paths that git ignores
     #[arg(value_name = "PATH")]
     pub paths: Vec<OsString>,
-    /// Apply what git ignores too
+    /// Also apply files that git ignores
     #[arg(long)]
     pub include_ignored: bool,
-    /// Accept files that tools of the host run by themselves: hooks, editor tasks, CI files
+    /// Accept files that tools of the host execute by themselves: hooks, editor tasks, CI files
     #[arg(long)]
     pub allow_executed: bool,
     /// Print JSON
@@ -262,7 +262,7 @@ pub struct Apply {
 
 #[derive(Debug, Args)]
 pub struct Reject {
-    /// A bundle's id, an unambiguous beginning of it, or `latest`
+    /// A bundle's id, a unique prefix of it, or `latest`
     pub id: String,
     /// Print JSON
     #[arg(long)]

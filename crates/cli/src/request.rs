@@ -84,7 +84,7 @@ pub(crate) fn allowed(
         (None | Some(Network::Off), []) => Ok(None),
         (Some(Network::Off), _) => {
             Err(Problem::new(Code::InvalidInput, "`--net off` and `--allow` exclude each other")
-                .remedied_by("leave `--net off` out: `--allow` lets through what it names alone"))
+                .remedied_by("omit `--net off`: `--allow` permits the named hosts only"))
         }
         (None | Some(Network::Policy), allow) => Ok(Some(allow)),
     }
@@ -117,11 +117,11 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         .windows(2)
         .rposition(|pair| pair == b":/")
         .filter(|at| *at > 0)
-        .ok_or_else(|| refused("no absolute path inside is named"))?;
+        .ok_or_else(|| refused("the path inside must be absolute"))?;
     let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
     let (host, inside) = (path(&bytes[..at]), path(&bytes[at + 1..]));
     if inside == Path::new("/") {
-        return Err(refused("the root is not replaced by a mount").remedied_by("--image DIR"));
+        return Err(refused("the root cannot be a mount point").remedied_by("--image DIR"));
     }
     let host = current.join(host);
     // Before anything is made for it: what may be shown is decided later, by what is there then.

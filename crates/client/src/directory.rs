@@ -52,7 +52,7 @@ impl ServerDirectory {
     fn checked(path: PathBuf, found: &fs::Metadata) -> Result<Self, Problem> {
         if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
             let message =
-                format!("{} belongs to somebody else, or others can enter it", path.display());
+                format!("{} belongs to another user, or other users can enter it", path.display());
             return Err(Problem::new(Code::Io, message)
                 .remedied_by("export STOCKADE_DATA_DIR=/a/directory/of/your/own"));
         }

@@ -146,7 +146,7 @@ pub(crate) fn answer_beside<T: DeserializeOwned>(head: &HeaderMap) -> Result<T> 
 pub(crate) async fn upgraded(answer: Response<Incoming>) -> Result<(HeaderMap, TokioIo<Upgraded>)> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         drop(checked(answer).await?);
-        return Err(unreadable("the connection was not taken over"));
+        return Err(unreadable("the connection was not upgraded"));
     }
     let head = answer.headers().clone();
     let connection = hyper::upgrade::on(answer).await.map_err(unreachable)?;

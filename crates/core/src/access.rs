@@ -88,7 +88,7 @@ pub enum Error {
         path: String,
     },
     /// It is no absolute path in normal form.
-    #[error("{path:?} is no path in a sandbox: {reason}")]
+    #[error("{path:?} is not a valid path in a sandbox: {reason}")]
     InvalidPath {
         /// What was asked.
         path: String,
@@ -102,7 +102,7 @@ pub enum Error {
 
 impl From<InvalidRule> for Problem {
     fn from(invalid: InvalidRule) -> Self {
-        Self::new(Code::RuleInvalid, format!("the access rule {} is refused", invalid.index))
+        Self::new(Code::RuleInvalid, format!("the access rule {} is invalid", invalid.index))
             .because(invalid.reason)
     }
 }

@@ -230,7 +230,7 @@ fn pairs(
         // A name may be a secret's placeholder: it is not told.
         let wrong = |expected| Error::Field { field: format!("{field} (one of it)"), expected };
         if name.len() > NAME_BYTES || name.contains('\0') || !is_name(name) {
-            return Err(wrong("under a name of at most 512 bytes that it can have"));
+            return Err(wrong("with a valid name of at most 512 bytes"));
         }
         match value {
             Value::String(value) if is_value(value) => Ok((name.clone(), value.clone())),

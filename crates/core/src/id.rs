@@ -15,10 +15,14 @@ const FOREIGN_LENGTH: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
     /// It is no label.
-    #[error("{0:?} is no id: up to {LENGTH} lower-case letters, digits and inner hyphens")]
+    #[error(
+        "{0:?} is not a valid id: use up to {LENGTH} lower-case letters, digits and inner hyphens"
+    )]
     Label(String),
     /// It is no name that is taken over from another system.
-    #[error("{0:?} is no name: up to {FOREIGN_LENGTH} bytes of text without control characters")]
+    #[error(
+        "{0:?} is not a valid name: use up to {FOREIGN_LENGTH} bytes of text without control characters"
+    )]
     Foreign(String),
 }
 

@@ -128,7 +128,7 @@ pub enum Refused {
         operation: Operation,
     },
     /// The sandbox is in another state than the operation needs.
-    #[error("cannot {operation} it: the sandbox is {state}, and must be {}", operation.needs())]
+    #[error("cannot {operation} it: the sandbox is {state} but must be {}", operation.needs())]
     State {
         /// What was asked.
         operation: Operation,

@@ -3,7 +3,7 @@
 
 /// A text that is the name of no value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is no {kind}: one of {known}")]
+#[error("{given:?} is not a valid {kind}: use one of {known}")]
 pub struct UnknownName {
     /// What kind of value was wanted.
     pub kind: &'static str,

@@ -72,7 +72,7 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "*" {
-            return Err("`*` is no host: that is what the default is for".to_owned());
+            return Err("`*` is not a host: set the default instead".to_owned());
         }
         if let Some(parent) = text.strip_prefix("*.") {
             return Name::parse(parent).map(Self::Below).map_err(|error| error.to_string());
@@ -156,7 +156,7 @@ pub struct InvalidRule {
 
 impl From<InvalidRule> for Problem {
     fn from(invalid: InvalidRule) -> Self {
-        Self::new(Code::RuleInvalid, format!("the network rule {} is refused", invalid.index))
+        Self::new(Code::RuleInvalid, format!("the network rule {} is invalid", invalid.index))
             .because(invalid.reason)
     }
 }
@@ -189,7 +189,7 @@ impl Policy {
                 return invalid(format!("a rule has at most {MAX_PORTS} ports"));
             }
             if rule.ports.contains(&0) {
-                return invalid("0 is no port".to_owned());
+                return invalid("0 is not a port".to_owned());
             }
         }
         Ok(Self { default, rules })

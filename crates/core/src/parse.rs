@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A value that a person wrote and that could not be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not {wanted}")]
+#[error("`{given}` is invalid: expected {wanted}")]
 pub struct ParseError {
     /// What was given.
     pub given: String,

@@ -14,7 +14,7 @@ pub struct Ttl(Duration);
 
 /// A number that is no length of life.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{0} seconds are no time to live: it is from 0.001 seconds to 30 days")]
+#[error("{0} seconds is not a valid time to live: use 0.001 seconds to 30 days")]
 pub struct InvalidTtl(pub f64);
 
 impl Ttl {

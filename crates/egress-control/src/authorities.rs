@@ -23,7 +23,7 @@ impl Authorities {
     pub(crate) fn read() -> io::Result<Self> {
         let mut files = AUTHORITIES.iter().filter_map(|path| File::open(path).ok());
         let mut file = files.next().ok_or_else(|| {
-            io::Error::other("this system has no certificates of authorities (ca-certificates)")
+            io::Error::other("this system has no CA certificates (package ca-certificates)")
         })?;
         let mut text = Vec::new();
         (&mut file).take(FILE_BYTES).read_to_end(&mut text)?;

@@ -37,7 +37,7 @@ impl Error {
                 Problem::new(Code::Unreachable, "the egress process has ended").because(cause)
             }
             Self::Authorities(cause) => {
-                let message = "secrets need the certificates of this host's authorities";
+                let message = "--secret needs this host's CA certificates";
                 Problem::new(Code::Unsupported, message)
                     .because(cause)
                     .remedied_by("sudo apt-get install ca-certificates")

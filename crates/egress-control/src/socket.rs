@@ -89,7 +89,10 @@ pub(crate) fn send_bytes(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there are too many descriptors"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "there are too many file descriptors",
+        ));
     }
     sendmsg(socket, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
@@ -127,7 +130,7 @@ pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(M, 
     }
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(broken("the message is too long, or has too many descriptors"));
+        return Err(broken("the message is too long, or has too many file descriptors"));
     }
     let message = serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default());
     Ok(Some((message.map_err(|error| broken(&error.to_string()))?, descriptors)))

@@ -22,7 +22,7 @@ const MAX_KEPT: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be made.
-    #[error("make a certificate")]
+    #[error("create a certificate")]
     Make(#[from] rcgen::Error),
     /// It cannot be used.
     #[error("use a certificate")]

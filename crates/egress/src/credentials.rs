@@ -24,7 +24,9 @@ pub enum Error {
     #[error(transparent)]
     Binding(#[from] InvalidBinding),
     /// A value is not one that a header can have.
-    #[error("the value of credential {0:?} is empty, too long, or no line of visible ASCII")]
+    #[error(
+        "the value of credential {0:?} is empty, too long, or not one line of visible ASCII characters"
+    )]
     Value(String),
     /// There is no authority for them.
     #[error(transparent)]

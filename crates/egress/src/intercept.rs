@@ -47,7 +47,9 @@ impl Interception {
             Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(read))) => Ok(read),
             Ok(Err(refusal)) => Err(refusal),
-            Err(_) => Err(Refusal::InvalidRequest { what: "its head did not arrive in time" }),
+            Err(_) => {
+                Err(Refusal::InvalidRequest { what: "the request head did not arrive in time" })
+            }
         };
         let host = Host::Name(self.name.clone());
         let first = read.and_then(|(mut head, rest)| {

@@ -27,13 +27,13 @@ pub struct Listeners {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidListeners {
     /// There are more or fewer.
-    #[error("{0} descriptors were given in the place of {LISTENERS}")]
+    #[error("received {0} file descriptors instead of {LISTENERS}")]
     Count(usize),
     /// One is something else.
-    #[error("descriptor {0} is not a socket of its kind")]
+    #[error("file descriptor {0} is not a socket of the expected kind")]
     Kind(usize),
     /// One cannot be used.
-    #[error("using descriptor {index} failed")]
+    #[error("using file descriptor {index} failed")]
     Use {
         /// Which one, from 0.
         index: usize,

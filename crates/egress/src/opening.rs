@@ -77,7 +77,7 @@ fn more(bytes: &[u8]) -> Admission {
     if bytes.len() < MAX_BYTES {
         return Admission::More;
     }
-    Admission::Refuse(Refusal::InvalidRequest { what: "its beginning is too long" })
+    Admission::Refuse(Refusal::InvalidRequest { what: "its first bytes are too long" })
 }
 
 /// Whether a request is for the host that the connection is to.

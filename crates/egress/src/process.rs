@@ -138,9 +138,9 @@ struct Served {
 /// Whom to believe, as the file says that came with credentials.
 fn trust(descriptors: Vec<OwnedFd>) -> Result<Trust, Problem> {
     let file = descriptors.into_iter().next().map(File::from);
-    let file = file.ok_or_else(|| io::Error::other("no file of authorities was given"));
+    let file = file.ok_or_else(|| io::Error::other("no file with CA certificates was given"));
     file.and_then(Trust::read).map_err(|error| {
-        Problem::new(Code::Unsupported, "no host can show who it is").because(error.to_string())
+        Problem::new(Code::Unsupported, "no host can be authenticated").because(error.to_string())
     })
 }
 
@@ -167,7 +167,8 @@ impl Served {
     ) -> Result<Option<String>, Problem> {
         let Envelope { version, request, .. } = envelope;
         if version != VERSION {
-            let message = format!("the egress process speaks version {VERSION}, not {version}");
+            let message =
+                format!("the egress process uses protocol version {VERSION}, not {version}");
             return Err(Problem::new(Code::Unsupported, message));
         }
         match request {
@@ -175,7 +176,7 @@ impl Served {
             Request::Listen { sandbox } => self.listen(&sandbox, descriptors)?,
             Request::Change { sandbox, policy } => {
                 let refused = self.find(&sandbox)?.set_policy(policy);
-                refused.map_err(|error| invalid("the policy is refused", &error))?;
+                refused.map_err(|error| invalid("the policy is invalid", &error))?;
             }
             Request::Credentials { sandbox, credentials } => {
                 self.find(&sandbox)?;
@@ -183,7 +184,7 @@ impl Served {
                 let authority = self.find(&sandbox)?.set_credentials(credentials, trust);
                 return authority
                     .map(Some)
-                    .map_err(|error| invalid("the credentials are refused", &error));
+                    .map_err(|error| invalid("the credentials are invalid", &error));
             }
             Request::Remove { sandbox } => {
                 self.find(&sandbox)?;
@@ -198,7 +199,7 @@ impl Served {
 
     fn find(&self, sandbox: &SandboxId) -> Result<&Arc<Sandbox>, Problem> {
         let found = self.sandboxes.get(sandbox).map(|(sandbox, _)| sandbox);
-        found.ok_or_else(|| Problem::new(Code::NotFound, format!("{sandbox} is not served")))
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("{sandbox} is not registered")))
     }
 
     fn add(
@@ -208,10 +209,10 @@ impl Served {
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), Problem> {
         if self.sandboxes.contains_key(&id) {
-            return Err(Problem::new(Code::Conflict, format!("{id} is served already")));
+            return Err(Problem::new(Code::Conflict, format!("{id} is already registered")));
         }
         if self.sandboxes.len() >= MAX_SANDBOXES {
-            let message = format!("at most {MAX_SANDBOXES} sandboxes are served");
+            let message = format!("at most {MAX_SANDBOXES} sandboxes can be registered");
             return Err(Problem::new(Code::QuotaExceeded, message));
         }
         let listeners = match descriptors.is_empty() {
@@ -233,7 +234,7 @@ impl Served {
     fn listen(&mut self, id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<(), Problem> {
         self.find(id)?;
         let Some((sandbox, serving @ None)) = self.sandboxes.get_mut(id) else {
-            return Err(Problem::new(Code::Conflict, format!("{id} is served already")));
+            return Err(Problem::new(Code::Conflict, format!("{id} is already registered")));
         };
         *serving = Some(serve_at(sandbox, listeners(id, descriptors)?));
         Ok(())
@@ -241,7 +242,7 @@ impl Served {
 }
 
 fn listeners(id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<Listeners, Problem> {
-    let message = format!("the listeners of {id} are refused");
+    let message = format!("the listeners of {id} are invalid");
     Listeners::from_descriptors(descriptors).map_err(|error| invalid(&message, &error))
 }
 

@@ -47,7 +47,8 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
         Ok(Ok(None)) => return,
         Ok(Err(refusal)) => return refused(stream, None, None, &refusal).await,
         Err(_) => {
-            let refusal = Refusal::InvalidRequest { what: "its head did not arrive in time" };
+            let refusal =
+                Refusal::InvalidRequest { what: "the request head did not arrive in time" };
             return refused(stream, None, None, &refusal).await;
         }
     };
@@ -104,7 +105,7 @@ fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refus
     if head.method == "CONNECT" {
         let (host, port) = authority(&head.target)?;
         let Some(port) = port else {
-            return Err(Refusal::InvalidRequest { what: "a tunnel needs a port" });
+            return Err(Refusal::InvalidRequest { what: "CONNECT needs a port" });
         };
         let host = meant(host)?;
         let first = match &host {

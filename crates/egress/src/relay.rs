@@ -174,7 +174,7 @@ pub(crate) async fn opening(
                 // Nothing will be sent; what comes in is still wanted.
                 return Ok((Vec::new(), Body::Open));
             }
-            let refusal = Refusal::InvalidRequest { what: "its beginning is not whole" };
+            let refusal = Refusal::InvalidRequest { what: "its first bytes are incomplete" };
             return Err(Broken::Refused(refusal, bytes));
         }
         if is_first {

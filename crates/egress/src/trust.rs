@@ -26,7 +26,7 @@ impl Trust {
         let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
         let (taken, _) = roots.add_parsable_certificates(certificates);
         if taken == 0 {
-            return Err(io::Error::other("there are no certificates of authorities"));
+            return Err(io::Error::other("there are no CA certificates"));
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()

@@ -76,7 +76,8 @@ pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, Problem> {
     if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
         return Ok(path);
     }
-    let message = format!("{} belongs to somebody else, or others can enter it", path.display());
+    let message =
+        format!("{} belongs to another user, or other users can enter it", path.display());
     Err(Problem::new(Code::Io, message)
         .remedied_by("export STOCKADE_DATA_DIR=/a/directory/of/your/own"))
 }

@@ -166,7 +166,7 @@ fn database(data: &Path, error: &Error) -> Problem {
 }
 
 fn no_sandboxes() -> Problem {
-    Problem::new(Code::Unsupported, "there are no sandboxes inside a confinement")
-        .because("this process is confined by somebody else, and may make no namespaces")
-        .remedied_by("use the command outside")
+    Problem::new(Code::Unsupported, "no sandbox can be created inside another sandbox")
+        .because("this process is already confined, and cannot create namespaces")
+        .remedied_by("run the command outside")
 }

@@ -39,9 +39,12 @@ where
 async fn open(options: Options) -> Result<Host, Problem> {
     let data = options.data.clone();
     Host::launch(options).await?.ok_or_else(|| {
-        Problem::new(Code::Conflict, "another process has the data directory")
-            .because(format!("a server, or a command like this one, uses {}", data.display()))
-            .remedied_by("leave `--in-process` out: the server does it")
+        Problem::new(Code::Conflict, "another process uses the data directory")
+            .because(format!(
+                "a server, or another command with `--in-process`, uses {}",
+                data.display()
+            ))
+            .remedied_by("run the command without `--in-process`: the server does the work")
     })
 }
 

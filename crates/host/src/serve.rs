@@ -53,9 +53,9 @@ async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Re
         if lifetime == Lifetime::WhileNeeded {
             return Ok(());
         }
-        return Err(Problem::new(Code::Conflict, "another server serves this data directory")
+        return Err(Problem::new(Code::Conflict, "another server uses this data directory")
             .because(data.display().to_string())
-            .remedied_by("use it: stockade ls"));
+            .remedied_by("the other server is ready to use: stockade ls"));
     };
     let listener = host.directory.listen(BUILD)?;
     let (stop, stopped) = watch::channel(false);

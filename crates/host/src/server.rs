@@ -39,7 +39,7 @@ pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
     let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
     serve::run(options, lifetime, || {
         if lifetime == Lifetime::UntilStopped {
-            say!("stockade: serving {} (Ctrl-C ends it)", data.display());
+            say!("stockade: serving {} (Ctrl-C stops it)", data.display());
         }
     })?;
     Ok(())

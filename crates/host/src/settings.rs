@@ -40,7 +40,7 @@ impl Settings {
         let idle = number(&variable, "STOCKADE_SERVER_IDLE_SECONDS", 60_u32)?;
         let pool = number(&variable, "STOCKADE_POOL", POOL)?;
         if pool > LARGEST_POOL {
-            let message = format!("STOCKADE_POOL is {pool}, and at most {LARGEST_POOL} wait");
+            let message = format!("STOCKADE_POOL is {pool}; the maximum is {LARGEST_POOL}");
             return Err(Problem::new(Code::InvalidInput, message)
                 .remedied_by(format!("export STOCKADE_POOL={LARGEST_POOL}")));
         }
@@ -58,7 +58,7 @@ fn number<T: FromStr>(
     let Some(text) = variable(name) else { return Ok(default) };
     let value = text.to_str().and_then(|text| text.parse().ok());
     value.ok_or_else(|| {
-        Problem::new(Code::InvalidInput, format!("{name} is {text:?}, which is no number"))
+        Problem::new(Code::InvalidInput, format!("{name} is {text:?}, which is not a number"))
             .remedied_by(format!("unset {name}"))
     })
 }

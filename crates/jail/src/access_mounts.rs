@@ -99,8 +99,7 @@ impl Plan {
                 if *is_made && reach.lacks(around) {
                     return Err(Errno::LOOP).at(Wall::Root, || {
                         format!(
-                            "hold a rule for {}, which leads through the link {}: name what that \
-                             link leads to",
+                            "enforce a rule for {}, which leads through the link {}: use the target of the link instead",
                             path.display(),
                             at.display()
                         )
@@ -154,7 +153,7 @@ impl Plan {
     fn sources(&self) -> Result<Vec<OwnedFd>, Failure> {
         let mut covers = self.covers()?.into_iter();
         let source = |piece: &Piece| {
-            let step = || format!("take hold of the area {}", piece.path.display());
+            let step = || format!("open the access mount {}", piece.path.display());
             if piece.reach == Reach::Closed {
                 return covers.next().ok_or(Errno::BADF).at(Wall::Root, step);
             }

@@ -160,7 +160,7 @@ impl Step {
             Self::Streams => "install the streams",
             Self::Descriptors => "close the descriptors",
             Self::Limits => "set the limits of the process",
-            Self::Ids => "take on the command's ids",
+            Self::Ids => "switch to the command's ids",
             Self::Capabilities => "drop all capabilities",
             Self::Directory => "enter the working directory",
             Self::Landlock => "restrict by Landlock",

@@ -142,7 +142,7 @@ impl Step {
             Self::Route => network::ROUTE,
             Self::Listen => network::LISTEN,
             Self::Rules => network::RULES,
-            Self::Ids => "take on the inside ids",
+            Self::Ids => "switch to the inside ids",
             Self::Content => "furnish the root",
             Self::HostRoot => "detach the old root",
             Self::Dev => "make /dev",

@@ -55,7 +55,7 @@ pub enum Error {
     #[error("lock a range of ids under {LOCKS}")]
     Lock(#[source] io::Error),
     /// The caller's own id may be root of the host, and there is no other id to take.
-    #[error("your id {0} here stands for id 0 outside, and no other can be had")]
+    #[error("your id {0} here is id 0 outside, and no other id is available")]
     HostRoot(u32),
     /// All ranges are in use.
     #[error("all {SLOTS} ranges of ids are in use")]
@@ -198,7 +198,7 @@ fn slots(process: u32, nth: u32) -> impl Iterator<Item = u32> {
 }
 
 fn no_range() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "no range of ids that is locked")
+    io::Error::new(io::ErrorKind::InvalidInput, "the id range is not locked")
 }
 
 /// The caller's own ids, unless they are those of the root outside: whether that is the host's own

@@ -35,7 +35,7 @@ pub enum Error {
     #[error("make the jail's pipes")]
     Pipe(#[source] io::Error),
     /// The kernel refused new namespaces.
-    #[error("make new namespaces")]
+    #[error("create namespaces")]
     Namespaces(#[source] io::Error),
     /// The ids could not be mapped.
     #[error("map the jail's ids in {file}")]
@@ -63,7 +63,7 @@ pub enum Error {
     #[error("the memory limit leaves no room for the jail's first process")]
     OutOfMemory,
     /// A wall could not be raised.
-    #[error("raise the wall `{wall}`: {step}")]
+    #[error("enable the wall `{wall}`: {step}")]
     Wall {
         /// Which.
         wall: Wall,
@@ -74,10 +74,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The jail's first process ended or said something that is not understood.
-    #[error("the jail's first process ended before its walls stood")]
+    #[error("the jail's first process exited before all walls were enabled")]
     Lost,
     /// The walls took too long.
-    #[error("the walls were not up after {} s", LAUNCH_DEADLINE.as_secs())]
+    #[error("the walls were not enabled within {} s", LAUNCH_DEADLINE.as_secs())]
     Deadline,
 }
 
@@ -329,7 +329,7 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     if spec.root_writable || !matches!(spec.root, Source::Empty) {
         return Ok(None);
     }
-    let step = || "plan what is in the root".to_owned();
+    let step = || "plan the content of the root".to_owned();
     let refused = |source| Error::Wall { wall: Wall::Root, step: step(), source };
     RootPlan::of(&mut spec.mounts).map(Some).map_err(refused)
 }
@@ -443,9 +443,8 @@ pub(crate) fn failed(wall: Wall, step: String, errno: i32) -> Error {
 
 /// Refuses unless this process has one thread: a fork copies only the one that calls.
 fn single_thread() -> io::Result<()> {
-    sys::leave_thread_group().map_err(|_| {
-        io::Error::other("a jail is forked, which needs a process with a single thread")
-    })
+    sys::leave_thread_group()
+        .map_err(|_| io::Error::other("a jail can be forked only from a single-threaded process"))
 }
 
 /// Ends the jail and reaps its init unless it is kept.

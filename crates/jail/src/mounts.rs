@@ -311,7 +311,7 @@ impl Assembly {
     fn root(&mut self) -> Result<&OwnedFd, Failure> {
         match &mut self.root {
             Some(root) => root.mount(),
-            None => Err(Errno::INVAL).at(Wall::Root, || "have a root".to_owned()),
+            None => Err(Errno::INVAL).at(Wall::Root, || "create a root".to_owned()),
         }
     }
 
@@ -377,12 +377,12 @@ pub(crate) fn let_go_of_old_root() -> rustix::io::Result<()> {
 /// Makes sure that nothing covers the root.
 pub(crate) fn check_root() -> Result<(), Failure> {
     let step = |text: &'static str| move || text.to_owned();
-    rustix::process::chdir("/").at(Wall::Root, step("stand in the new root"))?;
+    rustix::process::chdir("/").at(Wall::Root, step("enter the new root directory"))?;
     // Whatever still covered the root would be reached by this path.
     let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));
     match seen {
         [Ok(root), Ok(above)] if root == above => Ok(()),
-        _ => Err(Errno::BUSY).at(Wall::Root, step("leave nothing above the root")),
+        _ => Err(Errno::BUSY).at(Wall::Root, step("check that nothing is above the root")),
     }
 }
 
@@ -406,7 +406,7 @@ fn attach_piece(place: &Place, piece: Piece) -> Result<(), Failure> {
         Piece::Held(mut held) => {
             let mount = held.mount()?;
             if !place.is_there {
-                let kind = rustix::fs::fstat(mount).at(Wall::Root, step("look at a tree"))?;
+                let kind = rustix::fs::fstat(mount).at(Wall::Root, step("inspect a tree"))?;
                 let is_directory = FileType::from_raw_mode(kind.st_mode).is_dir();
                 let make = if is_directory { make_directory } else { touch };
                 make(target).at(Wall::Root, step("make a mount point"))?;

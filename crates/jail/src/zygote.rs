@@ -72,7 +72,7 @@ pub enum NotReady {
     #[error("the workers were not prepared after {0:?}")]
     Deadline(Duration),
     /// It ended before, or could not be spoken to.
-    #[error("speak to what forks the workers")]
+    #[error("communicate with the zygote")]
     Lost(#[source] io::Error),
 }
 

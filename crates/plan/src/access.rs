@@ -27,7 +27,10 @@ pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
     for path in &named {
         let of_kernel = KERNEL.iter().any(|top| path.starts_with(top) && *path != Path::new(top));
         if of_kernel && *path != Path::new(SHARED_MEMORY) {
-            let text = format!("a rule for {}: that belongs to the sandbox itself", path.display());
+            let text = format!(
+                "an access rule for {}, which is reserved for the sandbox itself",
+                path.display()
+            );
             return Err(Error::Rules(text));
         }
     }

@@ -37,7 +37,7 @@ pub enum Error {
     #[error("{} is not an absolute path without `..`", .0.display())]
     NotAbsolute(PathBuf),
     /// A path inside belongs to the sandbox itself.
-    #[error("{} belongs to the sandbox itself", .0.display())]
+    #[error("{} is reserved for the sandbox itself", .0.display())]
     Reserved(PathBuf),
     /// A mount point in the workspace is missing, and would come back as a change.
     #[error("{} does not exist in the workspace", .0.display())]

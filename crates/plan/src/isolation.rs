@@ -26,10 +26,10 @@ pub fn isolation(standing: Standing, limits: Vec<LimitReport>) -> Isolation {
         let reason = match wall {
             Wall::Landlock if landlock == 0 => Some("this kernel has no Landlock".to_owned()),
             Wall::Landlock if landlock < 6 => Some(format!(
-                "version {landlock}: signals and abstract sockets are left to the namespaces"
+                "version {landlock}: only the namespaces restrict signals and abstract sockets"
             )),
             Wall::Proc if proc_missing => {
-                Some("/proc is empty: this container's own is partly covered".to_owned())
+                Some("/proc is empty: this container covers parts of its own /proc".to_owned())
             }
             Wall::Network if has_network => Some(BY_POLICY.to_owned()),
             _ => None,

@@ -132,7 +132,7 @@ fn of_disk(disk: Disk, is_limited: bool) -> Option<LimitReport> {
         (Disk::Memory, false) => {
             (Enforcement::Watched, "the free space of the data directory's disk")
         }
-        (Disk::Layers, true) => (Enforcement::Watched, "what its layers take on disk"),
+        (Disk::Layers, true) => (Enforcement::Watched, "the disk usage of its layers"),
         (Disk::Layers, false) => return None,
     };
     Some(report(LimitName::Disk, enforcement, by))

@@ -278,9 +278,9 @@ fn answer(bundle: &Bundle, applied: &Applied, done: bool) -> AppliedBundle {
 fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
     let id = short(bundle.id());
     if applied.skipped.is_empty() {
-        let problem = Problem::new(Code::BundleConflict, "the project has these changes already");
+        let problem = Problem::new(Code::BundleConflict, "the project already has these changes");
         return match is_done {
-            true => problem.because("nothing of the bundle is left to decide: it was removed"),
+            true => problem.because("nothing of the bundle is left to decide, so it was removed"),
             false => problem.remedied_by(format!("stockade diff {id}")),
         };
     }
@@ -294,7 +294,7 @@ fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
         true => format!("stockade apply {id} --include-ignored"),
         false => format!("stockade diff {id}"),
     };
-    Problem::new(Code::PathRefused, "nothing of this can be applied as asked")
+    Problem::new(Code::PathRefused, "none of these paths can be applied as requested")
         .because(reasons.join("; "))
         .remedied_by(remedy)
 }

@@ -52,7 +52,10 @@ impl Bundles {
             let applied = state.applied.contains(&entry.path);
             match serde_json::to_value(entry) {
                 Ok(serde_json::Value::Object(change)) => Ok(BundleEntry { applied, change }),
-                _ => Err(Problem::new(Code::BundleInvalid, "an entry cannot be written")),
+                _ => Err(Problem::new(
+                    Code::BundleInvalid,
+                    "an entry of the bundle cannot be encoded",
+                )),
             }
         };
         let entries = entries.iter().map(entry).collect::<Result<_>>()?;
@@ -90,7 +93,8 @@ pub fn entries(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>> {
     let entry = |written: &BundleEntry| {
         let change = serde_json::Value::Object(written.change.clone());
         let entry = serde_json::from_value(change).map_err(|error| {
-            Problem::new(Code::BundleInvalid, "an entry cannot be read").because(error.to_string())
+            Problem::new(Code::BundleInvalid, "an entry of the bundle cannot be read")
+                .because(error.to_string())
         })?;
         Ok((entry, written.applied))
     };

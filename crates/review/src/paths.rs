@@ -31,10 +31,11 @@ pub fn paths(project: &[u8], given: &[Bytes]) -> Result<Vec<RelativePath>> {
             return Ok(Vec::new());
         }
         let path = RelativePath::new(plain.as_os_str().as_bytes()).map_err(|error| {
-            let message = format!("`{}` is no path in the project", String::from_utf8_lossy(given));
-            Problem::new(Code::InvalidInput, message)
-                .because(error.to_string())
-                .remedied_by("name paths as `stockade diff --stat` does, below the project's root")
+            let message =
+                format!("`{}` is not a path in the project", String::from_utf8_lossy(given));
+            Problem::new(Code::InvalidInput, message).because(error.to_string()).remedied_by(
+                "write paths as `stockade diff --stat` prints them, relative to the project's root",
+            )
         })?;
         paths.push(path);
     }

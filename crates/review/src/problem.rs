@@ -13,8 +13,7 @@ use crate::words;
 const NAMED: usize = 20;
 
 /// What to do where the disk of the data directory is full.
-pub const MAKE_ROOM: &str = "make room on the disk of the data directory, then ask again; to reject what \
-    `stockade bundles` lists makes some";
+pub const MAKE_ROOM: &str = "free space on the disk of the data directory, then retry; rejecting bundles that `stockade bundles` lists frees some";
 
 /// A problem with an error as its cause, down to the root of it. One that a full disk caused says so.
 pub fn caused(code: Code, error: &dyn std::error::Error) -> Problem {

@@ -78,7 +78,8 @@ fn read(request: &ProposeChanges, limits: &BundleLimits) -> Result<DiffBundle> {
     let manifest = SandboxManifest::parse(manifest.to_string().as_bytes(), limits)
         .map_err(|error| refused(&error, error.code()))?;
     manifest.diff_bundle.ok_or_else(|| {
-        Problem::new(Code::InvalidInput, "there are no changes").because("INVALID_INPUT")
+        Problem::new(Code::InvalidInput, "the proposal contains no changes")
+            .because("INVALID_INPUT")
     })
 }
 

@@ -7,8 +7,8 @@ use stockade_bundle::manifest::{ExecutedBy, Refusal};
 /// Why an entry is never applied.
 pub fn refusal(refusal: Refusal) -> &'static str {
     match refusal {
-        Refusal::GitDirectory => "is or lies in a `.git`",
-        Refusal::BareRepository => "makes or alters a bare git repository",
+        Refusal::GitDirectory => "is a `.git` directory or inside one",
+        Refusal::BareRepository => "creates or changes a bare git repository",
         Refusal::LinkLeaves => "is a link that leaves the project",
         Refusal::SpecialFile => "is a socket, pipe or device",
         Refusal::PathTooLong => "has a path that is too long",
@@ -18,11 +18,11 @@ pub fn refusal(refusal: Refusal) -> &'static str {
 /// Who executes a file without being asked.
 pub fn executed(by: ExecutedBy) -> &'static str {
     match by {
-        ExecutedBy::Hooks => "run by git or a hook manager",
-        ExecutedBy::Shell => "run by the shell on entering the directory",
-        ExecutedBy::Editor => "run by an editor or agent on opening the directory",
-        ExecutedBy::Ci => "run by continuous integration",
-        ExecutedBy::Build => "run by a build tool or package manager",
+        ExecutedBy::Hooks => "executed by git or a hook manager",
+        ExecutedBy::Shell => "executed by the shell on entering the directory",
+        ExecutedBy::Editor => "executed by an editor or agent on opening the directory",
+        ExecutedBy::Ci => "executed by continuous integration",
+        ExecutedBy::Build => "executed by a build tool or package manager",
     }
 }
 
@@ -30,10 +30,10 @@ pub fn executed(by: ExecutedBy) -> &'static str {
 pub fn skip(skip: &Skip) -> String {
     match skip {
         Skip::Refused(refused) => refusal(*refused).to_owned(),
-        Skip::Reserved => "has a name that Stockade itself uses".to_owned(),
+        Skip::Reserved => "has a name that is reserved for Stockade".to_owned(),
         Skip::Ignored => "is ignored by git".to_owned(),
-        Skip::Needs(path) => format!("needs {path}, which is left out"),
-        Skip::NotEmpty => "is a directory that holds other files".to_owned(),
+        Skip::Needs(path) => format!("needs {path}, which is skipped"),
+        Skip::NotEmpty => "is a directory that contains other files".to_owned(),
     }
 }
 
@@ -42,9 +42,9 @@ pub fn left(left: &Left) -> String {
     let path = &left.path;
     match &left.kept {
         Some(kept) => {
-            format!("{path} was changed since and is left so; what it was before is in {kept}")
+            format!("{path} has changed since and was not restored; its old content is in {kept}")
         }
-        None => format!("{path} was changed since and is left so"),
+        None => format!("{path} has changed since and was not restored"),
     }
 }
 

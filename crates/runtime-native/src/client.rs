@@ -428,7 +428,7 @@ fn status(answer: Answer) -> Result<Status> {
 }
 
 fn exhausted(error: io::Error) -> Error {
-    Error::Exhausted(format!("no memory for a command's input: {error}"))
+    Error::Exhausted(format!("cannot create the memory file for a command's input: {error}"))
 }
 
 fn bytes(path: &SandboxPath) -> Vec<u8> {
@@ -442,7 +442,7 @@ fn words(command: &Command) -> Result<Vec<u8>> {
     }
     let invalid = |name: &OsString| name.is_empty() || name.as_bytes().contains(&b'=');
     if let Some(name) = command.environment.keys().find(|name| invalid(name)) {
-        return Err(Error::Invalid(format!("{name:?} is no name of a variable")));
+        return Err(Error::Invalid(format!("{name:?} is not a valid variable name")));
     }
     let arguments = command.arguments.iter().cloned().map(OsString::into_vec).collect();
     let environment = command
@@ -451,5 +451,5 @@ fn words(command: &Command) -> Result<Vec<u8>> {
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .collect();
     let words = Words { arguments, environment }.encode();
-    words.ok_or_else(|| Error::Invalid("a word of the command holds a NUL byte".to_owned()))
+    words.ok_or_else(|| Error::Invalid("an argument of the command contains a NUL byte".to_owned()))
 }

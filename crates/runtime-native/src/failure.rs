@@ -59,8 +59,8 @@ impl Failure {
             Self::Unreachable { what, errno } => Error::Unreachable { what, source: source(errno) },
             Self::Deadline => Error::Deadline(asked.operation),
             Self::Draining => Error::Unreachable {
-                what: "a keeper that takes new sandboxes".to_owned(),
-                source: io::Error::other("this one makes way for that of a newer program"),
+                what: "a keeper that accepts new sandboxes".to_owned(),
+                source: io::Error::other("this keeper exits in favour of a newer version"),
             },
         }
     }

@@ -90,8 +90,9 @@ impl Root {
             self.ids.reading(&stat, || self.list(&Dir::from_fd(found).reopen()?))
         };
         let listed = list().map_err(failed("list", path))?;
-        let mut files = listed
-            .ok_or_else(|| Error::Invalid(format!("{path} holds more than {MAX_LISTED} names")))?;
+        let mut files = listed.ok_or_else(|| {
+            Error::Invalid(format!("{path} contains more than {MAX_LISTED} names"))
+        })?;
         files.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(files)
     }

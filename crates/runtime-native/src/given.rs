@@ -61,7 +61,7 @@ impl Given {
             let is_bounded = length_bytes <= WHOLE_INPUT_BYTES as u64;
             (is_sealed && is_bounded).then_some(Self { file, length_bytes })
         });
-        let invalid = || Failure::Invalid("the command's input is no file to be read".to_owned());
+        let invalid = || Failure::Invalid("the command's input is not a readable file".to_owned());
         given.ok_or_else(invalid).map(Some)
     }
 }

@@ -30,7 +30,7 @@ pub enum Error {
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),
     /// The id is in use for something that was asked for in other words.
-    #[error("{0} exists already, and was asked for differently")]
+    #[error("{0} already exists, and was requested with other parameters")]
     Conflict(String),
     /// The sandbox is in a state in which this cannot be done.
     #[error("the sandbox {id} is {state}, so it cannot {operation}")]
@@ -63,7 +63,7 @@ pub enum Error {
         remedy: String,
     },
     /// The sandbox uses more than this limit of it, and no command is started in it.
-    #[error("the sandbox is over its limit `{limit}`: {reason}")]
+    #[error("the sandbox exceeds its limit `{limit}`: {reason}")]
     Exceeded {
         /// Which.
         limit: LimitName,
@@ -73,7 +73,7 @@ pub enum Error {
         remedy: String,
     },
     /// A wall cannot be raised here; nothing was started.
-    #[error("the wall `{wall}` cannot be raised: {reason}")]
+    #[error("the wall `{wall}` is not available: {reason}")]
     Wall {
         /// Its stable name.
         wall: String,
@@ -120,7 +120,7 @@ pub enum Error {
     },
     /// It may have happened or not, and nobody is left who knows. It is never done a second time
     /// under the same id.
-    #[error("nobody knows whether {0} happened")]
+    #[error("it is unknown whether {0} happened")]
     OutcomeUnknown(String),
     /// The process or service that holds the sandboxes cannot be reached.
     #[error("cannot reach {what}")]

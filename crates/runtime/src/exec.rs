@@ -75,13 +75,12 @@ impl Command {
     pub fn check_input(&self) -> Result<()> {
         let StandardInput::Whole(bytes) = &self.input else { return Ok(()) };
         if self.terminal.is_some() {
-            let text = "the input of a command with a terminal is streamed, not given whole";
+            let text = "the input of a command with a terminal must be streamed";
             return Err(Error::Invalid(text.to_owned()));
         }
         if bytes.len() > WHOLE_INPUT_BYTES {
             let text = format!(
-                "an input of {} bytes is too long to be given whole, which {WHOLE_INPUT_BYTES} may be: \
-                 stream it",
+                "an input of {} bytes is too long to send with the start (maximum {WHOLE_INPUT_BYTES}): stream it",
                 bytes.len()
             );
             return Err(Error::Invalid(text));

@@ -34,10 +34,10 @@ impl SandboxPath {
             return invalid("is too long");
         }
         if text.as_bytes().contains(&0) {
-            return invalid("holds a NUL byte");
+            return invalid("contains a NUL byte");
         }
         if path.components().any(|component| component == Component::ParentDir) {
-            return invalid("has a `..`");
+            return invalid("contains `..`");
         }
         // Without doubled slashes and inner dots.
         Ok(Self(path.components().collect()))

@@ -110,7 +110,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// [`Error::NoSandbox`].
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
         self.inspect(id).await?;
-        let reason = format!("the runtime `{}` does not count what sandboxes use", self.name());
+        let reason = format!("the runtime `{}` does not measure resource usage", self.name());
         Ok(Usage { reasons: vec![reason], ..Usage::default() })
     }
 
@@ -184,7 +184,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// when it has ended, and [`Error::Unsupported`] where no sandbox can have one.
     async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
         self.inspect(id).await?;
-        let reason = format!("the runtime `{}` has no network by policy", self.name());
+        let reason = format!("the runtime `{}` does not support network policies", self.name());
         Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
     }
 

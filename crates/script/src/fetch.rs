@@ -123,7 +123,9 @@ impl Fetcher {
             let Some(place) = exchange::redirect(&response) else { return Ok(response) };
             match request.redirect {
                 Redirect::Manual => return Ok(response),
-                Redirect::Error => return Err(Error::Redirected("it is redirected elsewhere")),
+                Redirect::Error => {
+                    return Err(Error::Redirected("it is redirected to another URL"));
+                }
                 Redirect::Follow => {}
             }
             // Relative to where it came from; judged as if it had been asked for.
@@ -133,6 +135,6 @@ impl Fetcher {
             url = next;
             redirected = true;
         }
-        Err(Error::Redirected("it is redirected too often"))
+        Err(Error::Redirected("it is redirected too many times"))
     }
 }

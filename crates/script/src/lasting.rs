@@ -45,7 +45,7 @@ pub trait Serve {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No ids could be had for it.
-    #[error("find ids for a worker")]
+    #[error("choose the ids of a worker")]
     Identity(#[source] identity::Error),
     /// Its streams could not be laid down.
     #[error("hand a worker its streams")]
@@ -137,7 +137,10 @@ fn alone<S: Serve>(namespaces: bool) -> u8 {
             Ok(raised) => S::serve(raised),
             Err(error) => {
                 // Whoever started it reads this.
-                let _ = write!(io::stderr(), "raise the last walls of a worker: {error}");
+                let _ = write!(
+                    io::stderr(),
+                    "enable the last isolation mechanisms of a worker: {error}"
+                );
                 NO_WALLS
             }
         }

@@ -118,7 +118,7 @@ impl<W: FnMut(&str, &str)> Outside for Console<W> {
     }
 
     fn fetch(&mut self, _: u32, _: Request) -> Result<(), String> {
-        Err("sandbox: outbound fetch blocked — there is no network here".to_owned())
+        Err("sandbox: outbound fetch blocked — no network is available here".to_owned())
     }
 
     fn abort(&mut self, _: u32) {}

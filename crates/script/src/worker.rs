@@ -68,7 +68,7 @@ pub struct Zygote {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// What was to be prepared could not be handed over.
-    #[error("hand a zygote what it is to prepare")]
+    #[error("send the libraries to a zygote")]
     Input(#[source] io::Error),
     /// The program could not be started.
     #[error("start the program that becomes a zygote")]
@@ -80,7 +80,7 @@ pub enum Error {
     #[error("fork a worker")]
     Fork(#[source] io::Error),
     /// The stream to a worker failed here.
-    #[error("speak to a worker")]
+    #[error("communicate with a worker")]
     Wire(#[source] io::Error),
 }
 

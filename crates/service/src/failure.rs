@@ -41,12 +41,12 @@ pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
         Durable::Cancelled { .. } => Problem::new(Code::Cancelled, "the operation was cancelled"),
         Durable::Conflict { .. } => Problem::new(
             Code::Conflict,
-            "the same thing was asked for in other words, or changed meanwhile",
+            "the same request was made with other parameters, or the state changed meanwhile",
         )
         .because(error.to_string()),
         Durable::ShuttingDown | Durable::Interrupted { .. } | Durable::LeaseLost { .. } => {
             caused(Code::Unreachable, &error)
-                .remedied_by("ask for the operation by its id once the server runs again")
+                .remedied_by("query the operation by its id once the server is running again")
         }
         Durable::NewerDatabase { .. }
         | Durable::ForeignDatabase { .. }
@@ -70,7 +70,7 @@ pub(crate) fn of_runtime(error: &Error) -> Problem {
         }
         Error::Exceeded { remedy, .. } => remedied(problem(Code::DiskExceeded), Some(remedy)),
         Error::Wall { .. } => problem(Code::WallUnavailable)
-            .remedied_by("run `stockade doctor` to see what this host can raise"),
+            .remedied_by("run `stockade doctor` to see what this host supports"),
         Error::PathRefused(_) => problem(Code::PathRefused),
         Error::Invalid(_) | Error::Host { .. } => problem(Code::InvalidInput),
         Error::Exhausted(_) => problem(Code::LaunchFailed),
@@ -105,9 +105,12 @@ pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
                 State::Stopped | State::New => "start",
                 _ => "show",
             };
-            Problem::new(Code::InvalidState, format!("the sandbox {id} is not in a state for this"))
-                .because(refused.to_string())
-                .remedied_by(format!("stockade {remedy} {id}"))
+            Problem::new(
+                Code::InvalidState,
+                format!("the state of the sandbox {id} does not permit this operation"),
+            )
+            .because(refused.to_string())
+            .remedied_by(format!("stockade {remedy} {id}"))
         }
     }
 }
@@ -145,7 +148,7 @@ pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
 
 /// The problem of a disk that has no room.
 fn full() -> Problem {
-    Problem::new(Code::StorageFull, "there is no room on the disk for what is to be recorded")
+    Problem::new(Code::StorageFull, "there is no disk space to record the operation")
         .remedied_by(MAKE_ROOM)
 }
 

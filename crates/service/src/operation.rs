@@ -26,7 +26,7 @@ pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
     let text = match &caller.idempotency_key {
         None => uuid::Uuid::now_v7().simple().to_string(),
         Some(key) if key.is_empty() || key.len() > KEY_LENGTH => {
-            return Err(invalid(format!("an idempotency key has 1 to {KEY_LENGTH} bytes")));
+            return Err(invalid(format!("an idempotency key must have 1 to {KEY_LENGTH} bytes")));
         }
         Some(key) => {
             let mut hasher = blake3::Hasher::new();

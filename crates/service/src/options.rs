@@ -67,7 +67,8 @@ impl Options {
             Some(text) => match text.trim().parse() {
                 Ok(number) if number > 0 => Ok(number),
                 _ => {
-                    let message = format!("{name} is {text:?}, which is no number of at least 1");
+                    let message =
+                        format!("{name} is {text:?}, which is not a number of at least 1");
                     Err(Problem::new(Code::InvalidInput, message)
                         .remedied_by(format!("unset {name}")))
                 }

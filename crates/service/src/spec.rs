@@ -29,21 +29,24 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     let mut names = BTreeSet::new();
     for user in &request.users {
         if user.name.is_empty() || !names.insert(&user.name) {
-            return Err(invalid(format!("the user {:?} has no name of its own", user.name)));
+            return Err(invalid(format!(
+                "the user {:?} has an invalid or duplicate name",
+                user.name
+            )));
         }
     }
     if let Some(proxy) = &request.proxy
         && let Some(port) = proxy.default_port
         && !proxy.exposed_ports.contains(&port)
     {
-        return Err(invalid(format!("the default port {port} is not among the exposed ones")));
+        return Err(invalid(format!("the default port {port} is not an exposed port")));
     }
     if let Some(network) = &request.network {
         network.policy()?;
     }
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(invalid(format!("{name:?} is no name of a variable")));
+            return Err(invalid(format!("{name:?} is not a valid variable name")));
         }
     }
     root(request).map(drop)
@@ -51,7 +54,7 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
 
 fn rules(request: &CreateSandbox) -> Result<Rules> {
     Rules::from_values(request.access_rules.clone()).map_err(|error| {
-        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
+        Problem::new(Code::RuleInvalid, format!("access rule {} is invalid", error.index))
             .because(error.reason)
     })
 }
@@ -88,7 +91,7 @@ pub(crate) fn of_snapshot(id: &SnapshotId) -> String {
 fn root(request: &CreateSandbox) -> Result<Root> {
     Ok(match request.image.as_deref() {
         None | Some("host") => Root::Host,
-        Some("") => return Err(invalid("an image has a name")),
+        Some("") => return Err(invalid("the name of an image must not be empty")),
         Some(path) if path.starts_with('/') => Root::Directory(PathBuf::from(path)),
         Some(image) => match image.strip_prefix(SNAPSHOT) {
             Some(id) => Root::Snapshot(SnapshotId::new(id).map_err(|e| invalid(e.to_string()))?),

@@ -16,7 +16,7 @@ pub use text::{Decoder, Encoding};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Whoever wrote it went away without a word.
-    #[error("the source of the stream is gone")]
+    #[error("the source of the stream no longer exists")]
     Abandoned,
     /// A command's output ended, and nobody told how the command did.
     #[error("the output ended without an exit code")]

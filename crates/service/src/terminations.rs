@@ -37,7 +37,7 @@ impl Terminations {
             // It is never closed while this listens.
             _ = kills.wait_for(|kills| *kills > 0) => {
                 let message = format!("the sandbox {id} is terminated");
-                Err(Problem::new(Code::SandboxTerminated, message).because("it was killed meanwhile"))
+                Err(Problem::new(Code::SandboxTerminated, message).because("it was killed during the operation"))
             }
         };
         drop(kills);

@@ -164,8 +164,7 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
         Ended::NeverSettles => {
             code = Some(ErrorCode::NeverSettles);
             errors.push(
-                "the snippet never settles: it awaits something, and no job or timer is left that \
-                 could bring it about"
+                "the snippet never settles: it awaits a promise, and no job or timer is left that could resolve it"
                     .to_owned(),
             );
         }
@@ -182,11 +181,11 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
     let mut warnings = Vec::new();
     if outcome.output_cut {
         let kept = Limits::default().output_bytes;
-        warnings.push(format!("output after the first {kept} bytes is lost"));
+        warnings.push(format!("output after the first {kept} bytes was discarded"));
     }
     let built_in = libraries.iter().filter(|library| library.built_in);
     warnings.extend(built_in.map(|UsedLibrary { name, .. }| {
-        format!("{name} is the small implementation that is built into stockade, not the package")
+        format!("{name} is the small implementation built into Stockade, not the package")
     }));
     Transcript {
         logs: Vec::new(),

@@ -27,8 +27,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 const LINE_BYTES: usize = 10 << 20;
 
 const ABORTED: &str = "sandbox: aborted by caller signal";
-const BARE: &str = "the worker had no namespaces of its own, for none can be made here: it was \
-                    confined by its system call filter and Landlock alone";
+const BARE: &str = "the worker had no namespaces of its own, because none can be created here: only its seccomp filter and Landlock isolated it";
 
 /// How snippets run.
 #[derive(Debug, Clone)]
@@ -263,7 +262,7 @@ fn without_answer(told: &Told, ended: Ended) -> String {
     if is_too_deep(told, ended) {
         return TOO_DEEP.to_owned();
     }
-    format!("the worker ended before it answered: {ended}")
+    format!("the worker exited before it answered: {ended}")
 }
 
 #[cfg(test)]

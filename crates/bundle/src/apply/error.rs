@@ -8,10 +8,10 @@ use crate::path::RelativePath;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Paths on the host are not as they were when the bundle was made.
-    #[error("{} on the host changed since the bundle was made", paths(.0.len()))]
+    #[error("{} changed on the host since the bundle was made", paths(.0.len()))]
     Conflicts(Vec<Conflict>),
     /// Entries that host tools execute by themselves were not accepted.
-    #[error("{} would be executed by tools of the host and must be allowed", paths(.0.len()))]
+    #[error("{} would be executed by tools on the host and must be accepted", paths(.0.len()))]
     Executed(Vec<(RelativePath, ExecutedBy)>),
     /// Entries were asked for by name that may never be applied.
     #[error("{} may never be applied", paths(.0.len()))]
@@ -38,7 +38,7 @@ pub enum Error {
         fault: BlobFault,
     },
     /// The application failed and was undone, except for files that somebody changed meanwhile.
-    #[error("undone, but {} changed meanwhile and were left as they are", paths(.left.len()))]
+    #[error("undone, but {} changed meanwhile and were not restored", paths(.left.len()))]
     Left {
         /// Why it failed.
         #[source]
@@ -47,7 +47,7 @@ pub enum Error {
         left: Vec<super::Left>,
     },
     /// The application could be neither finished nor undone now; the next command does either.
-    #[error("the apply could be neither finished nor undone; the next command does either")]
+    #[error("the apply could be neither finished nor undone; the next command will do one of them")]
     Stuck {
         /// Why not.
         #[source]
@@ -113,22 +113,22 @@ pub enum Difference {
     #[error("exists now")]
     Exists,
     /// It is another type of thing.
-    #[error("is another type of file now")]
+    #[error("is now another type of file")]
     Type,
     /// A file's content is different.
-    #[error("has other content now")]
+    #[error("now has other content")]
     Content,
     /// A file's or directory's permission bits are different.
-    #[error("has other permissions now")]
+    #[error("now has other permissions")]
     Mode,
     /// A symbolic link's target is different.
-    #[error("points elsewhere now")]
+    #[error("now points elsewhere")]
     Target,
     /// Its parent is missing, or no directory, or a symbolic link.
     #[error("its directory no longer exists")]
     Parent,
     /// A directory that is to become something else holds things that stay.
-    #[error("holds files that are not part of the change")]
+    #[error("contains files that are not part of the change")]
     NotEmpty,
     /// It changed while the bundle was being applied.
     #[error("changed during the apply")]

@@ -85,10 +85,10 @@ pub enum Fault {
     #[error("a mode is not that of a file or a symbolic link")]
     Mode,
     /// A symbolic link leaves the project, or its target is not in the patch.
-    #[error("a symbolic link leaves the project, or its target cannot be told")]
+    #[error("a symbolic link leaves the project, or its target is unknown")]
     Link,
     /// A `---` line has no `+++` line after it.
-    #[error("`---` and `+++` lines do not come together")]
+    #[error("`---` and `+++` lines do not follow each other")]
     Sides,
     /// A hunk's header cannot be read.
     #[error("the header of a hunk cannot be read")]
@@ -103,13 +103,13 @@ pub enum Fault {
     #[error("`No newline at end of file` is not at the end of the file")]
     NoNewline,
     /// Lines of a diff stand where none belong.
-    #[error("lines of a diff stand outside of one")]
+    #[error("lines of a diff are outside of a diff")]
     Stray,
     /// Binary data cannot be read.
     #[error("binary data cannot be read")]
     Binary,
     /// A change changes nothing.
-    #[error("a file is named but nothing is done to it")]
+    #[error("a file is named without a change")]
     Nothing,
 }
 

@@ -13,20 +13,20 @@ pub(super) fn apply(base: &[u8], hunks: &[Hunk<'_>]) -> Result<Vec<u8>, &'static
         let first = hunk.old_start as usize;
         // An empty range stands behind the line that it names.
         let first = if hunk.old_count == 0 { first } else { first.saturating_sub(1) };
-        let kept = lines.get(next..first).ok_or("it names lines that are not there")?;
+        let kept = lines.get(next..first).ok_or("it refers to lines that do not exist")?;
         kept.iter().for_each(|line| new.extend_from_slice(line));
         is_ended |= kept.last().is_some_and(|line| !line.ends_with(b"\n"));
         next = first;
         for line in &hunk.lines {
             if line.side != Side::New {
                 if lines.get(next).is_none_or(|found| !is_same(found, line)) {
-                    return Err("the lines that it names are others");
+                    return Err("the lines that it refers to are different");
                 }
                 next += 1;
             }
             if line.side != Side::Old {
                 if is_ended {
-                    return Err("it goes on behind the end of the file");
+                    return Err("it extends beyond the end of the file");
                 }
                 new.extend_from_slice(line.text);
                 if line.newline {
@@ -38,7 +38,7 @@ pub(super) fn apply(base: &[u8], hunks: &[Hunk<'_>]) -> Result<Vec<u8>, &'static
     }
     let rest = lines.get(next..).unwrap_or_default();
     if is_ended && !rest.is_empty() {
-        return Err("it goes on behind the end of the file");
+        return Err("it extends beyond the end of the file");
     }
     rest.iter().for_each(|line| new.extend_from_slice(line));
     Ok(new)

@@ -93,7 +93,7 @@ fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<SandboxManifest, Error> 
         Some("finished") => Status::Finished,
         Some("failed") => Status::Failed,
         Some("cancelled") => Status::Cancelled,
-        _ => return Err(invalid("status is none of finished, failed and cancelled")),
+        _ => return Err(invalid("status must be finished, failed or cancelled")),
     };
     let run_id = match object.remove("runId") {
         None | Some(Value::Null) => None,
@@ -196,7 +196,7 @@ fn diff_patch(value: Value, limits: &BundleLimits) -> Result<DiffPatch, Error> {
         Some("add") => Operation::Add,
         Some("modify") => Operation::Modify,
         Some("delete") => Operation::Delete,
-        _ => return Err(invalid("an operation is none of add, modify and delete")),
+        _ => return Err(invalid("an operation must be add, modify or delete")),
     };
     let diff = text(&mut object, "diff")?;
     let binary_content = match object.remove("binaryContent") {

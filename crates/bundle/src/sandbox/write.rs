@@ -173,7 +173,7 @@ fn twice(error: beneath::Error, path: &RelativePath) -> Error {
     use std::io::ErrorKind::{AlreadyExists, NotADirectory};
     match error.kind() {
         Some(AlreadyExists | NotADirectory) => {
-            Error::Manifest { reason: format!("the place of {} is taken", path.quoted()) }
+            Error::Manifest { reason: format!("{} would overwrite another file", path.quoted()) }
         }
         _ => Error::Write(error),
     }

@@ -164,7 +164,7 @@ fn tracked(repository: &Repository, project: &Project, notes: &mut Vec<String>) 
         repository.file(project, &name, index::MAX_FILE_BYTES)
     };
     let Some(content) = read("index") else {
-        notes.push(format!("git has no index {place}: no file counts as tracked"));
+        notes.push(format!("git has no index {place}: all files count as untracked"));
         return Index::default();
     };
     let parsed = Index::parse(&content).and_then(|mut index| {
@@ -174,7 +174,7 @@ fn tracked(repository: &Repository, project: &Project, notes: &mut Vec<String>) 
         Ok(index)
     });
     parsed.unwrap_or_else(|error| {
-        notes.push(format!("{error} {place}: no file counts as tracked"));
+        notes.push(format!("{error} {place}: all files count as untracked"));
         Index::default()
     })
 }

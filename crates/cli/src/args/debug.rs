@@ -107,24 +107,24 @@ pub enum Operation {
     },
     /// Connect the standard streams to a port or a socket inside
     Connect {
-        /// In which sandbox
+        /// The sandbox
         id: Id<SandboxId>,
         /// A port, or the path of a socket
         target: String,
     },
     /// Look at its files, and read and write them
     Files {
-        /// In which sandbox
+        /// The sandbox
         id: Id<SandboxId>,
         #[command(subcommand)]
         operation: Files,
     },
-    /// End it, and remove all that it had
+    /// Terminate it and delete its files
     Destroy {
         /// Which
         id: Id<SandboxId>,
     },
-    /// Tell what the keeper counts
+    /// Print the keeper's counters
     Metrics,
 }
 
@@ -154,30 +154,30 @@ pub enum Files {
 
 #[derive(Debug, Args)]
 pub struct Exec {
-    /// In which sandbox
+    /// The sandbox
     pub id: Id<SandboxId>,
-    /// The command's id; attaches to it where it was started before
+    /// The command's id; attaches to it if it was started before
     #[arg(long)]
     pub exec: Option<Id<ExecId>>,
-    /// Give it a terminal
+    /// Run it in a terminal
     #[arg(long)]
     pub tty: bool,
-    /// Give it this program's standard input
+    /// Connect it to standard input
     #[arg(long, short)]
     pub input: bool,
-    /// Whom it runs as
+    /// The user and group
     #[arg(long, value_name = "UID:GID", value_parser = user)]
     pub user: Option<User>,
-    /// Where it starts
+    /// The working directory
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Set a variable of its environment
+    /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
-    /// How long it may take
+    /// Time limit
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// How much it may write
+    /// Output limit
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
     /// The command and its arguments
@@ -188,49 +188,49 @@ pub struct Exec {
 /// What a sandbox is made from.
 #[derive(Debug, Args)]
 pub struct Spec {
-    /// A directory that holds the root of a system
+    /// A directory with a root file system
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
-    /// Show a directory of the host copy-on-write
+    /// Mount a directory of the host copy-on-write
     #[arg(long, value_name = "HOST:PATH", value_parser = places)]
     workspace: Option<(PathBuf, PathBuf)>,
-    /// Show a file or directory of the host, read-only
+    /// Bind mount a file or directory of the host, read-only
     #[arg(long, value_name = "HOST:PATH", value_parser = places)]
     mount: Vec<(PathBuf, PathBuf)>,
-    /// Show a file or directory of the host that may be written
+    /// Bind mount a file or directory of the host, writable
     #[arg(long, value_name = "HOST:PATH", value_parser = places)]
     writable_mount: Vec<(PathBuf, PathBuf)>,
-    /// Set a variable of every command's environment
+    /// Set an environment variable of every command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
-    /// Whom commands run as
+    /// The user and group of commands
     #[arg(long, value_name = "UID:GID", value_parser = user)]
     user: Option<User>,
-    /// What it can be found by
+    /// A label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     label: Vec<(String, String)>,
-    /// How long it lives
+    /// The lease
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     lease: Option<Duration>,
-    /// Give it a network in which a host may be reached, as far as somebody serves it
+    /// Allow a host; an egress process must serve it
     #[arg(long, value_name = "HOST[:PORT]")]
     allow: Vec<Allowed>,
-    /// Give it a network, also where nobody may be reached
+    /// Create it with a network, even without an allowed host
     #[arg(long)]
     network: bool,
-    /// How much memory its processes may use together
+    /// Memory limit of all processes together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// How many processors its processes may use together
+    /// Processor limit of all processes together
     #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
     cpus: Option<u64>,
-    /// How many processes and threads it may have
+    /// Maximum number of processes and threads
     #[arg(long, value_name = "NUMBER")]
     pids: Option<u64>,
-    /// How much its files may take on disk
+    /// Disk limit of its files
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
-    /// Go on without this limit where it cannot be held
+    /// Continue without this limit if it cannot be enforced
     #[arg(long, value_name = "NAME", value_parser = limit)]
     best_effort: Vec<LimitName>,
 }
@@ -281,13 +281,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
     parts
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| "this is not NAME=VALUE".to_owned())
+        .ok_or_else(|| "expected NAME=VALUE".to_owned())
 }
 
 /// Two paths, the second absolute, so that names may hold colons.
 fn places(text: &str) -> Result<(PathBuf, PathBuf), String> {
     let at = text.rfind(":/").filter(|at| *at > 0);
-    let at = at.ok_or_else(|| "this is not HOST:PATH with an absolute PATH".to_owned())?;
+    let at = at.ok_or_else(|| "expected HOST:PATH with an absolute PATH".to_owned())?;
     Ok((text[..at].into(), text[at + 1..].into()))
 }
 
@@ -295,7 +295,7 @@ fn user(text: &str) -> Result<User, String> {
     let parts = text.split_once(':').map(|(user, group)| (user.parse(), group.parse()));
     match parts {
         Some((Ok(user), Ok(group))) => Ok(User { user, group }),
-        _ => Err("this is not UID:GID".to_owned()),
+        _ => Err("expected UID:GID".to_owned()),
     }
 }
 
@@ -303,5 +303,5 @@ fn limit(text: &str) -> Result<LimitName, String> {
     use LimitName::{Cpus, Disk, Memory, Processes};
     let known = [(Memory, "memory"), (Cpus, "cpus"), (Processes, "pids"), (Disk, "disk")];
     let found = known.into_iter().find(|(_, name)| *name == text).map(|(limit, _)| limit);
-    found.ok_or_else(|| "a limit is memory, cpus, pids or disk".to_owned())
+    found.ok_or_else(|| "expected memory, cpus, pids or disk".to_owned())
 }

@@ -25,7 +25,7 @@ fn until(text: &str) -> Result<Until, String> {
 // Who does what is asked. (A doc comment here would become that of every command.)
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Way {
-    /// Do it in this process, without a server; refused while another process has the data
+    /// Work without a server; an error if another process uses the data directory
     #[arg(long)]
     pub in_process: bool,
 }
@@ -33,7 +33,7 @@ pub struct Way {
 /// One sandbox.
 #[derive(Debug, Args)]
 pub struct One {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
     /// Print JSON
     #[arg(long)]
@@ -45,18 +45,18 @@ pub struct One {
 
 #[derive(Debug, Args)]
 pub struct Create {
-    /// The sandbox's id: lower-case letters, digits and hyphens [default: one is made]
+    /// The sandbox's id: lower-case letters, digits and hyphens [default: generated]
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
-    /// Show this directory inside as a copy-on-write view, at its own path unless another is named
+    /// Mount this directory as a copy-on-write view, at its own path or at PATH
     #[arg(long, value_name = "DIR[:PATH]")]
     pub workspace: Option<PathBuf>,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
-    /// How long it lives, such as 30m, or `none` [default: 1h]
+    /// Time to live, such as 30m, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = until)]
     pub ttl: Option<Until>,
-    /// After how long without use it is paused; the next use resumes it
+    /// Pause it after this time without use; the next use resumes it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub idle: Option<Duration>,
     /// Print JSON
@@ -69,27 +69,27 @@ pub struct Create {
 
 #[derive(Debug, Args)]
 pub struct Exec {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// Set a variable of the command's environment
+    /// Set an environment variable of the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<Pair>,
     /// The directory that the command starts in
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
-    /// The user id that the command runs as
+    /// The user id of the command
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
     /// How long the command may take, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// How much the command may write to its output and errors together
+    /// Maximum size of standard output and standard error together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
     /// Give the command a terminal
     #[arg(long, conflicts_with_all = ["json", "detach"])]
     pub tty: bool,
-    /// Print the operation's id and leave the command running; see `stockade logs`
+    /// Run the command in the background and print the operation's id; see `stockade logs`
     #[arg(long)]
     pub detach: bool,
     /// Capture the command's output and print one JSON object
@@ -105,9 +105,9 @@ pub struct Exec {
 
 #[derive(Debug, Args)]
 pub struct Shell {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// The user id that the shell runs as
+    /// The user id of the shell
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
     /// Who does it
@@ -117,10 +117,10 @@ pub struct Shell {
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Those that are terminated too
+    /// Include terminated sandboxes
     #[arg(long)]
     pub all: bool,
-    /// Only those with this label
+    /// Only sandboxes with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
     /// Print only ids
@@ -150,7 +150,7 @@ pub struct Copy {
 
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// What goes, each as ID:/PATH
+    /// The files and directories to remove, as ID:/PATH
     #[arg(required = true, value_name = "ID:/PATH")]
     pub path: Vec<OsString>,
     /// Print JSON
@@ -163,12 +163,12 @@ pub struct Remove {
 
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// The operation that `stockade exec --detach` printed; or a run of a workflow, or `latest`
+    /// The operation that `stockade exec --detach` printed; or a workflow run, or `latest`
     pub operation: String,
-    /// Wait for what is still to come, and end as the command does
+    /// Wait for more output, and exit with the command's exit code
     #[arg(long, short)]
     pub follow: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
     /// Who does it
@@ -178,18 +178,18 @@ pub struct Logs {
 
 #[derive(Debug, Args)]
 pub struct Events {
-    /// Only of this sandbox; or those of this run of a workflow, or of the `latest`
+    /// Only events of this sandbox or workflow run, or of the `latest` run
     pub id: Option<String>,
-    /// Only those after this number
+    /// Only events after this number
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub after: u64,
-    /// Only those of a kind, such as `sandbox`, `node` or `run`, or of a type, such as NodeFinished
+    /// Only events of a kind, such as `sandbox`, `node` or `run`, or of a type, such as NodeFinished
     #[arg(long = "type", value_name = "TYPE")]
     pub kind: Option<String>,
-    /// Wait for what is still to come
+    /// Wait for further events
     #[arg(long, short)]
     pub follow: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
     /// Who does it
@@ -199,9 +199,9 @@ pub struct Events {
 
 #[derive(Debug, Args)]
 pub struct Reach {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// The hosts, at one port or at all, as of `create --allow`
+    /// The hosts, on one port or on all, as with `create --allow`
     #[arg(value_name = "HOST[:PORT]", required = true)]
     pub hosts: Vec<Allowed>,
     /// Print JSON
@@ -214,12 +214,12 @@ pub struct Reach {
 
 #[derive(Debug, Args)]
 pub struct Renew {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// How long it lives from now on, such as 30m
+    /// The time to live from now on, such as 30m
     #[arg(value_name = "DURATION", value_parser = parse_duration)]
     pub ttl: Duration,
-    /// Let it end sooner than before, too
+    /// Also allow an earlier end than before
     #[arg(long)]
     pub shorten: bool,
     /// Print JSON
@@ -232,7 +232,7 @@ pub struct Renew {
 
 #[derive(Debug, Args)]
 pub struct Kill {
-    /// Sandboxes: their ids, unambiguous beginnings of them, or `latest`
+    /// Ids of sandboxes, unique prefixes of them, or `latest`
     #[arg(required = true)]
     pub id: Vec<String>,
     /// Print JSON
@@ -245,9 +245,9 @@ pub struct Kill {
 
 #[derive(Debug, Args)]
 pub struct Snapshot {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// The snapshot's id [default: one is made]
+    /// The snapshot's id [default: generated]
     #[arg(long = "as", value_name = "ID")]
     pub name: Option<String>,
     /// Print JSON
@@ -260,9 +260,9 @@ pub struct Snapshot {
 
 #[derive(Debug, Args)]
 pub struct Collect {
-    /// The sandbox's id, an unambiguous beginning of it, or `latest`
+    /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// Leave this path out, with what is below it
+    /// Exclude this path and everything below it
     #[arg(long, value_name = "PATH")]
     pub exclude: Vec<OsString>,
     /// How large the changes may be to become a bundle [default: 4G]
@@ -278,7 +278,7 @@ pub struct Collect {
 
 #[derive(Debug, Args)]
 pub struct Snapshots {
-    /// Remove this one
+    /// Remove this snapshot
     #[arg(long, value_name = "ID")]
     pub remove: Option<String>,
     /// Print JSON
@@ -300,7 +300,7 @@ pub struct Restore {
 
 #[derive(Debug, Args)]
 pub struct Prune {
-    /// End those that run, too
+    /// Also terminate running sandboxes
     #[arg(long)]
     pub all: bool,
     /// Print JSON
@@ -331,14 +331,14 @@ pub enum ToolCommand {
     },
     /// Run a tool in a sandbox and print its answer as JSON
     Run {
-        /// The sandbox's id, an unambiguous beginning of it, or `latest`
+        /// The sandbox's id, a unique prefix of it, or `latest`
         id: String,
         /// The tool's name
         tool: String,
-        /// What it is called with, as a JSON object
+        /// The arguments, as a JSON object
         #[arg(default_value = "{}")]
         arguments: String,
-        /// How long it may take [default: 30s]
+        /// Time limit [default: 30s]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
         /// Who does it

@@ -10,10 +10,10 @@ use stockade_core::{parse_bytes, parse_cpus, sandbox};
 
 #[derive(Debug, Default, Args)]
 pub struct SandboxFlags {
-    /// Use this directory or tar archive as the root file system in place of the host's programs
+    /// Use this directory or tar archive as the root file system instead of the host's programs
     #[arg(long, value_name = "DIR|TAR")]
     pub image: Option<PathBuf>,
-    /// Show a file or directory of the host inside; writable unless `:ro` is added
+    /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
     /// Set an environment variable
@@ -28,13 +28,13 @@ pub struct SandboxFlags {
     /// The directory that commands start in [default: the current one where it is shown]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// How much memory all processes together may use, such as 512M
+    /// Memory limit of all processes together, such as 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
-    /// How many processors all processes together may use, such as 0.5
+    /// Processor limit of all processes together, such as 0.5
     #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
     pub cpus: Option<u64>,
-    /// How many processes and threads there may be
+    /// Maximum number of processes and threads
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub pids: Option<u64>,
     /// How much its files may take, such as 1G; of `run`, the view is then kept in memory
@@ -43,10 +43,10 @@ pub struct SandboxFlags {
     /// How much each command may write to its output and errors together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
-    /// Go on without this if the host cannot give it; the answer says so
+    /// Continue without this if the host does not support it, and report that
     #[arg(long, value_name = "NAME", value_enum)]
     pub best_effort: Vec<BestEffort>,
-    /// Which paths may be used how, such as `allow:read:/src`; every path when none is given
+    /// An access rule, such as `allow:read:/src`; without rules every path is allowed
     #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
     pub access: Vec<String>,
     /// What commands reach [default: off, or policy with --allow]
@@ -61,7 +61,7 @@ pub struct SandboxFlags {
 /// What commands may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Network {
-    /// Nothing but the sandbox's own loopback
+    /// No network but the sandbox's own loopback
     Off,
     /// What --allow names, and nothing else; what was refused is reported
     Policy,
@@ -97,6 +97,6 @@ pub struct Pair(pub String, pub String);
 pub fn pair(text: &str) -> Result<Pair, String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok(Pair(name.to_owned(), value.to_owned())),
-        _ => Err("it is not NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE".to_owned()),
     }
 }

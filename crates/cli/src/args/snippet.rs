@@ -13,9 +13,9 @@ pub struct Snippet {
 
 #[derive(Debug, Subcommand)]
 pub enum SnippetCommand {
-    /// Run a snippet in a jailed worker of its own, and print what it did
+    /// Run a snippet in a jailed worker process and print its transcript
     Run(RunSnippet),
-    /// Tell what a snippet may not say, without running it
+    /// Check a snippet without running it
     Check(CheckSnippet),
     /// Run every TypeScript and JavaScript code block of Markdown documents
     #[command(after_help = GATE_HELP)]
@@ -24,15 +24,14 @@ pub enum SnippetCommand {
 
 /// Which blocks there are.
 const GATE_HELP: &str = "\
-A code block runs by itself when its language is ts, typescript, mts, tsx, js, javascript, mjs or
-jsx. Blocks that say `file=PATH` behind the language are files of one example, which runs at its
-src/main.ts. `skip` behind the language leaves a block out, and so does a line before it that is
-<!-- stockade: skip -->.";
+A code block is an example if its language is ts, typescript, mts, tsx, js, javascript, mjs or jsx.
+Blocks with `file=PATH` behind the language are files of one example, which runs at its
+src/main.ts. `skip` behind the language, or the line <!-- stockade: skip --> before the block, skips
+it.";
 
 #[derive(Debug, Args)]
 pub struct RunSnippet {
-    /// One file, several with a `main.ts` among them, or a directory of such; `-` is the standard
-    /// input
+    /// One file, several files with a `main.ts`, or a directory; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
@@ -46,13 +45,13 @@ pub struct RunSnippet {
 
 #[derive(Debug, Args)]
 pub struct CheckSnippet {
-    /// Files, or directories of files; `-` is the standard input
+    /// Files or directories; `-` is standard input
     #[arg(required = true, value_name = "PATH")]
     pub files: Vec<PathBuf>,
-    /// Let snippets import this package too; may be repeated
+    /// Allow snippets to import this package; may be repeated
     #[arg(long = "package", value_name = "NAME")]
     pub packages: Vec<String>,
-    /// Print what is wrong as JSON
+    /// Print the errors as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -62,10 +61,10 @@ pub struct Gate {
     /// Markdown documents, or directories that are searched for `*.md`
     #[arg(required = true, value_name = "DOCS")]
     pub documents: Vec<PathBuf>,
-    /// Write a report in the form of JUnit
+    /// Write a JUnit report
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Succeed also when there is nothing to run
+    /// Succeed if there is nothing to run
     #[arg(long)]
     pub allow_empty: bool,
     #[command(flatten)]
@@ -85,7 +84,7 @@ pub struct Mcp {
 
 #[derive(Debug, Args)]
 pub struct Timeout {
-    /// How long a snippet may take, in milliseconds [default: 5000]
+    /// Time limit of a snippet, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(100..=10_000))]
     pub timeout_ms: Option<u32>,
 }
@@ -93,16 +92,16 @@ pub struct Timeout {
 /// What snippets may import, and fetch with it.
 #[derive(Debug, Args)]
 pub struct Libraries {
-    /// Take `@directive-run/*` and other packages from this `node_modules` directory [default:
-    /// $STOCKADE_LIBRARIES, else what is built in]
+    /// Load `@directive-run/*` and other packages from this `node_modules` directory [default:
+    /// $STOCKADE_LIBRARIES, otherwise the built-in library]
     #[arg(long = "libraries", value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Let snippets import this package of the directory too, or this part of one, such as
+    /// Allow snippets to import this package of the directory, or a part of one, such as
     /// `zod/mini`; may be repeated [default: $STOCKADE_PACKAGES, separated by commas]
     #[arg(long = "package", value_name = "NAME")]
     pub packages: Vec<String>,
-    /// Let packages fetch from these hosts only: `public`, `none`, or names separated by commas, as
-    /// example.com,*.example.org [default: $STOCKADE_FETCH, else public]
+    /// Allow packages to fetch from these hosts only: `public`, `none`, or names separated by commas,
+    /// such as example.com,*.example.org [default: $STOCKADE_FETCH, otherwise public]
     #[arg(long, value_name = "HOSTS")]
     pub fetch: Option<Hosts>,
 }

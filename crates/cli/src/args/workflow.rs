@@ -8,7 +8,7 @@ use super::held::Way;
 
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where to write it
+    /// The directory to write to
     #[arg(default_value = ".")]
     pub directory: PathBuf,
 }
@@ -17,34 +17,34 @@ pub struct Init {
 pub struct Up {
     /// The file that exports the workflow
     pub file: PathBuf,
-    /// What the workflow is given: JSON, or @FILE
+    /// The input of the workflow: JSON, or @FILE
     #[arg(long, value_name = "JSON|@FILE", default_value = "{}")]
     pub input: String,
-    /// The id of the run: letters, digits, `-`, `_` and `.` [default: one is made]
+    /// The id of the run: letters, digits, `-`, `_` and `.` [default: generated]
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
-    /// Let the workflow read a variable, which is kept with the run
+    /// Make an environment variable visible to the workflow; it is stored with the run
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
-    /// How many tasks are done at once, at most
+    /// Maximum number of tasks that run at once
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrency: Option<u32>,
-    /// How much each command of an agent or of a `<Sandbox>` may write, in bytes
+    /// Output limit of each command of an agent or a `<Sandbox>`, in bytes
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_output_bytes: Option<u64>,
-    /// How long each command of an agent or of a `<Sandbox>` may take, in milliseconds
+    /// Time limit of each command of an agent or a `<Sandbox>`, in milliseconds
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub tool_timeout_ms: Option<u64>,
-    /// Print the id of the run and do not wait for it
+    /// Print the id of the run without waiting for it
     #[arg(long, conflicts_with = "in_process")]
     pub detach: bool,
-    /// Leave what comes of it in a directory, as the child of a `<Sandbox>` does
+    /// Write the result to a directory, like the child of a `<Sandbox>`
     #[arg(long, value_name = "DIR", requires = "in_process", hide = true)]
     pub result: Option<PathBuf>,
-    /// Ask the host for sandboxes, from the directory of the result
+    /// Request nested sandboxes from the host, through the result directory
     #[arg(long, requires = "result", hide = true)]
     pub nested: bool,
-    /// Print one JSON object a line: what happens, then the run
+    /// Print one JSON object per line: the events, then the run
     #[arg(long)]
     pub json: bool,
     /// Who does it
@@ -54,12 +54,12 @@ pub struct Up {
 
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// A run's id, or `latest`; or a sandbox's id, or an unambiguous beginning of it
+    /// A run's id, or `latest`; or a sandbox's id, or a unique prefix of it
     pub id: String,
-    /// Go on with the workflow file as it is now, where it says something else than before
+    /// Continue with the current workflow file, even if it has changed
     #[arg(long, alias = "force")]
     pub accept_workflow_change: bool,
-    /// Print the id of the run and do not wait for it
+    /// Print the id of the run without waiting for it
     #[arg(long, conflicts_with = "in_process")]
     pub detach: bool,
     /// Print JSON
@@ -72,7 +72,7 @@ pub struct Resume {
 
 #[derive(Debug, Args)]
 pub struct Runs {
-    /// How many, the latest first
+    /// Maximum number of runs, latest first
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub limit: u32,
     /// Print JSON
@@ -96,7 +96,7 @@ pub struct Metrics {
 /// One run.
 #[derive(Debug, Args)]
 pub struct OneRun {
-    /// The run's id, an unambiguous beginning of it, or `latest`
+    /// The run's id, a unique prefix of it, or `latest`
     pub id: String,
     /// Print JSON
     #[arg(long)]
@@ -110,10 +110,10 @@ pub struct OneRun {
 pub struct Graph {
     /// The file that exports the workflow
     pub file: PathBuf,
-    /// What the workflow is given: JSON, or @FILE
+    /// The input of the workflow: JSON, or @FILE
     #[arg(long, value_name = "JSON|@FILE", default_value = "{}")]
     pub input: String,
-    /// Let the workflow read a variable
+    /// Make an environment variable visible to the workflow
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
     /// Print JSON
@@ -123,24 +123,24 @@ pub struct Graph {
 
 #[derive(Debug, Args)]
 pub struct Approve {
-    /// What is decided
+    /// The decision
     #[command(flatten)]
     pub decide: Decide,
-    /// Of a sandbox's changes, accept only what is at or below this path, and decline the rest
+    /// Of a sandbox's changes, accept only those at or below this path, and decline the rest
     #[arg(long, value_name = "PATH")]
     pub only: Vec<std::ffi::OsString>,
-    /// Accept changes that tools of this host run by themselves, such as hooks
+    /// Accept changes to files that tools of this host execute by themselves, such as hooks
     #[arg(long)]
     pub allow_executed: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Decide {
-    /// The run's id, an unambiguous beginning of it, or `latest`
+    /// The run's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// The task that asks
+    /// The task that waits for the decision
     pub task: String,
-    /// What is said with it
+    /// A note
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
     /// Print JSON
@@ -153,14 +153,14 @@ pub struct Decide {
 
 #[derive(Debug, Args)]
 pub struct Signal {
-    /// The run's id, an unambiguous beginning of it, or `latest`
+    /// The run's id, a unique prefix of it, or `latest`
     pub id: String,
     /// The name of the signal
     pub name: String,
-    /// What it says: JSON, or @FILE
+    /// The payload: JSON, or @FILE
     #[arg(long, value_name = "JSON|@FILE", default_value = "null")]
     pub payload: String,
-    /// Which one of that name
+    /// The correlation id of the signal
     #[arg(long, value_name = "ID")]
     pub correlation_id: Option<String>,
     /// Print JSON

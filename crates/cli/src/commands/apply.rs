@@ -50,12 +50,12 @@ fn tell(applied: &AppliedBundle) {
     for skip in applied.skipped.iter().take(SHOWN) {
         let path = RelativePath::new(skip.path.0.as_slice());
         let path = path.map(|path| path.to_string()).unwrap_or_default();
-        say!("  left out: {path} {}", skip.reason);
+        say!("  skipped: {path} {}", skip.reason);
     }
     if applied.skipped.len() > SHOWN {
-        say!("  left out: {} more", applied.skipped.len() - SHOWN);
+        say!("  skipped: {} more", applied.skipped.len() - SHOWN);
     }
     if !applied.done {
-        say!("  what is left: stockade diff {id}; to drop it: stockade reject {id}");
+        say!("  show the rest: stockade diff {id}; delete it: stockade reject {id}");
     }
 }

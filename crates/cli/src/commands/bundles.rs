@@ -38,17 +38,17 @@ fn has_labels(listed: &ListedBundle, wanted: &[Pair]) -> bool {
 fn tell_kept(kept: &KeptView) {
     let problem = &kept.error;
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-    say!("stockade: a killed run left its view: {}{cause}", problem.message);
-    say!("  it is in {}", kept.path.lossy());
+    say!("stockade: a killed run left changes that are no bundle yet: {}{cause}", problem.message);
+    say!("  they are in {}", kept.path.lossy());
     if problem.code == Code::BundleTooLarge {
-        say!("  to make a bundle of it: stockade bundles --max-bundle SIZE");
+        say!("  to make a bundle of them: stockade bundles --max-bundle SIZE");
     }
-    say!("  to drop it: stockade reject {}", kept.id);
+    say!("  to delete them: stockade reject {}", kept.id);
 }
 
 fn tell(list: &BundleList) -> Result<(), Problem> {
     if list.bundles.is_empty() {
-        say!("stockade: no bundle waits for a decision");
+        say!("stockade: no bundles");
     }
     let mut text = String::new();
     for listed in &list.bundles {

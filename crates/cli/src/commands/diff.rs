@@ -121,10 +121,10 @@ impl Group {
 
     fn heading(self) -> &'static str {
         match self {
-            Self::Taken => "applied without being asked for",
-            Self::Executed => "executed by tools of the host, applied only with --allow-executed",
-            Self::Conflicting => "changed on the host while the command ran, so not to be applied",
-            Self::Ignored => "ignored by git, applied only by name or with --include-ignored",
+            Self::Taken => "applied by default",
+            Self::Executed => "executed by tools on the host, applied only with --allow-executed",
+            Self::Conflicting => "changed on the host while the command ran, cannot be applied",
+            Self::Ignored => "ignored by git, applied only if named or with --include-ignored",
             Self::Refused => "refused, never applied",
         }
     }

@@ -22,9 +22,9 @@ fn text(diagnosis: &Diagnosis) -> String {
     let mut lines = vec![
         format!("kernel    {}", diagnosis.kernel),
         format!("user      {}, inside ids: {}", diagnosis.user, diagnosis.identity),
-        format!("view      {}", diagnosis.view.unwrap_or("none: there can be no jail")),
+        format!("view      {}", diagnosis.view.unwrap_or("none: no jail is possible")),
         String::new(),
-        "walls, each proved by an attempt from inside:".to_owned(),
+        "walls, each tested by an attempt from inside:".to_owned(),
     ];
     for proof in &diagnosis.walls {
         let mark = if proof.held { "ok     " } else { "MISSING" };
@@ -52,9 +52,9 @@ fn text(diagnosis: &Diagnosis) -> String {
     lines.extend(diagnosis.notes.iter().map(|note| format!("note: {note}")));
     lines.push(String::new());
     lines.push(if diagnosis.is_whole() {
-        "every wall stands: `stockade run` works here".to_owned()
+        "all walls work: `stockade run` works here".to_owned()
     } else {
-        "`stockade run` refuses to run here until every wall stands".to_owned()
+        "`stockade run` refuses to run here until all walls work".to_owned()
     });
     lines.join("\n") + "\n"
 }

@@ -86,7 +86,7 @@ fn tell(arguments: &Run, report: &Report) {
     }
     if report.out_of_memory_kills > 0 && report.ending != Ending::OutOfMemory {
         let kills = report.out_of_memory_kills;
-        say!("stockade: {kills} of its processes were killed for want of memory");
+        say!("stockade: {kills} of its processes were killed because of the memory limit");
     }
     if let Some(hint) = &report.hint {
         say!("  hint: {hint}");
@@ -103,7 +103,7 @@ fn tell(arguments: &Run, report: &Report) {
             let (changed, id) = (words::paths(applied.changed.len()), short(id));
             if *left {
                 let skipped = words::paths(applied.skipped.len());
-                say!("stockade: {changed} applied, {skipped} left out: `stockade diff {id}`");
+                say!("stockade: {changed} applied, {skipped} skipped: `stockade diff {id}`");
             } else {
                 say!("stockade: {changed} applied");
             }
@@ -115,7 +115,7 @@ fn tell(arguments: &Run, report: &Report) {
         Conclusion::ViewKept(view, problem) => {
             problem::tell(problem);
             say!(
-                "stockade: the changes are kept as they are in {}; `stockade bundles --max-bundle SIZE` makes a bundle of them",
+                "stockade: the changes are kept in {}; `stockade bundles --max-bundle SIZE` makes a bundle of them",
                 view.display()
             );
         }
@@ -143,7 +143,10 @@ fn tell_refused(heard: &Refusals) {
     let others = heard.refused().len().saturating_sub(REFUSALS);
     if others > 0 || heard.lost() > 0 {
         let lost = heard.lost().saturating_add(others as u64);
-        say!("stockade: {lost} more are not told here; --json tells {}", heard.refused().len());
+        say!(
+            "stockade: {lost} more connections are not listed here; --json lists {}",
+            heard.refused().len()
+        );
     }
 }
 
@@ -160,11 +163,13 @@ fn ending(arguments: &Run, ending: &Ending) -> Option<String> {
         Ending::NotRun { .. } => {
             format!("cannot {}", reason(arguments, ending).unwrap_or_default())
         }
-        Ending::TimedOut => "the command was ended by --timeout".to_owned(),
+        Ending::TimedOut => "the command was killed by --timeout".to_owned(),
         Ending::OutOfMemory => "the command ran out of memory".to_owned(),
-        Ending::OutputExceeded => "the command was ended by --max-output".to_owned(),
-        Ending::LimitExceeded(limit) => format!("the command was ended for using too much {limit}"),
-        Ending::Stopped(_) => "the command did not end when asked to, and was killed".to_owned(),
+        Ending::OutputExceeded => "the command was killed by --max-output".to_owned(),
+        Ending::LimitExceeded(limit) => {
+            format!("the command was killed because it used too much {limit}")
+        }
+        Ending::Stopped(_) => "the command did not exit after a signal, and was killed".to_owned(),
         Ending::Killed => "the command was killed".to_owned(),
         Ending::SandboxEnded => "the sandbox ended".to_owned(),
         Ending::Unknown => "how the command ended is not known".to_owned(),

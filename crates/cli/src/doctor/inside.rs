@@ -29,7 +29,7 @@ pub(super) fn probe() -> u8 {
 }
 
 /// What [`connect`] says when the connection arrives.
-pub(super) const ARRIVED: &str = "arrives at the way out";
+pub(super) const ARRIVED: &str = "arrives at the egress proxy";
 
 /// Connects to a host that does not exist, in a network with a way out.
 pub(super) fn connect() -> u8 {
@@ -111,7 +111,7 @@ fn network() -> Result<String, String> {
     let error = std::net::UdpSocket::bind("0.0.0.0:0")
         .and_then(|socket| socket.connect("192.0.2.1:9"))
         .err()
-        .ok_or("there is a route out")?;
+        .ok_or("there is a route to the outside")?;
     Ok(format!("only lo; {error}"))
 }
 
@@ -206,7 +206,7 @@ fn status(name: &str, wanted: &str) -> Result<String, String> {
         .lines()
         .find_map(|line| line.strip_prefix(name))
         .map(str::trim)
-        .ok_or_else(|| format!("{name} is not told"))?;
+        .ok_or_else(|| format!("{name} is missing"))?;
     if value == wanted { Ok(format!("{name} {value}")) } else { Err(format!("{name} {value}")) }
 }
 

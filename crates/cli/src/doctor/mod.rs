@@ -194,8 +194,7 @@ pub(crate) fn signals() -> Result<Signals, Problem> {
 }
 
 /// What a view that is a copy means for sandboxes that live on.
-const HELD_ARE_COPIES: &str = "`stockade create` copies files too, for each sandbox, which takes \
-    time and room: set STOCKADE_DATA_DIR to a directory on ext4, xfs, btrfs or tmpfs";
+const HELD_ARE_COPIES: &str = "`stockade create` also copies files for each sandbox, which takes time and disk space: set STOCKADE_DATA_DIR to a directory on ext4, xfs, btrfs or tmpfs";
 
 const CANARY: &[u8] = b"as the host wrote it";
 
@@ -210,7 +209,7 @@ fn proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
             (false, "a file of the host was changed".to_owned())
         }
         Some(line) => line,
-        None => (false, "the probe did not come to it".to_owned()),
+        None => (false, "the probe ended before this test".to_owned()),
     };
     let remedy = if held { None } else { run::wall_remedy(wall).map(str::to_owned) };
     WallProof { wall, held, detail, remedy }
@@ -220,7 +219,7 @@ fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
     let detail = if refused.wall == Some(wall) {
         refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message.clone())
     } else {
-        "not tried: the jail could not be launched".to_owned()
+        "not tested: the jail could not be launched".to_owned()
     };
     let remedy =
         (refused.wall == Some(wall)).then(|| refused.problem.remediation.clone()).flatten();
@@ -276,7 +275,7 @@ const ATTEMPTS: u32 = 100;
 impl Temporary {
     fn new() -> Result<Self, Problem> {
         let failed = |e: std::io::Error| {
-            Problem::new(Code::Io, "cannot make a directory to try things in")
+            Problem::new(Code::Io, "cannot create a temporary directory for the tests")
                 .because(e.to_string())
         };
         let base = std::fs::canonicalize(std::env::temp_dir()).map_err(failed)?;

@@ -67,9 +67,9 @@ pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<
         pause = (pause * 2).min(longest);
     }
     if is_held {
-        return Err(Problem::new(Code::Conflict, "another process has the data directory")
-            .because("a command with `--in-process` is at work, or a server does not answer")
-            .remedied_by("try again when that command has ended"));
+        return Err(Problem::new(Code::Conflict, "another process uses the data directory")
+            .because("a command with `--in-process` is running, or a server does not answer")
+            .remedied_by("retry after that command has ended"));
     }
     Err(dead(data, &format!("it did not answer within {} seconds", START.as_secs())))
 }
@@ -106,10 +106,10 @@ fn words(child: &mut Child) -> Option<Problem> {
 }
 
 fn dead(data: &Path, how: &str) -> Problem {
-    Problem::new(Code::Unreachable, "the local server could not be started")
-        .because(how)
-        .remedied_by(format!(
-            "look into {}, or serve by hand: stockade serve",
+    Problem::new(Code::Unreachable, "the local server failed to start").because(how).remedied_by(
+        format!(
+            "see {}, or run the server in the foreground: stockade serve",
             data.join("server/log").display()
-        ))
+        ),
+    )
 }

@@ -136,17 +136,16 @@ pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
                 }
             }
             Outcome::Finished => {
-                say!("stockade: an interrupted apply to {project} was complete");
+                say!("stockade: an interrupted apply to {project} was already complete");
             }
             Outcome::ProjectGone => say!(
-                "stockade: an apply to {project} was interrupted, and the project is not there; \
-                 move it back, or apply to where it is now, to end it"
+                "stockade: an apply to {project} was interrupted, and the project no longer exists there; move it back, or apply to its new place, to complete it"
             ),
             Outcome::Failed(error) => {
                 let problem = caused(Code::Io, &error);
                 let cause = problem.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
                 say!(
-                    "stockade: an interrupted apply could not be ended: {}{cause}",
+                    "stockade: an interrupted apply could not be completed: {}{cause}",
                     problem.message
                 );
             }

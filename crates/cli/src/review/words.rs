@@ -42,7 +42,7 @@ pub(crate) fn paths(count: usize) -> String {
 pub(crate) fn next(count: usize, id: &str) -> String {
     let (paths, id) = (paths(count), short(id));
     format!(
-        "{paths} changed: `stockade diff {id}` shows, `stockade apply {id}` takes, `stockade reject {id}` drops"
+        "{paths} changed: show with `stockade diff {id}`, apply with `stockade apply {id}`, delete with `stockade reject {id}`"
     )
 }
 

@@ -25,7 +25,7 @@ pub(super) fn build(
 ) -> Result<Vec<CString>, Problem> {
     for (name, _) in placeholders {
         if OWN.contains(name) || network.iter().any(|(taken, _)| taken == name) {
-            let message = format!("{name} cannot be a secret: it is set for every command");
+            let message = format!("{name} cannot be a secret: Stockade sets it for every command");
             return Err(Problem::new(Code::InvalidInput, message));
         }
     }
@@ -40,8 +40,9 @@ pub(super) fn build(
     environment::build(Account { user: own, own }, layers)
         .into_iter()
         .map(|line| {
-            CString::new(line)
-                .map_err(|_| Problem::new(Code::InvalidInput, "a variable holds a NUL byte"))
+            CString::new(line).map_err(|_| {
+                Problem::new(Code::InvalidInput, "an environment variable contains a NUL byte")
+            })
         })
         .collect()
 }

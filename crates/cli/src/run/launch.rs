@@ -106,7 +106,7 @@ pub(super) fn launch(
                     "--disk needs an overlay, which this host cannot mount here",
                 )
                 .because(reason)
-                .remedied_by("leave --disk out: the project is then copied")
+                .remedied_by("omit --disk: the project is then copied")
                 .into());
             }
             let identity = super::identity()?;
@@ -116,7 +116,7 @@ pub(super) fn launch(
             launched
                 .isolation
                 .reasons
-                .push(format!("the project was copied, for no overlay can be had: {reason}"));
+                .push(format!("the project was copied, because no overlay is available: {reason}"));
             Ok(launched)
         }
         other => {
@@ -160,7 +160,7 @@ impl Attempt {
             Self::Failed(refused) => refused,
             Self::NoOverlay(reason) => Refused {
                 wall: Some(Wall::View),
-                problem: Problem::new(Code::WallUnavailable, "the wall `view` cannot be raised")
+                problem: Problem::new(Code::WallUnavailable, "the wall `view` is not available")
                     .because(reason),
             },
         }
@@ -236,7 +236,7 @@ fn jail_spec(
 ) -> Result<JailSpec, Problem> {
     let text = |bytes: &[u8], what: &str| {
         CString::new(bytes)
-            .map_err(|_| Problem::new(Code::InvalidInput, format!("{what} holds a NUL byte")))
+            .map_err(|_| Problem::new(Code::InvalidInput, format!("{what} contains a NUL byte")))
     };
     let payload = match payload {
         Some(payload) => payload,
@@ -297,7 +297,7 @@ fn refused(error: &jail::Error, project: &Project) -> Attempt {
             Attempt::Failed(Refused { wall: Some(*wall), problem })
         }
         jail::Error::Namespaces(source) => {
-            let problem = limits::wall_refused(Wall::User, "make new namespaces", source);
+            let problem = limits::wall_refused(Wall::User, "create namespaces", source);
             Attempt::Failed(Refused { wall: Some(Wall::User), problem })
         }
         jail::Error::OutOfMemory => limits::no_room(error).into(),
@@ -316,7 +316,7 @@ pub(super) fn supervise(
     // The command has just been started.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
-        Problem::new(Code::Io, "cannot take hold of the standard streams").because(e.to_string())
+        Problem::new(Code::Io, "cannot use the standard streams").because(e.to_string())
     };
     let raw = if arguments.tty { Raw::enter().map_err(io)? } else { None };
     let own = |descriptor: std::os::fd::BorrowedFd<'_>| -> Result<OwnedFd, Problem> {

@@ -115,7 +115,7 @@ fn free_at(path: &std::path::Path) -> Option<u64> {
 pub fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> Problem {
     let problem = Problem::new(
         Code::WallUnavailable,
-        format!("the wall `{wall}` cannot be raised on this host, so nothing was run"),
+        format!("the wall `{wall}` is not available on this host, so nothing was run"),
     )
     .because(format!("{step}: {source}"));
     let remedy = match wall {
@@ -135,7 +135,7 @@ pub(crate) fn wall_remedy(wall: Wall) -> Option<&'static str> {
             "sudo sysctl -w user.max_user_namespaces=65536 kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0",
         ),
         Wall::Landlock => Some(
-            "boot with `landlock` in the kernel's lsm= list, or go on without it: --best-effort landlock",
+            "boot with `landlock` in the kernel's lsm= list, or continue without it: --best-effort landlock",
         ),
         _ => None,
     }

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let started = view::coarse_now();
     let signals = Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))?;
     let current = std::env::current_dir().map_err(|e| {
-        Problem::new(Code::Io, "cannot tell the current directory").because(e.to_string())
+        Problem::new(Code::Io, "cannot determine the current directory").because(e.to_string())
     })?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
@@ -152,7 +152,7 @@ fn image(error: &stockade_plan::image::Error) -> Problem {
 pub(crate) fn identity() -> Result<Identity, Problem> {
     Identity::of_caller().map_err(|error| match &error {
         stockade_jail::identity::Error::HostRoot(_) => caused(Code::WallUnavailable, &error)
-            .remedied_by("leave this user namespace, or enter it as a user that is not root"),
+            .remedied_by("leave this user namespace, or enter it as a user other than root"),
         _ => caused(Code::LaunchFailed, &error),
     })
 }
@@ -197,7 +197,7 @@ pub fn data_path() -> Result<PathBuf, Problem> {
         .map(|base| base.join("stockade"))
         .or_else(|| named("HOME").map(|home| home.join(".local/share/stockade")))
         .ok_or_else(|| {
-            Problem::new(Code::InvalidInput, "there is no place for Stockade's data")
+            Problem::new(Code::InvalidInput, "no data directory is configured")
                 .because("neither STOCKADE_DATA_DIR, XDG_DATA_HOME nor HOME is an absolute path")
                 .remedied_by("export STOCKADE_DATA_DIR=/var/lib/stockade")
         })

@@ -41,9 +41,11 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
         let value = std::env::var_os(name).map(OsString::into_string);
         match value {
             Some(Ok(value)) => Ok(Credential::new(binding, value)),
-            Some(Err(_)) => Err(invalid(format!("the value of the secret {name} is no text"))),
+            Some(Err(_)) => {
+                Err(invalid(format!("the value of the secret {name} is not UTF-8 text")))
+            }
             None => Err(invalid(format!("the secret {name} has no value"))
-                .because("the environment has no variable of that name")
+                .because("the environment variable is not set")
                 .remedied_by(format!("export {name}=VALUE"))),
         }
     });

@@ -15,13 +15,13 @@ pub(super) fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
         return Err("it is longer than 4095 bytes");
     }
     if path.contains(&0) {
-        return Err("it holds a NUL byte");
+        return Err("it contains a NUL byte");
     }
     let mut normal = Vec::with_capacity(path.len());
     for component in path.split(|byte| *byte == b'/') {
         match component {
             b"" | b"." => {}
-            b".." => return Err("it holds `..`"),
+            b".." => return Err("it contains `..`"),
             name => {
                 normal.push(b'/');
                 normal.extend_from_slice(name);

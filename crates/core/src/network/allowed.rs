@@ -56,7 +56,7 @@ impl FromStr for Allowed {
             Some((host, port)) => {
                 let port = port
                     .strip_prefix(':')
-                    .ok_or("after `]` comes nothing, or a colon and a port")?;
+                    .ok_or("after `]` there must be nothing, or a colon and a port")?;
                 (host, Some(port))
             }
             None => match text.split_once(':') {
@@ -66,7 +66,7 @@ impl FromStr for Allowed {
         };
         let port = port.map(|port| {
             let number = port.parse().ok().filter(|port: &u16| *port > 0);
-            number.ok_or_else(|| format!("`{port}` is no port"))
+            number.ok_or_else(|| format!("`{port}` is not a port"))
         });
         Ok(Self { port: port.transpose()?, target: host.parse()? })
     }

@@ -85,7 +85,7 @@ pub enum InvalidBinding {
     #[error("a sandbox has at most {MAX_BINDINGS} credentials")]
     TooMany,
     /// One is wrong in itself.
-    #[error("the binding of credential {credential:?} is refused: {reason}")]
+    #[error("the binding of credential {credential:?} is invalid: {reason}")]
     Refused {
         /// Of which credential.
         credential: String,
@@ -144,7 +144,7 @@ impl Binding {
             return Err("it has no hosts, or too many");
         }
         if self.hosts.iter().any(|host| matches!(host, Target::Block(_))) {
-            return Err("a credential is bound to names, never to addresses");
+            return Err("a credential can be bound to names only, not to addresses");
         }
         if self.ports.is_empty() || self.ports.len() > MAX_PORTS {
             return Err("it has no ports, or too many");
@@ -160,14 +160,16 @@ impl Binding {
                 let is_token =
                     |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
                 if name.is_empty() || name.len() > HEADER_BYTES || !name.bytes().all(is_token) {
-                    return Err("its header has no name that a header can have");
+                    return Err("its header name is invalid");
                 }
                 if RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
-                    return Err("its header belongs to the message, not to the sender");
+                    return Err(
+                        "its header is controlled by the HTTP connection and cannot be set",
+                    );
                 }
                 let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
                 if prefix.len() > PREFIX_BYTES || !prefix.bytes().all(is_plain) {
-                    return Err("its prefix is too long, or no text of ASCII");
+                    return Err("its prefix is too long or is not ASCII text");
                 }
             }
         }
@@ -205,7 +207,7 @@ pub fn check_bindings(bindings: &[Binding], policy: &Policy) -> Result<(), Inval
         }
         let collides = |other: &Binding| other.collides_with(binding);
         if bindings.get(..index).unwrap_or_default().iter().any(collides) {
-            return refused("another credential has the same place");
+            return refused("another credential uses the same header or placeholder");
         }
         for host in &binding.hosts {
             if !binding.ports.iter().all(|port| policy.names_target(host, *port)) {

@@ -18,7 +18,7 @@ pub struct Block {
 
 /// A text that names no block of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not a block of addresses: {reason}")]
+#[error("`{given}` is not an address block: {reason}")]
 pub struct InvalidBlock {
     /// What was given, shortened and without control characters.
     pub given: String,
@@ -113,12 +113,12 @@ impl FromStr for Block {
             Some(bare) => bare.parse::<Ipv6Addr>().map(IpAddr::V6),
             None => address.parse(),
         }
-        .map_err(|_| invalid("it does not begin with an address"))?;
+        .map_err(|_| invalid("it does not start with an address"))?;
         let Some(bits) = bits else { return Ok(Self::of(address)) };
         let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
         let has = |bits: &u8| is_number && *bits <= width(address);
         let Some(bits) = bits.parse().ok().filter(has) else {
-            return Err(invalid("after the slash is no number of bits that the address has"));
+            return Err(invalid("the prefix length after the slash is invalid"));
         };
         // The mapped addresses are those of IPv4; a larger block of IPv6 holds none of them.
         let (first, bits) = match address.to_canonical() {
@@ -129,7 +129,7 @@ impl FromStr for Block {
         let shift = u32::from(width(first) - bits);
         let cleared = network(first, bits).checked_shl(shift).unwrap_or(0);
         if cleared != network(first, width(first)) {
-            return Err(invalid("the address has bits beyond its prefix"));
+            return Err(invalid("the address has bits set beyond its prefix"));
         }
         Ok(block)
     }

@@ -17,7 +17,7 @@ pub struct Name(String);
 
 /// A text that is the name of no host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not the name of a host: {reason}")]
+#[error("`{given}` is not a valid host name: {reason}")]
 pub struct InvalidName {
     /// What was given, shortened and without control characters.
     pub given: String,
@@ -57,28 +57,28 @@ fn canonical(text: &str) -> Result<String, &'static str> {
         return Err("it is too long");
     }
     if text.contains(['%', '@']) {
-        return Err("it holds `%` or `@`");
+        return Err("it contains `%` or `@`");
     }
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("it holds a control character or a space");
+        return Err("it contains a control character or a space");
     }
     let name = match url::Host::parse(text) {
         Ok(url::Host::Domain(name)) => name,
         Ok(url::Host::Ipv4(_) | url::Host::Ipv6(_)) => return Err("it is a number"),
-        Err(_) => return Err("it holds characters that no name has"),
+        Err(_) => return Err("it contains characters that are not valid in a name"),
     };
     let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if !name.bytes().all(is_of_names) {
-        return Err("it holds characters that no name has");
+        return Err("it contains characters that are not valid in a name");
     }
     if name.len() > NAME_BYTES {
         return Err("it is too long");
     }
     for label in name.split('.') {
         match label.len() {
-            0 => return Err("a part of it is empty"),
+            0 => return Err("a label is empty"),
             1..=LABEL_BYTES => {}
-            _ => return Err("a part of it is too long"),
+            _ => return Err("a label is too long"),
         }
     }
     // Whatever ends like a number is an address to somebody (URL Standard, "ends in a number").

@@ -62,13 +62,13 @@ pub enum Refusal {
         port: u16,
     },
     /// [`Reason::AddressNotAllowed`].
-    #[error("the address {address} was used, and no rule allows it as such")]
+    #[error("the address {address} was used directly, and no rule allows it")]
     AddressNotAllowed {
         /// The address.
         address: IpAddr,
     },
     /// [`Reason::InternalAddress`].
-    #[error("{host} leads to {address}, which is no public address ({class})")]
+    #[error("{host} resolves to {address}, which is not a public address ({class})")]
     InternalAddress {
         /// Who was asked for.
         host: Host,
@@ -78,7 +78,7 @@ pub enum Refusal {
         class: Class,
     },
     /// [`Reason::NameMismatch`].
-    #[error("the connection is to {host}, and its {evidence} says `{said}`")]
+    #[error("the connection is to {host}, but its {evidence} is `{said}`")]
     NameMismatch {
         /// Who the connection is to.
         host: Host,
@@ -88,7 +88,7 @@ pub enum Refusal {
         said: String,
     },
     /// [`Reason::NameHidden`].
-    #[error("the connection to {host} speaks {protocol}, which hides the name of the host")]
+    #[error("the connection to {host} uses {protocol}, which hides the host name")]
     NameHidden {
         /// Who the connection is to.
         host: Host,
@@ -99,7 +99,7 @@ pub enum Refusal {
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// [`Reason::InvalidRequest`].
-    #[error("the request cannot be understood: {what}")]
+    #[error("the request is invalid: {what}")]
     InvalidRequest {
         /// What is wrong with it.
         what: &'static str,
@@ -188,22 +188,21 @@ impl Refusal {
     pub fn remediation(&self) -> Option<String> {
         let text = match self {
             Self::NotAllowed { host } => format!(
-                "do without {host}, or ask whoever made this sandbox for a rule that allows it"
+                "do without {host}, or ask the owner of this sandbox for a rule that allows it"
             ),
             Self::PortNotAllowed { host, port } => format!(
-                "use an allowed port of {host}, or ask whoever made this sandbox for port {port}"
+                "use an allowed port of {host}, or ask the owner of this sandbox to allow port {port}"
             ),
-            Self::Denied { .. } => "do without it: a rule that denies beats every other".to_owned(),
+            Self::Denied { .. } => "do without it: a deny rule beats every allow rule".to_owned(),
             Self::AddressNotAllowed { .. } => {
-                "connect by the host's name, which the policy knows, \
-                 or ask whoever made this sandbox for a rule with the address"
+                "connect by the host's name, or ask the owner of this sandbox for a rule with the address"
                     .to_owned()
             }
             Self::InternalAddress { address, .. } => {
-                format!("if that is wanted, the policy must name {address} itself")
+                format!("if this is intended, the policy must allow {address} itself")
             }
             Self::NameMismatch { .. } => {
-                "send the name of the host that the connection is to".to_owned()
+                "send the name of the host that the connection was made to".to_owned()
             }
             Self::NameHidden { .. } => "use TLS or HTTP/1.1".to_owned(),
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),

@@ -13,7 +13,7 @@ pub const MAX_REFUSED: usize = 256;
 
 names! {
     /// The way by which somebody inside asked.
-    pub enum Way: "way out" {
+    pub enum Way: "transport" {
         /// A connection to an address.
         Direct = "direct",
         /// A request to the proxy.

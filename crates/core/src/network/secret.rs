@@ -63,15 +63,15 @@ impl FromStr for BoundSecret {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, host) = text.split_once('@').ok_or("it is not NAME@HOST")?;
+        let (name, host) = text.split_once('@').ok_or("expected NAME@HOST")?;
         let is_word = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
         let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         if !begins || name.len() > NAME_BYTES || !name.bytes().all(is_word) {
-            return Err(format!("`{name}` is no name of a variable"));
+            return Err(format!("`{name}` is not a valid variable name"));
         }
         let host: Allowed = host.parse()?;
         if host.is_addresses() {
-            return Err("a secret is bound to a name, never to an address".to_owned());
+            return Err("a secret can be bound to a name only, not to an address".to_owned());
         }
         Ok(Self { name: name.to_owned(), host })
     }

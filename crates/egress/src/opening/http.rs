@@ -183,7 +183,7 @@ impl Head {
         };
         // Some take it for a slash, which ends the host, and some do not.
         if rest.contains('\\') {
-            return Err(Refusal::InvalidRequest { what: "its target has a backslash in it" });
+            return Err(Refusal::InvalidRequest { what: "its target contains a backslash" });
         }
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         Ok(rest.split_at(end))
@@ -204,11 +204,11 @@ impl Head {
                 Ok(number) if is_number && length.is_none_or(|length| length == number) => {
                     length = Some(number);
                 }
-                _ => return invalid("its length is not one number"),
+                _ => return invalid("its Content-Length is invalid"),
             }
         }
         match (is_chunked, length) {
-            (true, Some(_)) => invalid("it has both a length and a transfer encoding"),
+            (true, Some(_)) => invalid("it has both Content-Length and Transfer-Encoding"),
             (true, None) if self.minor == 0 => invalid("HTTP/1.0 has no transfer encodings"),
             (true, None) => Ok(Body::Open),
             _ if self.is_web_socket() => Ok(Body::Open),
@@ -358,7 +358,7 @@ pub(crate) fn replaced(bytes: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
 /// # Errors
 /// Why it is none.
 pub fn authority(text: &str) -> Result<(Host, Option<u16>), Refusal> {
-    let what = "its host and port cannot be understood";
+    let what = "its host and port are invalid";
     let (host, port) = match text.rsplit_once(':') {
         // The colons of an address are within brackets.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),

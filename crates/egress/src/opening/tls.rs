@@ -43,7 +43,7 @@ pub fn server_name(bytes: &[u8]) -> Result<Option<Hello>, &'static str> {
     }
     let mut extensions = Reader(reader.vector16().ok_or(SHORT)?);
     if !reader.0.is_empty() {
-        return Err("the TLS handshake is longer than it says");
+        return Err("the TLS handshake is longer than its length field");
     }
     let mut server_name = None;
     while !extensions.0.is_empty() {
@@ -60,7 +60,7 @@ pub fn server_name(bytes: &[u8]) -> Result<Option<Hello>, &'static str> {
     Ok(Some(Hello { server_name }))
 }
 
-const SHORT: &str = "the TLS handshake is shorter than it says";
+const SHORT: &str = "the TLS handshake is shorter than its length field";
 
 fn host_name(content: &[u8]) -> Result<String, &'static str> {
     let mut content = Reader(content);
@@ -68,7 +68,7 @@ fn host_name(content: &[u8]) -> Result<String, &'static str> {
     let kind = list.take(1).ok_or(SHORT)?;
     let name = list.vector16().ok_or(SHORT)?;
     if kind != [HOST_NAME] || !list.0.is_empty() || !content.0.is_empty() {
-        return Err("the TLS handshake has a server name that is not one name");
+        return Err("the TLS handshake has an invalid server name");
     }
     Ok(String::from_utf8_lossy(name).into_owned())
 }
@@ -80,7 +80,7 @@ fn first_message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     loop {
         if let [kind, a, b, c, rest @ ..] = held.as_slice() {
             if *kind != CLIENT_HELLO {
-                return Err("the TLS handshake does not begin with a client's hello");
+                return Err("the TLS handshake does not start with a ClientHello");
             }
             let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
             if length > HELLO_BYTES {
@@ -92,7 +92,7 @@ fn first_message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
         }
         let Some(header) = records.take(3) else { return Ok(None) };
         if header.first() != Some(&RECORD_HANDSHAKE) || header.get(1) != Some(&3) {
-            return Err("the TLS handshake is broken off");
+            return Err("the TLS handshake is incomplete");
         }
         let mut whole = Reader(records.0);
         match whole.number16().map(usize::from) {

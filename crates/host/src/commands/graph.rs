@@ -69,16 +69,16 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
             }
             Node::Group(group) => {
                 let name = match group.order {
-                    Order::Sequence => "one after another".to_owned(),
+                    Order::Sequence => "in sequence".to_owned(),
                     Order::Parallel { limit: None } => "at once".to_owned(),
-                    Order::Parallel { limit: Some(limit) } => format!("{limit} at a time"),
+                    Order::Parallel { limit: Some(limit) } => format!("{limit} in parallel"),
                 };
                 text.push_str(&format!("{indent}{name}:\n"));
                 lines(&group.children, depth + 1, text);
             }
             Node::Loop(repeated) => {
                 let (id, most) = (shown(&repeated.id), repeated.max_iterations);
-                text.push_str(&format!("{indent}{id}, {most} times at most:\n"));
+                text.push_str(&format!("{indent}{id}, at most {most} times:\n"));
                 lines(&repeated.children, depth + 1, text);
             }
         }

@@ -249,7 +249,7 @@ fn outcome(run: Run) -> (Status, Value) {
         RunStatus::Cancelled => (Status::Cancelled, error(run.error.unwrap_or_default())),
         RunStatus::Failed => (Status::Failed, error(run.error.unwrap_or_default())),
         RunStatus::Waiting | RunStatus::Running => {
-            let message = "the child workflow has not ended, and waits for nothing";
+            let message = "the child workflow has not ended and is not waiting";
             let code = "SANDBOX_EXECUTION_FAILED";
             (Status::Failed, error(json!({ "code": code, "message": message })))
         }
@@ -266,6 +266,6 @@ fn refused(error: &sandbox::Error) -> Problem {
         error if error.code() == "SANDBOX_EXECUTION_FAILED" => Code::Io,
         _ => Code::BundleInvalid,
     };
-    let problem = Problem::new(code, "the result of the run cannot leave its sandbox");
+    let problem = Problem::new(code, "the result of the run cannot be returned from its sandbox");
     problem.because(format!("{error} [{}]", error.code()))
 }

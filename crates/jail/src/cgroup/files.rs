@@ -32,7 +32,7 @@ pub(super) fn number_of(directory: &Path, file: &str, key: &str) -> io::Result<u
 }
 
 fn unexpected(file: &str, text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{file} holds {:?}", text.trim()))
+    io::Error::new(io::ErrorKind::InvalidData, format!("{file} contains {:?}", text.trim()))
 }
 
 /// The words of a control file, such as `cgroup.controllers`.

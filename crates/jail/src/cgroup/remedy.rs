@@ -89,15 +89,14 @@ impl Cause {
                 format!("no control group hierarchy here has the `{controller}` controller")
             }
             Self::NotGiven { group } => format!(
-                "this process's control group {} is not given the `{controller}` controller",
+                "this process's control group {} does not have the `{controller}` controller",
                 group.display()
             ),
             Self::Denied { parent, source } => {
-                format!("no control group can be made in {}: {source}", parent.display())
+                format!("no control group can be created in {}: {source}", parent.display())
             }
             Self::Busy { group } => format!(
-                "other processes live in this process's control group {}, so that it can give \
-                 no controllers to children",
+                "other processes are in this process's control group {}, so it cannot delegate controllers to child groups",
                 group.display()
             ),
             Self::Setting { file, source } => {
@@ -111,7 +110,7 @@ impl Cause {
         let controller = limit.controller();
         match self {
             Self::Setting { .. } => {
-                Remedy::Alone("choose a value within what the group above allows".to_owned())
+                Remedy::Alone("choose a value within the limit of the parent group".to_owned())
             }
             Self::Denied { parent, source }
                 if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
@@ -143,8 +142,7 @@ fn scope(user: u32) -> Remedy {
 /// Where a controller is that no hierarchy has.
 fn missing(controller: &str, unified: bool) -> String {
     let elsewhere = format!(
-        "a kernel started with cgroup_disable={controller} has none; in a container the host must \
-         give it"
+        "a kernel started with cgroup_disable={controller} has none; in a container the host must provide it"
     );
     if unified {
         return elsewhere;

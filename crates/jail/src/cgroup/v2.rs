@@ -78,7 +78,7 @@ fn make(directory: &Path) -> io::Result<()> {
         return Ok(());
     }
     files::remove_group(directory)?;
-    let text = format!("a group below is `{}`: no process can live in it", kind.join(" "));
+    let text = format!("a child group is `{}`: no process can join it", kind.join(" "));
     Err(io::Error::other(text))
 }
 

@@ -98,11 +98,11 @@ impl Zygote {
 
     fn prepare(&self) -> Result<Serve, String> {
         let told = self.requests.receive().map_err(|error| error.to_string())?;
-        let (bytes, descriptors) = told.ok_or("nobody said what to prepare")?;
+        let (bytes, descriptors) = told.ok_or("no preparation was requested")?;
         let input = descriptors.into_iter().next();
         match (ToZygote::decode(&bytes), input) {
             (Some(ToZygote::Prepare), Some(input)) => (self.prepare)(input),
-            _ => Err("what to prepare was not understood".to_owned()),
+            _ => Err("the preparation request is invalid".to_owned()),
         }
     }
 

@@ -470,7 +470,7 @@ impl Init {
         }
         let number = execute.number;
         if self.commands.contains_key(&number) || self.commands.len() >= COMMANDS {
-            let step = "find room for the command".to_owned();
+            let step = "allocate memory for the command".to_owned();
             let report = Report::NotStarted { number, wall: None, step, errno: libc::EAGAIN };
             self.reports.push_back((report, Vec::new()));
             return;

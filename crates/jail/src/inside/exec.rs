@@ -87,7 +87,7 @@ pub(super) fn start(
     let serving = match &spec.task {
         Task::Serve { .. } | Task::Fork(_) => {
             let opened = init::serve::Descriptors::open();
-            Some(opened.at(Wall::Inheritance, || "open init's own".to_owned())?)
+            Some(opened.at(Wall::Inheritance, || "open init's descriptors".to_owned())?)
         }
         Task::Once { .. } => None,
     };
@@ -108,21 +108,21 @@ pub(super) fn start(
         }
         (Task::Serve { listener, lease }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0)
-                .at(Wall::Pid, || "outlive the supervisor".to_owned())?;
+                .at(Wall::Pid, || "tie init's life to the supervisor".to_owned())?;
             let users = match &identity {
                 Identity::Own { user, group } => init::serve::Users::Own(*user, *group),
                 Identity::Range(range) => init::serve::Users::Below(range.init()),
             };
             // SAFETY: this process has had a single thread since it was made.
             unsafe { init_allocator::switch_to_fresh_memory() }
-                .at(Wall::Inheritance, || "begin with own memory".to_owned())?;
+                .at(Wall::Inheritance, || "switch to fresh memory".to_owned())?;
             let kept = (root, handed_out.listeners);
             let parts = (users, rlimits, ruleset);
             let init = init::serve::Init::new(listener, descriptors, kept, lease, parts);
             Init::Serve(Box::new(init), addresses)
         }
         _ => {
-            return Err(Errno::INVAL).at(Wall::Inheritance, || "choose what to do".to_owned());
+            return Err(Errno::INVAL).at(Wall::Inheritance, || "select the task".to_owned());
         }
     };
     // The lock of the range is the supervisor's or among what is kept.

@@ -42,7 +42,7 @@ pub(super) fn assemble(
     trees: Option<Vec<OwnedFd>>,
 ) -> Result<Files, Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    let writable = writable_places(spec).at(Wall::Landlock, words("name the writable places"))?;
+    let writable = writable_places(spec).at(Wall::Landlock, words("resolve the writable paths"))?;
     let areas = spec.areas.take();
     let set_id_bits = set_id_bits(spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);

@@ -85,12 +85,12 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failur
         }
         (Task::Fork(_), Some(range)) => {
             sys::become_ids(range.init(), range.init(), false)
-                .at(Wall::User, words("take on the zygote's ids"))?;
+                .at(Wall::User, words("switch to the zygote's ids"))?;
             capabilities::drop_all()
         }
         (Task::Serve { .. }, Some(range)) => {
             sys::become_ids(range.init(), range.init(), false)
-                .at(Wall::User, words("take on init's ids"))?;
+                .at(Wall::User, words("switch to init's ids"))?;
             capabilities::keep_those_of_init()
         }
         (_, None) => capabilities::drop_all(),

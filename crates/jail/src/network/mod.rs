@@ -36,7 +36,7 @@ const OWN: &str = "localhost,127.0.0.1,::1";
 /// The steps of raising the wall that only [`crate::Network::Egress`] takes, in words.
 pub(crate) const ROUTE: &str = "route every address to the loopback";
 pub(crate) const LISTEN: &str = "listen for connections to every address";
-pub(crate) const RULES: &str = "load the rules that lead connections to a listener";
+pub(crate) const RULES: &str = "load the rules that redirect connections to a listener";
 
 /// The command that lets this host take a step of raising the wall `network`, as an error of a
 /// launch names it.

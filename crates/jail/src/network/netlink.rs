@@ -62,7 +62,7 @@ impl Bytes {
     /// Zeros up to a multiple of four bytes, where the next part may begin.
     const fn aligned(mut self) -> Self {
         self.length = self.length.next_multiple_of(4);
-        assert!(self.length <= ROOM, "there is no room for it");
+        assert!(self.length <= ROOM, "the buffer is too small for it");
         self
     }
 }

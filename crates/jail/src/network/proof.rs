@@ -16,7 +16,7 @@ const NOBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The step that is taken here alone, in words.
-pub(super) const ARRIVE: &str = "lead a connection to anywhere to a listener";
+pub(super) const ARRIVE: &str = "redirect a connection to a listener";
 
 /// Why there can be no such networks.
 #[derive(Debug, thiserror::Error)]
@@ -55,5 +55,5 @@ fn arrives(everything: OwnedFd) -> io::Result<()> {
     if (wanted.ip().to_canonical(), wanted.port()) == (nobody.ip(), nobody.port()) {
         return Ok(());
     }
-    Err(io::Error::other(format!("what was to go to {nobody} arrives as one to {wanted}")))
+    Err(io::Error::other(format!("a connection to {nobody} arrives as one to {wanted}")))
 }

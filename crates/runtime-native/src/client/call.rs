@@ -174,7 +174,7 @@ impl Client {
                 Err(error) => return Err(broken(error)),
             }
         }
-        Err(broken(io::Error::other(format!("it went away {ATTEMPTS} times"))))
+        Err(broken(io::Error::other(format!("the keeper disconnected {ATTEMPTS} times"))))
     }
 
     /// The connections to a keeper that has gone are of no use.
@@ -223,8 +223,8 @@ fn asked(request: &Request) -> Asked<'_> {
         Request::Hello { .. } => ("greet", None, None),
         Request::Drain => ("make way", None, None),
         Request::Create { id, .. } => ("create the sandbox", Some(id), None),
-        Request::Destroy { id } => ("end the sandbox", Some(id), None),
-        Request::Inspect { id } => ("look at the sandbox", Some(id), None),
+        Request::Destroy { id } => ("terminate the sandbox", Some(id), None),
+        Request::Inspect { id } => ("inspect the sandbox", Some(id), None),
         Request::List { .. } => ("list the sandboxes", None, None),
         Request::Renew { id, .. } => ("renew the lease", Some(id), None),
         Request::Pause { id } => ("pause", Some(id), None),
@@ -238,14 +238,14 @@ fn asked(request: &Request) -> Asked<'_> {
                 Action::Kill => "kill a command",
                 Action::Resize(_) => "resize a terminal",
                 Action::CloseInput => "close the input of a command",
-                Action::Acknowledge => "forget a command",
+                Action::Acknowledge => "remove the record of a command",
             };
             (operation, Some(id), Some(exec))
         }
-        Request::Connect { id, .. } => ("connect to something inside", Some(id), None),
-        Request::Listeners { id } => ("hand out the ways out of its network", Some(id), None),
-        Request::Root { id } => ("reach its files", Some(id), None),
-        Request::Supports { .. } => ("say what it can do", None, None),
+        Request::Connect { id, .. } => ("connect to a port or socket inside", Some(id), None),
+        Request::Listeners { id } => ("get its egress listeners", Some(id), None),
+        Request::Root { id } => ("access its files", Some(id), None),
+        Request::Supports { .. } => ("report its capabilities", None, None),
         Request::Metrics => ("count", None, None),
     };
     Asked { operation, sandbox, exec }

@@ -43,7 +43,7 @@ pub(super) async fn of_sandbox(
             return Ok(gathered);
         }
     }
-    let source = io::Error::other(format!("it went away {} times", snapshot::ATTEMPTS));
+    let source = io::Error::other(format!("the keeper disconnected {} times", snapshot::ATTEMPTS));
     Err(Error::Unreachable { what: "the keeper".to_owned(), source })
 }
 
@@ -92,7 +92,7 @@ impl Worked {
         }
         let begun = begun.cloned().ok_or_else(|| Error::Unsupported {
             capability: Capability::Workspace,
-            reason: "the version that made the sandbox did not note when".to_owned(),
+            reason: "the sandbox was created by a version that did not record its start".to_owned(),
             remedy: Some("copy the files out with `stockade cp`".to_owned()),
         })?;
         let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(snapshot::host)?;

@@ -79,7 +79,7 @@ async fn root(client: &Client, id: &SandboxId) -> Result<Root> {
 }
 
 fn lost(error: JoinError) -> Error {
-    Error::Unreachable { what: "the thread that works on files".to_owned(), source: error.into() }
+    Error::Unreachable { what: "the file thread".to_owned(), source: error.into() }
 }
 
 /// Sends a content piece by piece; an empty one is its end.
@@ -108,7 +108,8 @@ impl Read for Pieces {
         if length > 0 || buffer.is_empty() {
             return Ok(length);
         }
-        let broken = || Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content broke off"));
+        let broken =
+            || Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content ended early"));
         self.piece = io::Cursor::new(self.receiver.blocking_recv().unwrap_or_else(broken)?);
         Read::read(&mut self.piece, buffer)
     }

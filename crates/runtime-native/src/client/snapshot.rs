@@ -170,7 +170,7 @@ pub(super) async fn take(
             return Ok(info);
         }
     }
-    let source = io::Error::other(format!("it went away {ATTEMPTS} times"));
+    let source = io::Error::other(format!("the keeper disconnected {ATTEMPTS} times"));
     Err(Error::Unreachable { what: "the keeper".to_owned(), source })
 }
 
@@ -358,7 +358,7 @@ fn begun_again(
 pub(super) fn not_copied(error: layer::Error) -> Error {
     match error.kind() {
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-            Error::Exhausted(format!("no room for a copy of the files: {error}"))
+            Error::Exhausted(format!("cannot create a directory for the copy: {error}"))
         }
         Some(_) => data("a layer", io::Error::other(error)),
         None => Error::Invalid(format!("the files cannot be copied: {error}")),

@@ -109,7 +109,7 @@ impl Starter {
                         Ok(Err(error)) => error.to_string(),
                         Err(error) => error.to_string(),
                     };
-                    return Err(self.failure(directory, log_length, &format!("it ended: {how}")));
+                    return Err(self.failure(directory, log_length, &format!("it exited: {how}")));
                 }
             }
             if Instant::now() >= deadline {
@@ -160,7 +160,7 @@ impl Starter {
         let (program, arguments) = self
             .program
             .split_first()
-            .ok_or_else(|| Error::Invalid("no program was named that is the keeper".to_owned()))?;
+            .ok_or_else(|| Error::Invalid("no keeper program is configured".to_owned()))?;
         let environment = ENVIRONMENT.map(|name| (name, std::env::var_os(name)));
         let child = Command::new(program)
             .args(arguments)
@@ -190,7 +190,7 @@ impl Starter {
 
     fn failure(&self, directory: &Directory, log_length: u64, what: &str) -> Error {
         let words = last_words(directory, log_length).unwrap_or_default();
-        let separator = if words.is_empty() { "" } else { "; its last words: " };
+        let separator = if words.is_empty() { "" } else { "; its last output: " };
         self.unreachable(io::Error::other(format!("{what}{separator}{words}")))
     }
 

@@ -24,7 +24,7 @@ pub(super) async fn of(client: &Arc<Client>, id: &SandboxId) -> Result<Usage> {
         let mut usage = Usage::default();
         match record::living(place.as_fd()) {
             Ok(Some(living)) => processes(&living, &mut usage),
-            Ok(None) => usage.reasons.push("none of its processes is there".to_owned()),
+            Ok(None) => usage.reasons.push("none of its processes exists".to_owned()),
             Err(error) => usage.reasons.push(format!("its record cannot be read: {error}")),
         }
         files(&place, &mut usage);
@@ -53,7 +53,7 @@ fn processes(living: &Living, usage: &mut Usage) {
             usage.cpu_time = Some(counted.cpu_time);
             usage.memory_bytes = Some(counted.memory_bytes);
         }
-        Ok(_) => usage.reasons.push("its processes have just ended".to_owned()),
+        Ok(_) => usage.reasons.push("its processes have just exited".to_owned()),
         Err(error) => usage.reasons.push(format!("its processes cannot be counted: {error}")),
     }
     if let Some(group) = Group::recorded(&living.groups) {
@@ -66,7 +66,7 @@ fn processes(living: &Living, usage: &mut Usage) {
 fn files(place: &Dir, usage: &mut Usage) {
     match disk::taken(place) {
         Ok(Some(bytes)) => usage.disk_bytes = Some(bytes),
-        Ok(None) => usage.reasons.push("some of its files cannot be looked at".to_owned()),
-        Err(error) => usage.reasons.push(format!("its files cannot be looked at: {error}")),
+        Ok(None) => usage.reasons.push("some of its files cannot be read".to_owned()),
+        Err(error) => usage.reasons.push(format!("its files cannot be read: {error}")),
     }
 }

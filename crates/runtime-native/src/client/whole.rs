@@ -35,7 +35,7 @@ pub(super) async fn prepare(
         let lower = match (&root, below.skeleton) {
             (Root::Host, Some(name)) => client.directory.skeletons().map_err(host)?.join(name),
             (Root::Directory(path), _) => path.clone(),
-            _ => return Err(Error::Invalid("there is nothing to copy the root from".to_owned())),
+            _ => return Err(Error::Invalid("there is no root to copy".to_owned())),
         };
         copy(&lower, &made(&staged.dir, UPPER)?, ownership)?;
         let begun = match workspace {

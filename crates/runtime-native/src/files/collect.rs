@@ -81,7 +81,7 @@ impl Collecting {
     fn children(&mut self, source: &Dir, above: &Stat, target: &Dir, depth: usize) -> Result<()> {
         if depth == MAX_DEPTH {
             let path = self.inside.display();
-            return Err(Error::Invalid(format!("{path} lies deeper than {MAX_DEPTH} directories")));
+            return Err(Error::Invalid(format!("{path} is deeper than {MAX_DEPTH} directories")));
         }
         for entry in source.list().map_err(|error| self.inside(error.into()))? {
             let (name, _) = entry.map_err(|error| self.inside(error.into()))?;
@@ -173,7 +173,7 @@ impl Collecting {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limit_bytes {
             let limit = self.limit_bytes;
-            return Err(Error::Invalid(format!("the files are longer than {limit} bytes")));
+            return Err(Error::Invalid(format!("the files have more than {limit} bytes")));
         }
         Ok(())
     }

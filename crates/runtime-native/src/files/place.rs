@@ -151,7 +151,7 @@ pub(super) fn expect_file(kind: FileKind) -> io::Result<()> {
     match kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(Errno::ISDIR.into()),
-        _ => Err(special::refused("is no regular file")),
+        _ => Err(special::refused("is not a regular file")),
     }
 }
 

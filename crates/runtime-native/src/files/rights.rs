@@ -41,7 +41,7 @@ impl Ids {
                 remedy: None,
             }),
             Some(_) if user.user.max(user.group) >= COUNT - 1 => {
-                Err(Error::Invalid(format!("nobody is {}:{} inside", user.user, user.group)))
+                Err(Error::Invalid(format!("no user inside is {}:{}", user.user, user.group)))
             }
             _ => Ok(user),
         }

@@ -50,7 +50,7 @@ impl Shipping {
     fn children(&mut self, source: &Dir, target: &Dir, depth: usize) -> Result<()> {
         if depth == MAX_DEPTH {
             let path = self.host.display();
-            return Err(Error::Invalid(format!("{path} lies deeper than {MAX_DEPTH} directories")));
+            return Err(Error::Invalid(format!("{path} is deeper than {MAX_DEPTH} directories")));
         }
         special::refuse_kernel(target.as_fd()).map_err(|error| self.inside(error))?;
         for (name, _) in self.host(|| source.entries())? {
@@ -100,7 +100,7 @@ impl Shipping {
             }
             FileKind::CharacterDevice | FileKind::Other => {
                 let path = self.host.display();
-                Err(Error::Invalid(format!("{path} is neither file, directory nor link")))
+                Err(Error::Invalid(format!("{path} is not a file, directory or link")))
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn kernel_file_system(file: BorrowedFd<'_>) -> io::Result<Option<&'st
 pub(super) fn refuse_kernel(file: BorrowedFd<'_>) -> io::Result<()> {
     match kernel_file_system(file)? {
         None => Ok(()),
-        Some(name) => Err(refused(&format!("is on {name}, which holds no files"))),
+        Some(name) => Err(refused(&format!("is on {name}, which contains no ordinary files"))),
     }
 }
 

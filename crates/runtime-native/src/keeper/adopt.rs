@@ -69,7 +69,7 @@ impl Sandbox {
             }
             record::Stage::Held(held) if !same_host => {
                 groups.release();
-                sandbox.found_gone(desk, held, "the host was started anew");
+                sandbox.found_gone(desk, held, "the host was rebooted");
             }
             record::Stage::Held(held) => sandbox.found_held(desk, held, groups),
         }
@@ -139,7 +139,7 @@ impl Sandbox {
             .and_then(|life| desk.reactor.watch(life, Source::Life(self.key), Interest::IN).ok());
         let Some(life) = watched else {
             desk.remove_groups(groups, None);
-            self.found_gone(desk, held, "its init ended while no keeper lived");
+            self.found_gone(desk, held, "its init exited while no keeper was running");
             return;
         };
         self.watched = Limits::of(&self.record.spec, &held.isolation.limits);

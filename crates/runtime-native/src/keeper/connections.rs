@@ -43,7 +43,7 @@ impl Keeper {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     // Nobody could be served better for trying at once.
-                    self.desk.note(&format!("nobody can be taken: {error}"));
+                    self.desk.note(&format!("cannot accept a client: {error}"));
                     let _ = listener.want(Interest::empty());
                     self.desk.timers.after(ACCEPT_AGAIN, Timer::Accept);
                     return;
@@ -97,7 +97,7 @@ impl Keeper {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
-                let text = "the keeper has no room for the request's descriptors".to_owned();
+                let text = "the keeper is out of file descriptors for the request".to_owned();
                 self.answer(id, &Answer::Failed(Failure::Exhausted(text)), Vec::new());
             }
             Ok(None) | Err(_) => self.lose(id),

@@ -108,7 +108,7 @@ impl Desk {
             programs: Programs::new(directory.skeletons()?),
             log: directory.log()?,
             directory,
-            host_start: moment::host_start().map_err(step("tell this start of the host"))?,
+            host_start: moment::host_start().map_err(step("read the boot id of the host"))?,
             place: Place::settle(),
             last_number: 0,
             leftovers: Vec::new(),
@@ -177,7 +177,7 @@ impl Desk {
             return Ok(());
         }
         Err(Failure::Exhausted(format!(
-            "the keeper may have {} open files, and needs the rest for what it holds",
+            "the keeper may open only {} files, and has none left for this",
             self.descriptors
         )))
     }
@@ -214,7 +214,7 @@ impl Desk {
         match renamed {
             Ok(()) => new,
             Err(error) => {
-                self.note(&format!("{name} keeps its name: {error}"));
+                self.note(&format!("cannot rename {name}: {error}"));
                 name.to_owned()
             }
         }
@@ -224,7 +224,7 @@ impl Desk {
     pub(super) fn discard(&mut self, name: &str) {
         match self.directory.discard(&self.sandboxes, name) {
             Ok(_) => self.has_trash = true,
-            Err(error) => self.note(&format!("cannot throw {name} away: {error}")),
+            Err(error) => self.note(&format!("cannot move {name} to the trash directory: {error}")),
         }
     }
 }

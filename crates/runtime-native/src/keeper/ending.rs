@@ -57,7 +57,7 @@ impl Sandbox {
         else {
             return;
         };
-        self.reason.get_or_insert_with(|| "its init ended or was killed".to_owned());
+        self.reason.get_or_insert_with(|| "its init exited or was killed".to_owned());
         jail.disconnect();
         let waiting = std::mem::take(&mut jail.pause.waiting);
         desk.answer_all(waiting, &Answer::Failed(Failure::WrongState(State::Ended)));
@@ -106,7 +106,7 @@ impl Sandbox {
         }
         let text = self.reason.clone().unwrap_or_default();
         let creators = std::mem::take(&mut self.creators);
-        let failure = Failure::Exhausted(format!("the sandbox ended before it was there: {text}"));
+        let failure = Failure::Exhausted(format!("the sandbox ended during its creation: {text}"));
         if !creators.is_empty() {
             desk.answer_all(creators, &Answer::Failed(failure));
             self.doomed = true;

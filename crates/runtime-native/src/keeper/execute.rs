@@ -65,11 +65,11 @@ impl Sandbox {
     fn start(&mut self, desk: &mut Desk, wanted: Deferred) -> Result<(), Failure> {
         let Deferred { client, exec, head, words, given } = wanted;
         if self.commands.len() >= COMMANDS {
-            let text = "a sandbox keeps no more than 1024 commands: acknowledge those that ended";
+            let text = "a sandbox has at most 1024 commands: acknowledge those that have ended";
             return Err(Failure::Exhausted(text.to_owned()));
         }
         if words.arguments.is_empty() {
-            return Err(Failure::Invalid("a command has at least its program's name".to_owned()));
+            return Err(Failure::Invalid("a command must name a program".to_owned()));
         }
         if let Some(given) = &given {
             self.afford_input(desk, given)?;
@@ -139,7 +139,7 @@ impl Sandbox {
             return Ok(());
         }
         Err(Failure::Exhausted(format!(
-            "what runs in the sandbox holds {held} bytes of input in memory, and all of it may hold {}",
+            "the commands of the sandbox have {held} bytes of input in memory; the maximum is {}",
             given::HELD_BYTES
         )))
     }
@@ -289,7 +289,7 @@ impl Sandbox {
             }
             Action::Acknowledge => {
                 let Stage::Ended(ending) = command.stage.clone() else {
-                    return Err(Failure::Invalid(format!("the command {exec} still runs")));
+                    return Err(Failure::Invalid(format!("the command {exec} is still running")));
                 };
                 if let Some(mut command) = self.commands.remove(&number) {
                     for (client, unheard) in command.leave_subscribers() {
@@ -315,7 +315,9 @@ impl Sandbox {
         let (target, shown) = match target {
             TargetHead::Tcp(port) => (Target::Tcp(port), format!("port {port}")),
             TargetHead::Unix if path.contains(&0) => {
-                return Err(Failure::Invalid("a socket's path holds a NUL byte".to_owned()));
+                return Err(Failure::Invalid(
+                    "the path of a socket contains a NUL byte".to_owned(),
+                ));
             }
             TargetHead::Unix => {
                 let shown = format!("the socket {}", String::from_utf8_lossy(&path));
@@ -346,5 +348,5 @@ impl Sandbox {
 }
 
 fn full(error: &io::Error) -> Failure {
-    Failure::Exhausted(format!("what a command needs cannot be had: {error}"))
+    Failure::Exhausted(format!("cannot create the command's pipes: {error}"))
 }

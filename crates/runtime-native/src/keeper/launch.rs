@@ -34,11 +34,9 @@ use crate::wire::{Answer, Begun, Below, Failure, Layers};
 /// How long to wait for the next tick of the clock that file systems stamp changes with.
 const TICK: Duration = Duration::from_millis(1);
 /// What to do where no overlay can be mounted over a sandbox's layers.
-const NO_OVERLAY: &str = "the data directory's file system may hold no overlay's changes: \
-    keep the data directory on ext4, xfs, btrfs or tmpfs";
+const NO_OVERLAY: &str = "the data directory's file system does not support overlays: put the data directory on ext4, xfs, btrfs or tmpfs";
 /// What to do where the owners of files cannot be mapped.
-const OTHER_OWNERS: &str = "its file system or this kernel cannot show files with other owners: \
-    keep the data directory on ext4, xfs or btrfs, or on tmpfs from Linux 6.3 on";
+const OTHER_OWNERS: &str = "its file system or this kernel does not support idmapped mounts: put the data directory on ext4, xfs or btrfs, or with Linux 6.3 or later on tmpfs";
 
 /// What a new sandbox is made from.
 #[derive(Debug)]
@@ -83,7 +81,9 @@ impl Sandbox {
             (root, None) => root.clone(),
             (root, Some(Layers { whole: Some(_), .. })) => root.clone(),
             (_, Some(_)) => {
-                return Err(Failure::Invalid("only a snapshot begins with layers".to_owned()));
+                return Err(Failure::Invalid(
+                    "only a sandbox from a snapshot can start with layers".to_owned(),
+                ));
             }
         };
         let paths = || HostPaths::of(&desk.data);
@@ -151,7 +151,7 @@ impl Sandbox {
         let written = record::write_environment(self.directory(), &environment);
         record::wipe_environment(environment);
         written.map_err(|error| {
-            Failure::Exhausted(format!("the sandbox's environment cannot be kept: {error}"))
+            Failure::Exhausted(format!("the sandbox's environment cannot be stored: {error}"))
         })
     }
 
@@ -221,7 +221,8 @@ impl Sandbox {
                 };
                 let mut isolation = stockade_plan::isolation(standing, limits);
                 if let Some(why) = &self.record.whole {
-                    let reason = format!("the files were copied, for no overlay can be had: {why}");
+                    let reason =
+                        format!("the files were copied, because no overlay is available: {why}");
                     isolation.reasons.push(reason);
                 }
                 if let Err(error) = self.join(desk, held, isolation) {
@@ -359,7 +360,7 @@ impl Sandbox {
         }
         desk.answer_all(creators, &Answer::Failed(failure));
         self.doomed = true;
-        self.kill(desk, "it could not be made");
+        self.kill(desk, "it could not be created");
     }
 }
 
@@ -399,8 +400,12 @@ fn take_layers(
         let there = rustix::fs::statat(&staging, &from, AtFlags::SYMLINK_NOFOLLOW).is_ok();
         if there != wanted {
             let text = match there {
-                true => "the snapshot holds changes to a workspace: name that workspace",
-                false => "the snapshot holds no changes to a workspace: name none",
+                true => {
+                    "the snapshot contains changes to a workspace: create the sandbox with that workspace"
+                }
+                false => {
+                    "the snapshot contains no changes to a workspace: create the sandbox without a workspace"
+                }
             };
             return Err(Failure::Invalid(text.to_owned()));
         }
@@ -430,12 +435,12 @@ fn has_run_out(error: &io::Error) -> bool {
 }
 
 fn exhausted(what: &str, error: &io::Error) -> Failure {
-    Failure::Exhausted(format!("{what} cannot be had: {error}"))
+    Failure::Exhausted(format!("cannot create {what}: {error}"))
 }
 
 fn refused(error: &stockade_bundle::beneath::Error) -> Failure {
     let errno = error.errno().unwrap_or(Errno::IO);
-    exhausted("a place for the sandbox", &errno.into())
+    exhausted("the sandbox's directory", &errno.into())
 }
 
 fn identity_refused(error: &jail::identity::Error) -> Failure {

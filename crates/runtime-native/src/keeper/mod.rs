@@ -107,7 +107,7 @@ pub enum Error {
     #[error("cannot use the keeper's directory")]
     Use(#[from] stockade_bundle::beneath::Error),
     /// There is no identity for jails.
-    #[error("no jail can have an identity of its own")]
+    #[error("cannot determine the identity of jails")]
     Identity(#[from] stockade_jail::identity::Error),
     /// The kernel refused.
     #[error("cannot {step}")]
@@ -190,12 +190,12 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         idle_since: None,
         _lock: lock,
     };
-    keeper.desk.note(&format!("keeper {} begins", std::process::id()));
+    keeper.desk.note(&format!("keeper {} starts", std::process::id()));
     keeper.adopt()?;
     keeper.listen().map_err(step("listen for clients"))?;
     let ended = keeper.keep().map_err(step("wait for events"))?;
     keeper.leave().map_err(step("wait for events"))?;
-    keeper.desk.note(&format!("keeper {} ends: {ended:?}", std::process::id()));
+    keeper.desk.note(&format!("keeper {} exits: {ended:?}", std::process::id()));
     Ok(ended)
 }
 
@@ -272,7 +272,7 @@ impl Keeper {
         let silent: Vec<_> =
             self.sandboxes.values().filter(silent).map(|sandbox| sandbox.key).collect();
         for key in silent {
-            self.with(key, |sandbox, desk| sandbox.distrust(desk, "its init says nothing"));
+            self.with(key, |sandbox, desk| sandbox.distrust(desk, "its init does not answer"));
         }
         Ok(())
     }
@@ -425,7 +425,7 @@ impl Keeper {
                 command::News::Nothing => {}
                 command::News::More => desk.stirred.extend(command.subscribers()),
                 command::News::Blocked => {
-                    sandbox.distrust(desk, "a terminal makes its reader wait");
+                    sandbox.distrust(desk, "a terminal blocks its reader");
                 }
                 command::News::TooMuch => {
                     command.doom(sandbox.place.as_fd(), Ending::OutputExceeded);
@@ -449,7 +449,7 @@ impl Keeper {
                 self.collect_skeletons();
                 // Clients die too, and leave what they have begun to prepare.
                 if let Err(error) = self.clear_staging() {
-                    self.desk.note(&format!("what clients have left stays: {error}"));
+                    self.desk.note(&format!("cannot remove temporary files of clients: {error}"));
                 }
                 self.desk.timers.after(RENEWAL, Timer::RenewLeases);
             }
@@ -502,7 +502,7 @@ impl Keeper {
         let used: BTreeSet<_> = used.chain(self.desk.programs.skeletons()).collect();
         match self.desk.directory.discard_unused_skeletons(&used) {
             Ok(discarded) => self.desk.has_trash |= discarded,
-            Err(error) => self.desk.note(&format!("old skeletons stay: {error}")),
+            Err(error) => self.desk.note(&format!("cannot remove old skeletons: {error}")),
         }
     }
 
@@ -526,7 +526,7 @@ impl Keeper {
         self.desk.has_trash = false;
         let trash = self.desk.directory.path().join("trash");
         if let Err(error) = self.helpers.sweep(&self.desk.reactor, &trash) {
-            self.desk.note(&format!("the trash cannot be swept: {error}"));
+            self.desk.note(&format!("cannot empty the trash directory: {error}"));
         }
     }
 
@@ -537,7 +537,7 @@ impl Keeper {
             return;
         };
         if let Err(error) = self.helpers.watch(&self.desk.reactor, key, jail.held.init, limit) {
-            self.desk.note(&format!("{}: its memory cannot be watched: {error}", sandbox.name));
+            self.desk.note(&format!("{}: cannot watch its memory: {error}", sandbox.name));
             self.desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
         }
     }
@@ -566,7 +566,7 @@ impl Keeper {
             Job::Sweep if outcome == Outcome::Killed => self.desk.has_trash = true,
             Job::Sweep => {
                 if outcome == Outcome::Failed {
-                    self.desk.note("something in the trash cannot be removed");
+                    self.desk.note("a file in the trash directory cannot be removed");
                     self.desk.timers.after(SWEEP_AGAIN, Timer::SweepAgain);
                 }
             }

@@ -37,7 +37,7 @@ impl Sandbox {
         client: ClientId,
     ) -> Result<(), Failure> {
         if self.record.spec.network.is_none() {
-            return Err(Failure::Invalid("the sandbox has no network by policy".to_owned()));
+            return Err(Failure::Invalid("the sandbox has no network policy".to_owned()));
         }
         let state = self.state();
         self.jail().ok_or(Failure::WrongState(state))?;
@@ -68,21 +68,21 @@ impl Sandbox {
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), Broken> {
         if self.listeners.is_none() {
-            return Err(Broken("the ways out of a network that nobody asked for"));
+            return Err(Broken("unexpected egress listeners"));
         }
         if descriptors.is_empty() {
-            let text = "the sandbox's init has no descriptors left".to_owned();
+            let text = "the sandbox's init is out of file descriptors".to_owned();
             self.refuse_listeners(desk, &Failure::Exhausted(text));
             return Ok(());
         }
         let listeners = Listeners::from_descriptors(descriptors)
-            .map_err(|_| Broken("the ways out of its network are none"))?;
+            .map_err(|_| Broken("the egress listeners are invalid"))?;
         let network = match &self.life {
             Life::Held(jail) | Life::Joining(jail) => jail.held.network,
             Life::Launching(_) | Life::Dying(_) | Life::Ended => None,
         };
         if network.is_none() || listeners.network().ok() != network {
-            return Err(Broken("the ways out of another network than its own"));
+            return Err(Broken("the egress listeners are in another network namespace"));
         }
         for client in self.listeners.take().into_iter().flat_map(|awaited| awaited.clients) {
             match listeners.try_clone() {
@@ -101,7 +101,7 @@ impl Sandbox {
     pub(super) fn look_at_listeners(&mut self, desk: &mut Desk) {
         let waits_long = |awaited: &Awaited| Moment::now().since(awaited.since) >= PATIENCE;
         if self.listeners.as_ref().is_some_and(waits_long) {
-            self.distrust(desk, "its init does not hand out the ways out of its network");
+            self.distrust(desk, "its init does not send the egress listeners");
         }
     }
 
@@ -140,7 +140,7 @@ impl Keeper {
         let answer = if self.desk.has_network {
             Answer::Done
         } else {
-            let untold = |_| Failure::Exhausted("a network could not be tried".to_owned());
+            let untold = |_| Failure::Exhausted("the network could not be tested".to_owned());
             Answer::Failed(serde_json::from_str(said).unwrap_or_else(untold))
         };
         self.desk.answer_all(std::mem::take(&mut self.provers), &answer);
@@ -157,5 +157,5 @@ pub(super) fn unsupported(step: &str, source: &io::Error) -> Failure {
 }
 
 fn exhausted(error: &io::Error) -> Failure {
-    Failure::Exhausted(format!("the ways out of a network cannot be had: {error}"))
+    Failure::Exhausted(format!("cannot obtain the egress listeners: {error}"))
 }

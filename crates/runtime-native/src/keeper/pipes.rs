@@ -66,7 +66,7 @@ impl Desk {
 
     fn make_pipes(&self) -> Result<Pipes, Failure> {
         let pipes = Pipes::new(&self.reactor).map_err(|error| {
-            Failure::Exhausted(format!("what a command needs cannot be had: {error}"))
+            Failure::Exhausted(format!("cannot create the command's pipes: {error}"))
         })?;
         let Pipes { nothing, output, error } = &pipes;
         let ends = nothing.iter().chain([output, error].into_iter().flat_map(Pipe::ends));

@@ -36,7 +36,7 @@ impl Sandbox {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    self.distrust(desk, "its init said something that is not understood");
+                    self.distrust(desk, "its init sent an invalid message");
                     return;
                 }
                 Ok(None) | Err(_) => {
@@ -59,7 +59,7 @@ impl Sandbox {
         let (Life::Joining(jail) | Life::Held(jail)) = &mut self.life else { return };
         jail.disconnect();
         if !jail.may_come_back() {
-            self.distrust(desk, "its init lets go of every connection");
+            self.distrust(desk, "its init closes every connection");
             return;
         }
         if jail.connect(&desk.reactor, key, place).is_err() {
@@ -87,7 +87,7 @@ impl Sandbox {
             Report::Started { number } => self.started(desk, number, descriptors.next()),
             Report::NotStarted { number, wall, step, errno } => {
                 let step = match wall {
-                    Some(wall) => format!("{step} (the wall `{wall}`)"),
+                    Some(wall) => format!("{step} (wall `{wall}`)"),
                     None => step,
                 };
                 self.was_started(desk, number);
@@ -135,9 +135,10 @@ impl Sandbox {
             Report::Record(record) => self.recorded(desk, record, descriptors.collect()),
             Report::Root => {
                 let root = descriptors.next().ok_or(Broken("the root was missing"))?;
-                let stat = rustix::fs::fstat(&root).map_err(|_| Broken("the root is none"))?;
+                let stat = rustix::fs::fstat(&root)
+                    .map_err(|_| Broken("the root descriptor is invalid"))?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-                    return Err(Broken("the root is no directory"));
+                    return Err(Broken("the root is not a directory"));
                 }
                 if let Life::Held(jail) | Life::Joining(jail) = &mut self.life {
                     jail.root.get_or_insert(root);
@@ -170,7 +171,7 @@ impl Sandbox {
             && matches!(command.stage, Stage::Starting(_))
         {
             let taken = command.take_terminal(&desk.reactor, key, terminal);
-            taken.map_err(|_| Broken("a terminal was none"))?;
+            taken.map_err(|_| Broken("a terminal descriptor is invalid"))?;
         }
         self.was_started(desk, number);
         Ok(())
@@ -234,15 +235,15 @@ impl Sandbox {
     ) -> Result<(), Broken> {
         let Record { number, key, terminal, input, progress } = record;
         let id = String::from_utf8(key).ok().and_then(|id| ExecId::new(id).ok());
-        let id = id.ok_or(Broken("a command has no key of ours"))?;
+        let id = id.ok_or(Broken("a command has an unknown key"))?;
         self.unsure.remove(&number);
         let known = self.commands.values().find(|command| command.id == id);
         if known.is_some_and(|known| known.number != number) {
-            return Err(Broken("its init mixes up commands"));
+            return Err(Broken("its init confused commands"));
         }
         if known.is_none() {
             if self.commands.len() >= control::COMMANDS || self.commands.contains_key(&number) {
-                return Err(Broken("its init knows too many commands"));
+                return Err(Broken("its init reports too many commands"));
             }
             if !self.is_joining() {
                 // It was acknowledged, and init did not hear that. Nobody wants what comes along.
@@ -251,7 +252,7 @@ impl Sandbox {
             }
             let mut command = Command::found(self.place.as_fd(), id, number);
             let taken = take_over(desk, self, &mut command, (terminal, input), descriptors);
-            taken.map_err(|_| Broken("the streams of a command are none"))?;
+            taken.map_err(|_| Broken("the stream descriptors of a command are invalid"))?;
             self.commands.insert(number, command);
             desk.timers.after(RETURN, Timer::Return(self.key));
         }
@@ -328,5 +329,9 @@ fn take_over(
 
 fn check_socket(socket: &OwnedFd) -> Result<(), Broken> {
     let kind = rustix::fs::fstat(socket).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    if kind == Ok(FileType::Socket) { Ok(()) } else { Err(Broken("a connection was none")) }
+    if kind == Ok(FileType::Socket) {
+        Ok(())
+    } else {
+        Err(Broken("a connection descriptor is invalid"))
+    }
 }

@@ -82,7 +82,7 @@ impl Keeper {
                         sandbox.execute(desk, Deferred { client: id, exec, head, words, given });
                         Ok(())
                     }),
-                    None => Err(Failure::Invalid("the command's words are none".to_owned())),
+                    None => Err(Failure::Invalid("the command's arguments are invalid".to_owned())),
                 }
             }
             Request::Attach { id: name, exec, from } => self.on(&name, |sandbox, desk| {

@@ -143,11 +143,10 @@ impl Sandbox {
         Failure::Exceeded {
             limit: LimitName::Disk,
             reason: format!(
-                "its files take more than the {} bytes that they may, and its commands went on \
-                 taking more",
+                "its files use more than the limit of {} bytes, and its commands continued to write",
                 self.watched.disk_bytes.unwrap_or(0)
             ),
-            remedy: "make room from outside with `stockade rm`, or end it with `stockade kill`"
+            remedy: "remove files with `stockade rm`, or terminate it with `stockade kill`"
                 .to_owned(),
         }
     }

@@ -27,5 +27,5 @@ pub(super) fn open() -> Result<EgressListeners> {
 }
 
 pub(super) fn exhausted(error: io::Error) -> Error {
-    Error::Exhausted(format!("the ways out of a network cannot be had: {error}"))
+    Error::Exhausted(format!("cannot obtain the egress listeners: {error}"))
 }

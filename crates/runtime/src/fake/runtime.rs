@@ -163,7 +163,7 @@ impl Runtime for Fake {
         Ok(Usage {
             processes: Some(running.count() as u64),
             disk_bytes: Some(lock(&sandbox.files).size_bytes()),
-            reasons: vec!["what is made up takes neither memory nor time".to_owned()],
+            reasons: vec!["a fake sandbox uses neither memory nor time".to_owned()],
             ..Usage::default()
         })
     }
@@ -263,10 +263,10 @@ impl Runtime for Fake {
     async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
         let mut state = self.enter("listeners")?;
         let sandbox = state.sandbox(id)?;
-        let none = || Error::Invalid(format!("the sandbox {id} has no network by policy"));
+        let none = || Error::Invalid(format!("the sandbox {id} has no network policy"));
         sandbox.spec.network.as_ref().ok_or_else(none)?;
         let is_there = |state| state != runtime::State::Ended;
-        sandbox.allows(id, "hand out the ways out of its network", is_there)?;
+        sandbox.allows(id, "get its egress listeners", is_there)?;
         sandbox.listeners.as_ref().ok_or_else(none)?.try_clone().map_err(network::exhausted)
     }
 

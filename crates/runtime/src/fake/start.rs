@@ -34,14 +34,18 @@ pub(super) fn start(
 ) -> Result<Command> {
     let pairs = command.environment.iter().flat_map(|(name, value)| [name, value]);
     if command.arguments.iter().chain(pairs).any(|word| word.as_bytes().contains(&0)) {
-        return Err(Error::Invalid("a command's words cannot hold a NUL byte".to_owned()));
+        return Err(Error::Invalid(
+            "an argument of a command cannot contain a NUL byte".to_owned(),
+        ));
     }
     let names = command.environment.keys();
     if names.into_iter().any(|name| name.is_empty() || name.as_bytes().contains(&b'=')) {
-        return Err(Error::Invalid("a variable's name cannot be empty or hold a `=`".to_owned()));
+        return Err(Error::Invalid(
+            "the name of a variable cannot be empty or contain `=`".to_owned(),
+        ));
     }
     if command.arguments.is_empty() {
-        return Err(Error::Invalid("a command needs a program".to_owned()));
+        return Err(Error::Invalid("a command must name a program".to_owned()));
     }
     command.check_input()?;
     let asked = command.working_directory.as_ref().map(|path| path.as_path().to_owned());

@@ -86,7 +86,7 @@ fn authorities() -> Result<Vec<CertificateDer<'static>>, String> {
     let named = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);
     let candidates = named.into_iter().chain(AUTHORITIES.iter().map(std::path::PathBuf::from));
     let file = candidates.filter_map(|path| File::open(path).ok()).next();
-    let file = file.ok_or("this system has no certificates of authorities (ca-certificates)")?;
+    let file = file.ok_or("this system has no CA certificates (package ca-certificates)")?;
     CertificateDer::pem_reader_iter(file).collect::<Result<_, _>>().map_err(words)
 }
 

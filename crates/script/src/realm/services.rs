@@ -133,7 +133,7 @@ impl State {
         self.last_fetch.set(id);
         let begun = match self.outside.borrow_mut().as_mut() {
             Some(outside) => outside.fetch(id, request),
-            None => Err("nothing can be fetched yet".to_owned()),
+            None => Err("fetch is not available yet".to_owned()),
         };
         begun.map_err(|why| Exception::throw_type(ctx, &why))?;
         self.fetches.borrow_mut().insert(id);
@@ -162,7 +162,7 @@ fn fill(mut bytes: &mut [u8]) -> bool {
 }
 
 fn no_randomness(ctx: &Ctx<'_>) -> rquickjs::Error {
-    Exception::throw_message(ctx, "no randomness can be had")
+    Exception::throw_message(ctx, "random numbers are not available")
 }
 
 fn random<'js>(ctx: Ctx<'js>, count: usize) -> Result<TypedArray<'js, u8>> {

@@ -78,10 +78,10 @@ impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exited(code) => write!(f, "it exited with code {code}"),
-            Self::Signaled(signal) => write!(f, "signal {signal} ended it"),
-            Self::TimedOut => f.write_str("it took too long"),
-            Self::Misspoke => f.write_str("it said something that is not understood"),
-            Self::Lost => f.write_str("the process that it was forked from is gone"),
+            Self::Signaled(signal) => write!(f, "it was killed by signal {signal}"),
+            Self::TimedOut => f.write_str("it timed out"),
+            Self::Misspoke => f.write_str("it sent an invalid message"),
+            Self::Lost => f.write_str("its zygote no longer exists"),
         }
     }
 }
@@ -259,7 +259,7 @@ impl<'a> Session<'a> {
                 answer
             }
             None => {
-                let why = format!("fetch failed: more than {MAX_FETCHED_BYTES} bytes in all");
+                let why = format!("fetch failed: more than {MAX_FETCHED_BYTES} bytes in total");
                 Answer { result: Err(why), ..answer }
             }
         }

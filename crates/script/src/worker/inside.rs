@@ -91,7 +91,7 @@ impl Outside for Wire {
         };
         let times = format!("fetches at most {MAX_FETCHES} times");
         self.fetches_left = left(self.fetches_left, 1, times)?;
-        let bytes = format!("sends at most {MAX_ASKED_BYTES} bytes in all");
+        let bytes = format!("sends at most {MAX_ASKED_BYTES} bytes in total");
         self.asked_bytes_left = left(self.asked_bytes_left, request.bytes(), bytes)?;
         self.say(&FromWorker::Fetch(id, request));
         Ok(())

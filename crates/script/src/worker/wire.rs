@@ -37,7 +37,7 @@ pub enum ToWorker {
 
 /// A frame that is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a frame is longer than {FRAME_BYTES} bytes or not understood")]
+#[error("a frame is longer than {FRAME_BYTES} bytes or invalid")]
 pub struct Malformed;
 
 /// A word that goes over the wire.

@@ -34,7 +34,7 @@ impl FromRequestParts<Shared> for Requester {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.to_owned())),
             Some(Err(_)) => {
-                let message = format!("the header `{name}` is no text");
+                let message = format!("the header `{name}` is not text");
                 Err(Failure(Problem::new(Code::InvalidInput, message)))
             }
         };

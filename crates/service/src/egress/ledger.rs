@@ -13,7 +13,7 @@ use stockade_runtime::Runtime;
 use super::record::First;
 
 /// Why one is closed that nobody has come to yet.
-const NOT_YET: &str = "it is not served yet";
+const NOT_YET: &str = "it is not connected to the egress process yet";
 
 /// A sandbox that has a way out.
 #[derive(Debug, Clone)]

@@ -68,7 +68,7 @@ impl Egress {
         if self.commands.is_none() {
             let message = "this service has no egress process, so no sandbox has a network";
             return Err(Problem::new(Code::Unsupported, message)
-                .remedied_by("ask for no network: nothing is reached then"));
+                .remedied_by("create the sandbox without a network"));
         }
         runtime
             .supports(Capability::Egress)

@@ -100,7 +100,7 @@ impl Supervisor {
                 }
             }
             Command::Change { id, answer } if !self.ledger.is_served(&id) => {
-                send(answer, Err(not_served("it is not served")));
+                send(answer, Err(not_served("it is not connected to the egress process")));
             }
             Command::Change { id, answer } => self.owner.change_policy(id, answer),
             Command::Leave { id } if !self.ledger.is_member(&id) => self.owner.remove(id),

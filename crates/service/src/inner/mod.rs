@@ -72,7 +72,7 @@ impl Inner {
         // Its holder makes a few calls to a runtime at most.
         let deadline = self.options.deadline.saturating_mul(4);
         tokio::time::timeout(deadline, self.locks.lock(id)).await.map_err(|_| {
-            let message = format!("another change of the sandbox {id} has not come to its end");
+            let message = format!("another change of the sandbox {id} is still in progress");
             Problem::new(Code::Unreachable, message)
         })
     }
@@ -141,7 +141,7 @@ impl Inner {
         let name = if name == "bubblewrap" { "native" } else { name };
         self.runtimes.keys().find(|known| **known == name).copied().ok_or_else(|| {
             let known = self.runtimes.keys().copied().collect::<Vec<_>>().join(", ");
-            Problem::new(Code::Unsupported, format!("the runtime {name:?} is not to be had here"))
+            Problem::new(Code::Unsupported, format!("the runtime {name:?} is not available here"))
                 .remedied_by(format!("use one of: {known}"))
         })
     }

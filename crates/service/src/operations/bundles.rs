@@ -54,7 +54,7 @@ pub(super) async fn on_files<T: Send + 'static>(
     let path = home.path.clone();
     let worked = tokio::task::spawn_blocking(move || work(&Bundles::open(&path)?)).await;
     worked.unwrap_or_else(|error| {
-        Err(Problem::new(Code::Io, "the bundles could not be worked on").because(error.to_string()))
+        Err(Problem::new(Code::Io, "the bundles could not be processed").because(error.to_string()))
     })
 }
 
@@ -209,8 +209,8 @@ async fn perform_rejection(
 /// Where new bundles of an owner's are to be kept.
 pub(super) fn place_of<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
     inner.home(owner).ok_or_else(|| {
-        Problem::new(Code::Unsupported, "there is no place for bundles of yours here")
-            .because("the data directory of this server is somebody else's")
+        Problem::new(Code::Unsupported, "this server does not store bundles of this owner")
+            .because("the data directory of this server belongs to another user")
     })
 }
 

@@ -26,8 +26,8 @@ pub(crate) async fn cancel(
     if !CANCELLABLE.contains(&known.name.as_str()) {
         let message = format!("the operation `{}` cannot be cancelled", known.name);
         return Err(Problem::new(Code::InvalidState, message)
-            .because("it would leave the sandbox between two states")
-            .remedied_by("wait for its end, then kill the sandbox"));
+            .because("it would leave the sandbox in an undefined state")
+            .remedied_by("wait until it has ended, then kill the sandbox"));
     }
     let workflow = WorkflowId::new(id.0.clone()).map_err(|error| of_store(error.into()))?;
     service.engine.cancel(&workflow).await.map_err(of_store)?;

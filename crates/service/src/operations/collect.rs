@@ -102,7 +102,7 @@ fn excluded(owned: &Owned, asked: &[Bytes]) -> Result<Vec<RelativePath>> {
     let Workspace { host, inside } = workspace(owned)?;
     let mut excluded = paths(host.as_os_str().as_encoded_bytes(), asked)?;
     if excluded.len() < asked.len() {
-        return Err(invalid("all of the workspace would be left out"));
+        return Err(invalid("the whole workspace is excluded"));
     }
     owned.allows(Level::Read, inside.as_os_str().as_encoded_bytes())?;
     for rule in owned.rules.as_slice().map_err(|error| of_access(&error))? {

@@ -132,25 +132,24 @@ async fn refused(
     problem: Problem,
 ) -> Problem {
     if service.engine.info(workflow).await.is_ok_and(|info| info.is_some()) {
-        let message = "the same idempotency key was used for something else";
+        let message = "the idempotency key was used for another request";
         return Problem::new(Code::Conflict, message);
     }
     match sandboxes::find(&*service.inner.store, &row.id).await {
         Ok(Some(found)) if found.owner == row.owner => {
             let message = if found.state.is_terminal() {
-                format!("the id {} was a sandbox's that has ended", row.id)
+                format!("the id {} belongs to a terminated sandbox", row.id)
             } else {
-                format!("the id {} is in use already", row.id)
+                format!("the id {} is already in use", row.id)
             };
-            Problem::new(Code::Conflict, message).remedied_by("choose another id, or none")
+            Problem::new(Code::Conflict, message).remedied_by("choose another id, or omit it")
         }
         // Why not is told to nobody else.
-        Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} cannot be had", row.id))
-            .remedied_by("choose another id, or none"),
+        Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} is not available", row.id))
+            .remedied_by("choose another id, or omit it"),
         Ok(None) => {
             let quota = service.inner.options.quotas.sandboxes;
-            let message =
-                format!("there are {quota} sandboxes already, as many as one owner may have");
+            let message = format!("the owner already has {quota} sandboxes, the maximum");
             Problem::new(Code::QuotaExceeded, message).remedied_by("stockade prune")
         }
         Err(_) => problem,

@@ -64,7 +64,7 @@ fn checked(owned: &Owned, request: &CollectDirectory) -> Result<SandboxPath> {
     let path = SandboxPath::new(OsStr::from_bytes(&request.path.0));
     let path = path.map_err(|error| of_path(&error))?;
     if !request.to.0.starts_with(b"/") {
-        return Err(invalid("the place on the host must be an absolute path"));
+        return Err(invalid("the path on the host must be absolute"));
     }
     owned.allows(Level::Read, &request.path.0)?;
     let rules = owned.rules.as_slice().map_err(|error| of_access(&error))?;
@@ -72,7 +72,7 @@ fn checked(owned: &Owned, request: &CollectDirectory) -> Result<SandboxPath> {
         rule.effect == Effect::Deny && Path::new(&rule.path).starts_with(path.as_path())
     });
     match hidden {
-        Some(rule) => Err(invalid(format!("an access rule denies {} of it", rule.path))),
+        Some(rule) => Err(invalid(format!("an access rule denies {} in it", rule.path))),
         None => Ok(path),
     }
 }

@@ -85,7 +85,7 @@ pub(crate) async fn request(
     let started = service.start_with(NAME, caller, &asked, handoff, options);
     let _: u16 = started.await?.get_result().await.map_err(of_store)?;
     answer.await.map_err(|_| {
-        Problem::new(Code::Conflict, "the answer of an earlier request is not kept")
+        Problem::new(Code::Conflict, "the response of an earlier request is not stored")
             .remedied_by("send the request under another idempotency key")
     })
 }
@@ -117,8 +117,8 @@ pub(crate) async fn perform(
 
 /// The problem of a request that went with the process that had it.
 fn interrupted() -> Problem {
-    Problem::new(Code::OutcomeUnknown, "the server ended while the request was under way")
-        .because("requests to ports are not recorded, and never sent twice")
+    Problem::new(Code::OutcomeUnknown, "the server exited during the request")
+        .because("requests to ports are not recorded and never repeated")
 }
 
 async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
@@ -126,7 +126,7 @@ async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Http
         request.timeout_seconds.map(spec::duration).transpose()?.unwrap_or(exchange::TIMEOUT);
     let exchanged = tokio::time::timeout(timeout, answer(inner, owned, request)).await;
     exchanged.unwrap_or_else(|_| {
-        Err(Problem::new(Code::TimedOut, format!("no answer came within {timeout:?}")))
+        Err(Problem::new(Code::TimedOut, format!("no response within {timeout:?}")))
     })
 }
 
@@ -138,7 +138,7 @@ async fn answer(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Ht
     let (mut bytes, mut truncated) = (Vec::new(), false);
     while let Some(frame) = answer.body.frame().await {
         let frame =
-            frame.map_err(|error| exchange::failed(port, "broke off its answer", &error))?;
+            frame.map_err(|error| exchange::failed(port, "interrupted its response", &error))?;
         let Ok(data) = frame.into_data() else { continue };
         let room = limit.saturating_sub(bytes.len());
         bytes.extend_from_slice(&data[..data.len().min(room)]);
@@ -159,7 +159,7 @@ async fn answer(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Ht
 fn to_markdown(html: &[u8]) -> Result<Vec<u8>> {
     let converter = htmd::HtmlToMarkdown::builder().skip_tags(vec!["script", "style"]).build();
     let text = converter.convert(&String::from_utf8_lossy(html)).map_err(|error| {
-        Problem::new(Code::InvalidInput, "the answer cannot be read as HTML")
+        Problem::new(Code::InvalidInput, "the response is not valid HTML")
             .because(error.to_string())
     })?;
     Ok(text.into_bytes())

@@ -81,7 +81,8 @@ pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> 
     let method = method(request.method);
     let head = head(method, port, &request.path, &request.headers);
     let body = Full::new(Bytes::from(request.body.map(|body| body.0).unwrap_or_default()));
-    let sent = head.body(body).map_err(|error| invalid(format!("no such request: {error}")))?;
+    let sent =
+        head.body(body).map_err(|error| invalid(format!("the request is invalid: {error}")))?;
     let answer = sender.send_request(sent).await;
     let answer = answer.map_err(|error| failed(port, "did not answer", &error))?;
     let (head, body) = answer.into_parts();
@@ -91,7 +92,7 @@ pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> 
 /// Fails for a request that cannot be sent.
 pub(super) fn check(request: &HttpRequest) -> Result<()> {
     if !request.path.starts_with('/') {
-        return Err(invalid("the path of a request begins with `/`"));
+        return Err(invalid("the path of a request must start with `/`"));
     }
     request.timeout_seconds.map(spec::duration).transpose()?;
     Ok(())
@@ -128,7 +129,7 @@ async fn in_time<T>(
 ) -> Result<T> {
     let timeout = timeout_seconds.map(spec::duration).transpose()?.unwrap_or(TIMEOUT);
     tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| {
-        Err(Problem::new(Code::TimedOut, format!("no answer came within {timeout:?}")))
+        Err(Problem::new(Code::TimedOut, format!("no response within {timeout:?}")))
     })
 }
 
@@ -141,7 +142,7 @@ pub(crate) async fn stream(
     let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
     check(&request)?;
     if request.markdown {
-        return Err(invalid("a body that is given as it comes stays as it is"));
+        return Err(invalid("a streamed body cannot be converted to Markdown"));
     }
     let limit = request.limit_bytes.unwrap_or(u64::MAX);
     let answer = in_time(request.timeout_seconds, send(&service.inner, &used, request)).await?;
@@ -176,7 +177,7 @@ pub(crate) async fn web_socket(
 ) -> Result<OpenWebSocket> {
     let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
     if !request.path.starts_with('/') {
-        return Err(invalid("the path of a WebSocket begins with `/`"));
+        return Err(invalid("the path of a WebSocket must start with `/`"));
     }
     let (protocol, connection) =
         in_time(request.timeout_seconds, upgrade(&service.inner, &used, &request)).await?;
@@ -208,22 +209,28 @@ async fn upgrade(
         head = head.header("sec-websocket-protocol", protocols.join(", "));
     }
     let sent = head.body(Full::default());
-    let sent = sent.map_err(|error| invalid(format!("no such request: {error}")))?;
+    let sent = sent.map_err(|error| invalid(format!("the request is invalid: {error}")))?;
     let answer = sender.send_request(sent).await;
     let answer = answer.map_err(|error| refused("did not answer", &error))?;
     let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
     if answer.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused("opens no WebSocket", &answer.status()));
+        return Err(refused("did not open a WebSocket", &answer.status()));
     }
     if text("sec-websocket-accept") != Some(&websocket::accept(&key)) {
-        return Err(refused("opens no WebSocket", &"its answer is not to this request"));
+        return Err(refused(
+            "did not open a WebSocket",
+            &"its response does not match the request",
+        ));
     }
     let protocol = text("sec-websocket-protocol").map(str::to_owned);
     if protocol.as_ref().is_some_and(|chosen| !protocols.contains(chosen)) {
-        return Err(refused("opens no WebSocket", &"it chose a protocol that was not offered"));
+        return Err(refused(
+            "did not open a WebSocket",
+            &"it chose a protocol that was not offered",
+        ));
     }
     let upgraded = hyper::upgrade::on(answer).await;
-    let upgraded = upgraded.map_err(|error| refused("opens no WebSocket", &error))?;
+    let upgraded = upgraded.map_err(|error| refused("did not open a WebSocket", &error))?;
     // It has handed the connection over, and ends by itself.
     drop(driver);
     Ok((protocol, Box::new(TokioIo::new(upgraded))))

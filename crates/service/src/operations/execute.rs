@@ -47,7 +47,7 @@ pub(crate) async fn execute(
     let used = service.used(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
     if request.queued {
-        return Err(invalid("a command that is waited for is not queued: use execute_stream"));
+        return Err(invalid("`execute` cannot be queued: use `execute_stream`"));
     }
     let handle = begin(service, NAME, caller, request, used).await?;
     handle.get_result().await.map_err(of_store)
@@ -129,10 +129,10 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
         CommandLine::Program(words) => words.iter().map(Into::into).collect(),
     };
     if arguments.first().is_none_or(|program: &OsString| program.is_empty()) {
-        return Err(invalid("a command has a program"));
+        return Err(invalid("the command must name a program"));
     }
     if request.stdin.as_ref().is_some_and(|bytes| bytes.0.len() > WHOLE_INPUT_BYTES) {
-        return Err(invalid(format!("a command is given no more than {WHOLE_INPUT_BYTES} bytes")));
+        return Err(invalid(format!("`stdin` may have at most {WHOLE_INPUT_BYTES} bytes")));
     }
     let path = |path: &String| SandboxPath::new(path).map_err(|error| of_runtime(&error));
     let working_directory = request.working_directory.as_ref().map(path).transpose()?;
@@ -164,7 +164,7 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
 fn user(owned: &Owned, request: &Execute) -> Result<Option<User>> {
     match (&request.user, request.uid, request.gid) {
         (None, None, None) => Ok(None),
-        (None, None, Some(_)) => Err(invalid("a group needs a user: set uid beside gid")),
+        (None, None, Some(_)) => Err(invalid("`gid` requires `uid`")),
         (None, Some(uid), gid) => Ok(Some(User { user: uid, group: gid.unwrap_or(uid) })),
         (Some(name), None, None) => {
             let mut users = owned.request.users.iter();
@@ -173,7 +173,7 @@ fn user(owned: &Owned, request: &Execute) -> Result<Option<User>> {
                 .map(|user| Some(User { user: user.uid, group: user.gid.unwrap_or(user.uid) }))
                 .ok_or_else(|| invalid(format!("the sandbox has no user {name:?}")))
         }
-        (Some(_), ..) => Err(invalid("a user is named, or given by uid, not both")),
+        (Some(_), ..) => Err(invalid("use either `user` or `uid`, not both")),
     }
 }
 
@@ -218,8 +218,8 @@ pub(crate) async fn perform(
 
 /// The problem of a command whose input or environment went with the process that had it.
 fn interrupted() -> Problem {
-    Problem::new(Code::Cancelled, "the server ended before the command was started")
-        .because("what the command reads and its own environment are not recorded, and are gone")
+    Problem::new(Code::Cancelled, "the server exited before the command was started")
+        .because("the command's input and environment are not recorded, and are lost")
         .remedied_by("run it again")
 }
 
@@ -373,7 +373,7 @@ impl<'a> Running<'a> {
     /// to whoever takes the workflow over.
     pub(crate) async fn stop(&mut self) -> std::result::Result<(), Failure> {
         if !is_cancelled(self.context).await {
-            return Err(Failure::new("interrupted", "the operation goes on elsewhere"));
+            return Err(Failure::new("interrupted", "another server continues the operation"));
         }
         self.killed = true;
         if let Ok(runtime) = self.inner.runtime(&self.owned.runtime) {

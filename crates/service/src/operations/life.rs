@@ -299,7 +299,7 @@ pub(crate) fn ended(
 ) -> Vec<Statement> {
     let why = leak.map_or_else(
         || reason.as_str().to_owned(),
-        |leak| format!("{reason}; to be removed from its runtime later: {leak}"),
+        |leak| format!("{reason}; still to be removed from its runtime: {leak}"),
     );
     let change = row.change(State::Terminated, Some(why));
     vec![change, events::of(operation, row, Payload::SandboxKilled(Ended { reason }))]

@@ -39,7 +39,7 @@ pub(crate) async fn get(
         if request.metrics {
             let running = status.execs.iter().filter(|exec| exec.ending.is_none()).count();
             let used = tokio::time::timeout(LOOK, runtime.usage(&owned.id)).await;
-            let used = used.unwrap_or(Err(Error::Deadline("look at what a sandbox uses")));
+            let used = used.unwrap_or(Err(Error::Deadline("read the resource usage of a sandbox")));
             sandbox.metrics = Some(metrics(running as u64, used));
         }
         sandbox.isolation = Some(status.isolation);
@@ -50,7 +50,7 @@ pub(crate) async fn get(
 /// What a sandbox uses, as it is told.
 fn metrics(commands: u64, used: std::result::Result<Usage, Error>) -> Metrics {
     let used = used.unwrap_or_else(|error| Usage {
-        reasons: vec![format!("what it uses is not known: {error}")],
+        reasons: vec![format!("its resource usage is not known: {error}")],
         ..Usage::default()
     });
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -62,9 +62,12 @@ pub(crate) async fn perform(
 
 fn changed(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network> {
     let network = row.request.network.as_ref().ok_or_else(|| {
-        Problem::new(Code::Conflict, format!("the sandbox {} was made without a way out", row.id))
-            .because("the network of a sandbox is made with it")
-            .remedied_by("stockade create --net policy")
+        Problem::new(
+            Code::Conflict,
+            format!("the sandbox {} was created without network access", row.id),
+        )
+        .because("the network of a sandbox is created with the sandbox")
+        .remedied_by("stockade create --net policy")
     })?;
     network.changed(&request.allow, &request.refuse)
 }

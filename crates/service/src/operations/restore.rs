@@ -14,7 +14,7 @@ pub(crate) async fn restore(
     request: Restore,
 ) -> Result<Sandbox> {
     if request.sandbox.image.is_some() {
-        return Err(invalid("a sandbox that is restored has its snapshot as its image"));
+        return Err(invalid("a restored sandbox cannot have an image: its snapshot is its image"));
     }
     let image = Some(spec::of_snapshot(&request.snapshot_id));
     create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await

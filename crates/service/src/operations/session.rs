@@ -38,7 +38,7 @@ pub(crate) async fn open(
     command(&used, &request.execute)?;
     if request.execute.stdin.is_some() || request.execute.queued {
         return Err(invalid(
-            "the command of a session is not queued, and reads what the session says",
+            "a session's command cannot be queued, and cannot have `stdin`: its input comes from the session",
         ));
     }
     let (events, heard) = mpsc::channel(AHEAD);
@@ -53,7 +53,7 @@ pub(crate) async fn open(
     if !handle.was_created() {
         return Err(Problem::new(
             Code::Conflict,
-            "somebody has the streams of that session already",
+            "another client already has the streams of that session",
         )
         .remedied_by("open another session, under another idempotency key"));
     }
@@ -191,7 +191,7 @@ const fn size(terminal: Terminal) -> WindowSize {
 
 /// The problem of a session whose process has gone: nobody has its streams.
 fn abandoned() -> Problem {
-    Problem::new(Code::Cancelled, "the server that had the session has ended")
+    Problem::new(Code::Cancelled, "the server of the session exited")
         .because("the streams of a session are not recorded")
-        .remedied_by("open another session; for output that is kept, use `stockade exec --detach`")
+        .remedied_by("open another session; to store the output, use `stockade exec --detach`")
 }

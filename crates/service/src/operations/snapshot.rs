@@ -61,22 +61,21 @@ pub(crate) async fn take(
             let used = service.engine.info(&workflow).await.is_ok_and(|info| info.is_some());
             let in_use = |how: &str| {
                 Problem::new(Code::Conflict, format!("the id {id} {how}"))
-                    .remedied_by("choose another id, or none")
+                    .remedied_by("choose another id, or omit it")
             };
             let store = &*service.inner.store;
             return Err(match snapshots::is_taken(store, &caller.owner, &id).await? {
                 _ if used => {
-                    let message = "the same idempotency key was used for something else";
+                    let message = "the idempotency key was used for another request";
                     Problem::new(Code::Conflict, message)
                 }
                 Taken::No => {
-                    let message =
-                        format!("there are {quota} snapshots, as many as one owner may have");
+                    let message = format!("the owner already has {quota} snapshots, the maximum");
                     Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
                 }
-                Taken::ByOwner => in_use("is in use already"),
+                Taken::ByOwner => in_use("is already in use"),
                 // Only the owner of an id learns that it exists.
-                Taken::ByOther => in_use("cannot be had"),
+                Taken::ByOther => in_use("is not available"),
             });
         }
         started => started?,

@@ -51,7 +51,7 @@ pub(crate) async fn run(
     let started = service.start_with(NAME, caller, &asked, handoff, options);
     let done: ToolResult = started.await?.get_result().await.map_err(of_store)?;
     let result = answer.await.map_err(|_| {
-        Problem::new(Code::Conflict, "the answer of an earlier call is not kept")
+        Problem::new(Code::Conflict, "the result of an earlier call is not stored")
             .remedied_by("call the tool under another idempotency key")
     })?;
     Ok(ToolResult { tool, arguments, status: done.status, result })
@@ -59,9 +59,9 @@ pub(crate) async fn run(
 
 /// The problem of a call whose arguments went with the process that had them.
 fn interrupted() -> Problem {
-    Problem::new(Code::OutcomeUnknown, "the server ended while the tool was called")
-        .because("what this tool is called with is not recorded")
-        .remedied_by("look at what it did, then call it again")
+    Problem::new(Code::OutcomeUnknown, "the server exited during the tool call")
+        .because("the arguments of this tool are not recorded")
+        .remedied_by("check what it did, then call it again")
 }
 
 /// The tools that there are, by name.
@@ -114,7 +114,7 @@ pub(crate) async fn perform(
                     if execute::is_cancelled(&context).await {
                         begun.cancel(&context).await;
                     }
-                    return Err(Failure::new("interrupted", "the call was cut off"));
+                    return Err(Failure::new("interrupted", "the call was interrupted"));
                 }
             };
             let (status, result) = match said {

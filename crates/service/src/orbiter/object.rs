@@ -53,7 +53,7 @@ impl Scoped {
     ) -> Result<Self> {
         let invalid = |message: String| Problem::new(Code::InvalidInput, message);
         if !(settings.timeout.is_finite() && settings.timeout > 0.0) {
-            return Err(invalid(format!("{} is no time in seconds", settings.timeout)));
+            return Err(invalid(format!("{} is not a time in seconds", settings.timeout)));
         }
         let id = settings.id(chance()).map_err(|error| invalid(error.to_string()))?;
         let request = CreateSandbox { id: Some(id.clone()), ..request };
@@ -182,7 +182,7 @@ impl Scoped {
     ) -> std::result::Result<T, E> {
         let mut scope = Scope(Some(Arc::new(self)));
         let Some(sandbox) = scope.0.clone() else {
-            return Err(Problem::new(Code::InvalidState, "the scope is over").into());
+            return Err(Problem::new(Code::InvalidState, "the scope has ended").into());
         };
         let result = match sandbox.start().await {
             Ok(()) => work(&sandbox).await,

@@ -14,7 +14,7 @@ pub(crate) async fn find_or_make(store: &dyn Store) -> Result<String, Problem> {
     let select = Statement::new("SELECT id FROM sandbox_service ORDER BY id LIMIT 1", vec![]);
     let rows = store.query(select).await.map_err(of_store)?;
     let row = rows.first().ok_or_else(|| {
-        Problem::new(Code::DatabaseInvalid, "the database does not know whose it is")
+        Problem::new(Code::DatabaseInvalid, "the database does not record its owner")
     })?;
     row.text(0).map(str::to_owned).map_err(of_store)
 }

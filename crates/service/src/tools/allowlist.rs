@@ -52,7 +52,9 @@ impl AllowlistTool {
         };
         let words = words(line);
         if words.iter().skip(1).any(|word| word.first) {
-            return Err(refused("a line has one program, and no shell reads it".to_owned()));
+            return Err(refused(
+                "a line must be one program with arguments: no shell interprets it".to_owned(),
+            ));
         }
         let words: Vec<_> = words.into_iter().map(|Word { text, .. }| text).collect();
         let Some(program) = words.first() else {

@@ -20,8 +20,8 @@ pub(super) const FILE_BYTES: u64 = 10 << 20;
 /// Each with its name and what it does.
 pub(super) fn all() -> Vec<(&'static str, &'static str, Arc<dyn Handler>)> {
     vec![
-        ("echo", "Gives its arguments back", Arc::new(Echo)),
-        ("shell", "Runs `command` with a shell", Arc::new(Shell)),
+        ("echo", "Returns its arguments", Arc::new(Echo)),
+        ("shell", "Runs `command` in a shell", Arc::new(Shell)),
         ("code", "Runs `code` in `language`: python, javascript or bash", Arc::new(CodeTool)),
         ("file_read", "Reads the file `path`", Arc::new(Read)),
         ("file_write", "Writes `content` to the file `path`", Arc::new(Write)),
@@ -64,7 +64,7 @@ impl Handler for CodeTool {
             "javascript" => ("node", "-e"),
             "bash" => ("bash", "-c"),
             other => {
-                let message = format!("the language {other:?} is not known");
+                let message = format!("the language {other:?} is not supported");
                 return Err(Problem::new(Code::InvalidInput, message)
                     .remedied_by("use python, javascript or bash"));
             }

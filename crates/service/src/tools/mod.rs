@@ -79,7 +79,7 @@ impl ToolCall {
     /// [`Code::InvalidInput`] when it is missing or no text.
     pub fn text(&self, name: &str) -> Result<&str> {
         self.arguments.get(name).and_then(Value::as_str).ok_or_else(|| {
-            Problem::new(Code::InvalidInput, format!("the argument `{name}` must be a text"))
+            Problem::new(Code::InvalidInput, format!("the argument `{name}` must be a string"))
         })
     }
 }

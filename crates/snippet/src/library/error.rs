@@ -30,7 +30,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A link leads out of the directory.
-    #[error("{0} is or goes through a link that leaves the directory of packages")]
+    #[error("{0} is or leads through a link that leaves the directory of packages")]
     Leaves(String),
     /// A package is not there.
     #[error("{0} is not installed")]
@@ -44,7 +44,9 @@ pub enum Error {
         specifier: String,
     },
     /// A part of Node.js is imported.
-    #[error("{importer} imports \"{specifier}\", a part of Node.js, which is not in the sandbox")]
+    #[error(
+        "{importer} imports \"{specifier}\", a part of Node.js, which is not available in the sandbox"
+    )]
     NodeModule {
         /// The file that imports it.
         importer: String,
@@ -52,7 +54,7 @@ pub enum Error {
         specifier: String,
     },
     /// A package does not show what is imported of it.
-    #[error("the `exports` of {package} have no \"{subpath}\" that can be imported")]
+    #[error("the `exports` of {package} have no importable \"{subpath}\"")]
     NotExported {
         /// The package.
         package: String,
@@ -60,7 +62,7 @@ pub enum Error {
         subpath: String,
     },
     /// A file is not there.
-    #[error("{0} is not there")]
+    #[error("{0} does not exist")]
     NoFile(String),
     /// A file is a CommonJS module.
     #[error("{0} is a CommonJS module; only ECMAScript modules can be imported in the sandbox")]
@@ -72,7 +74,7 @@ pub enum Error {
     #[error("{0}")]
     Syntax(Fault),
     /// A `package.json` cannot be understood.
-    #[error("{path} cannot be understood: {why}")]
+    #[error("{path} is invalid: {why}")]
     Manifest {
         /// Below the directory.
         path: String,

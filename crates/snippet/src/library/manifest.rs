@@ -55,7 +55,7 @@ impl Manifest {
     /// What is wrong with it, when it is no JSON object.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let target = serde_json::from_str::<Target>(text).map_err(|error| error.to_string())?;
-        let Target::Conditions(fields) = target else { return Err("no JSON object".to_owned()) };
+        let Target::Conditions(fields) = target else { return Err("not a JSON object".to_owned()) };
         let mut manifest = Self::default();
         for (name, value) in fields {
             match (name.as_str(), value) {

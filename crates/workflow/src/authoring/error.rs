@@ -10,7 +10,7 @@ use crate::graph::Fault;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Its process could not be started, or not be jailed.
-    #[error("the process for workflow files cannot be started: {0}")]
+    #[error("the process for workflow files failed to start: {0}")]
     Start(String),
     /// The program has errors.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
@@ -19,7 +19,7 @@ pub enum Error {
     #[error("{0}")]
     Threw(Box<Failure>),
     /// Its process has ended.
-    #[error("the process of the workflow file has ended: {0}")]
+    #[error("the process of the workflow file exited: {0}")]
     Ended(String),
     /// It did not answer in time.
     #[error("the workflow file did not {what} within {} s", limit.as_secs())]
@@ -30,6 +30,6 @@ pub enum Error {
         limit: Duration,
     },
     /// Its answer is invalid.
-    #[error("the process of the workflow file answered with something else: {0}")]
+    #[error("the process of the workflow file sent an invalid answer: {0}")]
     Answer(String),
 }

@@ -111,7 +111,7 @@ impl Disk {
         let path = self.root.join(name);
         let inside = fs::canonicalize(&path).map_err(cannot)?;
         if !inside.starts_with(&self.root) {
-            return Err(format!("{name} leads out of {}", self.root.display()));
+            return Err(format!("{name} leads outside of {}", self.root.display()));
         }
         let file = fs::File::open(&inside).map_err(cannot)?;
         let mut source = String::new();
@@ -139,9 +139,7 @@ impl Disk {
                 let meant = nearest(specifier, NAMES);
                 let hint = meant.map(|meant| format!(" — did you mean \"{meant}\"?"));
                 let hint = hint.unwrap_or_else(|| {
-                    ": no directory above the workflow has a node_modules; what needs no package \
-                     are \"smithers-orchestrator\", \"stockade\", and files of the project by ./ \
-                     and ../"
+                    ": no directory above the workflow has a node_modules; only \"smithers-orchestrator\", \"stockade\", and files of the project (./ and ../) can be imported without it"
                         .to_owned()
                 });
                 format!("cannot find the package \"{specifier}\"{hint}")
@@ -159,7 +157,7 @@ impl Disk {
     fn candidates(&self, importer: &str, specifier: &str) -> Result<Vec<String>, String> {
         let folder = importer.rsplit_once('/').map_or("", |(folder, _)| folder);
         let name = joined(folder, specifier).ok_or_else(|| {
-            format!("\"{specifier}\" leads out of the project {}", self.root.display())
+            format!("\"{specifier}\" leads outside of the project {}", self.root.display())
         })?;
         let mut names = vec![name.clone()];
         for (written, meant) in [(".js", [".ts", ".tsx"]), (".jsx", [".tsx", ".ts"])] {
@@ -202,9 +200,7 @@ fn of_host(specifier: &str) -> Option<String> {
         || HOST.contains(&specifier.split('/').next().unwrap_or_default());
     is_host.then(|| {
         format!(
-            "\"{specifier}\" is not there: a workflow file has no files, programs or network of \
-             the host; a task gets at them by a command, as agent={{{{ command: … }}}} or \
-             <Sandbox command=…>"
+            "\"{specifier}\" is not available: a workflow file has no access to files, programs or the network of the host; use a command instead, as agent={{{{ command: … }}}} or <Sandbox command=…>"
         )
     })
 }

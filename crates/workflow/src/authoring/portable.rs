@@ -131,7 +131,7 @@ pub(super) fn read(file: &Path) -> Result<Option<(Sources, SourceFile)>, String>
     let text = read_file(&modules)
         .map_err(|error| format!("cannot read {}: {error}", modules.display()))?;
     let mut sources: Sources = serde_json::from_str(&text)
-        .map_err(|error| format!("{} holds no modules: {error}", modules.display()))?;
+        .map_err(|error| format!("{} contains no modules: {error}", modules.display()))?;
     let entry = SourceFile { path: ENTRY_NAME.to_owned(), source };
     sources.entry.clone_from(&entry.path);
     sources.files.insert(entry.path.clone(), entry.source.clone());

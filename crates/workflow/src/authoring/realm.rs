@@ -90,7 +90,7 @@ impl Realm {
         let loading = async {
             send(&mut writer, &ToRealm::Load { entry, environment }).await?;
             let FromRealm::Raised { namespaces, landlock } = lines.next().await? else {
-                return Err(Error::Answer("nothing is known of its walls".to_owned()));
+                return Err(Error::Answer("its isolation is unknown".to_owned()));
             };
             loop {
                 match lines.next().await? {
@@ -104,7 +104,7 @@ impl Realm {
                         return Ok(Raised { namespaces, landlock });
                     }
                     FromRealm::Done { .. } | FromRealm::Raised { .. } | FromRealm::Said(_) => {
-                        return Err(Error::Answer("what nobody asked".to_owned()));
+                        return Err(Error::Answer("an unexpected message".to_owned()));
                     }
                 }
             }
@@ -220,7 +220,7 @@ impl Realm {
 }
 
 fn ended(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
-    Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a word".to_owned()))
+    Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a message".to_owned()))
 }
 
 /// Why a process has ended before its program was loaded.
@@ -245,7 +245,7 @@ async fn remark(process: &mut Child) -> String {
         let _ = tokio::time::timeout(REMARKING, read).await;
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
-    if text.is_empty() { "it ended without a word".to_owned() } else { text }
+    if text.is_empty() { "it exited without a message".to_owned() } else { text }
 }
 
 fn rejected(rejection: Rejection) -> Error {
@@ -273,8 +273,8 @@ impl Incoming {
         let read = reader.read_until(b'\n', &mut self.line).await;
         match read {
             Ok(_) if self.line.last() == Some(&b'\n') => {}
-            Ok(0) => return Err(Error::Ended("its process was ended".to_owned())),
-            Ok(_) => return Err(Error::Ended("its answer is cut".to_owned())),
+            Ok(0) => return Err(Error::Ended("its process was killed".to_owned())),
+            Ok(_) => return Err(Error::Ended("its answer is truncated".to_owned())),
             Err(error) => return Err(Error::Ended(error.to_string())),
         }
         serde_json::from_slice(&self.line).map_err(|error| Error::Answer(error.to_string()))
@@ -310,18 +310,18 @@ async fn receive(
                 }
             }
             Ok(FromRealm::Said(_)) if lines.line.len() > MAX_WORD_BYTES => {
-                break "it said something too long".to_owned();
+                break "it sent a message that is too long".to_owned();
             }
             Ok(FromRealm::Said(WordOfCall { call, word })) => {
                 let waiting = lock(&waiting);
                 let words = waiting.get(&call).and_then(|waiter| waiter.words.as_ref());
                 if words.is_some_and(|words| is_full(&words.try_send(word))) {
-                    break "it said more than anybody hears".to_owned();
+                    break "it sent too many messages".to_owned();
                 }
             }
             Ok(FromRealm::Line { level, text }) => console(&level, &text),
             Ok(FromRealm::Import { .. } | FromRealm::Loaded(_) | FromRealm::Raised { .. }) => {
-                break "it said what nobody asked".to_owned();
+                break "it sent an unexpected message".to_owned();
             }
             Err(error) => break error.to_string(),
         }

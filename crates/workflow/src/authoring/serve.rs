@@ -32,8 +32,7 @@ const CODE_BYTES: usize = 64 << 20;
 const RUNNING: Duration = Duration::from_secs(60 * 60);
 
 /// The error for an `import()` whose file is not known before it runs.
-const MADE: &str = "import() is of a name that is made while the workflow runs: write it out, as in \
-                    import(\"./file.js\"), for a run keeps all files that it may need";
+const MADE: &str = "import() needs a literal name, as in import(\"./file.js\"), because a run stores all files that it may need";
 
 /// Serves a realm.
 pub(super) struct RealmServer;
@@ -340,7 +339,7 @@ fn run(realm: &Realm, program: Program) -> Result<(), Rejection> {
         Ended::Settled => Ok(()),
         Ended::Threw(failure) => Err(Rejection::Threw(failure)),
         Ended::TimedOut | Ended::NeverSettles => {
-            Err(Rejection::Stuck("it awaits something that nothing can bring about".to_owned()))
+            Err(Rejection::Stuck("it awaits a promise that nothing can resolve".to_owned()))
         }
         Ended::TooMuchCode(too_large) => Err(Rejection::Stuck(too_large.to_string())),
     }

@@ -44,6 +44,6 @@ impl Modules for Sources {
     fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
         let link = self.links.iter().find(|(from, said, _)| from == importer && said == specifier);
         let file = link.and_then(|(.., name)| self.file(name));
-        file.ok_or_else(|| format!("\"{specifier}\" was not there when the run began"))
+        file.ok_or_else(|| format!("\"{specifier}\" did not exist when the run started"))
     }
 }

@@ -196,7 +196,7 @@ impl Tally {
         all.add(
             "sandboxCreatedTotal",
             ("smithers_sandbox_created_total", Kind::Counter),
-            "Tries of sandboxes that were begun",
+            "Attempts of sandboxes that were started",
             by_runtime(self.created),
         );
         let completed = self.completed.into_iter().map(|((name, status), count)| {
@@ -205,20 +205,20 @@ impl Tally {
         all.add(
             "sandboxCompletedTotal",
             ("smithers_sandbox_completed_total", Kind::Counter),
-            "Tries of sandboxes that ended: finished, failed or cancelled",
+            "Attempts of sandboxes that ended: finished, failed or cancelled",
             completed.collect(),
         );
         for (word, name, help, histogram) in [
             (
                 "sandboxDurationMs",
                 "smithers_sandbox_duration_ms",
-                "Milliseconds from the beginning of a sandbox to its end, with its review",
+                "Milliseconds from the start of a sandbox to its end, including its review",
                 self.durations,
             ),
             (
                 "sandboxBundleSizeBytes",
                 "smithers_sandbox_bundle_size_bytes",
-                "Bytes of the bundles that went in and came out",
+                "Bytes of request and result bundles",
                 self.sizes,
             ),
             (
@@ -241,8 +241,7 @@ impl Tally {
         all.add(
             "sandboxTransportDurationMs",
             ("smithers_sandbox_transport_duration_ms", Kind::Histogram),
-            "Milliseconds that the operations of the transport took: create, ship, execute, collect \
-             and cleanup",
+            "Duration of transport operations in milliseconds: create, ship, execute, collect and cleanup",
             transport.collect(),
         );
         all.0

@@ -90,7 +90,7 @@ pub(super) async fn check(
     if let Some(schema) = schema
         && let Err(why) = schemas.check(&schema, input)
     {
-        let message = format!("the input is not what {} takes", file.display());
+        let message = format!("the input does not match the schema of {}", file.display());
         return Err(Problem::new(Code::InvalidInput, message).because(why));
     }
     let rendering = user_code.render(run).await.map_err(refused)?;

@@ -9,15 +9,15 @@ use crate::authoring::Error;
 
 /// There is a run of this id.
 pub(super) fn run_exists(id: &str) -> Problem {
-    Problem::new(Code::Conflict, format!("there is a run {id} already"))
+    Problem::new(Code::Conflict, format!("a run {id} already exists"))
         .remedied_by(format!("stockade resume {id}"))
 }
 
 /// The workflow file of a run has changed.
 pub(super) fn workflow_changed(run: &Run) -> Problem {
-    let message = format!("{} says something else than when run {} began", run.file, run.id);
+    let message = format!("{} has changed since run {} started", run.file, run.id);
     Problem::new(Code::Conflict, message)
-        .because("tasks that are finished are not done again, whatever they would do now")
+        .because("finished tasks do not run again, even if they have changed")
         .remedied_by(format!("stockade resume {} --accept-workflow-change", run.id))
 }
 
@@ -26,17 +26,19 @@ pub(super) fn of_user_code(file: &Path, error: Error) -> Problem {
     let file = file.display();
     match error {
         Error::Start(why) => {
-            Problem::new(Code::LaunchFailed, "the process for workflow files cannot be started")
+            Problem::new(Code::LaunchFailed, "the process for workflow files failed to start")
                 .because(why)
         }
         Error::Faults(faults) => {
             let all = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-            Problem::new(Code::InvalidInput, format!("{file} is no workflow that can be run"))
-                .because(all)
+            Problem::new(Code::InvalidInput, format!("{file} is not a valid workflow")).because(all)
         }
         Error::Threw(failure) if failure.code.as_deref() == Some("INVALID_INPUT_VALUE") => {
-            Problem::new(Code::InvalidInput, format!("the input is not what {file} takes"))
-                .because(failure.message)
+            Problem::new(
+                Code::InvalidInput,
+                format!("the input does not match the schema of {file}"),
+            )
+            .because(failure.message)
         }
         Error::Threw(failure) => {
             let name = failure.name.as_deref().unwrap_or("Error");

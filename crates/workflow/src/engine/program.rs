@@ -67,8 +67,7 @@ impl BuiltName {
         }
         let (name, began, now) = (&self.built, &self.version, found.version());
         Err(fault(format!(
-            "workflow \"{name}\" has version \"{now}\" now, and the run began with \"{began}\": \
-             the run can be resumed with that change accepted"
+            "workflow \"{name}\" now has version \"{now}\", but the run started with \"{began}\": resume it with --accept-workflow-change"
         )))
     }
 }
@@ -79,6 +78,6 @@ pub(crate) fn find(name: &str, known: &[Built]) -> Result<Built, String> {
     found.cloned().ok_or_else(|| {
         let hint = nearest(name, known.iter().map(Built::name));
         let hint = hint.map(|meant| format!(" — did you mean \"{meant}\"?")).unwrap_or_default();
-        format!("this engine was given no workflow \"{name}\" in Rust: it is one of `Options::built`{hint}")
+        format!("no workflow \"{name}\" is registered in `Options::built`{hint}")
     })
 }

@@ -90,7 +90,7 @@ async fn prepare(
     prepared: Option<UserCode>,
 ) -> Result<Result<Execution, Trouble>, Failure> {
     let store: &dyn Store = state.store();
-    let lost = || Failure::new("not_found", format!("nothing is kept of run {run}"));
+    let lost = || Failure::new("not_found", format!("there is no record of run {run}"));
     let row = runs::find(store, run).await?.ok_or_else(lost)?;
     let user_code = match prepared {
         Some(user_code) => user_code,

@@ -48,7 +48,8 @@ impl Schemas {
         let mut ready = lock(&self.ready);
         let made = ready.entry(text).or_insert_with(|| {
             let made = jsonschema::validator_for(schema);
-            made.map(Arc::new).map_err(|error| format!("its schema is no JSON Schema: {error}"))
+            made.map(Arc::new)
+                .map_err(|error| format!("its schema is not a valid JSON Schema: {error}"))
         });
         made.clone()
     }

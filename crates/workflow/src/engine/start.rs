@@ -190,9 +190,8 @@ fn checked_id(id: String) -> Result<String> {
     if is_free && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {
         return Ok(id);
     }
-    let message = format!("{id:?} cannot be the id of a run");
-    let why = format!(
-        "it has 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`, and is not `{LATEST}`"
-    );
+    let message = format!("{id:?} is not a valid run id");
+    let why =
+        format!("use 1 to {MAX_ID_BYTES} letters, digits, `-`, `_` and `.`, but not `{LATEST}`");
     Err(Problem::new(Code::InvalidInput, message).because(why))
 }

@@ -32,7 +32,7 @@ pub fn unknown(graph: &Graph) -> Result<(), Vec<Fault>> {
             let hint = nearest(id, others).map(|meant| format!(" — did you mean \"{meant}\"?"));
             let hint = hint.unwrap_or_default();
             let message =
-                format!("task \"{}\" waits for \"{id}\", which is no task{hint}", task.id);
+                format!("task \"{}\" waits for \"{id}\", which is not a task{hint}", task.id);
             faults.push(Fault { place: task.place.clone(), message });
         }
     }

@@ -40,10 +40,10 @@ pub(crate) struct Update {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The workflow has errors.
-    #[error("the workflow is wrong in {} places", .0.len())]
+    #[error("the workflow has {} errors", .0.len())]
     Faults(Vec<Fault>),
     /// The realm has sent an invalid update.
-    #[error("a rendering makes no sense: {0}")]
+    #[error("a rendering is inconsistent: {0}")]
     Nonsense(String),
 }
 
@@ -98,7 +98,7 @@ impl Tree {
         let mut tree = match before {
             _ if is_whole => Self { root, ..Self::default() },
             Some(before) if before.root == root => before,
-            _ => return Err(nonsense("it differs from one that there is not")),
+            _ => return Err(nonsense("it refers to an unknown rendering")),
         };
         if !is_whole && heads.is_empty() && lists.is_empty() {
             return Ok(tree);
@@ -110,7 +110,7 @@ impl Tree {
         tree.assemble(is_whole, is_rearranged, schemas)?;
         let is_lost = |number: &&u64| tree.items.get(number).is_none_or(|item| item.head.is_some());
         match numbers.iter().find(is_lost) {
-            Some(number) => Err(nonsense(format!("element {number} is in no other"))),
+            Some(number) => Err(nonsense(format!("element {number} has no parent"))),
             None => Ok(tree),
         }
     }
@@ -125,17 +125,17 @@ impl Tree {
             self.sent_bytes += head.get().len();
             let item = self.items.entry(number).or_default();
             if item.head.replace(head).is_some() {
-                return Err(nonsense(format!("element {number} is told twice")));
+                return Err(nonsense(format!("element {number} was sent twice")));
             }
         }
         let mut known = HashSet::new();
         for (number, list) in lists {
             self.sent_bytes += size_of_val(list.as_slice());
             if !known.insert(number) {
-                return Err(nonsense(format!("what is in element {number} is told twice")));
+                return Err(nonsense(format!("the children of element {number} were sent twice")));
             }
             let item = self.items.get_mut(&number);
-            item.ok_or_else(|| nonsense(format!("element {number} was never told")))?.list = list;
+            item.ok_or_else(|| nonsense(format!("element {number} was never sent")))?.list = list;
         }
         Ok(())
     }
@@ -148,11 +148,11 @@ impl Tree {
     ) -> Result<(), Error> {
         let mut reader = Reader { schemas, is_cached: self.is_cached, faults: Vec::new() };
         let root = self.items.get_mut(&self.root);
-        let root = root.ok_or_else(|| nonsense("there is no outermost element"))?;
+        let root = root.ok_or_else(|| nonsense("there is no root element"))?;
         root.round = self.round;
         if let Some(head) = root.head.take() {
             if !is_whole {
-                return Err(nonsense("its outermost element is another"));
+                return Err(nonsense("its root element differs"));
             }
             let name = reader.workflow(element(&head)?).map_err(Error::Faults)?;
             (self.name, self.is_cached) = (name, reader.is_cached);
@@ -199,14 +199,14 @@ impl Assembly<'_> {
     /// The node of an element; `None` if it has errors.
     fn node(&mut self, number: u64, depth: usize) -> Result<Option<Node>, Error> {
         let item = self.items.get_mut(&number);
-        let item = item.ok_or_else(|| nonsense(format!("element {number} was never told")))?;
+        let item = item.ok_or_else(|| nonsense(format!("element {number} was never sent")))?;
         if std::mem::replace(&mut item.round, self.round) == self.round {
-            return Err(nonsense(format!("element {number} is in two places")));
+            return Err(nonsense(format!("element {number} has two parents")));
         }
         if let Some(head) = item.head.take() {
             let head = element(&head)?;
             if depth > MAX_DEPTH {
-                let message = format!("elements are in each other more than {MAX_DEPTH} deep");
+                let message = format!("elements are nested more than {MAX_DEPTH} levels deep");
                 return Err(Error::Faults(vec![Fault { place: head.place, message }]));
             }
             let Some(part) = self.reader.part(head) else { return Ok(None) };
@@ -214,7 +214,7 @@ impl Assembly<'_> {
             self.is_rearranged |= is_rearranged;
             item.part = Some(part);
         } else if depth > MAX_DEPTH {
-            return Err(nonsense(format!("element {number} is too deep in others")));
+            return Err(nonsense(format!("element {number} is nested too deeply")));
         }
         let list = std::mem::take(&mut item.list);
         let mut node = match &item.part {
@@ -223,7 +223,9 @@ impl Assembly<'_> {
                 Node::Group(Group { order: *order, children: Vec::new() })
             }
             Some(Part::Loop(repeated)) => Node::Loop(repeated.clone()),
-            Some(Part::Task(_)) => return Err(nonsense(format!("element {number} is no group"))),
+            Some(Part::Task(_)) => {
+                return Err(nonsense(format!("element {number} is not a group")));
+            }
             None => return Ok(None),
         };
         match &mut node {

@@ -41,5 +41,5 @@ pub(super) fn read_count(row: &Row, column: usize) -> Result<u32> {
 
 /// The error for a word that is none of an enum's.
 pub(super) fn unknown_word(what: &str, word: &str) -> Error {
-    Error::Json { message: format!("{word:?} is no {what}") }
+    Error::Json { message: format!("{word:?} is not a {what}") }
 }

@@ -56,18 +56,18 @@ pub(super) async fn attach(
                 Some(Ok(SessionEvent::Stderr { data })) => streams.write(Way::Error, data.0, &said),
                 Some(Ok(SessionEvent::Lost { bytes })) => {
                     lost_bytes += bytes;
-                    say(&format!("{bytes} bytes of the output are missing here: they were not kept"));
+                    say(&format!("{bytes} bytes of the output were lost here"));
                 }
                 Some(Ok(SessionEvent::Ended(end))) => break end,
                 Some(Err(problem)) => return Err(problem.into()),
-                None => return Err(lost("the session broke off").into()),
+                None => return Err(lost("the session was interrupted").into()),
             },
             Some(kind) = signals.recv() => {
                 stopping = stopping.asked(kind.as_raw_value(), &said);
             }
             () = stopping.is_due() => match stopping {
                 Stopping::Killed { .. } => {
-                    return Err(lost("the command was killed, and nobody says that it ended").into());
+                    return Err(lost("the command was killed, and its end was not confirmed").into());
                 }
                 Stopping::Asked { signal, .. } => stopping = Stopping::kill(signal, &said),
                 Stopping::No => {}
@@ -77,7 +77,7 @@ pub(super) async fn attach(
     drop(raw);
     let code = match stopping {
         Stopping::Killed { signal, .. } => {
-            say("the command did not end when asked to, and was killed");
+            say("the command did not exit after a signal, and was killed");
             of_signal(signal)
         }
         Stopping::No | Stopping::Asked { .. } => {

@@ -30,7 +30,10 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
                 print(&started)?;
             } else {
                 print_text(&format!("{}\n", started.workflow_id))?;
-                say(&format!("it runs; see its output: stockade logs {} -f", started.workflow_id));
+                say(&format!(
+                    "the command is running; follow its output: stockade logs {} -f",
+                    started.workflow_id
+                ));
             }
             return Ok(0);
         }
@@ -55,7 +58,7 @@ async fn point_to_refusals(remote: &Remote, id: SandboxId) {
     // How the command ended is told in any case.
     let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await else { return };
     if sandbox.network.is_some_and(|network| !network.refused.is_empty()) {
-        say(&format!("the sandbox was refused something on its way out: stockade show {id}"));
+        say(&format!("a connection was denied by the network policy: stockade show {id}"));
     }
 }
 
@@ -78,14 +81,14 @@ pub(super) fn complain(end: &OutputEnd) {
             let reason = end.reason.as_deref().unwrap_or("run the program");
             return say(&format!("cannot {}", shown(reason)));
         }
-        Ending::TimedOut => "its time was up",
+        Ending::TimedOut => "it timed out",
         Ending::OutOfMemory => "it ran out of memory",
-        Ending::OutputExceeded => "it wrote more than it may",
-        Ending::LimitExceeded => "the sandbox used more than one of its limits",
+        Ending::OutputExceeded => "it exceeded its output limit",
+        Ending::LimitExceeded => "the sandbox exceeded one of its limits",
         Ending::Killed => "it was killed",
         Ending::SandboxEnded => "the sandbox ended",
-        Ending::Unknown => "nobody knows how it ended",
+        Ending::Unknown => "the result is unknown",
     };
     let reason = end.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    say(&format!("the command ended: {how}{reason}"));
+    say(&format!("the command was ended: {how}{reason}"));
 }

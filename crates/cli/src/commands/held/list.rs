@@ -24,12 +24,12 @@ pub(crate) fn run(arguments: List) -> Result<u8, Failure> {
         let ids = list.sandboxes.iter().map(|sandbox| format!("{}\n", sandbox.id));
         print_text(&ids.collect::<String>())?;
     } else if list.sandboxes.is_empty() {
-        say("there are no sandboxes; make one: stockade create");
+        say("no sandboxes; create one: stockade create");
     } else {
         print_text(&table(&list.sandboxes))?;
     }
     if list.more && !arguments.json {
-        say("there are more, older ones; `--label` narrows the list");
+        say("older sandboxes are not listed; narrow the list with `--label`");
     }
     Ok(0)
 }

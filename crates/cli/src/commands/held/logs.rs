@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
                 // When nobody listens, there is nobody to tell.
                 OutputChunk::Stderr { data } => drop(std::io::stderr().write_all(&data.0)),
                 OutputChunk::Truncated { bytes } => {
-                    say(&format!("{bytes} bytes of the output were not kept"));
+                    say(&format!("{bytes} bytes of the output were not stored"));
                 }
                 OutputChunk::Exit(end) => exec::complain(&end),
             }

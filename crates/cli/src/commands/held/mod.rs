@@ -88,7 +88,7 @@ fn named(sandboxes: &[Sandbox], name: &str) -> Result<Option<SandboxId>, Failure
         [one] => Ok(Some((*one).clone())),
         several => {
             let ids: Vec<_> = several.iter().map(|id| id.as_str()).collect();
-            let message = format!("{name} is the beginning of several: {}", ids.join(", "));
+            let message = format!("{name} is the prefix of several ids: {}", ids.join(", "));
             Err(Problem::new(Code::InvalidInput, message).remedied_by("stockade ls").into())
         }
     }

@@ -42,10 +42,10 @@ fn told(sandbox: &Sandbox) -> String {
         [] => target.to_string(),
         ports => {
             let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
-            format!("{target} at port {}", ports.join(", "))
+            format!("{target} on port {}", ports.join(", "))
         }
     };
     let hosts: Vec<_> = rules.iter().map(host).collect();
     let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
-    format!("the sandbox {} may reach {hosts}", sandbox.id)
+    format!("the sandbox {} may connect to {hosts}", sandbox.id)
 }

@@ -44,9 +44,9 @@ fn named(text: &OsStr) -> Result<(String, Vec<u8>), Problem> {
         End::Inside(name, path) => Ok((name, path)),
         End::Host(_) => {
             let shown = shown(&text.to_string_lossy());
-            let message = format!("{shown} names nothing in a sandbox");
+            let message = format!("{shown} is not a path in a sandbox");
             Err(Problem::new(Code::InvalidInput, message)
-                .because("what is removed is named as ID:/PATH")
+                .because("a path to remove is written as ID:/PATH")
                 .remedied_by("stockade rm latest:/tmp/large"))
         }
     }

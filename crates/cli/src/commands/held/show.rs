@@ -103,8 +103,10 @@ fn reached(sandbox: &Sandbox, network: &Reached) -> Vec<(&'static str, String)> 
     };
     let mut lines: Vec<_> = rules.iter().map(|rule| ("network", allowed(rule))).collect();
     lines.push(match network.policy.default_effect() {
-        Effect::Deny => ("network", "deny all else".to_owned()),
-        Effect::Allow => ("network", "allow every name with public addresses alone".to_owned()),
+        Effect::Deny => ("network", "deny everything else".to_owned()),
+        Effect::Allow => {
+            ("network", "allow every name that resolves to public addresses only".to_owned())
+        }
     });
     lines.extend(network.closed.as_ref().map(|reason| ("closed", shown(reason))));
     if network.connections > 0 {
@@ -130,7 +132,7 @@ fn reached(sandbox: &Sandbox, network: &Reached) -> Vec<(&'static str, String)> 
     let others = network.refused.len().saturating_sub(REFUSALS) as u64;
     let others = network.lost.saturating_add(others);
     if others > 0 {
-        lines.push(("refused", format!("{others} more, which --json may tell")));
+        lines.push(("refused", format!("{others} more, see --json")));
     }
     lines
 }

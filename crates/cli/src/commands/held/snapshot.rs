@@ -21,7 +21,7 @@ pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
         print(&taken)?;
     } else {
         print_text(&format!("{}\n", taken.id))?;
-        say(&format!("a sandbox can begin with it: stockade restore {}", taken.id));
+        say(&format!("create a sandbox from it: stockade restore {}", taken.id));
     }
     Ok(0)
 }

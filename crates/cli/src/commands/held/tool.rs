@@ -28,9 +28,12 @@ pub(crate) fn run(arguments: Tool) -> Result<u8, Failure> {
         ToolCommand::Run { id, tool, arguments, timeout, way } => {
             let arguments: Map<String, Value> =
                 serde_json::from_str(&arguments).map_err(|error| {
-                    Problem::new(Code::InvalidInput, "the arguments of a tool are a JSON object")
-                        .because(error.to_string())
-                        .remedied_by(r#"stockade tool run latest shell '{"command": "ls"}'"#)
+                    Problem::new(
+                        Code::InvalidInput,
+                        "the arguments of a tool must be a JSON object",
+                    )
+                    .because(error.to_string())
+                    .remedied_by(r#"stockade tool run latest shell '{"command": "ls"}'"#)
                 })?;
             let answer = remote::with(way, async |remote| {
                 let sandbox_id = find(&remote, &id).await?;

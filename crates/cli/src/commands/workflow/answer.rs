@@ -57,7 +57,7 @@ pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
     let payload = value(&payload, "payload")?;
     let (done, told) = remote::with(way, async |remote| {
         let id = find(&remote, &id).await?.id;
-        let told = format!("run {id} has the signal {name}");
+        let told = format!("signal {name} was sent to run {id}");
         let request = SendSignal { id, name, correlation: correlation_id, payload };
         Ok((remote.workflows.signal(&remote.once(), request).await?, told))
     })?;

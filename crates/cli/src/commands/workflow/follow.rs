@@ -74,12 +74,13 @@ fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
         "RunStarted" => {
             say(&format!("run {} of {}", text("runId"), text("name")));
             if event["isolation"]["namespaces"] == false {
-                say("inside another confinement: the process of the workflow file has no \
-                     namespaces of its own, only a filter of system calls and Landlock");
+                say(
+                    "inside another sandbox: the process of the workflow file has no namespaces of its own, only a seccomp filter and Landlock",
+                );
             }
         }
         "NodeStarted" => say(&format!("→ {} (attempt {attempt})", id())),
-        "NodeFinished" if event["cacheHit"] == true => say(&format!("✓ {} (kept)", id())),
+        "NodeFinished" if event["cacheHit"] == true => say(&format!("✓ {} (cached)", id())),
         "NodeFinished" => say(&format!("✓ {}", id())),
         "NodeSkipped" => say(&format!("- {}", id())),
         "NodeFailed" => say(&format!("✗ {} (attempt {attempt}): {}", id(), message())),
@@ -164,7 +165,7 @@ pub fn told(run: &str, wait: &Wait) -> String {
         Wait::Timer { due_ms, .. } => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let due = u64::try_from(due_ms / 1000).unwrap_or_default();
-            format!("{node} waits for its time, in {} s", due.saturating_sub(now))
+            format!("{node} waits for a timer, {} s left", due.saturating_sub(now))
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &Init) -> Result<u8, Failure> {
     std::fs::create_dir_all(directory).map_err(|error| caused(Code::Io, &error))?;
     let there = FIRST_FILES.iter().find(|(name, _)| directory.join(name).exists());
     if let Some((name, _)) = there {
-        let message = format!("there is a {name} in {} already", directory.display());
+        let message = format!("{name} already exists in {}", directory.display());
         let problem = Problem::new(Code::Conflict, message);
         return Err(problem.remedied_by("stockade init NEW-DIRECTORY").into());
     }

@@ -40,7 +40,7 @@ fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
     for task in tasks {
         let times = match task.executions {
             1 => String::new(),
-            several => format!(", begun {several} times"),
+            several => format!(", started {several} times"),
         };
         let iteration = match task.iteration {
             0 => String::new(),

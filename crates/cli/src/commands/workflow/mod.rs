@@ -71,7 +71,7 @@ pub(super) fn unless_nothing(failure: Failure, name: &str) -> Failure {
     if failure.code() != Code::NotFound || name == LATEST {
         return failure;
     }
-    let message = format!("there is no run and no sandbox {name}");
+    let message = format!("there is no workflow run and no sandbox {name}");
     let problem = Problem::new(Code::NotFound, message).remedied_by("stockade runs");
     Failure::from(problem).of_workflow()
 }

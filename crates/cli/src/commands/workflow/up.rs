@@ -31,7 +31,7 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
     if !file.is_file() {
         let name = arguments.file.display();
         let message = match file.is_dir() {
-            true => format!("{name} is a directory, and a workflow is a file"),
+            true => format!("{name} is a directory; a workflow is a file"),
             false => format!("there is no file {name}"),
         };
         return Err(Problem::new(Code::InvalidInput, message));

@@ -101,7 +101,7 @@ fn write(stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
 fn complain(ending: &Ending, lost_bytes: u64) {
     say!("stockade: the command ended: {ending:?}");
     if lost_bytes > 0 {
-        say!("stockade: {lost_bytes} bytes of its output were not kept");
+        say!("stockade: {lost_bytes} bytes of its output were not stored");
     }
 }
 

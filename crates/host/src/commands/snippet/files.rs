@@ -66,7 +66,7 @@ fn find(paths: &[PathBuf], most: usize) -> Result<Vec<PathBuf>, Problem> {
     found.dedup();
     found.truncate(most);
     if found.is_empty() {
-        let message = "there is no TypeScript or JavaScript file to be found";
+        let message = "no TypeScript or JavaScript file was found";
         return Err(Problem::new(Code::InvalidInput, message));
     }
     Ok(found)

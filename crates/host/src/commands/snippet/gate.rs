@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
     }
     if passed + failed == 0 && !arguments.allow_empty {
         return Err(Problem::new(Code::InvalidInput, "the documents have no example to run")
-            .remedied_by("--allow-empty, if that is how it should be"));
+            .remedied_by("use --allow-empty if this is intended"));
     }
     Ok(u8::from(failed > 0))
 }

@@ -45,8 +45,7 @@ pub(super) fn chosen(
     let named = std::env::var_os(DIRECTORY).and_then(|text| given(&text));
     let Some(directory) = arguments.directory.clone().or(named) else {
         if let Some(package) = imports.packages.first() {
-            let message =
-                format!("{package} is not built in, and no directory of packages is named");
+            let message = format!("{package} is not built in, and --libraries is not set");
             return Err(
                 Problem::new(Code::InvalidInput, message).remedied_by("--libraries node_modules")
             );

@@ -108,7 +108,7 @@ struct Places {
 /// Whose something becomes.
 fn owner(uid: Option<u32>, gid: Option<u32>) -> Result<Option<User>> {
     match (uid, gid) {
-        (None, Some(_)) => Err(invalid("a group needs a user: set uid beside gid")),
+        (None, Some(_)) => Err(invalid("`gid` requires `uid`")),
         (None, None) => Ok(None),
         (Some(user), gid) => Ok(Some(User { user, group: gid.unwrap_or(user) })),
     }
@@ -150,7 +150,7 @@ pub(crate) async fn replace(
     let mut counts = Vec::with_capacity(request.edits.len());
     for edit in &request.edits {
         if edit.old.0.is_empty() {
-            return Err(invalid("a text that is replaced is not empty"));
+            return Err(invalid("the text to replace must not be empty"));
         }
         let path = allowed(&**runtime, &owned, Level::ReadWrite, &edit.path, true).await?;
         let info = runtime.stat(&owned.id, &path).await.map_err(failed)?;
@@ -258,8 +258,8 @@ async fn act(
 
 /// The problem of a file whose content went with the process that had it.
 fn interrupted() -> Problem {
-    Problem::new(Code::Cancelled, "the server ended before the file was written")
-        .because("the content of files is not recorded, and is gone")
+    Problem::new(Code::Cancelled, "the server exited before the file was written")
+        .because("the content of files is not recorded, and is lost")
         .remedied_by("write it again")
 }
 

@@ -75,7 +75,9 @@ pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentComma
     let model = match (&agent.model, &adapter.model) {
         (None, _) => Vec::new(),
         (Some(model), Some(flags)) => [flags.as_slice(), std::slice::from_ref(model)].concat(),
-        (Some(_), None) => return Err(invalid(format!("no model can be chosen for {name:?}"))),
+        (Some(_), None) => {
+            return Err(invalid(format!("{name:?} does not support the choice of a model")));
+        }
     };
     let mut words = Vec::new();
     for word in &adapter.command {
@@ -94,11 +96,13 @@ pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentComma
 
 fn of_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem> {
     if agent.model.is_some() {
-        return Err(invalid("an agent with a `command` of its own is told its model there"));
+        return Err(invalid("an agent with a `command` must set its model in the command"));
     }
     let words = match line {
         CommandLine::Shell(_) if !agent.arguments.is_empty() => {
-            return Err(invalid("an agent whose `command` is a line for a shell has no `args`"));
+            return Err(invalid(
+                "an agent whose `command` is a shell command line cannot have `args`",
+            ));
         }
         CommandLine::Shell(line) => CommandLine::Shell(line.clone()),
         CommandLine::Program(words) => {
@@ -133,7 +137,7 @@ impl AgentCommand {
     pub(crate) fn answer(&self, written: &str) -> Result<String, String> {
         let Some(pointer) = &self.answer else { return Ok(written.to_owned()) };
         let value: Value = serde_json::from_str(written)
-            .map_err(|error| format!("what the agent wrote is no JSON: {error}"))?;
+            .map_err(|error| format!("the output of the agent is not JSON: {error}"))?;
         match value.pointer(pointer) {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(other) => Ok(other.to_string()),
@@ -159,8 +163,9 @@ fn built_in() -> Result<BTreeMap<String, Adapter>, Problem> {
 }
 
 fn of_user(file: &Path) -> Result<BTreeMap<String, Adapter>, Problem> {
-    let wrong =
-        |why: String| invalid(format!("{} describes no adapters", file.display())).because(why);
+    let wrong = |why: String| {
+        invalid(format!("{} does not describe adapters", file.display())).because(why)
+    };
     match std::fs::metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Ok(found) if found.len() > MAX_BYTES => {

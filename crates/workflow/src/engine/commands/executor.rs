@@ -74,15 +74,14 @@ pub(crate) trait Executor: Debug + Send + Sync {
 pub(crate) fn no_executor() -> Problem {
     Problem::new(
         Code::Unsupported,
-        "there are no sandboxes here, and commands are executed nowhere else",
+        "no sandbox can be created here, and commands run in sandboxes only",
     )
 }
 
 /// The refusal of a command that needs a network, where there is none.
 pub(crate) fn without_network(task: &str) -> String {
     format!(
-        "the agent of task \"{task}\" needs the network, which it has in a <Sandbox allowNetwork> \
-         only: have one around the task, and name the hosts in egress={{{{ allowHosts: [\"HOST\"] }}}}"
+        "the agent of task \"{task}\" needs the network: put the task into a <Sandbox allowNetwork>, and list the hosts in egress={{{{ allowHosts: [\"HOST\"] }}}}"
     )
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn command(
     helper: &[OsString],
     limit: Option<Duration>,
 ) -> std::io::Result<tokio::process::Command> {
-    let missing = || std::io::Error::other("there is no helper");
+    let missing = || std::io::Error::other("no helper process is available");
     let (program, first) = helper.split_first().ok_or_else(missing)?;
     let mut command = tokio::process::Command::new(program);
     // Signals of a terminal are not for it: it ends with its parent.
@@ -55,7 +55,7 @@ pub fn process(arguments: &[OsString]) -> u8 {
     let mut terminate = match TerminateSignal::listening() {
         Ok(terminate) => terminate,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "cannot hear signals: {error}");
+            let _ = writeln!(std::io::stderr(), "cannot handle signals: {error}");
             return 126;
         }
     };

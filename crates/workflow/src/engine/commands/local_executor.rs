@@ -119,9 +119,9 @@ fn failed(why: impl ToString) -> Problem {
 impl Executor for LocalExecutor {
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem> {
         if job.image.is_some() {
-            let message = "an image cannot be had inside a sandbox";
+            let message = "an image cannot be used inside a sandbox";
             return Err(Problem::new(Code::Unsupported, message)
-                .because("a command is executed in the same sandbox as its workflow"));
+                .because("the command runs in the same sandbox as its workflow"));
         }
         let mut helper = self.helper(job)?.spawn().map_err(failed)?;
         let mut guard = HelperGuard::new(&helper);
@@ -148,7 +148,7 @@ impl Executor for LocalExecutor {
             (read, helper.wait().await)
         });
         let ((output, errors, is_over), status) =
-            all.await.map_err(|_| failed("its helper does not end"))?;
+            all.await.map_err(|_| failed("its helper process does not exit"))?;
         guard.disarm();
         written.abort();
         let exit_code = status.map_err(failed)?.code();

@@ -125,7 +125,7 @@ impl SandboxExecutor {
         match collected {
             Ok(collected) => Ok(collected.bundle.map(|bundle| bundle.id)),
             Err(problem) if problem.remediation.is_none() => {
-                Err(problem.remedied_by(format!("stockade collect {id}, while it is there")))
+                Err(problem.remedied_by(format!("stockade collect {id}, while the sandbox exists")))
             }
             Err(problem) => Err(problem),
         }
@@ -135,7 +135,7 @@ impl SandboxExecutor {
         let request = ById { id: id.clone() };
         if let Err(problem) = self.sandboxes.kill(&Caller::new(owner.clone()), request).await {
             // It ends when it expires.
-            tracing::warn!(sandbox = %id, error = %problem.message, "a sandbox is left");
+            tracing::warn!(sandbox = %id, error = %problem.message, "a sandbox remains");
         }
     }
 }

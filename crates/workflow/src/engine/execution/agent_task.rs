@@ -142,12 +142,12 @@ fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String,
                 Ok(text) if !result.is_cut => Ok(text),
                 Ok(_) => Err(Trouble::new(
                     "INVALID_OUTPUT",
-                    format!("the agent of task \"{id}\" wrote more than an answer may be"),
+                    format!("the answer of the agent of task \"{id}\" is too long"),
                 )
                 .retryable()),
                 Err(_) => Err(Trouble::new(
                     "INVALID_OUTPUT",
-                    format!("the agent of task \"{id}\" wrote something else than text"),
+                    format!("the answer of the agent of task \"{id}\" is not text"),
                 )
                 .retryable()),
             };
@@ -161,9 +161,9 @@ fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String,
             let code = result.exit_code.unwrap_or_default();
             ("AGENT_FAILED", format!("ended with exit code {code}"))
         }
-        Ending::TimedOut => ("TASK_TIMEOUT", "took longer than it may".to_owned()),
-        Ending::OutputExceeded => ("AGENT_FAILED", "wrote more than it may".to_owned()),
-        other => ("AGENT_FAILED", format!("did not end by itself: {other:?}")),
+        Ending::TimedOut => ("TASK_TIMEOUT", "timed out".to_owned()),
+        Ending::OutputExceeded => ("AGENT_FAILED", "exceeded its output limit".to_owned()),
+        other => ("AGENT_FAILED", format!("was ended: {other:?}")),
     };
     let mut message = format!("the agent of task \"{id}\" {why}");
     let errors = error_tail(&result.errors, agent);

@@ -99,7 +99,7 @@ impl Execution {
         };
         match on_timeout {
             OnTimeout::Fail => {
-                let message = format!("what \"{}\" waits for did not come in time", task.name());
+                let message = format!("\"{}\" timed out while waiting", task.name());
                 self.fail(key, &task, Trouble::new("TASK_TIMEOUT", message));
             }
             OnTimeout::Continue => self.done(key, TaskStatus::Finished, None),

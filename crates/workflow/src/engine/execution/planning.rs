@@ -69,7 +69,7 @@ impl Execution {
             LoopStep::End | LoopStep::Maximum { fails: false } => state.has_ended = true,
             LoopStep::Maximum { fails: true } => {
                 let message = format!(
-                    "loop \"{name}\" was done {} times, and its condition does not hold",
+                    "loop \"{name}\" ran {} times, and its condition is still not met",
                     state.iteration + 1
                 );
                 return Some(Trouble::new("LOOP_MAX_ITERATIONS", message));
@@ -92,8 +92,8 @@ fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
         let missing = missing.iter().map(|id| {
             let others = known.iter().copied().filter(|known| *known != task.id);
             match nearest(id, others) {
-                Some(meant) => format!("\"{id}\", which is no task — did you mean \"{meant}\"?"),
-                None => format!("\"{id}\", which is no task"),
+                Some(meant) => format!("\"{id}\", which is not a task — did you mean \"{meant}\"?"),
+                None => format!("\"{id}\", which is not a task"),
             }
         });
         let missing = missing.collect::<Vec<_>>().join(" and ");
@@ -101,7 +101,7 @@ fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
         frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
     }
     if reasons.is_empty() {
-        reasons.push("nothing is left that could be done, and not all is done".to_owned());
+        reasons.push("no task can run, and not all tasks are finished".to_owned());
     }
     Trouble { frames, ..Trouble::new("WORKFLOW_INVALID", reasons.join("; ")) }
 }

@@ -73,7 +73,7 @@ impl Execution {
         {
             let id = &task.id;
             let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {
-                format!("task \"{id}\" gave nothing: a function with braces needs `return`")
+                format!("task \"{id}\" returned nothing: a function with braces needs `return`")
             } else {
                 format!("task \"{id}\" gave something else than its output: {why}")
             };

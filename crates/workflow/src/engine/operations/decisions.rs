@@ -40,9 +40,9 @@ impl Workflows {
         let Some(review) = row.and_then(|row| row.review) else { return Ok(()) };
         let approve = format!("stockade approve {} {}", request.id, request.task);
         if review.executed > 0 && !request.allow_executed && request.only.is_empty() {
-            let message = "tools of the host run some of these files by themselves";
+            let message = "tools on the host execute some of these files by themselves";
             return Err(Problem::new(Code::PathRefused, message)
-                .because(format!("of the changes, {} are such files", review.executed))
+                .because(format!("these changed files are executed: {}", review.executed))
                 .remedied_by(format!("{approve} --allow-executed")));
         }
         let Some(sandboxes) = &self.state.options.sandboxes else { return Ok(()) };
@@ -85,7 +85,7 @@ impl Workflows {
         let task = tasks.iter().rev().find(|task| task.id == name);
         let is_inner = sandboxes::has_nested_review(self.state.store(), id, name).await;
         if task.is_none_or(|task| task.kind != "sandbox") && !is_inner.map_err(of_store)? {
-            let message = format!("\"{}\" has no changes to choose from", request.task);
+            let message = format!("\"{}\" has no changes", request.task);
             return Err(Problem::new(Code::InvalidInput, message)
                 .because("only the changes of a <Sandbox> can be accepted in part"));
         }
@@ -115,10 +115,10 @@ fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[OpenWait]) 
             problem.because(format!("it is {}", task.status.as_str()))
         }
         None => {
-            let message = format!("run {run} has come to no approval \"{address}\"");
+            let message = format!("run {run} has no approval \"{address}\"");
             let problem = Problem::new(Code::NotFound, message);
             match waiting.is_empty() {
-                true => problem.because("nothing of it waits for a decision"),
+                true => problem.because("no task of it waits for a decision"),
                 false => problem.because(some()),
             }
         }

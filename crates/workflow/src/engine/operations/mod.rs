@@ -64,7 +64,7 @@ impl stockade_api::Workflows for Workflows {
             |message: String| Problem::new(Code::NotFound, message).remedied_by("stockade runs");
         if name == LATEST {
             let latest = runs::latest(store, owner).await.map_err(of_store)?;
-            return latest.ok_or_else(|| missing("there is no run".to_owned()));
+            return latest.ok_or_else(|| missing("there are no runs".to_owned()));
         }
         if let Some(exact) = runs::find_owned(store, owner, name).await.map_err(of_store)? {
             return Ok(exact.run);
@@ -76,7 +76,7 @@ impl stockade_api::Workflows for Workflows {
             1 => Ok(found.remove(0)),
             _ => {
                 let ids: Vec<_> = found.iter().map(|run| run.id.as_str()).collect();
-                let message = format!("{name} is the beginning of several: {}", ids.join(", "));
+                let message = format!("{name} is the prefix of several ids: {}", ids.join(", "));
                 Err(Problem::new(Code::InvalidInput, message).remedied_by("stockade runs"))
             }
         }
@@ -183,7 +183,8 @@ impl stockade_api::Workflows for Workflows {
         if self.store_answer(caller, &run, statements).await? {
             return Ok(Done {});
         }
-        let message = format!("\"{}\" of run {} is decided already", request.task, request.id);
+        let message =
+            format!("\"{}\" of run {} has already been decided", request.task, request.id);
         Err(Problem::new(Code::InvalidState, message)
             .because("another decision was first")
             .remedied_by(format!("stockade inspect {}", request.id)))
@@ -202,7 +203,7 @@ impl stockade_api::Workflows for Workflows {
         if let Some(schema) = receiver.and_then(|open| open.schema.as_ref())
             && let Err(why) = self.state.schemas.check(schema, &payload)
         {
-            let message = format!("the signal {name} is not what is waited for");
+            let message = format!("the run does not wait for the signal {name}");
             return Err(Problem::new(Code::InvalidInput, message).because(why));
         }
         let (run, name) = match receiver {

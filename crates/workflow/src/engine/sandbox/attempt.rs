@@ -102,7 +102,7 @@ impl Try {
 
     pub(super) fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
         let sandboxes = self.state.options.sandboxes.clone();
-        sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be made in here"))
+        sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be created here"))
     }
 
     /// The sandbox of this try.

@@ -40,8 +40,7 @@ impl Try {
         }
         let limit = slots(&self.environment);
         let message = format!(
-            "Sandbox concurrency limit reached: {limit} are under way in this run \
-             (SMITHERS_MAX_CONCURRENT_SANDBOXES; onLimit=\"wait\" waits instead)"
+            "Sandbox concurrency limit reached: {limit} are executing in this run (SMITHERS_MAX_CONCURRENT_SANDBOXES; onLimit=\"wait\" waits instead)"
         );
         let trouble = failed(message).retryable();
         let begin = self.begin_statement(sandbox, selected, None);

@@ -60,7 +60,7 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
     let waiting: Waiting = serde_json::from_slice(text)
         .map_err(|error| refused(&format!("cannot be read: {error}")))?;
     if waiting.waits.is_empty() {
-        return Err(refused("says of nothing that it waits for it"));
+        return Err(refused("lists no waits"));
     }
     if waiting.waits.len() > MAX_WAITS {
         return Err(refused(&format!("has more than {MAX_WAITS} waits")));
@@ -75,12 +75,12 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
         let name = wait.answer_name().unwrap_or_default();
         let named = [wait.node(), name.as_str(), waiting.run.as_str()];
         if named.iter().any(|name| name.chars().any(char::is_control)) || wait.node().is_empty() {
-            return Err(refused("has a name that cannot be one"));
+            return Err(refused("contains an invalid name"));
         }
         let shown = [Some(label), Some(texts[0]), Some(texts[1])].into_iter().flatten().flatten();
         let mut all = named.into_iter().chain(shown.map(String::as_str));
         if all.any(|text| text.len() > MAX_TEXT_BYTES) {
-            return Err(refused(&format!("has a text of more than {MAX_TEXT_BYTES} bytes")));
+            return Err(refused(&format!("has a string of more than {MAX_TEXT_BYTES} bytes")));
         }
         if !known.insert((wait.node(), wait.iteration())) {
             return Err(refused(&format!("has two waits of {:?}", wait.node())));
@@ -91,8 +91,7 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
 
 /// The failure of a child that waited, whose sandbox does not exist any more.
 pub(super) fn lost(trouble: Trouble) -> Trouble {
-    let why = "the sandbox that was kept for a child that waits cannot be used any more, and what \
-                the child did is lost with it";
+    let why = "the sandbox of a waiting child no longer exists, and the child's work is lost";
     Trouble { message: format!("{why}: {}", trouble.message), ..trouble }
 }
 

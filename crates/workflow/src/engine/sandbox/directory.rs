@@ -28,7 +28,7 @@ fn failed(error: &Error) -> Trouble {
 }
 
 fn escapes(text: &str) -> Trouble {
-    Trouble::new("TOOL_PATH_ESCAPE", format!("{text:?} cannot be the name of a directory"))
+    Trouble::new("TOOL_PATH_ESCAPE", format!("{text:?} is not a valid directory name"))
 }
 
 fn relative(text: &str) -> Result<RelativePath, Trouble> {

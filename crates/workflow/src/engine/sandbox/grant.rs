@@ -49,7 +49,7 @@ pub(crate) fn disabled(remedy: &str) -> Trouble {
 }
 
 fn more(what: &str) -> Trouble {
-    refused(format!("a nested <Sandbox> can only narrow what is around it: {what}"))
+    refused(format!("a nested <Sandbox> cannot have more than the outer one: {what}"))
 }
 
 /// One name for each runtime.
@@ -122,7 +122,7 @@ impl Grant {
             let is_safe = !self.volumes.iter().any(|own| is_within(&own));
             if !is_safe || !self.volumes.iter().any(|own| is_there(&own)) {
                 let message =
-                    format!("the volume {} is none of the sandbox around it", volume.host);
+                    format!("the volume {}, which the outer sandbox does not have", volume.host);
                 return Err(more(&message));
             }
         }
@@ -149,14 +149,16 @@ impl Grant {
 
     fn narrow_runtime(&self, requested: &mut Sandbox) -> Result<(), Trouble> {
         if requested.provider != self.provider && requested.provider.is_some() {
-            return Err(more("a provider that the sandbox around it does not have"));
+            return Err(more("a provider that the outer sandbox does not have"));
         }
         match &requested.runtime {
             // The runtime of this host is narrower than any provider.
             Some(named) if self.provider.is_some() && runtime(named) == request::USUAL => {}
             Some(named) if runtime(named) != self.runtime => {
                 let (own, named) = (&self.runtime, named.clone());
-                return Err(more(&format!("the runtime `{named}`, in one of `{own}`")));
+                return Err(more(&format!(
+                    "the runtime `{named}`, but the outer sandbox has `{own}`"
+                )));
             }
             None if requested.provider.is_none() && self.provider.is_none() => {
                 requested.runtime = Some(self.runtime.clone());
@@ -164,11 +166,11 @@ impl Grant {
             _ => {}
         }
         if requested.image.is_some() && requested.image != self.image {
-            return Err(more("an image that the sandbox around it does not have"));
+            return Err(more("an image that the outer sandbox does not have"));
         }
         let workspace = requested.workspace.clone().map(Value::Object);
         if workspace.is_some() && workspace != self.workspace {
-            return Err(more("a workspace that the sandbox around it does not have"));
+            return Err(more("a workspace that the outer sandbox does not have"));
         }
         Ok(())
     }
@@ -179,7 +181,7 @@ impl Grant {
             return Ok(());
         }
         let Some(own) = &self.network else {
-            return Err(more("allowNetwork, which the sandbox around it does not have"));
+            return Err(more("allowNetwork, which the outer sandbox does not have"));
         };
         let names_hosts =
             contract(requested)?.is_some_and(|requested| requested.allow_hosts.is_some());
@@ -193,7 +195,7 @@ impl Grant {
         match wanted.and_then(|wanted| own.beyond(&wanted)) {
             None => Ok(()),
             Some(host) => {
-                Err(more(&format!("the host {host}, which the sandbox around it does not reach")))
+                Err(more(&format!("the host {host}, which the outer sandbox may not connect to")))
             }
         }
     }
@@ -207,7 +209,7 @@ impl Grant {
         if is_other(&requested.http_proxy, &self.contract.http_proxy)
             || is_other(&requested.https_proxy, &self.contract.https_proxy)
         {
-            return Err(more("a proxy that the sandbox around it does not have"));
+            return Err(more("a proxy that the outer sandbox does not have"));
         }
         let has = |own: &BTreeMap<String, String>, (name, secret): (&String, &String)| {
             own.get(name) == Some(secret)
@@ -217,7 +219,7 @@ impl Grant {
             .iter()
             .all(|binding| has(&self.contract.secret_bindings, binding))
         {
-            return Err(more("a secret that the sandbox around it does not have"));
+            return Err(more("a secret that the outer sandbox does not have"));
         }
         Ok(())
     }

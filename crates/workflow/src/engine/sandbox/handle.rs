@@ -153,7 +153,7 @@ impl SandboxHandle {
             OperationStatus::Waiting | OperationStatus::Running => return Ok(WaitOutcome::Running),
             OperationStatus::Succeeded => {}
             OperationStatus::Failed | OperationStatus::Cancelled => {
-                let unknown = Problem::new(Code::OutcomeUnknown, "the command has no outcome");
+                let unknown = Problem::new(Code::OutcomeUnknown, "the command has no result");
                 let problem = info.error.unwrap_or(unknown);
                 return match problem.code {
                     Code::Cancelled => Ok(WaitOutcome::NeverStarted),
@@ -214,7 +214,8 @@ impl SandboxHandle {
                 OutputChunk::Exit(end) => return Ok(CommandOutput { end, stdout, stderr }),
             }
         }
-        Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output has no end").retryable())
+        Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output ended early")
+            .retryable())
     }
 
     /// The entries below a directory, down to a depth; `None` where the directory does not exist.

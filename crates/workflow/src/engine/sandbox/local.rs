@@ -245,7 +245,7 @@ impl Try {
                 }
             }
         }
-        Err(failed("the command could not be begun").retryable())
+        Err(failed("the command could not be started").retryable())
     }
 
     /// The variables of the command.

@@ -136,7 +136,7 @@ pub(super) fn local(
     if let Some(name) =
         environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
     {
-        return Err(invalid(format!("{name:?} cannot be the name of a variable")));
+        return Err(invalid(format!("{name:?} is not a valid variable name")));
     }
     let memory = sandbox.memory_limit.as_deref().map(|text| {
         parse_bytes(text).map_err(|error| invalid(format!("`memoryLimit` {text:?}: {error}")))
@@ -164,8 +164,7 @@ pub(super) fn network(
     if !sandbox.allow_network {
         return match names_hosts {
             true => Err(invalid(
-                "egress.allowHosts names hosts of a <Sandbox> that has no network: write \
-                 allowNetwork as well, or leave allowHosts out",
+                "egress.allowHosts needs allowNetwork: add allowNetwork, or remove allowHosts",
             )),
             false => Ok(None),
         };
@@ -193,8 +192,7 @@ fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) ->
         );
     }
     let message = format!(
-        "the runtime `{runtime}` is not there yet, and no other takes its place; `{USUAL}` is the \
-         one of this host"
+        "the runtime `{runtime}` is not supported yet; `{USUAL}` is the runtime of this host"
     );
     Trouble::new("SANDBOX_EXECUTION_FAILED", message)
 }
@@ -212,8 +210,10 @@ fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, Trouble> {
             .iter()
             .any(|ours| inside.starts_with(ours) || std::path::Path::new(ours).starts_with(&inside))
         {
-            let message =
-                format!("a volume cannot be at {}: that is the sandbox's own", volume.container);
+            let message = format!(
+                "a volume cannot be mounted at {}, which is reserved for the sandbox itself",
+                volume.container
+            );
             return Err(invalid(message));
         }
         Ok(HostMount { host, inside, writable: !volume.is_read_only })

@@ -182,7 +182,7 @@ fn write(into: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Trouble>
 }
 
 fn kept(error: &dyn std::error::Error) -> Trouble {
-    let message = format!("cannot keep the result: {error}");
+    let message = format!("cannot store the result: {error}");
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
@@ -199,8 +199,7 @@ fn stated(ended: &CommandOutput, is_default: bool, tools: ToolLimits) -> Result<
     let most = request::output_bytes(tools);
     if ended.end.stdout_bytes > most {
         let message = format!(
-            "the command in the sandbox wrote {} bytes, and maxOutputBytes is {most}; a larger \
-             result is left in {RESULT}/{MANIFEST}",
+            "the command in the sandbox wrote {} bytes, but maxOutputBytes is {most}; write a larger result to {RESULT}/{MANIFEST}",
             ended.end.stdout_bytes
         );
         return Err(Trouble::new("SANDBOX_EXECUTION_FAILED", message));
@@ -217,11 +216,11 @@ fn failed(ended: &CommandOutput, tools: ToolLimits) -> Trouble {
         Ending::Exited => format!("ended{}", code.unwrap_or_default()),
         Ending::TimedOut => {
             let limit = request::timeout_ms(tools).unwrap_or_default();
-            format!("took longer than toolTimeoutMs, {limit} ms")
+            format!("exceeded toolTimeoutMs, {limit} ms")
         }
-        Ending::OutOfMemory => "used more memory than it may".to_owned(),
+        Ending::OutOfMemory => "exceeded its memory limit".to_owned(),
         Ending::NotRun => "could not be run".to_owned(),
-        _ => format!("did not end by itself{}", code.unwrap_or_default()),
+        _ => format!("was ended{}", code.unwrap_or_default()),
     };
     let reason = ended.end.reason.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
     let text = String::from_utf8_lossy(&ended.stderr);

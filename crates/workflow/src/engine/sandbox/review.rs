@@ -165,6 +165,6 @@ async fn reject(handle: &SandboxHandle, id: &str) {
     if let Err(problem) = rejected
         && problem.code != Code::BundleNotFound
     {
-        tracing::warn!(bundle = id, %problem.message, "a bundle that was declined stays");
+        tracing::warn!(bundle = id, %problem.message, "a declined bundle could not be removed");
     }
 }

@@ -11,7 +11,7 @@ impl Try {
     pub(crate) async fn execute(mut self) -> Result<TryOutcome, Trouble> {
         self.narrow()?;
         let Work::Sandbox(sandbox) = &self.task.work else {
-            return Err(failed("the task is no sandbox"));
+            return Err(failed("the task is not a sandbox"));
         };
         if self.state.options.sandboxes.is_none() {
             return self.ask_host(sandbox).await;

@@ -45,7 +45,7 @@ async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trou
             () = beats.notified() => silent = silence(task),
             (limit, code) = late => {
                 user_code.kill_if_stuck().await;
-                let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
+                let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "sent no heartbeat for" };
                 let message = format!("task \"{}\" {what} {} ms", task.id, limit.as_millis());
                 return Err(Trouble::new(code, message).retryable());
             }

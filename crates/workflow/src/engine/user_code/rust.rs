@@ -44,7 +44,7 @@ impl RustCode {
             Some((parent, WorkflowRef::Rendered(function))) => {
                 let found = self.run(&parent)?.0.workflows.get(&function).cloned();
                 found.ok_or_else(|| {
-                    fault(None, "there is no such workflow: `with_workflow` gives it")
+                    fault(None, "there is no such workflow: register it with `with_workflow`")
                 })?
             }
             Some((_, WorkflowRef::Requested { .. })) => return Err(not_portable(&run)),
@@ -93,7 +93,7 @@ impl RustCode {
                 };
                 self.call(call, *agent, inputs, Some(text), beats).await
             }
-            other => Err(Error::Answer(format!("{} is no function", other.kind()))),
+            other => Err(Error::Answer(format!("{} is not a function", other.kind()))),
         }
     }
 
@@ -138,7 +138,7 @@ impl RustCode {
             Some(Ok(Ok(value))) => Ok(value),
             Some(Ok(Err(error))) => Err(thrown(chain(&*error))),
             Some(Err(error)) => Err(thrown(panicked(error))),
-            None => Err(Error::Answer("nothing was done".to_owned())),
+            None => Err(Error::Answer("the provider did nothing".to_owned())),
         }
     }
 
@@ -151,8 +151,7 @@ impl RustCode {
 /// Why a workflow in Rust cannot be executed in another process.
 pub(super) fn not_portable(node: &str) -> Error {
     let message = format!(
-        "\"{node}\": a workflow in Rust stays in its process: give the sandbox a command, or a \
-         provider that is a program"
+        "\"{node}\": a workflow in Rust cannot run inside a sandbox: give the sandbox a command, or a provider that is a program"
     );
     fault(None, message)
 }
@@ -173,8 +172,7 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
         };
         if called.iter().any(|it| *it != Function::NONE && !workflow.functions.contains_key(it)) {
             report(format!(
-                "task \"{id}\" calls a closure that workflow \"{}\" was not given: \
-                 `with_function` gives it, under the name of `Function::named`",
+                "task \"{id}\" calls a closure that is not registered with workflow \"{}\": register it with `with_function`, under the name of `Function::named`",
                 workflow.name()
             ));
         }
@@ -182,14 +180,12 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
             && !workflow.workflows.contains_key(inner)
         {
             report(format!(
-                "task \"{id}\" runs a workflow that \"{}\" was not given: `with_workflow` gives it",
+                "task \"{id}\" runs a workflow that is not registered with \"{}\": register it with `with_workflow`",
                 workflow.name()
             ));
         }
         if is_kept && task.output.is_none() && !task.is_skipped {
-            report(format!(
-                "task \"{id}\" needs a table: `into_table` says where what it gives is kept"
-            ));
+            report(format!("task \"{id}\" needs a table for its output: set it with `into_table`"));
         }
     }
     faults
@@ -247,7 +243,7 @@ fn panicked(error: JoinError) -> Failure {
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
             format!(
                 "it panicked: {}",
-                text.unwrap_or_else(|| "with something else than text".to_owned())
+                text.unwrap_or_else(|| "with a payload that is not a string".to_owned())
             )
         }
         Err(error) => error.to_string(),

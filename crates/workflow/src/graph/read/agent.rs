@@ -67,7 +67,7 @@ impl Fields<'_, '_> {
         match self.take(name).map(words) {
             None => Vec::new(),
             Some(Some(texts)) => texts,
-            Some(None) => self.wrong(name, "a list of texts"),
+            Some(None) => self.wrong(name, "a list of strings"),
         }
     }
 
@@ -94,7 +94,7 @@ impl Fields<'_, '_> {
         let text =
             |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         let pairs = found.as_object().and_then(|pairs| pairs.iter().map(text).collect());
-        pairs.unwrap_or_else(|| self.wrong("env", "an object from names to texts"))
+        pairs.unwrap_or_else(|| self.wrong("env", "an object with string values"))
     }
 
     fn program(&mut self) -> Program {
@@ -107,12 +107,12 @@ impl Fields<'_, '_> {
         match (line, self.text("adapter")) {
             (Some(Some(line)), None) => Program::Line(line),
             (Some(None), None) => {
-                self.wrong::<()>("command", "a line for a shell, or a program and its arguments");
+                self.wrong::<()>("command", "a shell command line, or a program and its arguments");
                 Program::Adapter(String::new())
             }
             (None, Some(name)) => Program::Adapter(name),
             (found, _) => {
-                let what = if found.is_some() { "not both" } else { "one of them" };
+                let what = if found.is_some() { "not both" } else { "exactly one of them" };
                 self.props.fault(format!("`agent` has a `command` or an `adapter`: {what}"));
                 Program::Adapter(String::new())
             }

@@ -117,7 +117,7 @@ impl Reader<'_> {
         let is_skipped = props.flag("skipIf").unwrap_or_default();
         let part = match kind.as_str() {
             "workflow" => {
-                props.fault("cannot be in another; use <Subflow>");
+                props.fault("cannot be nested; use <Subflow>");
                 None
             }
             "sequence" | "parallel" | "merge-queue" | "branch" => {
@@ -154,7 +154,7 @@ fn order(kind: &str, props: &mut Props<'_>) -> Order {
         "branch" => {
             props.flag("if");
             if props.take("children").is_some() {
-                props.fault("has nothing between its tags: it takes `then` and `else`");
+                props.fault("cannot have children: use `then` and `else`");
             }
             Order::Sequence
         }

@@ -12,7 +12,7 @@ use crate::graph::model::Output;
 use crate::graph::nearest::nearest;
 
 /// What messages call a workflow.
-pub(super) const WORKFLOW: &str = "what `smithers(…)` gives";
+pub(super) const WORKFLOW: &str = "the result of `smithers(…)`";
 
 /// The attributes that were not taken yet, and what was wrong with those that were.
 pub(super) struct Props<'a> {
@@ -186,7 +186,7 @@ impl<'a> Props<'a> {
             pairs.iter().map(text).collect()
         });
         pairs.unwrap_or_else(|| {
-            let wanted = format!("an object from names to {what}");
+            let wanted = format!("an object whose values are {what}");
             self.wrong(name, &wanted, &found).unwrap_or_default()
         })
     }
@@ -219,7 +219,7 @@ impl<'a> Props<'a> {
             let known = nothing.get("known").and_then(Value::as_array).map(Vec::as_slice);
             let known: Vec<_> = known.unwrap_or_default().iter().map(Value::to_string).collect();
             let tables = match known.as_slice() {
-                [] => "createSmithers() was given no tables".to_owned(),
+                [] => "createSmithers() was called without tables".to_owned(),
                 known => format!("the tables of createSmithers() are {}", known.join(", ")),
             };
             self.fault(format!("`{name}` is undefined: {tables}"));

@@ -34,7 +34,8 @@ impl Sandbox {
     pub(crate) fn of_config(config: Map<String, Value>, input: Value) -> Result<Self, Vec<Fault>> {
         let strange = config.keys().find(|name| !CONFIG.contains(&name.as_str()));
         if let Some(name) = strange {
-            let message = format!("<Sandbox> has no attribute `{name}` that could be written down");
+            let message =
+                format!("the value of the attribute `{name}` of <Sandbox> cannot be serialized");
             return Err(vec![Fault { place: None, message }]);
         }
         let mut props = Props::new("Sandbox", config, None, &[]);

@@ -55,10 +55,10 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
     let needs_approval = kind == "task" && props.flag("needsApproval").unwrap_or_default();
     let produces = !matches!(work, Work::Timer(_) | Work::Approval(_) | Work::Event(_));
     if produces && output.is_none() && !has_output && !is_skipped {
-        props.fault("needs `output`: what it gives is checked and kept");
+        props.fault("needs `output`: its output is validated and stored");
     }
     if cache.is_some() && !produces {
-        props.fault("has a `cache`, but waits for what can come only once");
+        props.fault("has a `cache`, but waits for an event that can occur only once");
     }
     let retry = retry(props, &work, continue_on_fail);
     Task {
@@ -95,7 +95,7 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
     let agent = if command.is_some() { None } else { agent(props) };
     let content = props.take("children");
     if content.as_ref().is_some_and(|content| tagged(content, "element").is_some()) {
-        props.fault("cannot hold other elements: write them beside it");
+        props.fault("cannot contain other elements: write them beside it");
         return Work::Static(Value::Null);
     }
     let function = content.as_ref().and_then(|content| tagged(content, "function"));
@@ -111,9 +111,9 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
         (None, Some(value)) => return Work::Static(value),
         (None, None) => {
             props.fault(if is_asked {
-                "has nothing to ask its agent: write a prompt between its tags"
+                "has no prompt for its agent: write one between its tags"
             } else {
-                "has nothing to do: write a value or a function between its tags"
+                "has no work: write a value or a function between its tags"
             });
             return Work::Static(Value::Null);
         }

@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
         if left_out > 0 {
             let unread = unread.map(|path| format!("; not readable: {}", shown(&path)));
             say(&format!(
-                "{left_out} links, special files and files that may not be read were left out{}",
+                "{left_out} links, special files and unreadable files were skipped{}",
                 unread.unwrap_or_default()
             ));
         }
@@ -88,8 +88,8 @@ fn unclear(arguments: &Copy) -> String {
         (is_id && !path.starts_with('/')).then(|| format!("{id}:{path}"))
     });
     match relative {
-        Some(end) => format!("a path in a sandbox is absolute, and that of {end} is not: ID:/PATH"),
-        None => "one of the two is in a sandbox: ID:/PATH".to_owned(),
+        Some(end) => format!("the path in {end} must be absolute: ID:/PATH"),
+        None => "one of the two paths must be in a sandbox: ID:/PATH".to_owned(),
     }
 }
 
@@ -165,7 +165,7 @@ fn special(path: impl std::fmt::Display) -> Failure {
 }
 
 fn odd(path: &Bytes) -> Failure {
-    let message = format!("the sandbox names a file {:?}", path.lossy());
+    let message = format!("the sandbox returned an invalid file name {:?}", path.lossy());
     Problem::new(Code::PathInvalid, message).into()
 }
 

@@ -153,7 +153,7 @@ impl Target {
             Some(FileKind::Directory) => return Err(refused(Errno::ISDIR)),
             Some(FileKind::CharacterDevice | FileKind::Other) => {
                 let message =
-                    format!("{} is no file that can be replaced", self.shown(place).display());
+                    format!("{} is not a file that can be replaced", self.shown(place).display());
                 return Err(Problem::new(Code::InvalidInput, message).into());
             }
         }

@@ -24,7 +24,7 @@ pub(super) struct Changes {
 }
 
 fn failed(error: impl std::fmt::Display) -> Trouble {
-    let message = format!("cannot make the changes of a nested <Sandbox>: {error}");
+    let message = format!("cannot apply the changes of a nested <Sandbox>: {error}");
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
@@ -96,7 +96,7 @@ impl Changes {
         }
         if !others.is_empty() {
             let message = format!(
-                "the workspace holds something else than a nested <Sandbox> began with: {}",
+                "the workspace has changed since the nested <Sandbox> started: {}",
                 others.join(", ")
             );
             return Err(Trouble::new("TOOL_PATCH_FAILED", message));
@@ -236,7 +236,7 @@ pub(super) fn take(
     let file = from.open_file(at).map_err(failed)?;
     file.take(most).read_to_end(&mut content).map_err(failed)?;
     if ContentHash::of(&content) != hash {
-        return Err(failed(format!("{} is not what it was", at.quoted())));
+        return Err(failed(format!("{} has changed", at.quoted())));
     }
     let mut file = into.create_file(path, 0o600).map_err(failed)?;
     file.write_all(&content).and_then(|()| file.sync_data()).map_err(failed)

@@ -29,7 +29,7 @@ impl NestedCleanup<'_> {
     /// cannot be ended now ends with its lease.
     pub(crate) async fn end(self, run: &str, name: &str) {
         if let Err(trouble) = self.end_within(run, name).await {
-            tracing::warn!(run, trouble.message, "nested sandboxes are left");
+            tracing::warn!(run, trouble.message, "nested sandboxes remain");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 
 fn failed(error: impl std::fmt::Display) -> Trouble {
-    let message = format!("cannot ask the host for a nested <Sandbox>: {error}");
+    let message = format!("cannot request a nested <Sandbox> from the host: {error}");
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
@@ -38,15 +38,15 @@ impl Try {
         sandbox: &Sandbox,
     ) -> Result<TryOutcome, Trouble> {
         if !sandbox.allow_nested {
-            return Err(disabled("set allowNested on it, and on the <Sandbox> around it"));
+            return Err(disabled("set allowNested on it and on the outer <Sandbox>"));
         }
         let inside = self.state.options.inside.as_ref();
         let Some(results) = inside.and_then(Inside::nested) else {
-            return Err(disabled("the <Sandbox> around it has no allowNested"));
+            return Err(disabled("the outer <Sandbox> has no allowNested"));
         };
         if sandbox.provider.is_some() {
             let message =
-                "a nested <Sandbox> has the runtime of the one around it, and no provider";
+                "a nested <Sandbox> uses the runtime of the outer one, and cannot have a provider";
             return Err(Trouble::new("INVALID_INPUT", message));
         }
         let id = NestedId::new(&self.name, &self.key, self.recorder.attempt).checked()?;

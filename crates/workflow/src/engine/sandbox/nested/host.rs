@@ -73,11 +73,11 @@ impl Try {
             return Ok(if goes_on { ChildStep::Resume(pause) } else { ChildStep::Wait(pause) });
         }
         if !sandbox.allow_nested {
-            return Err(disabled("a child asks for one, and its own has no allowNested"));
+            return Err(disabled("a child requests one, but its own sandbox has no allowNested"));
         }
         if requested.len() > MAX_AT_ONCE {
             let message =
-                format!("a child asks for more than {MAX_AT_ONCE} nested <Sandbox> at once");
+                format!("a child requests more than {MAX_AT_ONCE} nested <Sandbox> at once");
             return Err(Trouble::new("INVALID_INPUT", message));
         }
         let depth = self.enclosing.as_ref().map_or(0, |enclosing| enclosing.lineage.depth);

@@ -51,7 +51,7 @@ pub(super) struct InnerSandbox<'t> {
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Trouble {
-    let message = format!("the nested <Sandbox> cannot be done: {error}");
+    let message = format!("the nested <Sandbox> cannot be executed: {error}");
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
@@ -107,7 +107,7 @@ impl<'t> InnerSandbox<'t> {
     /// The wait for a decision about the changes.
     fn review(&self) -> Wait {
         let NestedId { node, iteration, .. } = self.id.clone();
-        let title = Some("its changes to the workspace around it".to_owned());
+        let title = Some("its changes to the outer workspace".to_owned());
         Wait::Approval { node, iteration, label: None, title, summary: None, due_ms: None }
     }
 
@@ -165,7 +165,7 @@ impl<'t> InnerSandbox<'t> {
                     let waits = waits.map(|wait| wait.within(&self.id.node));
                     return Ok(Outcome::Waits(waits.collect()));
                 }
-                Ok(TryOutcome::Host(_)) => return Err(failed("it waits for a host of its own")),
+                Ok(TryOutcome::Host(_)) => return Err(failed("it waits for its own host")),
                 Ok(TryOutcome::Value(outputs)) => {
                     if let Err(trouble) = self.keep_result(Ok(outputs)) {
                         self.keep_result(Err(&trouble))?;
@@ -208,7 +208,7 @@ impl<'t> InnerSandbox<'t> {
         let known = sandboxes::list_nested(outer.state.store(), &outer.run, &outer.name).await;
         let known = known.map_err(failed)?;
         if known.len() >= MAX_INNER && !known.iter().any(|nested| nested.key == self.key) {
-            let message = format!("a <Sandbox> may have had at most {MAX_INNER} nested ones");
+            let message = format!("a <Sandbox> can have at most {MAX_INNER} nested ones in total");
             return Err(Trouble::new("INVALID_INPUT", message));
         }
         let NestedRequest { sandbox, timeout, program, .. } = self.read_request().await?;

@@ -111,8 +111,7 @@ impl NestedId {
         }
         let node: String = self.node.chars().take(NODE_BYTES).collect();
         Err(refused(format!(
-            "{node:?} cannot be its id: a nested one has at most {NODE_BYTES} letters, digits, `-`, \
-             `_` and `.`, and at most {MAX_ATTEMPTS} tries"
+            "{node:?} is not a valid id: use at most {NODE_BYTES} letters, digits, `-`, `_` and `.`, and at most {MAX_ATTEMPTS} attempts"
         )))
     }
 
@@ -168,14 +167,14 @@ impl NestedRequest {
         let described = described.ok_or_else(|| refused(format!("it has no {SANDBOX}")))?;
         let described: SandboxFile = serde_json::from_slice(&described).map_err(refused)?;
         if described.sandbox.name != id.name {
-            return Err(refused("it is one for another"));
+            return Err(refused("it belongs to another sandbox"));
         }
         let manifest = BundleLimits::SANDBOX.manifest_bytes;
         let input = file(dir, INPUT, manifest)?.unwrap_or_else(|| b"null".to_vec());
         let input: Value = serde_json::from_slice(&input).map_err(refused)?;
         let sandbox = Sandbox::of_config(described.config, input);
         let mut sandbox = sandbox.map_err(|faults| {
-            refused(faults.first().map_or("it says nothing", |fault| fault.message.as_str()))
+            refused(faults.first().map_or("it is empty", |fault| fault.message.as_str()))
         })?;
         sandbox.tools = ToolLimits {
             output_bytes: described.max_output_bytes,

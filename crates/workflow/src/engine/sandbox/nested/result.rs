@@ -71,7 +71,7 @@ impl InnerSandbox<'_> {
             }
             if let Some(Node::File { hash, size, .. }) = new {
                 left = left.checked_sub(*size).ok_or_else(|| {
-                    Trouble::new("INVALID_INPUT", "its changes are larger than a bundle may be")
+                    Trouble::new("INVALID_INPUT", "its changes exceed the maximum size of a bundle")
                 })?;
                 let name = changes::blob(*hash)?;
                 if blobs.stat(&name)?.is_none() {

@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1 << 30;
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];
 
 fn failed(error: impl std::fmt::Display) -> Trouble {
-    let message = format!("cannot copy the workspace around a nested <Sandbox>: {error}");
+    let message = format!("cannot copy the outer workspace of a nested <Sandbox>: {error}");
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 

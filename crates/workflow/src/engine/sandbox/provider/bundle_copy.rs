@@ -40,7 +40,7 @@ pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
                     into.mkdir(&path, 0o700)?;
                     directories.push(Some(path));
                 }
-                FileKind::Directory => return Err(too_large("has directories too deep")),
+                FileKind::Directory => return Err(too_large("has directories nested too deeply")),
                 FileKind::File => bytes_left = copy_file(from, into, &path, bytes_left)?,
                 FileKind::Symlink => {
                     let message = "Sandbox bundle may not contain symlinks.";

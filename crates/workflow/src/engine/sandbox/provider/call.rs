@@ -103,7 +103,8 @@ impl ProviderCall {
         if self.external.is_none() {
             self.user_code.kill_if_stuck().await;
         }
-        let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "was silent for" };
+        let what =
+            if code == "TASK_TIMEOUT" { "took longer than" } else { "sent no heartbeat for" };
         let id = &self.sandbox;
         let message = format!("the provider of sandbox \"{id}\" {what} {} ms", limit.as_millis());
         Err(Trouble::new(code, message).retryable())

@@ -143,7 +143,9 @@ fn files(
             (Some(Value::String(path)), Some(Value::String(content))) => {
                 Ok((path, content.into_bytes()))
             }
-            _ => Err(invalid(format!("a file of {name} is not {{ path, content }}, both texts"))),
+            _ => Err(invalid(format!(
+                "a file of {name} is not {{ path, content }} with two strings"
+            ))),
         }
     };
     files.into_iter().map(file).collect()
@@ -153,7 +155,7 @@ fn text(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<Str
     match given.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(invalid(format!("{name} is not a text"))),
+        Some(_) => Err(invalid(format!("{name} is not a string"))),
     }
 }
 
@@ -233,7 +235,8 @@ fn refused(path: &str, error: &beneath::Error) -> Trouble {
 }
 
 fn escape(path: &str) -> Trouble {
-    let message = format!("{} leads out of the places that a result may come from", shown(path));
+    let message =
+        format!("{} leads outside the directories that a result may come from", shown(path));
     Trouble::new("TOOL_PATH_ESCAPE", message)
 }
 

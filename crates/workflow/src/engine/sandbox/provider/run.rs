@@ -96,7 +96,7 @@ impl Try {
         let done = done.await.map_err(|trouble| secrets.redacted(trouble));
         if !is_stopped(&done) {
             if let Err(failure) = self.child_runs.cancel_rest(&self.owner).await {
-                tracing::warn!(run = self.run, error = failure.message, "child runs are left");
+                tracing::warn!(run = self.run, error = failure.message, "child runs remain");
             }
             // The result is on the host by now, whatever is decided about it.
             let cleaned = self.recorder.timings.measure(Operation::Cleanup, call.clean_up());

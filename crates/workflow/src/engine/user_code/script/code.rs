@@ -144,7 +144,7 @@ impl ScriptCode {
             Work::Agent { agent, prompt: Prompt::Made { function, inputs } } => {
                 ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
             }
-            other => return Err(Error::Answer(format!("{} is no function", other.kind()))),
+            other => return Err(Error::Answer(format!("{} is not a function", other.kind()))),
         };
         self.ask(run, function, argument, beats).await
     }
@@ -226,7 +226,8 @@ impl ScriptCode {
             None => {
                 let mut sources = self.sources.clone();
                 let entry = sources.file(&sources.entry);
-                let entry = entry.ok_or_else(|| Error::Start("the program is lost".to_owned()))?;
+                let entry = entry
+                    .ok_or_else(|| Error::Start("the stored program is missing".to_owned()))?;
                 let environment = self.environment.clone();
                 let console = writer(&self.console);
                 let realm =

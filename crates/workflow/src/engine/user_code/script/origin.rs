@@ -78,8 +78,7 @@ impl ScriptCode {
                 Box::pin(self.origin(live, &parent, Selector::Function(number))).await
             }
             Some((_, WorkflowRef::Requested { .. })) => {
-                let message = "a workflow that was made for a provider while another was \
-                               rendered cannot be taken into a sandbox: make it in a module";
+                let message = "a workflow that was created for a provider during the rendering of another one cannot be moved into a sandbox: create it in a module";
                 Err(Error::Faults(vec![Fault { place: None, message: message.to_owned() }]))
             }
         }

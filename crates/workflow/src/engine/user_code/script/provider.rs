@@ -33,7 +33,7 @@ impl ScriptCode {
             let argument = json!({ "run": run, "changes": changes, "sandbox": sandbox });
             live.realm.call::<ProviderName>(live.realm.id(), "provider", argument)
         };
-        let late = |_| Error::Late { what: "tell its provider", limit: CALL_LIMIT };
+        let late = |_| Error::Late { what: "notify its provider", limit: CALL_LIMIT };
         tokio::time::timeout(CALL_LIMIT, provider).await.map_err(late)?
     }
 
@@ -80,7 +80,7 @@ impl ScriptCode {
                 Word::Child { ask, request } => {
                     let is_next = usize::try_from(ask).is_ok_and(|ask| ask == handles.len());
                     if !is_next || handles.len() == MAX_CHILDREN {
-                        let why = "a provider asked for a child run that it cannot have";
+                        let why = "a provider requested a child run that is not permitted";
                         return Err(Error::Answer(why.to_owned()));
                     }
                     let (handle, registration) = AbortHandle::new_pair();

@@ -151,7 +151,7 @@ impl ModuleProcess {
             }
             let message = serde_json::from_slice(line);
             line.clear();
-            let odd = |error| failed(format!("it said something else: {error}"));
+            let odd = |error| failed(format!("it sent an invalid message: {error}"));
             match message.map_err(odd)? {
                 Message::Heartbeat(data) if data.to_string().len() > MAX_HEARTBEAT_BYTES => {
                     let message = "Heartbeat payload exceeds 1000000 bytes.";
@@ -165,7 +165,7 @@ impl ModuleProcess {
                 Message::Child { ask, request } => {
                     let is_next = ask == count && count < MAX_CHILDREN;
                     let (Some(workflow), Some(host), true) = (workflow, host, is_next) else {
-                        let message = "a provider asked for a child run that it cannot have";
+                        let message = "a provider requested a child run that is not permitted";
                         return Err(Trouble::new("INVALID_INPUT", message));
                     };
                     count += 1;
@@ -229,12 +229,12 @@ async fn ended(
     {
         return failed(format!("the program of the provider cannot be started: {text}"));
     }
-    let message = format!("the process of the provider has ended: {text}");
+    let message = format!("the process of the provider exited: {text}");
     Trouble::new(ENDED, message).retryable()
 }
 
 fn gone() -> Trouble {
-    Trouble::new(ENDED, "the process of the provider has ended").retryable()
+    Trouble::new(ENDED, "the process of the provider exited").retryable()
 }
 
 fn failed(message: impl Into<String>) -> Trouble {

@@ -57,13 +57,12 @@ pub(in super::super) fn find_program(
     let Some(file) = file else { return Err(unknown(String::new())) };
     let shown = file.display();
     let remedy = format!(
-        " registerSandboxProvider() in the workflow does that; a program of this machine may be \
-         one when {shown} says so, as {{\"{id}\": {{\"module\": \"/path/to/provider.mjs\"}}}}"
+        " call registerSandboxProvider() in the workflow; or name a program of this machine in {shown}, as {{\"{id}\": {{\"module\": \"/path/to/provider.mjs\"}}}}"
     );
     let wrong = |why: String| Trouble::new("INVALID_INPUT", format!("{shown} {why}"));
     let Some(text) = read(file).map_err(wrong)? else { return Err(unknown(remedy)) };
     let all: BTreeMap<String, ProviderProgram> = serde_json::from_str(&text)
-        .map_err(|error| wrong(format!("does not name providers: {error}")))?;
+        .map_err(|error| wrong(format!("is not a valid list of providers: {error}")))?;
     let Some(found) = all.get(id).cloned() else { return Err(unknown(remedy)) };
     let here = format!("uid:{}", rustix::process::geteuid().as_raw());
     let is_granted = match &found.owners {
@@ -79,10 +78,10 @@ pub(in super::super) fn find_program(
     let is_absolute = match (&found.module, found.command.first()) {
         (Some(module), None) => module.is_absolute(),
         (None, Some(program)) => Path::new(program).is_absolute(),
-        _ => return Err(wrong(format!("must give \"{id}\" either a `module` or a `command`"))),
+        _ => return Err(wrong(format!("must have either a `module` or a `command` for \"{id}\""))),
     };
     if !is_absolute {
-        return Err(wrong(format!("must say by an absolute path what \"{id}\" is")));
+        return Err(wrong(format!("must have an absolute path for \"{id}\"")));
     }
     Ok(found)
 }
@@ -102,7 +101,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     let is_safe =
         stat.is_file() && ours.contains(&stat.uid()) && stat.mode() & WRITABLE_BY_OTHERS == 0;
     if !is_safe {
-        return Err("is no file that only its user can write: chmod go-w".to_owned());
+        return Err("must be a file that only its user can write: chmod go-w".to_owned());
     }
     let mut text = String::new();
     let read = file.take(MAX_BYTES).read_to_string(&mut text);

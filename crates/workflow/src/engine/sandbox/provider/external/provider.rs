@@ -82,7 +82,8 @@ impl ExternalProvider {
         }
         let mut process = self.start(module)?;
         let cleaned = process.clean_up(request);
-        let late = |_| failed(format!("it did not clean up within {} s", CLEANUP_LIMIT.as_secs()));
+        let late =
+            |_| failed(format!("cleanup did not finish within {} s", CLEANUP_LIMIT.as_secs()));
         tokio::time::timeout(CLEANUP_LIMIT, cleaned).await.map_err(late)?
     }
 
@@ -152,7 +153,7 @@ impl ExternalProvider {
             printed.to_vec()
         } else if status.success() {
             let file = std::fs::File::open(&result).map_err(|error| {
-                failed(format!("it printed no result, and wrote none to {result:?}: {error}"))
+                failed(format!("it printed no result and wrote none to {result:?}: {error}"))
             })?;
             let mut text = Vec::new();
             std::io::Read::read_to_end(&mut std::io::Read::take(file, MAX_LINE_BYTES), &mut text)
@@ -164,7 +165,7 @@ impl ExternalProvider {
             return Err(failed(message).retryable());
         };
         serde_json::from_slice(&text)
-            .map_err(|error| failed(format!("the command gave no JSON: {error}")))
+            .map_err(|error| failed(format!("the command's output is not JSON: {error}")))
     }
 }
 
