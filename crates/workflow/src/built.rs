@@ -1,11 +1,11 @@
-//! Workflows in Rust: a function makes the [graph](crate::graph), closures execute its tasks. They are
-//! executed by the same engine as workflow files, under the same rules: tasks that have finished are never
-//! executed again, and a run can be continued by any process that has the same workflow.
+//! Workflows in Rust: a function builds the [graph](crate::graph), closures execute its tasks. The
+//! engine that executes workflow files executes them too, under the same rules: finished tasks are
+//! never executed again, and any process that has the same workflow can continue a run.
 //!
 //! Closures cannot be stored with a run. So an engine gets its workflows before it is launched
-//! ([`Options::built`](crate::engine::Options::built)), and [`Built::version`] distinguishes workflows of
-//! one name. Unlike a workflow file they are trusted: they run in the process of the engine, without
-//! walls.
+//! ([`Options::built`](crate::engine::Options::built)), and [`Built::version`] distinguishes workflows
+//! with the same name. Unlike workflow files they are trusted: they run in the process of the engine,
+//! without isolation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -50,8 +50,9 @@ impl fmt::Debug for Built {
 }
 
 impl Built {
-    /// A workflow whose graph `build` makes, again after each change of what it has read from its
-    /// [`Context`]. It must be fast, and must make the same graph from the same values.
+    /// Creates a workflow whose graph `build` makes, again after each change of the values that it has
+    /// read from its [`Context`]. `build` must be fast, and must make the same graph from the same
+    /// values.
     pub fn new(name: &str, build: impl Fn(&Context) -> Graph + Send + Sync + 'static) -> Self {
         Self {
             name: name.into(),
@@ -64,22 +65,22 @@ impl Built {
         }
     }
 
-    /// The same with a version. A run is not continued with another version, unless that is accepted.
-    /// The default is `1`.
+    /// Sets the version. A run is not continued with another version, unless that is accepted. The
+    /// default is `1`.
     #[must_use]
     pub fn with_version(mut self, version: &str) -> Self {
         self.version = version.into();
         self
     }
 
-    /// The same, which accepts only inputs that are valid by this JSON Schema.
+    /// Accepts only inputs that are valid by this JSON Schema.
     #[must_use]
     pub fn with_input(mut self, schema: Value) -> Self {
         self.input = Some(schema);
         self
     }
 
-    /// The same, whose result is the rows of this table. The default is `output`, else the table that was
+    /// Uses the rows of this table as the result. The default is `output`, or else the table that was
     /// written last.
     #[must_use]
     pub fn with_output(mut self, table: &str) -> Self {
@@ -87,9 +88,10 @@ impl Built {
         self
     }
 
-    /// The same with a closure, which tasks refer to by [`Function::named`]. It may be called again, also
-    /// after it returned, if a crash came before its result was stored: effects outside should have
-    /// [`Call::key`] as their idempotency key. It must not block. An error or a panic fails the try.
+    /// Adds a closure, which tasks refer to by [`Function::named`]. It may be called again, even after
+    /// it returned, if a crash happened before its result was stored: effects outside should have
+    /// [`Call::key`] as their idempotency key. It must not block. An error or a panic fails the
+    /// attempt.
     #[must_use]
     pub fn with_function<F>(
         mut self,
@@ -104,7 +106,7 @@ impl Built {
         self
     }
 
-    /// The same with another workflow, which a [`Work::Subflow`](crate::graph::Work::Subflow) refers to by
+    /// Adds another workflow, which a [`Work::Subflow`](crate::graph::Work::Subflow) refers to by
     /// [`Function::named`] with its name.
     #[must_use]
     pub fn with_workflow(mut self, workflow: Self) -> Self {
@@ -117,13 +119,14 @@ impl Built {
         &self.name
     }
 
-    /// Its version, which distinguishes it from others of its name.
+    /// The version, which distinguishes it from other workflows with its name.
     pub fn version(&self) -> &str {
         &self.version
     }
 }
 
-/// What a workflow can read while its graph is made: its input, and the outputs of its tasks so far.
+/// The data that a workflow can read while its graph is made: its input, and the outputs of its tasks
+/// so far.
 #[derive(Debug, Clone)]
 pub struct Context {
     journal: SharedJournal,
@@ -175,13 +178,13 @@ impl Context {
         self.rows(table).into_iter().map(|(.., value)| value).collect()
     }
 
-    /// The value of a task in a table; in a loop, that of the last iteration that has one.
+    /// The value of a task in a table; in a loop, the value of the last iteration that has one.
     pub fn output(&self, table: &str, task: &str) -> Option<Value> {
         let rows = self.rows(table).into_iter().filter(|(node, ..)| node == task);
         rows.max_by_key(|(_, iteration, _)| *iteration).map(|(.., value)| value)
     }
 
-    /// How many values a task has in a table: in a loop, one for each iteration.
+    /// The number of values that a task has in a table: in a loop, one for each iteration.
     pub fn count(&self, table: &str, task: &str) -> usize {
         self.rows(table).iter().filter(|(node, ..)| node == task).count()
     }
@@ -192,7 +195,7 @@ impl Context {
     }
 }
 
-/// What a closure is called with.
+/// The arguments of a closure.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub(crate) context: Context,
@@ -204,7 +207,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The context of the run now.
+    /// The context of the run at present.
     pub const fn context(&self) -> &Context {
         &self.context
     }
@@ -214,18 +217,19 @@ impl Call {
         &self.task
     }
 
-    /// The output of a task that this one [needs](Task::needing), by the name for it.
+    /// The output of a task that this one [needs](Task::needing), by the name that this task uses for
+    /// it.
     pub fn needed(&self, name: &str) -> Option<&Value> {
         self.inputs.get(name)
     }
 
-    /// The prompt of an agent, or the answer of a command.
+    /// The prompt of an agent, or the answer of an agent that is a command.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// The idempotency key of the task: the same after a crash and in each try, and different from that of
-    /// any other task or iteration of any run.
+    /// The idempotency key of the task: the same after a crash and in each attempt, and different from
+    /// the key of any other task or iteration of any run.
     pub fn key(&self) -> &str {
         &self.key
     }

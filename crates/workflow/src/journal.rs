@@ -1,4 +1,4 @@
-//! What a workflow can ask for of its run: its input, and what has been done so far.
+//! The data of a run that its workflow can query: its input, and the outputs so far.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::graph::Function;
 
-/// What a workflow can ask for of its run.
+/// The data of a run that its workflow can query.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// The run.
+    /// The id of the run.
     pub(crate) run: String,
     /// Its input.
     pub(crate) input: Value,
-    /// The run that its workflow is from, and which of its workflows it is; `None` for the workflow of
-    /// the program itself.
+    /// The run that defines the workflow, and which of that run's workflows it is; `None` for the
+    /// program's own workflow.
     pub(crate) within: Option<(String, WorkflowRef)>,
     /// The outputs of its tasks, in the order in which they finished.
     pub(crate) rows: Vec<Value>,
@@ -23,12 +23,12 @@ pub(crate) struct Journal {
     pub(crate) iterations: BTreeMap<String, u32>,
 }
 
-/// A workflow of another run.
+/// A workflow that another run defines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WorkflowRef {
-    /// An element of its rendering has it.
+    /// The workflow of an element in the rendering of that run.
     Rendered(Function),
-    /// A provider requested it.
+    /// The workflow that a provider requested.
     Requested {
         /// The call of the provider, by its number in the realm.
         call: u64,
@@ -53,7 +53,7 @@ impl Journal {
 /// A journal that the run and its workflow share.
 pub(crate) type SharedJournal = Arc<Mutex<Journal>>;
 
-/// The input of a child workflow: an empty object where none is given.
+/// The input of a child workflow: an empty object if none is given.
 pub(crate) fn child_input(input: Value) -> Value {
     if input.is_null() { json!({}) } else { input }
 }

@@ -1,8 +1,10 @@
-//! Durable workflows: TSX becomes a graph of tasks, what can be done is done, what was done is kept
-//! and never done again. The elements and the names in files are those of Smithers.
+//! Durable workflows: TSX becomes a graph of tasks, the engine executes the tasks that are ready, and
+//! stores their results, so that a finished task is never executed again. The elements and the names in
+//! files are those of Smithers.
 //!
-//! Reading order: `graph` (what a workflow is), `authoring` (how a file becomes one), `built` (how
-//! Rust does), `schedule` (what is next), `store` (all rows and SQL), `engine` (executes it).
+//! Reading order: `graph` (the model of a workflow), `authoring` (how a file becomes a graph), `built`
+//! (workflows in Rust), `schedule` (which tasks are next), `store` (all rows and SQL), `engine`
+//! (executes runs).
 
 pub mod authoring;
 pub mod built;

@@ -1,4 +1,4 @@
-//! Locks that are never poisoned: a panic elsewhere leaves values that are still whole.
+//! Locks that ignore poisoning: a panic elsewhere leaves consistent values.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What the functions of `library/start.js` answer.
+//! The answers of the functions in `library/start.js`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,16 +12,16 @@ pub(crate) struct RenderAnswer {
     pub(crate) tree: Option<Update>,
     /// The tables that it depends on.
     pub(crate) read: Vec<String>,
-    /// The schemas that no answer had before.
+    /// The schemas that no earlier answer contained.
     pub(crate) schemas: Vec<Value>,
 }
 
-/// The answer of `origin`: where a workflow is from.
+/// The answer of `origin`: where a workflow was created.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OriginAnswer {
-    /// The module that made it while it was evaluated.
+    /// The module that created it while the module was evaluated.
     pub(crate) place: Option<ModulePlace>,
-    /// The element whose workflow it is.
+    /// The element that has this workflow.
     pub(crate) node: Option<String>,
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct OriginAnswer {
 pub(crate) struct ModulePlace {
     /// The module.
     pub(crate) module: String,
-    /// Its number among the workflows that the module made.
+    /// The index of the workflow among those that the module created.
     pub(crate) number: u32,
 }
 
 /// The answer of `open`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OpenAnswer {
-    /// The number of the schema of its input.
+    /// The index of the schema of its input.
     pub(crate) input: Option<usize>,
     /// The table that holds its result.
     pub(crate) output: Option<String>,

@@ -1,4 +1,4 @@
-//! What goes wrong between the host and a realm.
+//! Failures of the communication between the host and a realm.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::graph::Fault;
 /// Why a call of a realm failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Its process could not be started, or not be jailed.
+    /// The process could not be started or not be jailed.
     #[error("the process for workflow files failed to start: {0}")]
     Start(String),
     /// The program has errors.
@@ -18,18 +18,18 @@ pub enum Error {
     /// The code of the workflow threw.
     #[error("{0}")]
     Threw(Box<Failure>),
-    /// Its process has ended.
+    /// The process has ended.
     #[error("the process of the workflow file exited: {0}")]
     Ended(String),
-    /// It did not answer in time.
+    /// The realm did not answer in time.
     #[error("the workflow file did not {what} within {} s", limit.as_secs())]
     Late {
-        /// The call.
+        /// The operation that was too slow.
         what: &'static str,
         /// The time limit.
         limit: Duration,
     },
-    /// Its answer is invalid.
+    /// The answer is invalid.
     #[error("the process of the workflow file sent an invalid answer: {0}")]
     Answer(String),
 }

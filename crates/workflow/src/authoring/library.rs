@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use stockade_script::{LibraryModule, LibrarySet, Module};
 
-/// The names that mean the built-in module.
+/// The specifiers that resolve to the built-in module.
 pub(super) const NAMES: [&str; 2] = ["smithers-orchestrator", "stockade"];
 
-/// The module that the host calls.
+/// The module whose functions the host calls.
 pub(super) const START: &str = "stockade:start";
 /// The specifier of the workflow file in that module.
 pub(super) const ENTRY: &str = "stockade:entry";
-/// Sets `process.env`.
+/// The module that sets `process.env`.
 pub(super) const ENVIRONMENT: &str = "stockade:environment";
-/// Every `zod` that is imported.
+/// The module that lists all imported copies of `zod`.
 pub(super) const ZODS: &str = "stockade:zods";
 
-/// The global function by which the library sends the messages of a call.
+/// The global function with which the library sends the messages of a call.
 pub(super) const SAY: &str = "stockade.say";
 
 const HOST: &str = "stockade:host";
@@ -27,7 +27,7 @@ const SMITHERS: &str = "stockade:smithers";
 /// The module that the program of a `<Sandbox>` imports to find its workflow.
 pub(super) const CHILD: &str = "stockade:child";
 
-/// Its modules, by name: those before whatever they import.
+/// The modules of the library, by name, each before the modules that import it.
 const MODULES: [(&str, &str); 11] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
@@ -42,7 +42,7 @@ const MODULES: [(&str, &str); 11] = [
     (CHILD, include_str!("library/child.js")),
 ];
 
-/// The modules of the library that are the same for every program, and see each other.
+/// The modules of the library that are the same for every program. They can import each other.
 pub(super) fn set() -> LibrarySet {
     let names = || MODULES.iter().map(|(name, _)| (*name).to_owned());
     let imports: BTreeMap<String, String> = names().zip(names()).collect();
@@ -55,19 +55,19 @@ pub(super) fn set() -> LibrarySet {
     LibrarySet { modules: MODULES.iter().map(module).collect(), ..LibrarySet::default() }
 }
 
-/// The text of one of them.
+/// The source text of a module of the library.
 pub(super) fn code(name: &str) -> Option<&'static str> {
     MODULES.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
 }
 
-/// The module that the host calls, which imports the program, and what it imports but that.
+/// The module whose functions the host calls, which imports the program; also its other imports.
 pub(super) fn start() -> (Module, impl Iterator<Item = &'static str>) {
     let made = [ENVIRONMENT, ZODS].into_iter();
     let imports = MODULES.iter().map(|(name, _)| *name).chain(made);
     (Module::plain(START, include_str!("library/start.js").to_owned()), imports)
 }
 
-/// The built-in module of a specifier.
+/// The built-in module that a specifier resolves to.
 pub(super) fn built_in(specifier: &str) -> Option<&'static str> {
     let (name, part) = specifier.split_once('/').unwrap_or((specifier, ""));
     let is_ours = NAMES.contains(&name);

@@ -1,5 +1,5 @@
-//! Workflow files: TypeScript and TSX of the user, run in a realm. Each run has a realm of its own, in a
-//! jailed process; it is made again from the same sources after a crash.
+//! Workflow files: TypeScript and TSX of the user, run in a realm. Each run has its own realm in a
+//! jailed process. After a crash, the realm is created again from the same sources.
 //!
 //! Reading order: `modules` (which files), `portable` (the program of a sandbox), `realm` (the host's
 //! side), `wire` (the messages), `serve` (the process's side), `library` (what files import).
@@ -26,8 +26,8 @@ pub(crate) use portable::{WorkflowOrigin, pack};
 pub(crate) use sources::Modules;
 pub(crate) use wire::{ChildRequest, Word};
 
-/// Serves as the process of a realm, on standard input and output, until they end. Must be called
-/// before any thread exists, in a process with nothing in memory that a workflow may not know.
+/// Serves a realm on standard input and output until they are closed. Must be called before any other
+/// thread exists, in a process whose memory contains nothing that a workflow must not read.
 pub fn process() -> u8 {
     match stockade_script::lasting::serve::<serve::RealmServer>() {
         Ok(code) => code,
@@ -38,7 +38,7 @@ pub fn process() -> u8 {
                 text = format!("{text}: {cause}");
                 source = cause.source();
             }
-            // The process that started it reads this.
+            // The process that started this one reads the message.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
             1
         }

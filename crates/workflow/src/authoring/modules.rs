@@ -1,4 +1,4 @@
-//! Finds the modules of a program: on disk, when a run begins, and in its sources from then on.
+//! Finds the modules of a program: on disk when a run starts, and in the stored sources afterwards.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,14 +15,15 @@ use crate::graph::nearest;
 /// The largest file that is read.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The name of the directory of packages, also before the names of their files.
+/// The name of the directory of packages. It is also the prefix of the names of their files.
 pub(super) const PACKAGES: &str = "node_modules/";
 
-/// What is tried behind the name of an import, in order. TypeScript writes `./x.js` for `x.ts`.
+/// The suffixes that are tried for the path of an import, in order. TypeScript writes `./x.js` for
+/// `x.ts`.
 const ENDINGS: &[&str] =
     &[".ts", ".tsx", ".js", ".jsx", ".mjs", "/index.ts", "/index.tsx", "/index.js"];
 
-/// Modules of Node.js and Bun that people import without `node:`.
+/// Modules of Node.js and Bun that are often imported without `node:`.
 const HOST: [&str; 13] = [
     "bun",
     "child_process",
@@ -42,14 +43,14 @@ const HOST: [&str; 13] = [
 /// A program that is loaded from a file.
 #[derive(Debug)]
 pub(crate) enum Program {
-    /// One whose modules are found on disk.
+    /// A program whose modules are found on disk.
     Disk(Disk),
-    /// One that contains its modules.
+    /// A program that contains its modules.
     Portable(Sources),
 }
 
 impl Program {
-    /// The program of a file, and the file.
+    /// The program of a workflow file, and the file itself.
     pub(crate) fn of(file: &Path) -> Result<(Self, SourceFile), String> {
         match portable::read(file)? {
             Some((sources, entry)) => Ok((Self::Portable(sources), entry)),
@@ -57,7 +58,7 @@ impl Program {
         }
     }
 
-    /// All that was read.
+    /// All sources that were read.
     pub(crate) fn into_sources(self) -> Sources {
         match self {
             Self::Disk(disk) => disk.read,
@@ -75,19 +76,19 @@ impl Modules for Program {
     }
 }
 
-/// Files on disk, below one directory, and the packages that are installed for it; remembers what
-/// it read.
+/// The files below one directory on disk, and the packages that are installed for it. Records all files
+/// that were read.
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
-    /// The packages, once one is imported.
+    /// The packages, once the program imports one.
     packages: Option<Packages>,
     read: Sources,
 }
 
 impl Disk {
-    /// The files around a workflow: those of its project, the nearest directory above that has a
-    /// `.git` or a `package.json`, else of its own directory.
+    /// The files that a workflow can import: those of its project, which is the nearest directory above
+    /// that has a `.git` or a `package.json`, or else those of its own directory.
     fn around(file: &Path) -> Result<(Self, SourceFile), String> {
         let path = fs::canonicalize(file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
@@ -123,7 +124,7 @@ impl Disk {
         Ok(SourceFile { path: name.to_owned(), source })
     }
 
-    /// The file of a package, from the nearest `node_modules` above the workflow.
+    /// A file of a package, from the nearest `node_modules` above the workflow.
     fn package(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
         if let Some(why) = of_host(specifier) {
             return Err(why);
@@ -153,7 +154,7 @@ impl Disk {
         Ok(SourceFile { path: format!("{PACKAGES}{}", found.path), source: found.source })
     }
 
-    /// The names that a relative import may mean, in order.
+    /// The file names that a relative import can resolve to, in order.
     fn candidates(&self, importer: &str, specifier: &str) -> Result<Vec<String>, String> {
         let folder = importer.rsplit_once('/').map_or("", |(folder, _)| folder);
         let name = joined(folder, specifier).ok_or_else(|| {
@@ -193,7 +194,7 @@ impl Modules for Disk {
     }
 }
 
-/// The error for a module of the host, if it is one.
+/// The error for an import of a module of Node.js or Bun; `None` for other specifiers.
 fn of_host(specifier: &str) -> Option<String> {
     let is_host = specifier.starts_with("node:")
         || specifier.starts_with("bun:")

@@ -1,7 +1,7 @@
 //! Programs that contain their modules: the child workflow of a `<Sandbox>` is sent to the sandbox as
-//! one, and read there. It has two files: `bundle.tsx`, which says where the workflow is made, and
-//! `bundle.json` with all that it imports, as it was when the run of the `<Sandbox>` began. The names
-//! of modules are never used as paths.
+//! such a program. It has two files: `bundle.tsx`, which states where the workflow is created, and
+//! `bundle.json`, which holds all modules that it imports, as they were when the run of the `<Sandbox>`
+//! started. The names of modules are never used as paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -12,44 +12,45 @@ use stockade_script::SourceFile;
 
 use super::sources::Sources;
 
-/// The file that is run.
+/// The file to run.
 const ENTRY: &str = "bundle.tsx";
-/// Its name among the modules. No name of a module of the user begins like this.
+/// The name of the entry among the modules. No name of a user's module starts like this.
 const ENTRY_NAME: &str = "stockade:bundle.tsx";
 /// The file that holds the modules.
 const MODULES: &str = "bundle.json";
-/// The first line of that file, which marks it as the first of the two.
+/// The first line of the entry file, which marks a portable program.
 const MARK: &str = "// stockade: modules in bundle.json\n";
 /// The module with the states of workflows that are rendered again.
 const STATES: &str = "stockade:states.json";
 /// The largest file that is read.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// Where a program makes a workflow.
+/// Where a program creates a workflow.
 #[derive(Debug)]
 pub(crate) enum WorkflowOrigin {
     /// The default export of the program's file.
     Entry,
-    /// The one with this number of those that a module made while it was evaluated.
+    /// A workflow that a module created while it was evaluated.
     Made {
         /// The module.
         module: String,
-        /// The number.
+        /// The index of the workflow among those that the module created.
         number: u32,
     },
-    /// What an element has in the rendering of another workflow.
+    /// The workflow of an element in the rendering of another workflow.
     Rendered {
-        /// That workflow.
+        /// The other workflow.
         by: Box<Self>,
         /// The element's id.
         node: String,
-        /// The state of that workflow: its input, and the rows of the tables that it depends on.
+        /// The state of the other workflow: its input, and the rows of the tables that it depends on.
         state: Value,
     },
 }
 
 impl WorkflowOrigin {
-    /// An expression that makes it again; adds the modules and the states that the expression needs.
+    /// An expression that creates the workflow again; adds the modules and the states that the
+    /// expression needs.
     fn expression(&self, modules: &mut BTreeSet<String>, states: &mut Vec<Value>) -> String {
         match self {
             Self::Entry => "entry.default".to_owned(),
@@ -75,8 +76,8 @@ impl WorkflowOrigin {
     }
 }
 
-/// A portable program that exports a workflow of another program, with the modules that it needs:
-/// files by their names.
+/// A portable program that exports a workflow of another program, with the modules that it needs: a map
+/// from names to files.
 pub(crate) fn pack(sources: &Sources, origin: &WorkflowOrigin) -> BTreeMap<String, Vec<u8>> {
     let (mut modules, mut states) = (BTreeSet::new(), Vec::new());
     let workflow = origin.expression(&mut modules, &mut states);
@@ -116,7 +117,7 @@ pub(crate) fn pack(sources: &Sources, origin: &WorkflowOrigin) -> BTreeMap<Strin
     BTreeMap::from([(ENTRY.to_owned(), text.into_bytes()), (MODULES.to_owned(), modules)])
 }
 
-/// The portable program of a file; `None` for any other file.
+/// The portable program in a file; `None` for any other file.
 pub(super) fn read(file: &Path) -> Result<Option<(Sources, SourceFile)>, String> {
     let cannot = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
     let is_named = file.file_name().is_some_and(|name| name == ENTRY);

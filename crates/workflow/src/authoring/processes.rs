@@ -1,7 +1,8 @@
-//! The processes of realms: started when they are needed, or beforehand.
+//! The processes of realms: started when they are needed, or in advance.
 //!
-//! To start a process, to raise its walls and to compile the library takes longer than a short workflow,
-//! and is the same for all. So one process can be kept ready. It has no program yet, and serves one.
+//! Starting a process, raising its jail and compiling the library takes longer than a short workflow,
+//! and is the same for all programs. So one process can be kept ready. It has no program yet, and
+//! serves one.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -16,10 +17,11 @@ use tokio::task::JoinHandle;
 use super::error::Error;
 use crate::sync::lock;
 
-/// The delay between taking a process and starting the next one, which must not slow down the first.
+/// The delay between taking a process and starting the next one, which must not slow down the first
+/// one.
 const AFTERWARDS: Duration = Duration::from_millis(100);
 
-/// Starts the processes of realms. Its clones are the same.
+/// Starts the processes of realms. Its clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Processes(Arc<Inner>);
 
@@ -32,7 +34,7 @@ struct Inner {
     next: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A process, and the stream to it. It ends with this value.
+/// A process, and the stream to it. Dropping this value ends the process.
 #[derive(Debug)]
 pub(super) struct RealmProcess {
     pub(super) process: Child,
@@ -45,8 +47,8 @@ impl Processes {
         Self::of(program, false)
     }
 
-    /// The same, which keeps a process ready after the first use. It must be used in one [`tokio`] runtime
-    /// only.
+    /// Like `new`, but keeps a process ready after the first use. Must be used in only one [`tokio`]
+    /// runtime.
     pub fn with_one_ready(program: Vec<OsString>) -> Self {
         Self::of(program, true)
     }
@@ -56,7 +58,7 @@ impl Processes {
         Self(Arc::new(Inner { program, has_one_ready, ready, next }))
     }
 
-    /// Starts the next process now, if none is ready. If that fails, taking one reports the error.
+    /// Starts the next process now, if none is ready. If that fails, the next `take` reports the error.
     pub fn prepare(&self) {
         self.0.prepare();
     }

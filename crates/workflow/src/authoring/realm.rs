@@ -1,5 +1,5 @@
-//! The host's side of a realm: takes a process for it, sends the files that it imports, and calls its
-//! functions. Its answers are untrusted: one of another type is an error.
+//! The host's side of a realm: takes a process for it, sends the files that the program imports, and
+//! calls its functions. Its answers are untrusted: an answer of another type is an error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,19 +27,19 @@ use crate::sync::lock;
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 64 << 20;
-/// How long a program may take to be loaded and run.
+/// The time limit for loading and running a program.
 const LOADING: Duration = Duration::from_secs(60);
-/// How many messages of a call may wait to be read. The library sends a few, and a heartbeat twice a
+/// How many messages of a call can wait to be read. The library sends a few, and a heartbeat twice a
 /// second.
 const MAX_WORDS: usize = 64;
-/// The longest message of a call, as a line. The library allows less.
+/// The longest message of a call, as a line. The library has a lower limit.
 const MAX_WORD_BYTES: usize = 5 << 20;
-/// How much of the standard error of its process is in messages, in bytes.
+/// How much of the process's standard error is included in messages, in bytes.
 const MAX_REMARK_BYTES: u64 = 4 << 10;
-/// How long to wait for that, and for the end of the process.
+/// How long to wait for the standard error, and for the end of the process.
 const REMARKING: Duration = Duration::from_secs(1);
 
-/// Takes each line of the console: its level and its text.
+/// Receives each line of the console: its level and its text.
 pub type Console = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// The waiters for calls, by the ids of the calls.
@@ -53,13 +53,13 @@ struct Waiter {
     words: Option<mpsc::Sender<Word>>,
 }
 
-/// A realm with a loaded program. Its process ends with this value.
+/// A realm with a loaded program. Dropping this value ends its process.
 #[derive(Debug)]
 pub struct Realm {
     raised: Raised,
     requests: mpsc::UnboundedSender<ToRealm>,
     waiting: Waiting,
-    /// Why its process has ended, once it has.
+    /// Why the process has ended; `None` while it runs.
     end: tokio::sync::watch::Receiver<Option<String>>,
     is_killed: AtomicBool,
     next: AtomicU64,
@@ -125,17 +125,18 @@ impl Realm {
         Ok(Self { raised, requests, waiting, end, is_killed, next, talk, process })
     }
 
-    /// The walls around its process.
+    /// The isolation of its process.
     pub(crate) const fn raised(&self) -> Raised {
         self.raised
     }
 
-    /// A new id of a call.
+    /// A new call id.
     pub(crate) fn id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Calls a function of `library/start.js`. It is sent now, and may be waited for later.
+    /// Calls a function of `library/start.js`. The request is sent now; the answer can be awaited
+    /// later.
     pub(crate) fn call<T: DeserializeOwned>(
         &self,
         id: u64,
@@ -145,7 +146,7 @@ impl Realm {
         self.called(id, function, argument, None)
     }
 
-    /// The same, and the messages of the call while it is under way.
+    /// Like `call`, but also returns the messages of the call while it runs.
     pub(crate) fn call_with_messages<T: DeserializeOwned>(
         &self,
         id: u64,
@@ -180,7 +181,7 @@ impl Realm {
         }
     }
 
-    /// The same with a time limit.
+    /// Like `call`, with a time limit.
     pub(crate) async fn call_within<T: DeserializeOwned>(
         &self,
         what: &'static str,
@@ -192,28 +193,28 @@ impl Realm {
         tokio::time::timeout(limit, call).await.map_err(|_| Error::Late { what, limit })?
     }
 
-    /// Calls a function, and ignores its answer.
+    /// Calls a function, and ignores the answer.
     pub(crate) fn notify(&self, function: &str, argument: Value) {
         let (id, function) = (self.id(), function.to_owned());
         // The realm may have ended.
         drop(self.requests.send(ToRealm::Call { id, function, argument }));
     }
 
-    /// Aborts a call, unless it has ended.
+    /// Aborts a call, unless it has already ended.
     pub(crate) fn abort(&self, call: u64) {
         if lock(&self.waiting).remove(&call).is_some() {
             self.notify("abort", json!({ "call": call }));
         }
     }
 
-    /// Kills its process.
+    /// Kills the process.
     pub(crate) fn kill(&self) {
         self.is_killed.store(true, Ordering::Relaxed);
         // It may have ended already.
         let _ = lock(&self.process).start_kill();
     }
 
-    /// Whether its process has ended, or was killed.
+    /// Whether the process has ended or was killed.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_killed.load(Ordering::Relaxed) || self.end.borrow().is_some()
     }
@@ -223,7 +224,7 @@ fn ended(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
     Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a message".to_owned()))
 }
 
-/// Why a process has ended before its program was loaded.
+/// The reason why a process ended before its program was loaded.
 async fn unfinished(process: &mut Child) -> Error {
     let remark = remark(process).await;
     let ended = tokio::time::timeout(REMARKING, process.wait()).await;
@@ -241,7 +242,7 @@ async fn remark(process: &mut Child) -> String {
     if let Some(errors) = process.stderr.take() {
         let mut errors = errors.take(MAX_REMARK_BYTES);
         let read = errors.read_to_end(&mut text);
-        // Other processes may still hold the pipe.
+        // Other processes may still have the pipe open.
         let _ = tokio::time::timeout(REMARKING, read).await;
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
@@ -305,7 +306,7 @@ async fn receive(
         match lines.next().await {
             Ok(FromRealm::Done { id, outcome }) => {
                 if let Some(waiter) = lock(&waiting).remove(&id) {
-                    // The waiter may be gone.
+                    // The waiter may have been dropped.
                     drop(waiter.outcome.send(outcome));
                 }
             }

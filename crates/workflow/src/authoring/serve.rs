@@ -1,4 +1,5 @@
-//! The process of a realm: loads the program that it is sent, then serves calls, any number at once. Runs behind the walls of a jail; everything it knows it was sent.
+//! The process of a realm: loads the program that the host sends, then serves any number of concurrent
+//! calls. Runs in a jail; everything that it knows was sent to it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -21,28 +22,28 @@ use super::modules::PACKAGES;
 use super::wire::{FromRealm, Rejection, ToRealm};
 use crate::graph::nearest;
 
-/// How much of the stack the engine may use.
+/// How much of the stack the JavaScript engine may use.
 const ENGINE_STACK_BYTES: usize = 8 << 20;
 const HEAP_BYTES: usize = 512 << 20;
-/// All that a run may write to its console.
+/// How much a run may write to its console in total.
 const OUTPUT_BYTES: usize = 64 << 20;
-/// Source of all modules together.
+/// The source text of all modules together.
 const CODE_BYTES: usize = 64 << 20;
-/// How long a program may take to be run. The host has a shorter limit, and ends the process.
+/// The time limit for running a program. The host has a shorter limit, and ends the process.
 const RUNNING: Duration = Duration::from_secs(60 * 60);
 
-/// The error for an `import()` whose file is not known before it runs.
+/// The error for an `import()` whose file is not known before the program runs.
 const MADE: &str = "import() needs a literal name, as in import(\"./file.js\"), because a run stores all files that it may need";
 
 /// Serves a realm.
 pub(super) struct RealmServer;
 
 impl Serve for RealmServer {
-    /// Serves until the host has closed the stream.
+    /// Serves until the host closes the stream.
     fn serve(raised: Raised) -> u8 {
         let Raised { namespaces, landlock } = raised;
         say(&FromRealm::Raised { namespaces, landlock });
-        // Before the program is known: all that is the same for every program.
+        // Everything that is the same for every program is done before the program is known.
         let realm = made();
         let mut lines = Lines::default();
         let Some(ToRealm::Load { entry, environment }) = lines.next() else { return 0 };
@@ -82,7 +83,7 @@ impl Lines {
         }
     }
 
-    /// A message that was read already.
+    /// The next message, if it was read already.
     fn ready(&mut self) -> Option<Option<ToRealm>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         let rest = self.bytes.split_off(end + 1);
@@ -98,7 +99,7 @@ impl Lines {
         }
     }
 
-    /// Waits for more input, for this time at most.
+    /// Waits for more input, at most for this time.
     fn wait(&mut self, longest: Option<Duration>) {
         let stdin = rustix::stdio::stdin();
         let mut waiting = [PollFd::new(&stdin, PollFlags::IN)];
@@ -109,7 +110,7 @@ impl Lines {
     }
 }
 
-/// Sends a message. Errors are ignored: the host is the only one that could be informed.
+/// Sends a message. Errors are ignored: only the host could be informed.
 fn say(message: &FromRealm) {
     let Ok(mut line) = serde_json::to_vec(message) else { return };
     line.push(b'\n');
@@ -125,7 +126,7 @@ impl Inspector for AcceptAll {
     fn transformed(&mut self, _: &tree::ast::Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
 }
 
-/// Reads the entry and all that it imports.
+/// Reads the entry and all modules that it imports.
 fn load(
     lines: &mut Lines,
     entry: SourceFile,
@@ -189,13 +190,13 @@ fn link(program: &mut Program, module: &Module, specifier: &str, meant: &str) {
     program.links.insert((module.path.clone(), specifier.to_owned()), meant.to_owned());
 }
 
-/// What an import means.
+/// The resolution of an import.
 enum Found {
     /// A module of the library.
     Ours(&'static str),
-    /// This file.
+    /// A file.
     File(SourceFile),
-    /// Nothing, for that reason.
+    /// No file, for this reason.
     Nothing(String),
 }
 
@@ -225,7 +226,7 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
         };
     }
     if file.path.starts_with(PACKAGES) {
-        // Packages are JavaScript already: they run as they were written.
+        // Packages are JavaScript already, so they run unchanged.
         let mut module = Module::plain(&file.path, file.source.clone());
         let import = |specifier| Import { specifier, names: Vec::new(), line: 1, column: 1 };
         let survey = survey(file).map_err(|fault| vec![fault])?;
@@ -235,7 +236,7 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
         return Ok(module);
     }
     let module = compile_elements(file, library::NAMES[1], &mut AcceptAll)?;
-    // All that a run consists of is kept with it, and so must be known before it begins.
+    // All modules of a run are stored with it, so they must be known before it starts.
     let made = module.lazy.iter().filter(|import| import.specifier.is_none());
     let fault = |&Lazy { line, column, .. }: &Lazy| Fault {
         path: file.path.clone(),
@@ -247,7 +248,7 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
     if faults.is_empty() { Ok(module) } else { Err(faults) }
 }
 
-/// An import of a name that the file of a project, or the library, does not export.
+/// Finds an import of a name that a file of the project, or the library, does not export.
 fn unexported(program: &Program) -> Option<Fault> {
     let ours = |module: &&Module| !module.path.starts_with(PACKAGES);
     let mut exports: BTreeMap<&str, Option<Vec<String>>> = BTreeMap::new();
@@ -283,7 +284,7 @@ fn unexported(program: &Program) -> Option<Fault> {
     None
 }
 
-/// The names that a module exports; `None` when that is not seen in it alone.
+/// The names that a module exports; `None` if the module alone does not determine them.
 fn exported(path: &str, code: &str) -> Option<Vec<String>> {
     let file = SourceFile { path: path.to_owned(), source: code.to_owned() };
     let survey = survey(&file).ok()?;
@@ -308,7 +309,7 @@ fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut z
     program.modules.insert(made.path.clone(), made);
 }
 
-/// A realm with the library.
+/// Creates a realm with the library.
 fn made() -> Result<Realm, Rejection> {
     let limits = Limits {
         heap_bytes: HEAP_BYTES,
@@ -319,7 +320,7 @@ fn made() -> Result<Realm, Rejection> {
     let realm = Realm::new(&library::set(), &limits)
         .map_err(|error| Rejection::Stuck(error.to_string()))?;
     let offered = realm.offer(library::SAY, |text| {
-        // Only the library has this function. Messages that are no JSON are dropped.
+        // Only the library can call this function. Messages that are not JSON are dropped.
         if let Ok(said) = serde_json::from_str(&text) {
             say(&FromRealm::Said(said));
         }
@@ -345,7 +346,7 @@ fn run(realm: &Realm, program: Program) -> Result<(), Rejection> {
     }
 }
 
-/// Serves calls as they come, until the stream has ended.
+/// Serves calls as they arrive, until the stream ends.
 fn work(lines: &mut Lines, realm: &Realm) {
     let mut calls: Vec<(u64, Call)> = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The sources of a program, as they were when its run began.
+//! The sources of a program, as they were when its run started.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use stockade_script::SourceFile;
 
 /// Finds the files that a program imports.
 pub(crate) trait Modules: Send {
-    /// The file that an import means, or why there is none.
+    /// The file that an import resolves to, or the reason why there is none.
     fn import(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String>;
 }
 
-/// A program as it was read when its run began.
+/// A program as it was read when its run started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
     /// The name of the file that exports the workflow.

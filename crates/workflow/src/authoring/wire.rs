@@ -1,4 +1,4 @@
-//! The messages between the host and the process of a realm: one JSON object a line.
+//! The messages between the host and the process of a realm: one JSON object per line.
 
 use std::collections::BTreeMap;
 
@@ -8,94 +8,95 @@ use serde_json::value::RawValue;
 use stockade_script::realm::Failure;
 use stockade_script::{Fault, SourceFile};
 
-/// A message of the host.
+/// A message from the host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum ToRealm {
-    /// Load a program. Comes first, once.
+    /// Loads a program. This is the first message, and is sent once.
     Load {
         /// The file that exports a workflow.
         entry: SourceFile,
-        /// What `process.env` holds.
+        /// The content of `process.env`.
         environment: BTreeMap<String, String>,
     },
     /// The answer to [`FromRealm::Import`].
     Imported(Result<SourceFile, String>),
-    /// Call a function of `library/start.js`.
+    /// Calls a function of `library/start.js`.
     Call {
-        /// Names the call.
+        /// Identifies the call.
         id: u64,
-        /// Which function.
+        /// The name of the function.
         function: String,
         /// Its input.
         argument: Value,
     },
 }
 
-/// A message of the process of a realm, which is untrusted.
+/// A message from the process of a realm, which is untrusted.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum FromRealm {
-    /// Its walls are raised. It comes first, before the program is loaded, so it can be trusted.
+    /// The isolation works. This message is sent first, before the program is loaded, so it can be
+    /// trusted.
     Raised {
         /// Whether it has namespaces of its own.
         namespaces: bool,
         /// Landlock's version.
         landlock: u32,
     },
-    /// A file is imported. No other message follows until it is sent.
+    /// The program imports a file. The process sends no other message until it has received the file.
     Import {
         /// The file that imports it.
         importer: String,
-        /// What it is called there.
+        /// The specifier in that file.
         specifier: String,
     },
-    /// The program was loaded, or not.
+    /// The program was loaded, or failed to load.
     Loaded(Result<(), Rejection>),
-    /// The console was written to.
+    /// The program wrote to the console.
     Line {
         /// `log`, `warn` or `error`.
         level: String,
         /// What was written.
         text: String,
     },
-    /// A message of a call that is under way.
+    /// A message of a running call.
     Said(WordOfCall),
     /// A call has ended.
     Done {
-        /// Which one.
+        /// Identifies the call.
         id: u64,
-        /// The outcome as text: it is large, and only the caller parses it.
+        /// The outcome as text: it can be large, and only the caller parses it.
         outcome: Result<Box<RawValue>, Failure>,
     },
 }
 
-/// A message of a call that is under way.
+/// A message of a running call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WordOfCall {
-    /// Which one.
+    /// Identifies the call.
     pub(super) call: u64,
     /// The message.
     pub(super) word: Word,
 }
 
-/// The content of such a message.
+/// The content of a message of a running call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Word {
     /// The call is alive, with this progress.
     Heartbeat(Value),
-    /// It requests a child run.
+    /// The call requests a child run.
     Child {
-        /// Names the request.
+        /// Identifies the request.
         ask: u32,
         /// The request.
         request: ChildRequest,
     },
-    /// It does not need the child run any more.
+    /// The call does not need the child run any more.
     Abandon {
-        /// Which.
+        /// Identifies the request.
         ask: u32,
     },
 }
@@ -116,16 +117,17 @@ pub(crate) struct ChildRequest {
     pub(crate) tool_timeout_ms: Option<u64>,
 }
 
-/// Why a program cannot be run.
+/// Why a program cannot run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Rejection {
-    /// Its files have errors.
+    /// The files have errors.
     Faults(Vec<Fault>),
     /// An import is missing.
     Missing(Fault),
-    /// It threw before it exported anything.
+    /// The program threw before it exported anything.
     Threw(Failure),
-    /// It waits for something that never happens, or the engine could not be started.
+    /// The program waits for something that never happens, or the JavaScript engine could not be
+    /// started.
     Stuck(String),
 }
