@@ -21,9 +21,9 @@ pub struct Command {
     pub image: Option<String>,
     /// Variables of its environment.
     pub environment: Variables,
-    /// How long it may take.
+    /// Its time limit.
     pub timeout: Option<Duration>,
-    /// Whether it cannot work without a network.
+    /// Whether it needs a network.
     pub network: bool,
     /// The function that reads its answer.
     pub read: Function,
@@ -32,13 +32,13 @@ pub struct Command {
 /// The command of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
-    /// This command line.
+    /// A command line.
     Line(CommandLine),
-    /// The command line of the adapter of this name.
+    /// The command line of the adapter with this name.
     Adapter(String),
 }
 
-/// Variables, some of which may be secrets: only their names are ever shown.
+/// Environment variables, some of which may be secrets: only their names are ever printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Variables(pub BTreeMap<String, String>);
 

@@ -1,4 +1,4 @@
-//! The same model, written in Rust.
+//! Functions that build the model in Rust.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use super::sandbox::{OnLimit, Sandbox};
 use super::wait::{Approval, Event, OnTimeout, Timer};
 
 impl Graph {
-    /// A workflow of that name, whose nodes are done one after another.
+    /// A workflow with this name, whose nodes are executed one after another.
     pub fn new(name: &str, body: impl IntoIterator<Item = Node>) -> Self {
         Self { name: name.to_owned(), body: body.into_iter().collect() }
     }
 }
 
 impl Node {
-    /// Nodes that are done one after another.
+    /// Nodes that are executed one after another.
     pub fn sequence(children: impl IntoIterator<Item = Self>) -> Self {
         let children = children.into_iter().collect();
         Self::Group(Group { order: Order::Sequence, children })
     }
 
-    /// Nodes that are done at once, `limit` tasks at a time.
+    /// Nodes that are executed in parallel, `limit` tasks at a time.
     pub fn parallel(limit: Option<u32>, children: impl IntoIterator<Item = Self>) -> Self {
         let children = children.into_iter().collect();
         Self::Group(Group { order: Order::Parallel { limit }, children })
     }
 
-    /// Nodes that are done again and again until something holds, at most so often.
+    /// Nodes that are executed repeatedly until a condition holds, with a maximum of iterations.
     pub fn repeated(
         id: &str,
         until: bool,
@@ -61,7 +61,7 @@ impl From<Task> for Node {
 }
 
 impl Task {
-    /// A task that does that.
+    /// A task with this id and work.
     pub fn new(id: &str, work: Work) -> Self {
         let retry = match work {
             Work::Compute { .. }
@@ -89,7 +89,7 @@ impl Task {
         }
     }
 
-    /// A task that gives a value.
+    /// A task whose output is a constant.
     pub fn value(id: &str, value: Value) -> Self {
         Self::new(id, Work::Static(value))
     }
@@ -99,32 +99,32 @@ impl Task {
         Self::new(id, Work::Compute { function, inputs: None })
     }
 
-    /// A task that gives a prompt to a function, which is an agent.
+    /// A task that passes a prompt to an agent that is a function.
     pub fn agent(id: &str, agent: Function, prompt: impl Into<Prompt>) -> Self {
         Self::new(id, Work::Agent { agent, prompt: prompt.into() })
     }
 
-    /// A task that gives a prompt to a command, which is an agent.
+    /// A task that passes a prompt to an agent that is a command.
     pub fn command(id: &str, agent: Command, prompt: impl Into<Prompt>) -> Self {
         Self::new(id, Work::Command { agent: Box::new(agent), prompt: prompt.into() })
     }
 
-    /// A task that runs a workflow which this one was given, by its name.
+    /// A task that runs another workflow of this program, by its name.
     pub fn subflow(id: &str, workflow: &str, input: Value) -> Self {
         Self::new(id, Work::Subflow { workflow: Function::named(workflow), input })
     }
 
-    /// A task that is done in a sandbox.
+    /// A task that is executed in a sandbox.
     pub fn sandbox(id: &str, sandbox: Sandbox) -> Self {
         Self::new(id, Work::Sandbox(Box::new(sandbox)))
     }
 
-    /// A task that waits until somebody decides.
+    /// A task that waits for a user's decision.
     pub fn approval(id: &str, approval: Approval) -> Self {
         Self::new(id, Work::Approval(approval))
     }
 
-    /// A task that waits so long.
+    /// A task that waits for this length of time.
     pub fn timer(id: &str, length: Duration) -> Self {
         Self::new(id, Work::Timer(Timer::After(length)))
     }
@@ -136,15 +136,15 @@ impl Task {
         Self::new(id, Work::Event(event))
     }
 
-    /// The same, whose value is kept in a table.
+    /// Stores the output of the task in a table.
     #[must_use]
     pub fn into_table(mut self, table: &str, schema: Option<Value>) -> Self {
         self.output = Some(Output { table: table.to_owned(), schema });
         self
     }
 
-    /// The same, whose function is called with what another task gave, under a name; it comes after
-    /// that task.
+    /// Passes the output of another task to the function of this task, under a name. This task runs
+    /// after the other one.
     #[must_use]
     pub fn needing(mut self, name: &str, task: &str) -> Self {
         let inputs = match &mut self.work {
@@ -159,7 +159,7 @@ impl Task {
         self.after(&[task])
     }
 
-    /// The same, which comes after others.
+    /// Makes the task run after other tasks.
     #[must_use]
     pub fn after(mut self, ids: &[&str]) -> Self {
         self.after.extend(ids.iter().map(|id| (*id).to_owned()));
@@ -170,13 +170,13 @@ impl Task {
 }
 
 impl Command {
-    /// An agent that is a program with its arguments, or a line for a shell. What it answers is read
-    /// as JSON, unless `read` names a function.
+    /// An agent that is a program with its arguments, or a shell command line. Its answer is parsed as
+    /// JSON, unless `read` names a function.
     pub fn new(line: CommandLine) -> Self {
         Self::of(Program::Line(line))
     }
 
-    /// An agent that the adapter of this name knows how to start.
+    /// An agent that is started by the adapter with this name.
     pub fn adapter(name: &str) -> Self {
         Self::of(Program::Adapter(name.to_owned()))
     }
@@ -196,7 +196,7 @@ impl Command {
 }
 
 impl Sandbox {
-    /// A sandbox in which a line of a shell is executed; its changes wait for a decision.
+    /// A sandbox that executes a shell command line; its changes wait for a decision.
     pub fn command(line: &str) -> Self {
         Self {
             workflow: None,

@@ -1,4 +1,4 @@
-//! The `cache` of a task, as the workflow has it.
+//! The `cache` attribute of a task.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use serde_json::Value;
 /// How the output of a task is cached for other runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cache {
-    /// Which other runs of the same owner may use it.
+    /// Which other runs of the same owner may use the output.
     pub scope: Scope,
-    /// Its name in the workflow: `key` and `version`.
+    /// The key that the workflow specifies: `key` and `version`.
     pub name: Value,
-    /// What the output depends on, besides the work.
+    /// What the output depends on, in addition to the work.
     pub depends: Depends,
-    /// How long it is valid.
+    /// How long the output is valid.
     pub lifetime: Option<Duration>,
 }
 
 /// Which runs may use a cached output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The same run.
+    /// Only the same run.
     Run,
-    /// Runs of the same workflow of the same file.
+    /// Runs of the same workflow in the same file.
     #[default]
     Workflow,
-    /// All.
+    /// All runs.
     Global,
 }
 
-/// What the output of a task depends on, besides the work.
+/// What the output of a task depends on, in addition to the work.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Depends {
-    /// The input of its run, and all that the run has done.
+    /// The input of the run, and all outputs of the run so far.
     #[default]
     Everything,
-    /// Only this: the `by` of the workflow.
+    /// Only this value: the `by` of the workflow.
     Only(Value),
-    /// The `by` of the workflow has no value, because of this.
+    /// The `by` of the workflow failed to give a value, for this reason.
     Unknown(String),
 }
 

@@ -1,4 +1,5 @@
-//! What no run could ever do: two tasks under one id, tasks that wait for each other.
+//! Detects errors that no run could survive: two tasks with the same id, and tasks that wait for each
+//! other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,10 +7,10 @@ use super::fault::{Fault, Place};
 use super::model::{Graph, Node, Order};
 use super::nearest::nearest;
 
-/// Looks at a whole workflow.
+/// Checks a whole workflow.
 ///
 /// # Errors
-/// Ids that are given twice, and tasks that wait for themselves by way of others.
+/// Duplicate ids, and tasks that wait for themselves through other tasks.
 pub fn check(graph: &Graph) -> Result<(), Vec<Fault>> {
     let mut faults = duplicates(graph);
     if faults.is_empty() {
@@ -18,7 +19,8 @@ pub fn check(graph: &Graph) -> Result<(), Vec<Fault>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// Looks for tasks that wait for what the workflow does not have. A later rendering may have it.
+/// Finds tasks that wait for tasks that the workflow does not contain. A later rendering may contain
+/// them.
 ///
 /// # Errors
 /// Each such task, with the id that was probably meant.
@@ -64,13 +66,13 @@ fn duplicates(graph: &Graph) -> Vec<Fault> {
     faults
 }
 
-/// What waits for what: tasks by their ids, and the beginning and end of each group.
+/// The dependency graph: its vertices are tasks, and the start and the end of each group.
 #[derive(Default)]
 struct Waits<'a> {
-    /// The tasks, where a point is one.
+    /// The id of the task at each vertex, if the vertex is a task.
     names: Vec<Option<&'a str>>,
     places: Vec<Option<&'a Place>>,
-    /// The points that come before each.
+    /// The vertices that come before each vertex.
     before: Vec<Vec<usize>>,
     tasks: HashMap<&'a str, usize>,
 }
@@ -83,7 +85,7 @@ impl<'a> Waits<'a> {
         self.names.len() - 1
     }
 
-    /// Adds a node that comes after a point; the point that comes after it.
+    /// Adds a node that comes after a vertex; returns the vertex that comes after the node.
     fn add(&mut self, node: &'a Node, after: usize) -> usize {
         match node {
             Node::Task(task) => {
@@ -112,7 +114,7 @@ impl<'a> Waits<'a> {
     }
 }
 
-/// The first tasks found that wait for each other.
+/// The first cycle of tasks that wait for each other.
 fn cycle(graph: &Graph) -> Option<Fault> {
     let mut waits = Waits::default();
     let start = waits.point(None, None);
@@ -141,7 +143,7 @@ fn cycle(graph: &Graph) -> Option<Fault> {
     Some(Fault { place, message })
 }
 
-/// A way along the edges that comes back to where it began.
+/// A path along the edges that returns to its start.
 fn round(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
@@ -154,8 +156,8 @@ fn round(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
         if seen[start] != Seen::Never {
             continue;
         }
-        // The way from the start, with the next edge of each point on it. Not by recursion: a
-        // sequence of many tasks is a long way.
+        // The path from the start, with the next edge to follow from each vertex. It does not recurse,
+        // because a sequence of many tasks is a long path.
         let mut way = vec![(start, 0)];
         seen[start] = Seen::OnTheWay;
         while let Some((point, edge)) = way.last_mut() {

@@ -1,13 +1,13 @@
-//! What is wrong with a workflow, and where it was written.
+//! Errors in a workflow, and where they are in its source.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A place in a file of the user's.
+/// A location in a file of the user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
-    /// The file, as its name is shown.
+    /// The file name, as it is displayed.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
@@ -21,10 +21,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something wrong with a workflow.
+/// An error in a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Where, when it was written in a file.
+    /// Its location, if the workflow was read from a file.
     pub place: Option<Place>,
     /// What is wrong, and what was probably meant.
     pub message: String,

@@ -1,19 +1,19 @@
-//! What the tools of a run may take (Smithers: `maxOutputBytes`, `toolTimeoutMs`). Its tools are the
-//! commands of its agents and of its sandboxes; a workflow is none.
+//! Limits of the tools of a run (Smithers: `maxOutputBytes`, `toolTimeoutMs`). The tools are the
+//! commands of its agents and of its sandboxes; a workflow is not a tool.
 
 use std::time::Duration;
 
-/// The limits of each tool; `None` is no limit.
+/// The limits of each tool; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToolLimits {
     /// How much it may write, in bytes.
     pub output_bytes: Option<u64>,
-    /// How long it may take.
+    /// The time limit.
     pub timeout: Option<Duration>,
 }
 
 impl ToolLimits {
-    /// The narrower of both: a child run cannot widen the limits of its parent.
+    /// The narrower of both limits: a child run cannot widen the limits of its parent.
     #[must_use]
     pub fn narrowed(self, other: Self) -> Self {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {

@@ -1,6 +1,6 @@
-//! The model of a workflow, as one rendering has it. `tree` and `read` make it from a rendering of TSX, a
-//! workflow in Rust builds it with the functions of `build`. [`check`](check::check) refuses what can never
-//! be executed. Nothing is executed here.
+//! The model of a workflow, as one rendering defines it. `tree` and `read` make it from a rendering of
+//! TSX, and a workflow in Rust builds it with the functions of `build`. [`check`](check::check) rejects
+//! graphs that can never be executed. Nothing is executed here.
 
 mod agent;
 mod build;

@@ -1,4 +1,4 @@
-//! A workflow as one rendering has it: a tree of nodes, whose leaves are tasks.
+//! A workflow as one rendering defines it: a tree of nodes, whose leaves are tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::retry::Retry;
 use super::sandbox::Sandbox;
 use super::wait::{Approval, Event, Timer};
 
-/// A workflow as one rendering has it.
+/// A workflow as one rendering defines it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Graph {
     /// Its name.
     pub name: String,
-    /// What it consists of, one after another.
+    /// Its nodes, which are executed one after another.
     pub body: Vec<Node>,
 }
 
@@ -28,85 +28,85 @@ pub struct Graph {
 pub enum Node {
     /// Work to be executed.
     Task(Arc<Task>),
-    /// Several nodes in some order.
+    /// Several nodes, with an order.
     Group(Group),
-    /// Nodes that are executed again and again.
+    /// Nodes that are executed repeatedly.
     Loop(Loop),
 }
 
 /// Several nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// In which order they are executed.
+    /// The order in which they are executed.
     pub order: Order,
     /// The nodes.
     pub children: Vec<Node>,
 }
 
-/// In which order the nodes of a group are executed.
+/// The order in which the nodes of a group are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// One after another.
     Sequence,
-    /// In parallel, with a limit for all tasks below.
+    /// In parallel, with a limit for all tasks below the group.
     Parallel {
-        /// At most; `None` is no limit.
+        /// The maximum; `None` means no limit.
         limit: Option<u32>,
     },
 }
 
-/// Nodes that are executed again and again, one after another each time.
+/// Nodes that are executed repeatedly, one after another in each iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loop {
-    /// Names it among the loops.
+    /// Identifies it among the loops.
     pub id: String,
-    /// Whether the condition for its end holds in this rendering.
+    /// Whether the end condition holds in this rendering.
     pub until: bool,
-    /// The most iterations.
+    /// The maximum number of iterations.
     pub max_iterations: u32,
-    /// Whether the run fails when it reaches that number and `until` does not hold.
+    /// Whether the run fails when the loop reaches the maximum while `until` does not hold.
     pub fails_at_maximum: bool,
     /// The nodes of the current iteration.
     pub children: Vec<Node>,
-    /// Where it was written.
+    /// Its location in the source.
     pub place: Option<Place>,
 }
 
 /// Work to be executed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Names it among all tasks.
+    /// Identifies it among all tasks.
     pub id: String,
-    /// What is done.
+    /// What the task does.
     pub work: Work,
     /// The table of its output; `None` for a task without output.
     pub output: Option<Output>,
-    /// The ids of tasks that have ended well before.
+    /// The ids of tasks that must have succeeded before.
     pub after: Vec<String>,
-    /// Whether it is left out, and counts as done.
+    /// Whether it is left out, and counts as finished.
     pub is_skipped: bool,
-    /// How often it is tried again, and when.
+    /// How often and when it is retried.
     pub retry: Retry,
-    /// How long one try may take.
+    /// The time limit of one attempt.
     pub timeout: Option<Duration>,
-    /// How long one try may be silent.
+    /// How long one attempt may run without a heartbeat.
     pub heartbeat_timeout: Option<Duration>,
-    /// Whether it begins only after an approval.
+    /// Whether it starts only after an approval.
     pub needs_approval: bool,
-    /// Whether the run continues when it has failed.
+    /// Whether the run continues when the task has failed.
     pub continue_on_fail: bool,
     /// Whether and how its output is cached for other runs.
     pub cache: Option<Cache>,
-    /// Its name for people.
+    /// Its display name.
     pub label: Option<String>,
     /// Any data of the workflow's author.
     pub meta: Map<String, Value>,
-    /// Where it was written.
+    /// Its location in the source.
     pub place: Option<Place>,
 }
 
 impl Task {
-    /// Its name for people.
+    /// Its display name.
     pub fn name(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.id)
     }
@@ -115,25 +115,25 @@ impl Task {
 /// What a task does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// Gives a constant.
+    /// Returns a constant.
     Static(Value),
-    /// Calls a function, with what the tasks of these names gave.
+    /// Calls a function with the outputs of other tasks.
     Compute {
-        /// Which one.
+        /// The function.
         function: Function,
-        /// The names and tasks of what it is called with.
+        /// The inputs of the function: a map from names to the ids of tasks.
         inputs: Option<BTreeMap<String, String>>,
     },
-    /// Gives a prompt to an agent.
+    /// Passes a prompt to an agent.
     Agent {
         /// The object or function that is the agent.
         agent: Function,
         /// Its prompt.
         prompt: Prompt,
     },
-    /// Gives a prompt to an agent that is a command.
+    /// Passes a prompt to an agent that is a command.
     Command {
-        /// What it is.
+        /// The command.
         agent: Box<Command>,
         /// Its prompt.
         prompt: Prompt,
@@ -146,9 +146,9 @@ pub enum Work {
     Event(Event),
     /// Runs another workflow.
     Subflow {
-        /// Which one.
+        /// The workflow.
         workflow: Function,
-        /// What it is given.
+        /// Its input.
         input: Value,
     },
     /// Runs another workflow in a sandbox.
@@ -170,7 +170,7 @@ impl Work {
         }
     }
 
-    /// The names and tasks of what its function is called with.
+    /// The inputs of its function: a map from names to the ids of tasks.
     pub const fn inputs(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Compute { inputs, .. }
@@ -184,13 +184,13 @@ impl Work {
 /// The prompt of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
-    /// This.
+    /// A constant text.
     Text(String),
-    /// What a function answers, with what the tasks of these names gave.
+    /// The result of a function, which is called with the outputs of other tasks.
     Made {
-        /// Which one.
+        /// The function.
         function: Function,
-        /// The names and tasks of what it is called with.
+        /// The inputs of the function: a map from names to the ids of tasks.
         inputs: Option<BTreeMap<String, String>>,
     },
 }
@@ -204,7 +204,7 @@ impl Prompt {
         }
     }
 
-    /// The function that makes it, else [`Function::NONE`].
+    /// The function that makes the prompt, or else [`Function::NONE`].
     pub const fn function(&self) -> Function {
         match self {
             Self::Text(_) => Function::NONE,
@@ -229,7 +229,7 @@ pub struct Output {
 }
 
 impl Graph {
-    /// Whether it has loops.
+    /// Whether it contains loops.
     pub fn has_loops(&self) -> bool {
         let mut found = false;
         for node in &self.body {
@@ -238,7 +238,7 @@ impl Graph {
         found
     }
 
-    /// Every task, in the order of the text.
+    /// All tasks, in the order of the source.
     pub fn tasks(&self) -> Vec<&Task> {
         let mut found = Vec::new();
         for node in &self.body {
@@ -253,7 +253,7 @@ impl Graph {
 }
 
 impl Node {
-    /// Visits this node and all nodes below it, in the order of the text.
+    /// Visits this node and all nodes below it, in the order of the source.
     pub fn visit<'a>(&'a self, show: &mut impl FnMut(&'a Self)) {
         show(self);
         let children = match self {

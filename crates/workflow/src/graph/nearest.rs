@@ -1,6 +1,6 @@
-//! Which known name was probably meant by an unknown one.
+//! Suggests the known name that was probably meant by an unknown one.
 
-/// The known name that is nearest, if one is near enough to have been meant.
+/// The nearest known name, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name: Vec<char> = name.to_lowercase().chars().collect();
     let allowed = if name.len() < 3 { 1 } else { name.len() / 3 + 1 };
@@ -11,7 +11,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     distances.filter(|(far, _)| *far <= allowed).min_by_key(|(far, _)| *far).map(|(_, known)| known)
 }
 
-/// How many letters are to be added, removed, replaced or swapped with their neighbours.
+/// The number of letters to add, remove, replace or swap with their neighbours.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,35 +1,35 @@
-//! When a task that failed is tried again.
+//! When a failed task is retried.
 
 use std::time::Duration;
 
-/// How often something is tried again, and when.
+/// How often and when a task is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// How often; `None` is without end.
+    /// The maximum number of retries; `None` means no limit.
     pub limit: Option<u32>,
     /// How the pauses grow.
     pub growth: Growth,
     /// The first pause.
     pub first: Duration,
-    /// The longest.
+    /// The longest pause.
     pub longest: Duration,
 }
 
 /// How pauses grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// They do not.
+    /// All pauses are equal.
     Fixed,
-    /// Each is longer by the first.
+    /// Each pause is longer than the last one by the first pause.
     Linear,
-    /// Each is twice as long.
+    /// Each pause is twice as long as the last one.
     Exponential,
 }
 
 impl Retry {
-    /// Never again.
+    /// No retries.
     pub const NONE: Self = Self { limit: Some(0), ..Self::USUAL };
-    /// Three times, after one, two and four seconds.
+    /// Three retries, after one, two and four seconds.
     pub const USUAL: Self = Self {
         limit: Some(3),
         growth: Growth::Exponential,
@@ -37,7 +37,7 @@ impl Retry {
         longest: Duration::from_secs(5 * 60),
     };
 
-    /// How long to pause after so many failed tries; `None` when it is given up.
+    /// The pause after this many failed attempts; `None` when there are no more retries.
     pub fn pause(&self, failed: u32) -> Option<Duration> {
         if self.limit.is_some_and(|limit| failed > limit) {
             return None;

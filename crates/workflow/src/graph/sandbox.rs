@@ -1,5 +1,5 @@
-//! The attributes of `<Sandbox>` (seeds 000 and 001, their tables of props). Their types are checked when
-//! a rendering is read; whether they are supported is checked when the sandbox is executed.
+//! The attributes of `<Sandbox>` (seeds 000 and 001, their tables of props). Their types are checked
+//! when a rendering is read; whether they are supported is checked when the sandbox is executed.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 use super::function::Function;
 use super::limits::ToolLimits;
 
-/// A workflow that is run in a sandbox.
+/// A sandbox that executes a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sandbox {
-    /// Which workflow; `None` where a command or a provider needs none.
+    /// The workflow; `None` if a command or a provider needs none.
     pub workflow: Option<Function>,
     /// The input of the workflow; null if there is none.
     pub input: Value,
-    /// The id of the provider that executes it; `None` is a runtime of this host. The realm of the
-    /// workflow knows whether there is such a provider.
+    /// The id of the provider that executes it; `None` means a runtime of this host. Only the realm of
+    /// the workflow knows whether the provider exists.
     pub provider: Option<String>,
-    /// The requested runtime, as it was written.
+    /// The requested runtime, as it is written in the source.
     pub runtime: Option<String>,
-    /// Whether it may reach a network.
+    /// Whether it may connect to a network.
     pub allow_network: bool,
     /// Whether its changes to the project wait for a decision.
     pub review_diffs: bool,
@@ -30,13 +30,13 @@ pub struct Sandbox {
     pub allow_nested: bool,
     /// The image of its file system.
     pub image: Option<String>,
-    /// Variables of its commands.
+    /// Environment variables of its commands.
     pub env: BTreeMap<String, String>,
-    /// Its egress contract, as it was written.
+    /// Its egress contract, as it is written in the source.
     pub egress: Option<Value>,
     /// The ports that the host publishes.
     pub ports: Vec<Value>,
-    /// Directories of the host that are mounted in it.
+    /// Directories and files of the host that are mounted in it.
     pub volumes: Vec<Volume>,
     /// How much memory it may use, such as `512m`.
     pub memory_limit: Option<String>,
@@ -44,33 +44,33 @@ pub struct Sandbox {
     pub cpu_limit: Option<String>,
     /// The command that is executed instead of the workflow.
     pub command: Option<String>,
-    /// Its workspace at a provider of such.
+    /// Its workspace at a provider of workspaces.
     pub workspace: Option<Map<String, Value>>,
     /// The limits of its tools.
     pub tools: ToolLimits,
-    /// What follows when no slot is free.
+    /// What happens when no slot is free.
     pub on_limit: OnLimit,
-    /// All of it as it was written, for providers.
+    /// The whole configuration as it is written in the source, for providers.
     pub config: Map<String, Value>,
 }
 
 /// A directory or file of the host that is mounted in a sandbox (seed 000, `SandboxVolumeMount`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// Its absolute path.
+    /// Its absolute path on the host.
     pub host: String,
-    /// Where it is inside.
+    /// Its mount point in the sandbox.
     pub container: String,
-    /// Whether it cannot be changed, which is the default.
+    /// Whether it is read-only, which is the default.
     pub is_read_only: bool,
 }
 
-/// What follows when no slot for a sandbox is free.
+/// What happens when no slot for a sandbox is free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// The task fails at once, as in Smithers.
+    /// The task fails immediately, as in Smithers.
     #[default]
     Fail,
-    /// It waits for a slot.
+    /// The task waits for a slot.
     Wait,
 }

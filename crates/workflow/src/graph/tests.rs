@@ -1,4 +1,4 @@
-//! What is read from elements, and what is wrong with them.
+//! Reading of elements, and the errors that are found in them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A whole rendering, as it is told.
+/// A whole rendering, as a realm sends it.
 pub(super) fn told(root: &Value) -> Update {
     fn tell(element: &Value, heads: &mut Vec<Value>, lists: &mut Vec<Value>) -> usize {
         let number = heads.len();
@@ -198,7 +198,7 @@ fn ids_are_given_once() {
     let inner = Node::repeated("l", false, 2, []);
     let loops = faults(vec![Node::repeated("l", false, 2, [inner])]);
     assert_eq!(loops.as_deref(), Some("two loops have the id \"l\""));
-    // A loop and a task are told apart.
+    // A loop and a task can have the same id.
     assert_eq!(faults(vec![Node::repeated("l", false, 2, [step("l", &[])])]), None);
 }
 

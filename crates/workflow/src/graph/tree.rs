@@ -1,8 +1,8 @@
-//! Renderings as a realm sends them. The first is sent whole and kept as a tree; the next are sent as
-//! updates of it, so that what is the same is not read again. Nothing that is sent is trusted.
+//! Renderings as a realm sends them. The first one is sent whole and stored as a tree; later ones are
+//! sent as updates of the tree, so that unchanged parts are not read again. The realm is not trusted.
 //!
-//! An element has a number, which it keeps from one rendering to the next. Its *head* has its kind and
-//! attributes; the elements in it are a *list* of numbers.
+//! An element has a number, which stays the same from one rendering to the next. Its *head* has its
+//! kind and attributes; its child elements are a *list* of numbers.
 
 #[cfg(test)]
 mod tests;
@@ -19,10 +19,10 @@ use super::fault::Fault;
 use super::model::{Graph, Group, Loop, Node};
 use super::read::{Element, Part, Reader};
 
-/// How deep elements may be in each other.
+/// The maximum nesting depth of elements.
 const MAX_DEPTH: usize = 64;
 
-/// A rendering as a realm sends it: all of it, or what differs from the one before.
+/// A rendering as a realm sends it: the whole, or the differences to the last one.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Update {
@@ -32,7 +32,7 @@ pub(crate) struct Update {
     root: u64,
     /// Heads as text, which is parsed when the tree is assembled.
     heads: Vec<(u64, Box<RawValue>)>,
-    /// The lists of elements.
+    /// The lists of child elements.
     lists: Vec<(u64, Vec<u64>)>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Error {
     /// The workflow has errors.
     #[error("the workflow has {} errors", .0.len())]
     Faults(Vec<Fault>),
-    /// The realm has sent an invalid update.
+    /// The realm sent an invalid update.
     #[error("a rendering is inconsistent: {0}")]
     Nonsense(String),
 }
@@ -55,7 +55,7 @@ pub(crate) struct Tree {
     /// Whether the outputs of tasks are cached by default.
     is_cached: bool,
     items: HashMap<u64, Item>,
-    /// Counts renderings.
+    /// The number of renderings so far.
     round: u64,
     sent_bytes: usize,
     graph: Option<Arc<Graph>>,
@@ -66,29 +66,28 @@ pub(crate) struct Tree {
 struct Item {
     /// Its head, until it is read.
     head: Option<Box<RawValue>>,
-    /// What its head was read as.
+    /// The result of reading the head.
     part: Option<Part>,
     list: Vec<u64>,
-    /// The last round that has it.
+    /// The last round that contains the element.
     round: u64,
 }
 
 impl Tree {
-    /// The graph. Tasks that were sent as before are the same values.
+    /// The graph. Tasks that did not change are the same values as before.
     pub(crate) fn graph(&self) -> Option<&Arc<Graph>> {
         self.graph.as_ref()
     }
 
-    /// How many bytes were sent since it was sent whole.
+    /// The number of bytes sent since the last whole rendering.
     pub(crate) const fn sent_bytes(&self) -> usize {
         self.sent_bytes
     }
 
-    /// The rendering after `before`, or the first one. `schemas` are those that outputs refer to by their
-    /// numbers.
+    /// The rendering after `before`, or the first one. Outputs refer to `schemas` by their numbers.
     ///
     /// # Errors
-    /// All errors of the workflow, or that the update is invalid.
+    /// All errors of the workflow, or the error that the update is invalid.
     pub(crate) fn after(
         before: Option<Self>,
         told: Update,
@@ -241,7 +240,7 @@ impl Assembly<'_> {
     }
 }
 
-/// The part that an element is now, and whether the graph has to be checked again.
+/// The new part of an element, and whether the graph has to be checked again.
 fn replaced(before: Option<Part>, now: Part) -> (Part, bool) {
     match (before, now) {
         (Some(Part::Task(before)), Part::Task(now)) => {

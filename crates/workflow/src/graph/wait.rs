@@ -2,33 +2,33 @@
 
 use std::time::Duration;
 
-/// A question that a person decides.
+/// A question for a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Approval {
     /// The question.
     pub title: Option<String>,
-    /// More text about it.
+    /// Further text about the question.
     pub summary: Option<String>,
-    /// What follows when it is denied.
+    /// What happens when it is denied.
     pub on_deny: OnDeny,
 }
 
-/// What follows when an approval is denied.
+/// What happens when an approval is denied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnDeny {
     /// The task fails.
     #[default]
     Fail,
-    /// The run continues, with the answer.
+    /// The run continues, and the answer is the output.
     Continue,
-    /// The run continues, as if the task were not there.
+    /// The run continues as if the task did not exist.
     Skip,
 }
 
 /// A wait for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// This long after the task begins.
+    /// For this long after the task starts.
     After(Duration),
     /// Until this time, in milliseconds since 1970.
     Until(i64),
@@ -39,20 +39,20 @@ pub enum Timer {
 pub struct Event {
     /// Its name.
     pub name: String,
-    /// Which one of that name.
+    /// The correlation id, which distinguishes signals with this name.
     pub correlation: Option<String>,
-    /// What follows when it does not come in time.
+    /// What happens when the signal does not arrive in time.
     pub on_timeout: OnTimeout,
 }
 
-/// What follows when a signal does not come in time.
+/// What happens when a signal does not arrive in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnTimeout {
     /// The task fails.
     #[default]
     Fail,
-    /// The run continues, with no answer.
+    /// The run continues without an answer.
     Continue,
-    /// The run continues, as if the task were not there.
+    /// The run continues as if the task did not exist.
     Skip,
 }

@@ -14,7 +14,7 @@ use crate::graph::nearest::nearest;
 const KEYS: [&str; 8] =
     ["adapter", "args", "command", "env", "image", "model", "network", "timeoutMs"];
 
-/// Reads the agent of a task; `None` if it is no command.
+/// Reads the agent of a task; `None` if it is not a command.
 pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
     let mut found = props.take_tagged("agent", "agent")?;
     found.remove("$");
@@ -40,7 +40,7 @@ pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
     })
 }
 
-/// The fields of an agent, taken one by one.
+/// The fields of an agent, which are taken one by one.
 struct Fields<'a, 'b> {
     found: Map<String, Value>,
     props: &'a mut Props<'b>,

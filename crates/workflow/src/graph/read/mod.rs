@@ -17,13 +17,13 @@ use super::fault::{Fault, Place};
 use super::model::{Loop, Order, Task};
 use super::nearest::nearest;
 
-/// An element as a realm renders it, without those that are in it.
+/// An element as a realm renders it, without its child elements.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Element {
     /// Its name, such as `task`.
     pub(super) kind: String,
-    /// Where it was written.
+    /// Its location in the source.
     #[serde(default)]
     pub(super) place: Option<Place>,
     /// Its attributes.
@@ -31,21 +31,21 @@ pub(super) struct Element {
     pub(super) props: Map<String, Value>,
 }
 
-/// An element without the elements in it.
+/// An element without its child elements.
 #[derive(Debug, PartialEq)]
 pub(super) enum Part {
-    /// Something to be done.
+    /// A task.
     Task(Arc<Task>),
-    /// Several others.
+    /// A group of other elements.
     Group {
-        /// In which order they are done.
+        /// The order in which they are executed.
         order: Order,
     },
-    /// Others that are done again and again.
+    /// Elements that are executed repeatedly.
     Loop(Loop),
 }
 
-/// The known elements, as they are written.
+/// The known elements, and their names in the source.
 const ELEMENTS: &[(&str, &str)] = &[
     ("workflow", "Workflow"),
     ("task", "Task"),
@@ -65,7 +65,7 @@ const ELEMENTS: &[(&str, &str)] = &[
 /// The default of `maxIterations`.
 const MAX_ITERATIONS: u32 = 5;
 
-/// The name of an element as it is written.
+/// The name of an element in the source.
 fn written(kind: &str) -> &str {
     ELEMENTS.iter().find(|(known, _)| *known == kind).map_or(kind, |(_, written)| written)
 }
@@ -76,15 +76,15 @@ pub(super) struct Reader<'a> {
     pub(super) schemas: &'a [Value],
     /// Whether the outputs of tasks are cached by default.
     pub(super) is_cached: bool,
-    /// What is wrong with the elements that were read.
+    /// The errors in the elements that were read.
     pub(super) faults: Vec<Fault>,
 }
 
 impl Reader<'_> {
-    /// Reads the outermost element: its name.
+    /// Reads the outermost element; returns its name.
     ///
     /// # Errors
-    /// That it is no workflow.
+    /// An error if it is not a workflow.
     pub(super) fn workflow(&mut self, element: Element) -> Result<String, Vec<Fault>> {
         let Element { kind, place, props } = element;
         if kind != "workflow" {
@@ -99,7 +99,7 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Reads another element; `None` for one that can be in no workflow.
+    /// Reads another element; `None` if a workflow cannot contain it.
     pub(super) fn part(&mut self, element: Element) -> Option<Part> {
         let Element { kind, place, props } = element;
         let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
@@ -142,7 +142,7 @@ impl Reader<'_> {
 
 fn order(kind: &str, props: &mut Props<'_>) -> Order {
     let (id, label) = (props.text("id"), props.text("label"));
-    // They are for people; the engine does not use them.
+    // They are only for display; the engine does not use them.
     drop((id, label));
     match kind {
         "parallel" => Order::Parallel { limit: props.count("maxConcurrency", 1).flatten() },

@@ -1,5 +1,6 @@
-//! The attributes of one element. Each is taken by its name, as a value of its type; attributes that were
-//! not taken are unknown. Values that JSON does not have are objects with the key `$`.
+//! The attributes of one element. Each attribute is taken by its name, as a value of its type;
+//! attributes that were not taken are unknown. Values that JSON cannot express are objects with the key
+//! `$`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::graph::function::Function;
 use crate::graph::model::Output;
 use crate::graph::nearest::nearest;
 
-/// What messages call a workflow.
+/// The term for a workflow in messages.
 pub(super) const WORKFLOW: &str = "the result of `smithers(…)`";
 
-/// The attributes that were not taken yet, and what was wrong with those that were.
+/// The attributes that were not taken yet, and the errors in those that were.
 pub(super) struct Props<'a> {
     element: &'static str,
     values: Map<String, Value>,
@@ -66,7 +67,7 @@ impl<'a> Props<'a> {
         self.values.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Takes the attribute if it has this tag.
+    /// Takes the attribute if its value has this tag.
     pub(super) fn take_tagged(
         &mut self,
         name: &'static str,
@@ -96,7 +97,7 @@ impl<'a> Props<'a> {
         None
     }
 
-    /// A text that must be there and not be empty.
+    /// A required, non-empty text.
     pub(super) fn required_text(&mut self, name: &'static str) -> String {
         match self.take(name) {
             Some(Value::String(text)) if !text.is_empty() => text,
@@ -122,7 +123,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// One of a few words.
+    /// One of several words.
     pub(super) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -141,7 +142,7 @@ impl<'a> Props<'a> {
         None
     }
 
-    /// A whole number of at least `least`; `Some(None)` is without end, where that is meant.
+    /// A whole number of at least `least`; `Some(None)` stands for infinity, where that is allowed.
     pub(super) fn count(&mut self, name: &'static str, least: u32) -> Option<Option<u32>> {
         let found = self.take(name)?;
         if is_infinite(&found) {
@@ -153,7 +154,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// A time in milliseconds; without end is none.
+    /// A time in milliseconds; `None` also for infinity.
     pub(super) fn milliseconds(&mut self, name: &'static str) -> Option<Duration> {
         let found = self.take(name)?;
         if is_infinite(&found) {
@@ -165,7 +166,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// A list of texts, or one.
+    /// A list of texts, or a single text.
     pub(super) fn texts(&mut self, name: &'static str) -> Vec<String> {
         let Some(found) = self.take(name) else { return Vec::new() };
         if let Some(text) = found.as_str() {
@@ -177,7 +178,7 @@ impl<'a> Props<'a> {
         texts.unwrap_or_else(|| self.wrong(name, "a list of ids", &found).unwrap_or_default())
     }
 
-    /// An object whose values are texts, which people call so.
+    /// An object whose values are texts; `what` is the term for it in messages.
     pub(super) fn pairs(&mut self, name: &'static str, what: &str) -> BTreeMap<String, String> {
         let Some(found) = self.take(name) else { return BTreeMap::new() };
         let pairs = found.as_object().and_then(|pairs| {
@@ -191,7 +192,7 @@ impl<'a> Props<'a> {
         })
     }
 
-    /// An object as it is.
+    /// An object, unchanged.
     pub(super) fn object(&mut self, name: &'static str) -> Option<Map<String, Value>> {
         match self.take(name)? {
             Value::Object(object) => Some(object),
@@ -199,7 +200,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// A function; `wanted` is what messages call it.
+    /// A function; `wanted` is the term for it in messages.
     pub(super) fn function_or(&mut self, name: &'static str, wanted: &str) -> Option<Function> {
         let found = self.take(name)?;
         match tagged(&found, "function").and_then(|found| function_of(found, "ref")) {
@@ -208,8 +209,8 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// An output: a table handle, a schema, or the name of a table. The table of a schema has the id of
-    /// the task.
+    /// An output: a table handle, a schema, or the name of a table. A schema is stored in the table
+    /// with the id of the task.
     pub(super) fn output(&mut self, name: &'static str, id: &str) -> Option<Output> {
         let found = self.take(name)?;
         if let Some(table) = found.as_str().filter(|table| !table.is_empty()) {
@@ -236,7 +237,7 @@ impl<'a> Props<'a> {
     }
 }
 
-/// A value with this tag, which JSON does not have.
+/// A value with this tag, which stands for a value that JSON cannot express.
 pub(super) fn tagged<'a>(value: &'a Value, tag: &str) -> Option<&'a Map<String, Value>> {
     value.as_object().filter(|object| object.get("$").and_then(Value::as_str) == Some(tag))
 }
@@ -244,7 +245,7 @@ pub(super) fn tagged<'a>(value: &'a Value, tag: &str) -> Option<&'a Map<String, 
 /// The function that an object refers to.
 pub(super) fn function_of(object: &Map<String, Value>, name: &str) -> Option<Function> {
     let found = object.get(name)?;
-    // The engine may write a whole number as 1.0.
+    // The JavaScript engine may write a whole number as 1.0.
     let number = found.as_u64().or_else(|| whole(found).and_then(|it| u64::try_from(it).ok()));
     number.map(Function)
 }
@@ -257,7 +258,7 @@ fn is_infinite(value: &Value) -> bool {
     tagged(value, "number").and_then(|number| number.get("value")) == Some(&"Infinity".into())
 }
 
-/// A whole number, also written as 1.0.
+/// A whole number, which may be written as 1.0.
 fn whole(value: &Value) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "it is whole and within the range")]
     let exact =
@@ -265,7 +266,7 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().and_then(exact))
 }
 
-/// A value as a message shows it.
+/// A value as it is displayed in a message.
 fn shown(value: &Value) -> String {
     match value.as_object().and_then(|object| object.get("$")).and_then(Value::as_str) {
         Some("number") => value["value"].as_str().unwrap_or("a number").to_owned(),

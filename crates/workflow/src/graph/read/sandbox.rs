@@ -26,11 +26,11 @@ const CONFIG: &[&str] = &[
 ];
 
 impl Sandbox {
-    /// A sandbox from a [`Sandbox::config`] that was written by a program in a sandbox: it cannot name
+    /// Reads a sandbox from a [`Sandbox::config`] that a program in a sandbox wrote: it cannot name
     /// functions or providers.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors in it.
     pub(crate) fn of_config(config: Map<String, Value>, input: Value) -> Result<Self, Vec<Fault>> {
         let strange = config.keys().find(|name| !CONFIG.contains(&name.as_str()));
         if let Some(name) = strange {
@@ -89,8 +89,8 @@ fn given(props: &mut Props<'_>) -> Sandbox {
     }
 }
 
-/// The id of a provider. The attribute has no type in seed 001, so a value that is no provider fails when
-/// it is called.
+/// The id of a provider. The attribute has no type in seed 001, so a value that is not a provider fails
+/// when it is called.
 fn provider(found: &Value) -> String {
     let id = tagged(found, "provider").and_then(|object| object.get("id")).and_then(Value::as_str);
     id.unwrap_or("custom").to_owned()

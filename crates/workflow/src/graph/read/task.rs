@@ -15,7 +15,7 @@ use crate::graph::nearest::nearest;
 use crate::graph::retry::{Growth, Retry};
 use crate::graph::wait::{Approval, Event, OnDeny, OnTimeout, Timer};
 
-/// What `retryPolicy` has.
+/// The fields of `retryPolicy`.
 const POLICY: [&str; 3] = ["backoff", "initialDelayMs", "maxDelayMs"];
 
 pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) -> Task {
@@ -36,7 +36,7 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
     let continue_on_fail = props.flag("continueOnFail").unwrap_or_default();
     let meta = props.object("meta").unwrap_or_default();
     let label = props.text("label");
-    // Other elements wait or change files, so they are cached only where the workflow says so.
+    // Other elements wait or change files, so they are cached only if the workflow requests it.
     let cache = cache(props, is_cached && kind == "task" && !is_skipped);
     let work = match kind {
         // The attributes of a skipped task are not read.
@@ -79,8 +79,8 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
     }
 }
 
-/// The tasks that a function is called with: the names in `deps` are their ids, unless `needs` has other
-/// ids for them.
+/// The tasks whose outputs a function is called with: the names in `deps` are their ids, unless `needs`
+/// maps them to other ids.
 fn inputs(
     deps: Option<Map<String, Value>>,
     needs: BTreeMap<String, String>,
@@ -153,7 +153,7 @@ fn timer(props: &mut Props<'_>) -> Work {
     Work::Timer(timer.unwrap_or(Timer::Until(0)))
 }
 
-/// A time as `30s`, `5m`, `2h`, `250ms`, or milliseconds.
+/// A time such as `30s`, `5m`, `2h` or `250ms`, or a number of milliseconds.
 fn length(value: &Value) -> Option<Duration> {
     match value {
         Value::String(text) => stockade_core::parse_duration(text).ok(),

@@ -1,4 +1,5 @@
-//! What is told by differences is what would be told whole, and nothing else can be told.
+//! A rendering that is sent as an update equals the same rendering sent whole, and invalid updates are
+//! rejected.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use serde_json::json;
 use super::super::tests::told as whole;
 use super::*;
 
-/// Tells renderings as a realm does: a task is known by its id, a group by its place.
+/// Sends renderings as a realm does: a task is identified by its id, a group by its position.
 #[derive(Default)]
 struct Teller {
     numbers: BTreeMap<String, u64>,
@@ -17,7 +18,7 @@ struct Teller {
 }
 
 impl Teller {
-    /// What differs from the rendering before.
+    /// The differences to the last rendering.
     fn tell(&mut self, root: &Value) -> Update {
         let mut now =
             Self { last: self.last, ..Self { numbers: self.numbers.clone(), ..Self::default() } };
@@ -47,7 +48,7 @@ impl Teller {
         let kind = element["kind"].as_str().unwrap();
         let id = element["props"]["id"].as_str().filter(|_| kind == "task");
         let name = id.map_or_else(|| format!("{path} {kind}"), str::to_owned);
-        // Two of one name are two.
+        // Two elements with the same name have different numbers.
         let known = self.numbers.get(&name).filter(|_| !names.contains_key(&name)).copied();
         let number = known.unwrap_or_else(|| {
             self.last += 1;
@@ -65,7 +66,7 @@ impl Teller {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same in each execution.
 struct Random(u64);
 
 impl Random {
@@ -95,7 +96,7 @@ impl Random {
         json!({ "kind": "task", "place": { "file": "w.tsx", "line": id, "column": 1 }, "props": props })
     }
 
-    /// Elements, most of which have ids that no other has.
+    /// Elements, most of which have unique ids.
     fn children(&mut self, depth: u64, next: &mut u64) -> Vec<Value> {
         let mut children = Vec::new();
         for _ in 0..self.below(5) {
@@ -125,7 +126,7 @@ impl Random {
         json!({ "kind": "workflow", "props": { "name": "w", "cache": cache }, "children": children })
     }
 
-    /// The same with something else in it.
+    /// Changes something in the element.
     fn changed(&mut self, element: &mut Value) {
         let Some(children) = element["children"].as_array_mut() else { return };
         for child in children.iter_mut() {
@@ -265,7 +266,7 @@ fn what_no_realm_says_is_refused() {
     }
 }
 
-/// An element that was left out is not known any more.
+/// An element that was left out must be sent again.
 #[test]
 fn what_was_left_out_is_told_again() {
     let without = differs(json!({ "lists": [[1, [3]]] }));
@@ -287,7 +288,7 @@ fn a_rendering_has_no_bottomless_depth() {
     let found = Tree::after(None, whole(&deep(MAX_DEPTH)), &[]).unwrap_err();
     let Error::Faults(faults) = found else { panic!("{found}") };
     assert_eq!(faults[0].message, "elements are in each other more than 64 deep");
-    // Nor by moving what is known.
+    // Nor by moving known elements.
     let mut tree = Tree::after(None, whole(&deep(60)), &[]).unwrap();
     let heads: Vec<_> = (100..110).map(|number| json!([number, { "kind": "sequence" }])).collect();
     let mut lists: Vec<_> = (100..109).map(|number| json!([number, [number + 1]])).collect();
