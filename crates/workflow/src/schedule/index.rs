@@ -1,12 +1,12 @@
-//! Numbers for the nodes of a graph, by which plans remember them from one rendering to the next.
+//! Numbers for the nodes of a graph, by which plans identify nodes from one rendering to the next.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::graph::{Graph, Node, Task};
 
-/// Numbers the nodes of a graph. It is made once for a graph, which is planned often, and holds for
-/// later renderings whose nodes have the same order.
+/// Numbers the nodes of a graph. It is created once for a graph, which is planned many times, and stays
+/// valid for later renderings whose nodes have the same order.
 #[derive(Debug, Default)]
 pub struct Index {
     tasks: HashMap<String, Entry>,
@@ -18,9 +18,9 @@ pub struct Index {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) task: Arc<Task>,
-    /// The loops around it, the outermost first.
+    /// The loops that enclose it, the outermost first.
     pub(super) loops: Vec<String>,
-    /// The nodes that it is below, the outermost first.
+    /// Its ancestors, the outermost first.
     pub(super) ancestors: Vec<NodeId>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Entry {
 pub(super) struct NodeId(usize);
 
 impl NodeId {
-    /// The graph itself, whose children are its body.
+    /// The graph itself, whose children are the nodes of its body.
     pub(super) const ROOT: Self = Self(0);
 }
 
@@ -51,9 +51,9 @@ impl Index {
         self.tasks.get(id).map(|entry| &entry.task)
     }
 
-    /// Makes this, the index of `graph`, the index of a later rendering of it. False, and nothing is
-    /// changed, where they differ in more than what single tasks and loops hold: the later rendering
-    /// then needs an index of its own.
+    /// Turns this index of `graph` into the index of `next`, a later rendering of it. Returns false and
+    /// changes nothing if they differ in more than the content of single tasks and loops: the later
+    /// rendering then needs its own index.
     pub fn follow(&mut self, graph: &Graph, next: &Graph) -> bool {
         let is_alike = graph.name == next.name && are_alike(&graph.body, &next.body);
         if is_alike {
@@ -110,13 +110,13 @@ impl Index {
         ancestors.pop();
     }
 
-    /// The child of a node that has this position, from 0.
+    /// The child of a node at this position, from 0.
     pub(super) fn child(&self, parent: NodeId, position: usize) -> NodeId {
         NodeId(self.first_children.get(parent.0).copied().unwrap_or_default() + position)
     }
 }
 
-/// Whether nodes have the same order, and are finished when the others are.
+/// Whether nodes have the same order, and finish under the same conditions.
 fn are_alike(some: &[Node], others: &[Node]) -> bool {
     let is_alike = |(one, other): (&Node, &Node)| match (one, other) {
         (Node::Task(one), Node::Task(other)) => {

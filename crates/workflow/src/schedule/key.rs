@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A task of a run. In a loop, each iteration has its own.
+/// A task of a run. In a loop, each iteration is a different key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The task's id. In nested loops, with the iterations of the outer ones.
+    /// The id of the task; in nested loops, combined with the iterations of the outer ones.
     pub node: String,
-    /// The iteration of the innermost loop, else 0.
+    /// The iteration of the innermost loop, or else 0.
     pub iteration: u32,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn key(id: &str, scope: &[(&str, u32)]) -> Key {
     Key { node: scoped(id, around), iteration: inner }
 }
 
-/// An id with the iterations of these loops.
+/// An id combined with the iterations of these loops.
 pub(super) fn scoped(id: &str, around: &[(&str, u32)]) -> String {
     let mut name = id.to_owned();
     for (outer, iteration) in around {

@@ -1,4 +1,5 @@
-//! Plans what is next, from a rendering and from what was executed. Nothing is executed here.
+//! Plans the next tasks, from a rendering and from the states of earlier tasks. Nothing is executed
+//! here.
 
 mod index;
 mod key;

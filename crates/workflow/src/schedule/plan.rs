@@ -7,16 +7,16 @@ use super::index::{Entry, Index, NodeId};
 use super::key::{Key, key, scoped};
 use crate::graph::{Graph, Group, Loop, Node, Order, Task};
 
-/// The state of a task that has begun.
+/// The state of a task that has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It is running, or will be tried again.
+    /// It is running, or will be retried.
     Running,
-    /// It waits for something from outside.
+    /// It waits for an event from outside.
     Waiting,
     /// It has finished, or was skipped.
     Done,
-    /// It has failed for good.
+    /// It has failed permanently.
     Failed,
 }
 
@@ -32,42 +32,42 @@ pub struct LoopState {
 /// What a loop does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoopStep {
-    /// Its next iteration.
+    /// It starts its next iteration.
     Again,
-    /// Nothing: its condition holds.
+    /// It ends: its condition holds.
     End,
-    /// Nothing: it has reached its maximum of iterations.
+    /// It ends: it has reached its maximum of iterations.
     Maximum {
-        /// Whether that is a failure.
+        /// Whether the run fails because of that.
         fails: bool,
     },
 }
 
-/// What is next.
+/// The next steps.
 #[derive(Debug, Default)]
 pub struct Plan<'a> {
-    /// Tasks that can begin.
+    /// Tasks that can start.
     pub ready: Vec<(Key, &'a Arc<Task>)>,
     /// Loops whose iteration has finished.
     pub loops: Vec<(String, LoopStep)>,
-    /// Tasks that depend on tasks that no rendering has, with the ids of those.
+    /// Tasks that depend on tasks that no rendering contains, with the ids of the missing tasks.
     pub blocked: Vec<(&'a Task, Vec<&'a str>)>,
-    /// Tasks that have failed for good, which fails the run.
+    /// Tasks that have failed permanently, which fails the run.
     pub failed: Vec<Key>,
-    /// Whether all has finished.
+    /// Whether everything has finished.
     pub is_through: bool,
 }
 
-/// What earlier plans with an index found to be finished for good.
+/// What earlier plans with an index found to be permanently finished.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// How many of the first children of a sequence.
+    /// The number of leading children of a sequence that are finished.
     leading: HashMap<NodeId, usize>,
-    /// Nodes that run in parallel with others.
+    /// Finished nodes that run in parallel with others.
     finished: HashSet<NodeId>,
 }
 
-/// Plans what is next. `index` is the graph's, and `progress` belongs to that index.
+/// Plans the next steps. `index` is the index of the graph, and `progress` belongs to that index.
 pub fn plan<'a>(
     graph: &'a Graph,
     index: &Index,
@@ -101,7 +101,7 @@ struct Planner<'a, 'b> {
     running: Vec<&'b Entry>,
     /// The enclosing loops with their iterations, the outermost first.
     scope: Vec<(&'a str, u32)>,
-    /// How many tasks may still begin in each enclosing group that has a limit.
+    /// How many tasks may still start in each enclosing group that has a limit.
     rooms: Vec<u32>,
     plan: Plan<'a>,
 }
@@ -129,7 +129,7 @@ impl<'a> Planner<'a, '_> {
         self.loops.get(&scoped(&repeated.id, &self.scope)).copied().unwrap_or_default()
     }
 
-    /// Whether a node is finished; plans the tasks below it that can begin, if they may.
+    /// Whether a node is finished; plans the tasks below it that can start, if `may_begin`.
     fn node(&mut self, id: NodeId, node: &'a Node, may_begin: bool) -> bool {
         match node {
             Node::Task(task) => self.task(task, may_begin),
@@ -150,13 +150,13 @@ impl<'a> Planner<'a, '_> {
         }
     }
 
-    /// The same for a node that runs in parallel with others.
+    /// Like `node`, for a node that runs in parallel with others.
     fn branch(&mut self, id: NodeId, node: &'a Node, may_begin: bool) -> bool {
         if self.progress.finished.contains(&id) {
             return true;
         }
         let is_through = self.node(id, node, may_begin);
-        // In a loop, what is finished begins again.
+        // In a loop, finished nodes start again.
         if is_through && self.scope.is_empty() {
             self.progress.finished.insert(id);
         }
@@ -164,7 +164,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     fn sequence(&mut self, id: NodeId, nodes: &'a [Node], may_begin: bool) -> bool {
-        // In a loop, what is finished begins again.
+        // In a loop, finished nodes start again.
         let is_kept = self.scope.is_empty();
         let known = self.progress.leading.get(&id).copied().filter(|_| is_kept);
         let mut leading = known.unwrap_or_default();

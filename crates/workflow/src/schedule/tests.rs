@@ -1,4 +1,4 @@
-//! What is planned for graphs that are written here.
+//! Plans for example graphs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ fn plan<'a>(
     super::plan(graph, &Index::new(graph), &mut Progress::default(), phases, loops, limit)
 }
 
-/// Does what is planned until nothing is, one thing after another; what began, in order.
+/// Executes the planned tasks one after another until none is planned; returns the tasks that started,
+/// in order.
 fn order(graph: &Graph, limit: Option<u32>, batch: usize) -> Vec<String> {
     let (mut phases, mut loops) = (HashMap::new(), HashMap::<String, LoopState>::new());
     let mut began = Vec::new();
     let (index, mut progress) = (Index::new(graph), Progress::default());
     loop {
         let plan = super::plan(graph, &index, &mut progress, &phases, &loops, limit);
-        // What is remembered changes nothing.
+        // The stored progress does not change the result.
         let anew = self::plan(graph, &phases, &loops, limit);
         assert_eq!((&plan.ready, &plan.loops), (&anew.ready, &anew.loops));
         assert_eq!((&plan.failed, plan.is_through), (&anew.failed, anew.is_through));
@@ -125,7 +126,7 @@ fn what_waits_for_nobody_is_told() {
     assert_eq!(plan(&graph, &known, &HashMap::new(), None).ready.len(), 1);
 }
 
-/// The graph of a later rendering: nothing of it is the same value.
+/// The graph of a later rendering, which shares no value with the first.
 fn later(label: &str, skips: bool, ids: [&str; 3]) -> Graph {
     let named = |id: &str| {
         let mut task = Task::value(id, json!(1)).into_table("r", None);

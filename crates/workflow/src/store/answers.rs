@@ -1,4 +1,4 @@
-//! The table `run_answers`: decisions and signals that runs were sent, until a task uses them.
+//! The table `run_answers`: decisions and signals that runs have received, until a task uses them.
 
 use serde_json::Value as Json;
 use stockade_durable::{Row, Statement, Store};
@@ -7,7 +7,7 @@ use super::columns::{Result, json, read_json, read_optional_text};
 use super::topics::ANSWERS_TOPIC;
 use crate::schedule::Key;
 
-/// A decision or a signal that no task has used.
+/// A decision or a signal that no task has used yet.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) seq: i64,
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Whether it decides this question of that name.
+    /// Whether it is a decision about this question with this name.
     pub(crate) fn decides(&self, name: &str, question: &str) -> bool {
         self.kind == "approval"
             && self.name == name
@@ -31,9 +31,9 @@ impl Answer {
 /// The question that a decision is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// A task's own. It is open as long as the task waits.
+    /// A question of a task itself. It is open as long as the task waits.
     OfTask(String),
-    /// One of the child in the task's sandbox.
+    /// A question of the child in the task's sandbox.
     OfChild(String),
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn was_sent(store: &dyn Store, run: &str, key: &str) -> Result<
     rows.first().map_or(Ok(false), |row| row.boolean(0))
 }
 
-/// Inserts a signal. A conflict where one with the same idempotency key was inserted before.
+/// Inserts a signal. A conflict if a signal with the same idempotency key was inserted before.
 pub(crate) fn insert_signal(
     (run, name): (&str, &str),
     correlation: Option<String>,
@@ -77,9 +77,8 @@ pub(crate) fn insert_signal(
     once(run, idempotency_key, at).into_iter().chain([insert]).collect()
 }
 
-/// Inserts a decision. A conflict where one with the same idempotency key was inserted before, where
-/// there is one about the same question that no task has used, and where the task does not ask this
-/// question any more.
+/// Inserts a decision. A conflict if one with the same idempotency key was inserted before, if there is
+/// an unused one about the same question, or if the task does not ask this question any more.
 pub(crate) fn insert_decision(
     (run, name): (&str, &str),
     question: Option<&Question>,
@@ -111,7 +110,7 @@ pub(crate) fn insert_decision(
     once(run, idempotency_key, at).into_iter().chain([insert]).collect()
 }
 
-/// Inserts an idempotency key, as an answer that no task uses. A conflict where it is there.
+/// Inserts an idempotency key as an answer that no task uses. A conflict if it exists already.
 fn once(run: &str, key: Option<&str>, at: i64) -> Option<Statement> {
     let sql = "INSERT INTO run_answers (run_id, kind, name, payload, at, used_by) \
                SELECT ?1, 'sent', ?2, 'null', ?3, 'nobody' WHERE NOT EXISTS \
@@ -119,13 +118,13 @@ fn once(run: &str, key: Option<&str>, at: i64) -> Option<Statement> {
     Some(Statement::new(sql, vec![run.into(), key?.into(), at.into()]).expecting(1))
 }
 
-/// Notes the task that uses an answer. A conflict where it is used already.
+/// Records the task that uses an answer. A conflict if the answer is used already.
 pub(crate) fn mark_used(seq: i64, by: &Key) -> Statement {
     let sql = "UPDATE run_answers SET used_by = ?2 WHERE seq = ?1 AND used_by IS NULL";
     Statement::new(sql, vec![seq.into(), by.to_string().into()]).expecting(1)
 }
 
-/// Drops the decisions that no task has used.
+/// Deletes the decisions that no task has used.
 pub(super) fn drop_unused_decisions(run: &str) -> Statement {
     let sql = "UPDATE run_answers SET used_by = 'nobody' \
                WHERE run_id = ?1 AND kind = 'approval' AND used_by IS NULL";

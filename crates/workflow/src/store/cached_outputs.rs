@@ -1,4 +1,4 @@
-//! The table `run_cache`: what tasks gave, for other runs of the same owner.
+//! The table `run_cache`: outputs of tasks, for other runs of the same owner.
 
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use stockade_durable::{Statement, Store};
 
 use super::columns::{Result, json, read_json};
 
-/// What a task gave.
+/// The output of a task.
 #[derive(Debug, Clone)]
 pub(crate) struct CachedOutput {
     pub(crate) output: Json,
-    /// The run of the task.
+    /// The run that contains the task.
     pub(crate) run: String,
     pub(crate) created_at: i64,
 }
 
-/// What the owner of a run has under a key, unless it is older than `lifetime` or has expired.
+/// The output that the owner of a run has stored under a key, unless it is older than `lifetime` or has
+/// expired.
 pub(crate) async fn find(
     store: &dyn Store,
     run: &str,
@@ -38,7 +39,8 @@ pub(crate) async fn find(
     }))
 }
 
-/// Inserts or replaces what the owner of a run has under a key, and deletes what has expired.
+/// Inserts or replaces the output that the owner of a run stores under a key, and deletes expired
+/// outputs.
 pub(crate) fn upsert(
     (run, node): (&str, &str),
     key: &str,

@@ -5,7 +5,7 @@ use stockade_durable::Statement;
 use super::tasks;
 use super::topics::RUNS_TOPIC;
 
-/// Cancels the runs below one, and their tasks.
+/// Cancels the descendants of a run, and their tasks.
 pub(crate) fn cancel_descendants(run: &str, at: i64) -> [Statement; 2] {
     let is_below = |column: &str| format!("substr({column}, 1, length(?1) + 7) = ?1 || ':child:'");
     let tasks = format!(
@@ -22,7 +22,7 @@ pub(crate) fn cancel_descendants(run: &str, at: i64) -> [Statement; 2] {
     [Statement::new(tasks, parameters()), Statement::new(runs, parameters()).touching(RUNS_TOPIC)]
 }
 
-/// Cancels a run with its tasks and all runs below it, unless it has ended.
+/// Cancels a run with its tasks and all its descendants, unless it has ended.
 pub(crate) fn cancel_tree(run: &str, at: i64) -> [Statement; 4] {
     let [tasks_below, runs_below] = cancel_descendants(run, at);
     let sql = "UPDATE runs SET status = 'cancelled', updated_at = ?2, finished_at = ?2 \

@@ -1,4 +1,4 @@
-//! How values that are no column types of a database are written into columns and read from them.
+//! Converts values that are not column types of a database to columns and back.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -6,12 +6,12 @@ use stockade_durable::{Error, Row, Value};
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// JSON as a column holds it.
+/// JSON as a column value.
 pub(super) fn json(value: &Json) -> Value {
     Value::Text(value.to_string())
 }
 
-/// JSON, or null.
+/// JSON or null.
 pub(super) fn optional_json(value: Option<&Json>) -> Value {
     value.map_or(Value::Null, json)
 }
@@ -21,7 +21,7 @@ pub(super) fn read_json<T: DeserializeOwned>(row: &Row, column: usize) -> Result
     Ok(serde_json::from_str(row.text(column)?)?)
 }
 
-/// The JSON of a column, or null.
+/// The JSON of a column; null is `None`.
 pub(super) fn read_optional_json<T: DeserializeOwned>(
     row: &Row,
     column: usize,
@@ -29,7 +29,7 @@ pub(super) fn read_optional_json<T: DeserializeOwned>(
     Ok(row.optional_text(column)?.map(serde_json::from_str).transpose()?)
 }
 
-/// Text, or null.
+/// The text of a column; null is `None`.
 pub(super) fn read_optional_text(row: &Row, column: usize) -> Result<Option<String>> {
     Ok(row.optional_text(column)?.map(str::to_owned))
 }
@@ -39,7 +39,7 @@ pub(super) fn read_count(row: &Row, column: usize) -> Result<u32> {
     Ok(u32::try_from(row.integer(column)?).unwrap_or(u32::MAX))
 }
 
-/// The error for a word that is none of an enum's.
+/// The error for a word that is not a variant of an enum.
 pub(super) fn unknown_word(what: &str, word: &str) -> Error {
     Error::Json { message: format!("{word:?} is not a {what}") }
 }

@@ -9,7 +9,7 @@ use super::columns::{Result, json, read_json};
 use super::topics::RUNS_TOPIC;
 use crate::schedule::Key;
 
-/// An event of a sandbox, with where it is.
+/// An event of a sandbox, and its run.
 #[derive(Debug)]
 pub(crate) struct SandboxEvent {
     pub(crate) run: String,
@@ -19,7 +19,7 @@ pub(crate) struct SandboxEvent {
     pub(crate) event: Json,
 }
 
-/// Events of a run from a number on.
+/// The events of a run from a number on.
 pub(crate) async fn list(
     store: &dyn Store,
     run: &str,
@@ -56,15 +56,15 @@ pub(crate) async fn last_waiting(store: &dyn Store, run: &str) -> Result<HashMap
     Ok(waiting)
 }
 
-/// The events of sandboxes of an owner's runs that come after the event `seq` of `run`. Only runs
-/// are read that have had a sandbox.
+/// The events of sandboxes of an owner's runs that come after the event `seq` of `run`. Reads only runs
+/// that have had a sandbox.
 pub(crate) async fn list_of_sandboxes(
     store: &dyn Store,
     owner: &str,
     (run, seq): (&str, i64),
     limit: usize,
 ) -> Result<Vec<SandboxEvent>> {
-    // SQLite joins in this order where it says CROSS JOIN; any other order would read all events.
+    // SQLite keeps the order of a CROSS JOIN; any other order would read all events.
     let sql = "SELECT made.run_id, run_events.seq, runs.finished_at, run_events.event \
                FROM (SELECT DISTINCT run_id FROM run_sandboxes WHERE run_id >= ?2) AS made \
                CROSS JOIN runs CROSS JOIN run_events \
@@ -87,7 +87,7 @@ pub(crate) async fn list_of_sandboxes(
     rows.iter().map(event).collect()
 }
 
-/// Adds an event.
+/// Inserts an event.
 pub(crate) fn insert(run: &str, seq: i64, at: i64, event: &Json) -> Statement {
     let sql = "INSERT INTO run_events VALUES (?1, ?2, ?3, ?4)";
     Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).touching(RUNS_TOPIC)

@@ -7,7 +7,7 @@ use stockade_durable::{Statement, Store};
 use super::columns::{Result, read_count};
 use crate::schedule::LoopState;
 
-/// Where the loops of a run are, by their names.
+/// The states of the loops of a run, by name.
 pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<HashMap<String, LoopState>> {
     let sql = "SELECT loop_id, iteration, has_ended FROM run_loops WHERE run_id = ?1";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;

@@ -1,9 +1,10 @@
 //! All SQL of this crate, behind row types: one file for each table, and `cancel` and `run_state` for
-//! what concerns several. Queries are async functions on a store. Changes are statements, so that the
-//! engine can commit several of them together.
+//! changes and queries that involve several tables. Queries are async functions on a store. Changes are
+//! statements, so that the engine can commit several of them together.
 //!
-//! Times are milliseconds since 1970, and structured values are JSON as text. What only SQLite has
-//! (`AUTOINCREMENT`, `WITHOUT ROWID`, INTEGER for 64 bits) is in `migrations` and nowhere else.
+//! Times are milliseconds since 1970, and structured values are JSON as text. Features that only SQLite
+//! has (`AUTOINCREMENT`, `WITHOUT ROWID`, INTEGER for 64 bits) are used in `migrations` and nowhere
+//! else.
 
 pub(crate) mod answers;
 pub(crate) mod cached_outputs;

@@ -1,4 +1,4 @@
-//! All that a process needs to go on with a run, from several tables.
+//! All data that a process needs to continue a run, from several tables.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::tasks::{self, TaskRow};
 use super::{answers, events, loops};
 use crate::schedule::{Key, LoopState};
 
-/// What is stored of a run.
+/// The stored state of a run.
 #[derive(Debug)]
 pub(crate) struct RunState {
     pub(crate) tasks: HashMap<Key, TaskRow>,
@@ -22,7 +22,7 @@ pub(crate) struct RunState {
     pub(crate) origin: RunOrigin,
 }
 
-/// Loads what is stored of a run.
+/// Loads the stored state of a run.
 pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<RunState> {
     let tasks = tasks::load(store, run).await?;
     let loops = loops::load(store, run).await?;
@@ -45,8 +45,8 @@ pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<RunState> {
     Ok(RunState { tasks, loops, next_event, status, origin })
 }
 
-/// Lets the tasks of a run that have not finished begin again, and drops the decisions about their
-/// earlier tries that no task has used.
+/// Lets the unfinished tasks of a run start again, and deletes the decisions about their earlier
+/// attempts that no task has used.
 pub(crate) fn reset_unfinished(run: &str) -> [Statement; 2] {
     [tasks::reset_unfinished(run), answers::drop_unused_decisions(run)]
 }

@@ -15,7 +15,7 @@ use crate::schedule::Key;
 /// A run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunRow {
-    /// What callers are shown of it.
+    /// The part that callers can see.
     pub(crate) run: Run,
     /// How often it was resumed after it had ended, from 1.
     pub(crate) generation: i64,
@@ -25,14 +25,14 @@ pub(crate) struct RunRow {
     pub(crate) idempotency_key: Option<String>,
 }
 
-/// What a run was started from.
+/// The origin of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunOrigin {
-    /// The file of its workflow.
+    /// The workflow file.
     pub(crate) file: String,
     /// The hash of its program.
     pub(crate) program: String,
-    /// What its program finds in `process.env`, as JSON.
+    /// The `process.env` of its program, as JSON.
     pub(crate) environment: String,
     pub(crate) owner: String,
     /// How often it was resumed after it had ended, from 1.
@@ -40,8 +40,8 @@ pub(crate) struct RunOrigin {
 }
 
 impl RunOrigin {
-    /// Names one try of a task. A crash does not end a try: the name is the same in each process
-    /// that executes it, and no other try of any run has it.
+    /// Identifies one attempt of a task. A crash does not end an attempt: the name is the same in each
+    /// process that executes it, and no other attempt of any run has it.
     pub(crate) fn name_of_try(&self, run: &str, key: &Key, attempt: u32) -> String {
         let generation = self.generation;
         let text = format!("{run}\0{generation}\0{}\0{}\0{attempt}", key.node, key.iteration);
@@ -49,7 +49,7 @@ impl RunOrigin {
     }
 }
 
-/// A run that is to be inserted, of the first generation.
+/// A new run of the first generation.
 #[derive(Debug)]
 pub(crate) struct NewRun<'a> {
     pub(crate) id: &'a str,
@@ -64,7 +64,7 @@ pub(crate) struct NewRun<'a> {
     pub(crate) idempotency_key: Option<String>,
 }
 
-/// A run that has not ended, and that is the child of no other.
+/// A run that has not ended, and is not a child run.
 #[derive(Debug)]
 pub(crate) struct UnfinishedRun {
     pub(crate) id: String,
@@ -121,14 +121,14 @@ pub(crate) async fn find_owned(store: &dyn Store, owner: &str, id: &str) -> Resu
     rows.first().map(read).transpose()
 }
 
-/// The runs of an owner, the latest first.
+/// The runs of an owner, the newest first.
 pub(crate) async fn list(store: &dyn Store, owner: &str, limit: u32) -> Result<Vec<Run>> {
     let sql = format!("{RUN} WHERE owner_id = ?1 ORDER BY created_at DESC, id LIMIT ?2");
     let rows = store.query(Statement::new(sql, vec![owner.into(), limit.into()])).await?;
     read_runs(&rows)
 }
 
-/// The run that an owner started last. Child runs do not count.
+/// The run that an owner started last, without child runs.
 pub(crate) async fn latest(store: &dyn Store, owner: &str) -> Result<Option<Run>> {
     let sql = format!(
         "{RUN} WHERE owner_id = ?1 AND parent_id IS NULL \
@@ -138,7 +138,7 @@ pub(crate) async fn latest(store: &dyn Store, owner: &str) -> Result<Option<Run>
     rows.first().map(|row| Ok(read(row)?.run)).transpose()
 }
 
-/// The runs of an owner whose ids have this prefix. Child runs do not count.
+/// The runs of an owner whose ids have this prefix, without child runs.
 pub(crate) async fn list_with_prefix(
     store: &dyn Store,
     owner: &str,
@@ -154,7 +154,7 @@ pub(crate) async fn list_with_prefix(
     read_runs(&rows)
 }
 
-/// The runs of all owners that have not ended. Child runs do not count.
+/// The unfinished runs of all owners, without child runs.
 pub(crate) async fn list_unfinished(store: &dyn Store) -> Result<Vec<UnfinishedRun>> {
     let sql = "SELECT id, owner_id, generation FROM runs \
                WHERE finished_at IS NULL AND parent_id IS NULL";
@@ -169,15 +169,15 @@ pub(crate) async fn list_unfinished(store: &dyn Store) -> Result<Vec<UnfinishedR
     rows.iter().map(run).collect()
 }
 
-/// The ids of the children of a run that have not ended.
+/// The ids of the unfinished children of a run.
 pub(crate) async fn unfinished_children(store: &dyn Store, run: &str) -> Result<Vec<String>> {
     let sql = "SELECT id FROM runs WHERE parent_id = ?1 AND finished_at IS NULL ORDER BY id";
     let rows = store.query(Statement::new(sql, vec![run.into()])).await?;
     rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
 }
 
-/// Whether a run that has not ended needs a process: one of its tasks is being executed, or becomes
-/// due at some time. Runs that only wait for an answer from outside do not.
+/// Whether an unfinished run needs a process: one of its tasks is running, or has a due time. Runs that
+/// only wait for an answer from outside do not need one.
 pub(crate) async fn has_active(store: &dyn Store) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE finished_at IS NULL \
                AND parent_id IS NULL AND status <> 'waiting') OR EXISTS (\
@@ -188,7 +188,7 @@ pub(crate) async fn has_active(store: &dyn Store) -> Result<bool> {
     rows.first().map_or(Ok(false), |row| row.boolean(0))
 }
 
-/// Inserts a run that is the child of no other.
+/// Inserts a run that is not a child run.
 pub(crate) fn insert(run: NewRun<'_>, at: i64) -> Statement {
     let sql = "INSERT INTO runs (id, owner_id, generation, name, file, program, status, \
                input, environment, max_concurrency, idempotency_key, created_at, updated_at) \
@@ -208,7 +208,7 @@ pub(crate) fn insert(run: NewRun<'_>, at: i64) -> Statement {
     Statement::new(sql, parameters)
 }
 
-/// Inserts the child of a run. It has the owner, the name, the file and the program of its parent.
+/// Inserts a child run. It has the owner, the name, the file and the program of its parent.
 /// `environment` is JSON.
 pub(crate) fn insert_child(
     id: &str,
@@ -226,8 +226,8 @@ pub(crate) fn insert_child(
     Statement::new(sql, parameters).expecting(1).touching(RUNS_TOPIC)
 }
 
-/// Makes an ended run `running` again, as this generation and with this program. A conflict unless
-/// it is of the generation before.
+/// Makes an ended run `running` again, as this generation and with this program. A conflict unless the
+/// run is of the generation before.
 pub(crate) fn resume(run: &str, generation: i64, program: &str, at: i64) -> Statement {
     let sql = "UPDATE runs SET status = 'running', generation = ?2, program = ?3, \
                error = NULL, finished_at = NULL, updated_at = ?4 \

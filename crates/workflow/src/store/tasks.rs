@@ -19,17 +19,17 @@ pub(crate) struct TaskRow {
     pub(crate) kind: String,
     pub(crate) label: String,
     pub(crate) status: TaskStatus,
-    /// How many tries were begun. A crash does not end a try.
+    /// The number of attempts that were started. A crash does not end an attempt.
     pub(crate) attempts: u32,
-    /// How often its work was begun.
+    /// How often its work was started.
     pub(crate) executions: u32,
-    /// Its number among the tasks of the run, in the order in which they began.
+    /// Its index among the tasks of the run, in the order in which they started.
     pub(crate) place: u32,
     pub(crate) table: Option<String>,
     pub(crate) output: Option<Json>,
     pub(crate) error: Option<Json>,
     pub(crate) meta: Json,
-    /// The bundle of what it changed in its project.
+    /// The bundle with its changes to the project.
     pub(crate) bundle: Option<String>,
     pub(crate) wake_at: Option<i64>,
     pub(crate) started_at: i64,
@@ -37,7 +37,7 @@ pub(crate) struct TaskRow {
 }
 
 impl TaskRow {
-    /// Whether it waits for a sandbox that only the host can make, or for its child in a sandbox.
+    /// Whether it waits for a sandbox that only the host can create, or for its child in a sandbox.
     pub(crate) fn waits_for_host(&self) -> bool {
         self.status == TaskStatus::WaitingEvent && self.kind == "sandbox"
     }
@@ -91,7 +91,7 @@ fn read(row: &Row) -> Result<(Key, TaskRow)> {
     Ok((key, task))
 }
 
-/// The tasks of a run as callers are shown them, in the order in which they began.
+/// The tasks of a run in the form that callers see, in the order in which they started.
 pub(crate) async fn list(store: &dyn Store, run: &str) -> Result<Vec<TaskInfo>> {
     let rows = store.query(Statement::new(TASKS, vec![run.into()])).await?;
     rows.iter().map(read_info).collect()
@@ -103,7 +103,7 @@ pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<HashMap<Key, Ta
     rows.iter().map(read).collect()
 }
 
-/// The names of the tries of agents that are under way in a run and in the runs below it.
+/// The names of the running agent attempts in a run and in its descendants.
 pub(crate) async fn names_of_agent_tries(store: &dyn Store, run: &str) -> Result<Vec<String>> {
     let sql = "SELECT run_id, node_id, iteration, attempts, generation \
                FROM run_tasks JOIN runs ON runs.id = run_tasks.run_id \
@@ -153,7 +153,7 @@ pub(crate) fn upsert(run: &str, key: &Key, task: &TaskRow) -> Statement {
     Statement::new(sql, parameters)
 }
 
-/// Lets the tasks of a run that have not finished begin again, with the count of their tries at 0.
+/// Lets the unfinished tasks of a run start again, and resets the count of their attempts to 0.
 pub(crate) fn reset_unfinished(run: &str) -> Statement {
     let sql = "UPDATE run_tasks SET status = 'retrying', attempts = 0, wake_at = 0, \
                error = NULL, finished_at = NULL \

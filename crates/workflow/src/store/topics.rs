@@ -1,4 +1,4 @@
-//! The topics that statements wake the subscribers of.
+//! The topics with which statements wake subscribers.
 
 /// Wakes the followers of runs.
 pub(crate) const RUNS_TOPIC: &str = "workflows";

@@ -1,4 +1,4 @@
-//! The statements that change a row.
+//! The statements that change rows of `run_sandboxes`.
 
 use serde_json::Value as Json;
 use stockade_durable::{Statement, Value};
@@ -7,8 +7,8 @@ use super::rows::{Pause, Review, Stage};
 use crate::schedule::Key;
 use crate::store::columns::json;
 
-/// Begins a try, and replaces what is stored of the try before. `parent` is the name of the try
-/// whose sandbox it is nested in, and how many sandboxes enclose it.
+/// Starts an attempt, and replaces the stored state of the attempt before. `parent` is the name of the
+/// attempt whose sandbox it is nested in, and the number of sandboxes that enclose it.
 pub(crate) fn begin(
     (run, key, attempt, name): (&str, &Key, u32, &str),
     parent: Option<(&str, u32)>,
@@ -55,19 +55,19 @@ fn update(run: &str, key: &Key, assignments: &str, mut values: Vec<Value>) -> St
     Statement::new(sql, parameters)
 }
 
-/// The request bundle is in the sandbox, and its work begins.
+/// The request bundle is in the sandbox, and the work starts.
 pub(crate) fn ship(run: &str, key: &Key, at: i64) -> Statement {
     let assignments = "status = 'shipped', shipped_at_ms = ?4, heartbeat_at_ms = ?4";
     update(run, key, assignments, vec![at.into()])
 }
 
-/// The child begins to wait.
+/// The child starts to wait.
 pub(crate) fn wait(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
     let assignments = "status = 'waiting', decision = ?4, heartbeat_at_ms = ?5";
     update(run, key, assignments, vec![stored(pause), at.into()])
 }
 
-/// The child goes on, with the answers of the pause.
+/// The child continues, with the answers of the pause.
 pub(crate) fn resume(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
     let assignments = "status = 'shipped', decision = ?4, heartbeat_at_ms = ?5";
     update(run, key, assignments, vec![stored(pause), at.into()])
@@ -77,12 +77,12 @@ fn stored(pause: &Pause) -> Value {
     Value::Text(serde_json::to_string(pause).unwrap_or_default())
 }
 
-/// A heartbeat.
+/// Records a heartbeat.
 pub(crate) fn heartbeat(run: &str, key: &Key, at: i64) -> Statement {
     update(run, key, "heartbeat_at_ms = ?4", vec![at.into()])
 }
 
-/// The result is on the host, at this path.
+/// The result has been copied to the host, to this path.
 pub(crate) fn receive(
     run: &str,
     key: &Key,
@@ -97,19 +97,19 @@ pub(crate) fn receive(
     update(run, key, assignments, values)
 }
 
-/// The changes wait for a decision. Where they need none, it is stored in the same commit.
+/// The changes wait for a decision. If they need none, the same commit stores the decision.
 pub(crate) fn request_review(run: &str, key: &Key, review: &Review) -> Statement {
     let text = serde_json::to_string(review).unwrap_or_default();
     let assignments = "status = 'review', review = ?4, decision = NULL";
     update(run, key, assignments, vec![Value::Text(text)])
 }
 
-/// A decision about the changes.
+/// Stores a decision about the changes.
 pub(crate) fn decide(run: &str, key: &Key, decision: &Json) -> Statement {
     update(run, key, "decision = ?4", vec![json(decision)])
 }
 
-/// The try has ended.
+/// The attempt has ended.
 pub(crate) fn end(run: &str, key: &Key, stage: Stage, at: i64) -> Statement {
     let values = vec![stage.as_str().into(), at.into()];
     update(run, key, "status = ?4, completed_at_ms = ?5", values)

@@ -1,4 +1,4 @@
-//! Reads the rows.
+//! Queries on `run_sandboxes`.
 
 use serde_json::Value as Json;
 use stockade_api::SandboxInfo;
@@ -10,14 +10,14 @@ use crate::store::columns::{
     Result, read_count, read_json, read_optional_json, read_optional_text, unknown_word,
 };
 
-/// After how long without a heartbeat a sandbox counts as unreachable: four of its heartbeats.
+/// A sandbox counts as unreachable after this time without a heartbeat: four heartbeat intervals.
 const SILENT_MS: i64 = 60_000;
 
 fn read_key(row: &Row, node: usize, iteration: usize) -> Result<Key> {
     Ok(Key { node: row.text(node)?.to_owned(), iteration: read_count(row, iteration)? })
 }
 
-/// The row of a sandbox; `None` before its first try.
+/// The row of a sandbox; `None` before its first attempt.
 pub(crate) async fn find(store: &dyn Store, run: &str, key: &Key) -> Result<Option<SandboxRow>> {
     let sql = "SELECT attempt, status, created_at_ms, base_ref, review, decision, name \
                FROM run_sandboxes WHERE run_id = ?1 AND sandbox_id = ?2 AND iteration = ?3";
@@ -36,7 +36,7 @@ pub(crate) async fn find(store: &dyn Store, run: &str, key: &Key) -> Result<Opti
     }))
 }
 
-/// The sandboxes of a run and of the runs below it that may still exist, the innermost first.
+/// The sandboxes of a run and of its descendants that may still exist, the innermost first.
 pub(crate) async fn list_open(store: &dyn Store, run: &str) -> Result<Vec<OpenSandbox>> {
     let sql = "SELECT run_id, sandbox_id, iteration, name FROM run_sandboxes \
                WHERE status IN ('pending', 'shipped', 'waiting', 'review') \
@@ -50,8 +50,7 @@ pub(crate) async fn list_open(store: &dyn Store, run: &str) -> Result<Vec<OpenSa
     rows.iter().map(one).collect()
 }
 
-/// The names of the tries of a run, and of the runs below it, that a provider has begun and that
-/// have not ended.
+/// The names of the unfinished attempts of a run, and of its descendants, that a provider has started.
 pub(crate) async fn names_of_open_provider_tries(
     store: &dyn Store,
     run: &str,
@@ -69,7 +68,7 @@ pub(crate) async fn names_of_open_provider_tries(
     Ok(names)
 }
 
-/// All sandboxes that were requested from within the sandbox of a try, by the try's name.
+/// All sandboxes that were requested from within the sandbox of an attempt, by the attempt's name.
 pub(crate) async fn list_nested(
     store: &dyn Store,
     run: &str,
@@ -94,7 +93,7 @@ pub(crate) async fn has_nested_review(store: &dyn Store, run: &str, sandbox: &st
     rows.first().map_or(Ok(false), |row| row.boolean(0))
 }
 
-/// The children in sandboxes of a run that wait, or have waited and go on.
+/// The pauses of the children in the sandboxes of a run that wait, or that continue after a wait.
 pub(crate) async fn pauses(store: &dyn Store, run: &str) -> Result<Vec<(Key, Pause)>> {
     let sql = "SELECT sandbox_id, iteration, decision FROM run_sandboxes \
                WHERE run_id = ?1 AND status IN ('waiting', 'shipped') AND decision IS NOT NULL";
@@ -104,14 +103,14 @@ pub(crate) async fn pauses(store: &dyn Store, run: &str) -> Result<Vec<(Key, Pau
     rows.iter().map(one).collect()
 }
 
-/// The names of the tries of all runs whose children wait.
+/// The names of all attempts, of any run, whose children wait.
 pub(crate) async fn names_of_waiting(store: &dyn Store) -> Result<Vec<String>> {
     let sql = "SELECT name FROM run_sandboxes WHERE status = 'waiting'";
     let rows = store.query(Statement::new(sql, Vec::new())).await?;
     rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
 }
 
-/// The sandboxes of a run as callers are shown them.
+/// The sandboxes of a run in the form that callers see.
 pub(crate) async fn list_info(store: &dyn Store, run: &str, now: i64) -> Result<Vec<SandboxInfo>> {
     let sql = "SELECT sandbox_id, iteration, attempt, runtime, config_json, status, \
                remote_run_id, workspace_id, container_id, created_at_ms, heartbeat_at_ms, \

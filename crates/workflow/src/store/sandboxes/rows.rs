@@ -1,4 +1,4 @@
-//! The values of a row.
+//! The values in a row of `run_sandboxes`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -6,8 +6,8 @@ use stockade_api::{Answer, Wait};
 
 use crate::schedule::Key;
 
-/// Where a try is. The words are those of seed 000 and of its successors; a child that waits and a
-/// review are ours.
+/// The stage of an attempt. The words are those of seed 000 and of its successors; Stockade adds those
+/// for a child that waits and for a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Pending,
@@ -56,54 +56,53 @@ impl Stage {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Review {
-    /// What the task gives.
+    /// The outputs of the task.
     pub(crate) outputs: Json,
-    /// The bundles with the changes, each by its hash.
+    /// The bundles with the changes, identified by their hashes.
     pub(crate) bundles: Vec<String>,
-    /// How many files they change, with the legacy patches.
+    /// How many files they change, including the legacy patches.
     pub(crate) patch_count: u64,
     /// How many lines are added or removed.
     pub(crate) total_diff_lines: u64,
-    /// How many of the files are executed by tools of the host on their own. Those are always
+    /// How many of the files are ones that tools of the host execute automatically. Those are always
     /// reviewed.
     pub(crate) executed: u64,
     /// The child run.
     pub(crate) remote_run_id: Option<String>,
 }
 
-/// The wait of a child in a sandbox for something from outside. The sandbox is kept meanwhile.
+/// The wait of a child in a sandbox for an event from outside. The sandbox is retained meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Pause {
-    /// How often it has waited, with this time. Its command was executed as often.
+    /// How often it has waited, including this time. Its command was executed as often.
     pub(crate) rounds: u32,
     /// The id of its run, as it reports it.
     pub(crate) child: String,
     /// What it waits for.
     pub(crate) waits: Vec<Wait>,
-    /// The answers that it goes on with.
+    /// The answers with which it continues.
     pub(crate) answers: Vec<Answer>,
-    /// How long its command was executed in all rounds, in milliseconds.
+    /// The total execution time of its command in all rounds, in milliseconds.
     pub(crate) worked_ms: u64,
 }
 
-/// The last try of a sandbox.
+/// The last attempt of a sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxRow {
     pub(crate) attempt: u32,
-    /// The name of the try.
+    /// The name of the attempt.
     pub(crate) name: String,
     pub(crate) stage: Stage,
     pub(crate) created_at_ms: i64,
     pub(crate) base_ref: Option<String>,
     pub(crate) review: Option<Review>,
-    /// A decision about its changes. While a child waits, and when it goes on, this is its
-    /// [`Pause`].
+    /// A decision about its changes. While a child waits, and when it continues, this is its [`Pause`].
     pub(crate) decision: Option<Json>,
 }
 
 impl SandboxRow {
-    /// What its child waits for, or waited for when it goes on.
+    /// The pause of its child, if the child waits or continues after a wait.
     pub(crate) fn pause(&self) -> Option<Pause> {
         let may_have = matches!(self.stage, Stage::Waiting | Stage::Shipped);
         let stored = self.decision.clone().filter(|_| may_have)?;
@@ -116,15 +115,15 @@ impl SandboxRow {
 pub(crate) struct OpenSandbox {
     pub(crate) run: String,
     pub(crate) key: Key,
-    /// The name of its last try.
+    /// The name of its last attempt.
     pub(crate) name: String,
 }
 
-/// A sandbox that was requested from within the sandbox of another try.
+/// A sandbox that was requested from within the sandbox of another attempt.
 #[derive(Debug)]
 pub(crate) struct NestedSandbox {
     pub(crate) key: Key,
-    /// The name of its last try.
+    /// The name of its last attempt.
     pub(crate) name: String,
     /// Whether it may still exist.
     pub(crate) is_open: bool,
