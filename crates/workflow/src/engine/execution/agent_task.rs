@@ -21,10 +21,10 @@ use crate::schedule::Key;
 use crate::store::runs::RunOrigin;
 use crate::sync::lock;
 
-/// How much of a failed command's standard error is in the message, in bytes.
+/// How much of a failed command's standard error is included in the message, in bytes.
 const ERROR_BYTES: usize = 2 << 10;
 
-/// All that a try of such a task needs.
+/// The data that an attempt of such a task needs.
 pub(super) struct AgentTask {
     state: Arc<EngineState>,
     user_code: Arc<UserCode>,
@@ -35,7 +35,7 @@ pub(super) struct AgentTask {
 }
 
 impl Execution {
-    /// A try of a task whose agent is a command.
+    /// Collects the data for an attempt of a task whose agent is a command.
     pub(super) fn agent_task(&self, key: &Key) -> AgentTask {
         AgentTask {
             state: Arc::clone(&self.state),
@@ -47,7 +47,7 @@ impl Execution {
         }
     }
 
-    /// Adds the events of such tries.
+    /// Adds the events of agent attempts.
     pub(super) fn take_agent_events(&mut self) {
         let events = std::mem::take(&mut *lock(&self.agent_events));
         for (key, event) in events {
@@ -61,7 +61,7 @@ impl Execution {
 }
 
 impl AgentTask {
-    /// Executes the agent; its answer.
+    /// Executes the agent; returns its answer.
     pub(super) async fn execute(self, key: &Key, task: &Arc<Task>) -> Result<Value, Trouble> {
         let call = TaskCall { run: &self.run, key, task };
         let Work::Command { agent, prompt } = &task.work else {
@@ -132,7 +132,7 @@ impl AgentTask {
     }
 }
 
-/// The standard output of a command that succeeded.
+/// The standard output of a command, if it succeeded.
 fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String, Trouble> {
     let id = &task.id;
     let (code, why) = match result.ending {
@@ -174,7 +174,7 @@ fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String,
     Err(if code == "AGENT_CONFIG_INVALID" { trouble } else { trouble.retryable() })
 }
 
-/// The end of a command's standard error, without the values of its variables.
+/// The end of a command's standard error, without the values of the agent's variables.
 fn error_tail(errors: &[u8], agent: &Command) -> String {
     let mut text = String::from_utf8_lossy(errors).into_owned();
     for (name, value) in agent.environment.0.iter().filter(|(_, value)| value.len() > 3) {

@@ -1,4 +1,4 @@
-//! Answers from outside, decisions and signals, and times that have come.
+//! Handles answers from outside (decisions and signals) and due times.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::schedule::Key;
 use crate::store::answers::{self, Answer};
 
 impl Execution {
-    /// Uses the decisions and signals that are there.
+    /// Uses the decisions and signals that have arrived.
     pub(super) async fn take_answers(&mut self) -> Result<(), Failure> {
         let waiting = self.waiting_tasks();
         self.has_new_waits = false;
@@ -45,7 +45,7 @@ impl Execution {
         Ok(())
     }
 
-    /// There is a decision whether a task may begin.
+    /// Handles a decision whether a task may start.
     fn approve_or_fail(&mut self, key: &Key, task: &Task, decision: &Value) {
         if self.record_decision(key, decision) {
             self.approved(key);
@@ -54,7 +54,7 @@ impl Execution {
         }
     }
 
-    /// There is a decision about an `<Approval>`.
+    /// Handles a decision about an `<Approval>`.
     fn decided(&mut self, key: &Key, task: &Task, on_deny: OnDeny, decision: Value) {
         let is_approved = self.record_decision(key, &decision);
         match on_deny {
@@ -66,7 +66,7 @@ impl Execution {
         }
     }
 
-    /// Adds the event of a decision; whether it approves.
+    /// Adds the event of a decision; returns whether it approves.
     fn record_decision(&mut self, key: &Key, decision: &Value) -> bool {
         let is_approved = decision["approved"] == true;
         let kind = if is_approved { "ApprovalGranted" } else { "ApprovalDenied" };
@@ -74,7 +74,7 @@ impl Execution {
         is_approved
     }
 
-    /// Goes on with tasks that are due.
+    /// Resumes tasks that are due.
     pub(super) fn take_due(&mut self) {
         let now = now_ms();
         for (key, status) in self.tasks.due() {
@@ -90,7 +90,7 @@ impl Execution {
         }
     }
 
-    /// An answer did not come in time.
+    /// Handles an answer that did not arrive in time.
     fn timed_out(&mut self, key: &Key) {
         let Some(task) = self.plan.task(key) else { return };
         let on_timeout = match &task.work {
@@ -129,7 +129,7 @@ fn denied(task: &Task, decision: &Value) -> Trouble {
     Trouble::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name()))
 }
 
-/// Whether an answer is for a task. A decision is for exactly the question that was shown.
+/// Whether an answer is for a task. A decision is only for the exact question that was displayed.
 fn answers_to(answer: &Answer, key: &Key, attempts: u32, task: &Task) -> bool {
     match &task.work {
         Work::Event(event) if !task.needs_approval => {

@@ -1,5 +1,5 @@
-//! Tasks whose outputs are cached for other runs: a cached output is used instead of executing the task,
-//! and an output is cached in the commit that ends its task.
+//! Tasks whose outputs are cached for other runs: a cached output replaces the execution of a task, and
+//! the commit that ends a task also caches its output.
 
 use serde_json::{Value, json};
 use stockade_durable::Failure;
@@ -15,7 +15,7 @@ use crate::store::cached_outputs;
 use crate::sync::lock;
 
 impl Execution {
-    /// Looks up the cached outputs of queued tasks; whether there were any such tasks.
+    /// Looks up the cached outputs of queued tasks; returns whether there were any such tasks.
     pub(super) async fn look_up_outputs(&mut self) -> Result<bool, Failure> {
         let tasks = self.queue.take_lookups();
         let has_some = !tasks.is_empty();
@@ -43,7 +43,7 @@ impl Execution {
         Ok(has_some)
     }
 
-    /// The key of a task's output; an error is the reason why it has none.
+    /// The key of a task's output, or the reason why it has none.
     fn cache_key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let command = match &task.work {
             Work::Command { agent, .. } => {
@@ -65,7 +65,7 @@ impl Execution {
         context.key(task, cache)
     }
 
-    /// Finishes a task with its cached output, if there is one; whether there was.
+    /// Finishes a task with its cached output; returns whether there was one.
     pub(super) fn use_cached_output(&mut self, key: &Key, task: &Task) -> bool {
         let Some(Lookup::Found(cached)) = self.queue.lookup(key) else { return false };
         let output = cached.output.clone();
@@ -79,7 +79,8 @@ impl Execution {
         true
     }
 
-    /// Caches the output of a task, in the commit of its end; whether the output is from the cache.
+    /// Caches the output of a task in the commit of its end; returns whether the output came from the
+    /// cache.
     pub(super) fn cache_output(&mut self, key: &Key, output: Option<&Value>) -> bool {
         match (self.queue.remove_lookup(key), output) {
             (Some(Lookup::Missing(name, cache)), Some(output)) => {

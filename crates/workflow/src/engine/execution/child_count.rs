@@ -1,4 +1,4 @@
-//! How many child runs wait.
+//! The number of waiting child runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ impl WaitingChildren {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// A child begins to wait, or goes on.
+    /// Records that a child starts to wait, or continues.
     pub(super) fn count(&self, waits: bool) {
         if waits {
             self.waiting.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A child workflow: a run of its own, which the process of its parent executes. Its id follows from the
-//! parent and the task, so that it is found again.
+//! A child workflow: a separate run, which the process of its parent executes. Its id is derived from
+//! the parent and the task, so that it is found again after a crash.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use crate::journal::{Journal, WorkflowRef, child_input};
 use crate::schedule::Key;
 use crate::store::{run_state, runs};
 
-/// All that a child run needs.
+/// The data that a child run needs.
 #[derive(Clone)]
 pub(super) struct ChildRun {
     pub(super) state: Arc<EngineState>,
@@ -41,7 +41,7 @@ impl ChildRun {
         format!("{}:child:{}:{}", self.parent, key.node, key.iteration)
     }
 
-    /// Executes the child run of a task, or what is left of it; its output.
+    /// Executes the child run of a task, or the rest of it; returns its output.
     pub(super) async fn execute(
         self,
         key: &Key,
@@ -60,13 +60,13 @@ impl ChildRun {
                 let frames = error["frames"].as_array().cloned().unwrap_or_default();
                 let frames = frames.iter().filter_map(|frame| frame.as_str().map(str::to_owned));
                 let trouble = Trouble::new(&text("code"), message);
-                // Its tasks were tried again already, as often as they may be.
+                // Its tasks were already retried as often as allowed.
                 Err(Trouble { frames: frames.collect(), ..trouble })
             }
         }
     }
 
-    /// Executes a run, or what is left of it; how it ends. A run that exists keeps its input.
+    /// Executes a run, or the rest of it; returns how it ends. An existing run keeps its input.
     pub(super) async fn run_to_end(
         self,
         id: &str,
@@ -80,7 +80,7 @@ impl ChildRun {
             Some(run) if run.status == RunStatus::Finished => {
                 return Ok(End::Finished(run.output.unwrap_or_default()));
             }
-            // Tasks of it that have finished are not executed again.
+            // Its finished tasks are not executed again.
             Some(run) if run.status.is_terminal() => (restart(id), run.input),
             Some(run) => (Vec::new(), run.input),
             None => {
@@ -109,7 +109,7 @@ impl ChildRun {
     }
 }
 
-/// Makes a child run that has ended run again.
+/// Statements that start an ended child run again.
 fn restart(id: &str) -> Vec<Statement> {
     let mut statements = vec![runs::restart_child(id, now_ms())];
     statements.extend(run_state::reset_unfinished(id));
@@ -117,7 +117,7 @@ fn restart(id: &str) -> Vec<Statement> {
 }
 
 impl Execution {
-    /// All that a child of this run needs.
+    /// The data for a child of this run.
     pub(super) fn child(&self) -> ChildRun {
         ChildRun {
             state: Arc::clone(&self.state),
@@ -131,7 +131,7 @@ impl Execution {
         }
     }
 
-    /// The same as the execution of a child run. `siblings` counts it while it waits.
+    /// Turns this into the execution of a child run. `siblings` counts it while it waits.
     fn into_child(
         mut self,
         siblings: Arc<WaitingChildren>,

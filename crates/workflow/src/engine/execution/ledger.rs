@@ -1,4 +1,5 @@
-//! What an execution commits: statements and events in order, with the acknowledgements that follow.
+//! The changes that an execution commits: statements and events in order, and the acknowledgements that
+//! follow.
 
 use std::collections::HashSet;
 
@@ -11,18 +12,18 @@ use crate::engine::sandbox::Record;
 use crate::schedule::Key;
 use crate::store::{answers, events};
 
-/// How many statements are gathered before they are committed.
+/// How many statements are collected before they are committed.
 const MAX_STATEMENTS: usize = 512;
 
-/// What is not committed yet.
+/// The changes that are not committed yet.
 pub(super) struct Ledger {
     run: String,
     /// The number of the next event.
     next_event: i64,
     statements: Vec<Statement>,
-    /// Are sent to once the statements are on disk.
+    /// Are notified when the statements are on disk.
     acknowledgements: Vec<oneshot::Sender<()>>,
-    /// The answers that were used, until that is on disk.
+    /// The answers that were used, until their use is on disk.
     used_answers: HashSet<i64>,
 }
 
@@ -45,7 +46,7 @@ impl Ledger {
         self.statements.extend(statements);
     }
 
-    /// Adds an event, with the run and the time.
+    /// Adds an event, with the run id and the time.
     pub(super) fn event(&mut self, mut event: Value) {
         let at = now_ms();
         event["runId"] = self.run.as_str().into();
@@ -54,7 +55,7 @@ impl Ledger {
         self.next_event += 1;
     }
 
-    /// Adds what a try of a sandbox records.
+    /// Adds the record of an attempt of a sandbox.
     pub(super) fn record(&mut self, record: Record) {
         for event in record.events {
             self.event(event);
@@ -63,7 +64,7 @@ impl Ledger {
         self.acknowledgements.push(record.committed);
     }
 
-    /// Notes the task that uses an answer.
+    /// Records the task that uses an answer.
     pub(super) fn use_answer(&mut self, seq: i64, key: &Key) {
         self.used_answers.insert(seq);
         self.statements.push(answers::mark_used(seq, key));
@@ -77,7 +78,7 @@ impl Ledger {
         self.statements.len() >= MAX_STATEMENTS
     }
 
-    /// Commits all of it.
+    /// Commits all changes.
     pub(super) async fn commit(&mut self, context: &Context) -> Result<(), Failure> {
         if self.statements.is_empty() && self.acknowledgements.is_empty() {
             return Ok(());
@@ -85,13 +86,13 @@ impl Ledger {
         context.write(std::mem::take(&mut self.statements)).await?;
         self.used_answers.clear();
         for committed in self.acknowledgements.drain(..) {
-            // The try may be gone.
+            // The attempt may have been dropped.
             let _ = committed.send(());
         }
         Ok(())
     }
 
-    /// The statements, to be committed with the end of the run.
+    /// The statements that remain, to be committed with the end of the run.
     pub(super) fn into_statements(self) -> Vec<Statement> {
         self.statements
     }

@@ -1,4 +1,5 @@
-//! The loop of an execution: what it does in which order, when it commits, and what it waits for.
+//! The main loop of an execution: the order of its steps, when it commits, and which events it waits
+//! for.
 
 use std::time::Duration;
 
@@ -21,26 +22,26 @@ use crate::schedule::Phase;
 use crate::store::{ANSWERS_TOPIC, runs, tasks};
 use crate::sync::lock;
 
-/// The realm of a run that waits no longer than this is kept.
+/// The realm of a run that waits no longer than this is retained.
 const SHORT_WAIT: Duration = Duration::from_secs(5);
-/// The rows are looked at again after this time at the latest.
+/// The rows are polled again after this time at the latest.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What ends a wait.
+/// The reason why a wait ends.
 enum Wakeup {
-    /// A try has ended.
+    /// An attempt has ended.
     Outcome(Outcome),
-    /// A try of a sandbox has something to commit.
+    /// An attempt of a sandbox has changes to commit.
     Record(Record),
-    /// There may be an answer, a task may be due, or a child run has changed.
+    /// An answer may have arrived, a task may be due, or a child run has changed.
     Look,
 }
 
 impl Execution {
-    /// Executes the run to its end: how it ends, and what is to be committed with that.
+    /// Executes the run to its end; returns how it ends, and the statements to commit with the end.
     ///
     /// # Errors
-    /// When the execution has to stop before.
+    /// If the execution has to stop earlier.
     pub(crate) fn run_to_end(self) -> BoxFuture<'static, Result<(End, Vec<Statement>), Failure>> {
         Box::pin(self.main_loop())
     }
@@ -87,7 +88,7 @@ impl Execution {
         }
     }
 
-    /// Renders the run if the rendering is stale; the end of the run if that fails.
+    /// Renders the run if the rendering is stale; returns the end of the run if that fails.
     async fn render_if_stale(&mut self) -> Option<End> {
         if !self.plan.take_stale() {
             return None;
@@ -102,7 +103,7 @@ impl Execution {
         }
     }
 
-    /// Names a child run, which was inserted before its workflow was rendered.
+    /// Sets the name of a child run, which was inserted before its workflow was rendered.
     fn name_child_run(&mut self, name: &str) {
         if self.children.siblings.is_some() && !self.children.is_named {
             self.children.is_named = true;
@@ -110,7 +111,7 @@ impl Execution {
         }
     }
 
-    /// Waits until something happens, and takes it.
+    /// Waits for an event, and handles it.
     async fn wait(
         &mut self,
         attempts: &mut FuturesUnordered<Attempt>,
@@ -139,13 +140,13 @@ impl Execution {
         };
         while let Some((key, result)) = outcome {
             self.take_outcome(key, result);
-            // Other outcomes that are there already are committed with it.
+            // Other outcomes that are already available are committed together with this one.
             outcome = attempts.next().now_or_never().flatten();
         }
         Ok(())
     }
 
-    /// Adds the lines that the workflow wrote to its console.
+    /// Adds the lines that the workflow wrote to its console as events.
     fn take_lines(&mut self) {
         for (level, text) in self.user_code.take_lines() {
             self.ledger.event(json!({ "type": "Log", "level": level, "message": text }));
@@ -157,7 +158,7 @@ impl Execution {
         self.ledger.commit(&self.context).await
     }
 
-    /// Ends the realm of a run that waits for a while.
+    /// Ends the realm of a run that will wait for a while.
     async fn rest_if_waiting_long(&mut self) {
         if self.status == RunStatus::Waiting && self.children.siblings.is_none() {
             let is_short = self.tasks.time_to_next().is_some_and(|time| time <= SHORT_WAIT);
@@ -167,7 +168,7 @@ impl Execution {
         }
     }
 
-    /// Sets the status of a run in which no try is under way: whether it waits for answers.
+    /// Sets the status of a run without running attempts: whether it waits for answers.
     fn set_idle_status(&mut self) {
         let waits = !self.tasks.has_retrying()
             && (self.children.children.waiting() > 0 || self.tasks.has_open_in(&[Phase::Waiting]));
@@ -206,11 +207,11 @@ impl Execution {
         }
     }
 
-    /// Ends the run; how it ends, and what is to be committed with that.
+    /// Ends the run; returns how it ends, and the statements to commit with the end.
     async fn end(mut self, end: End) -> (End, Vec<Statement>) {
         self.end_run_sandboxes().await;
         self.take_lines();
-        // Its parent learns of the end in another way.
+        // The parent is notified of the end in another way.
         self.set_status(RunStatus::Running);
         let at = now_ms();
         let statement = match &end {

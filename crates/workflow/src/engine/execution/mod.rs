@@ -1,6 +1,6 @@
-//! The execution of one run: it is rendered and planned, tasks are started, what they did is committed,
-//! and so on until nothing is left. After a crash, the rows decide what is executed again: nothing that
-//! has finished.
+//! The execution of one run: the loop renders and plans it, starts tasks and commits their results,
+//! until nothing is left. After a crash, the rows determine what is executed again: nothing that has
+//! finished.
 //!
 //! The loop:
 //!
@@ -42,9 +42,10 @@
 //!     └────────── an answer, a time (approval, event, timer) ─────┘
 //! ```
 //!
-//! Reading order: `state` (all of it, in parts: `task_table`, `plan`, `ledger`, `start_queue`,
+//! Reading order: `state` (the whole state, in parts: `task_table`, `plan`, `ledger`, `start_queue`,
 //! `run_sandboxes`), `main_loop`, `planning`, `task_start`, `task_end`, `answers` and `sandbox_waits`.
-//! `agent_task`, `cache_lookup`, `child_workflow` and `provider_children` are for single kinds of tasks.
+//! `agent_task`, `cache_lookup`, `child_workflow` and `provider_children` are for single kinds of
+//! tasks.
 
 mod agent_task;
 mod answers;

@@ -1,4 +1,4 @@
-//! How tries and runs end.
+//! The outcomes of attempts and runs.
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -16,8 +16,8 @@ pub(crate) enum End {
     Failed(Value),
 }
 
-/// How one try of a task ended.
+/// How one attempt of a task ended.
 pub(super) type Outcome = (Key, Result<TryOutcome, Trouble>);
 
-/// A try that is under way.
+/// A running attempt.
 pub(super) type Attempt = BoxFuture<'static, Outcome>;

@@ -1,4 +1,4 @@
-//! The last rendering of a run, and what was planned with it.
+//! The last rendering of a run, and the progress of its plans.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub(super) struct RunPlan {
     progress: Progress,
     /// The tables that the rendering depends on.
     read: BTreeSet<String>,
-    /// Whether something has changed that the rendering depends on.
+    /// Whether data has changed that the rendering depends on.
     is_stale: bool,
 }
 
 impl RunPlan {
-    /// Before the first rendering.
+    /// The state before the first rendering.
     pub(super) fn new() -> Self {
         Self {
             graph: Arc::default(),
@@ -39,7 +39,7 @@ impl RunPlan {
         self.is_stale
     }
 
-    /// Whether it was stale. It is not from here on.
+    /// Whether it was stale. Clears the flag.
     pub(super) fn take_stale(&mut self) -> bool {
         std::mem::take(&mut self.is_stale)
     }
@@ -48,12 +48,12 @@ impl RunPlan {
         self.is_stale = true;
     }
 
-    /// A row was added to a table.
+    /// Records that a row was added to a table.
     pub(super) fn table_changed(&mut self, table: &str) {
         self.is_stale |= self.read.contains(table);
     }
 
-    /// Goes on with another rendering. The progress stays where its nodes have the same order.
+    /// Replaces the rendering. The progress is retained if the nodes have the same order.
     pub(super) fn update(&mut self, rendering: Rendering) {
         let Rendering { graph, read } = rendering;
         self.read = read;
@@ -66,7 +66,7 @@ impl RunPlan {
         self.graph = graph;
     }
 
-    /// Plans what is next. `graph` is the last rendering.
+    /// Plans the next steps. `graph` is the last rendering.
     pub(super) fn next<'a>(
         &mut self,
         graph: &'a Graph,
@@ -77,7 +77,7 @@ impl RunPlan {
         schedule::plan(graph, &self.index, &mut self.progress, phases, loops, limit)
     }
 
-    /// A task as the last rendering has it.
+    /// A task in the last rendering.
     pub(super) fn task(&self, key: &Key) -> Option<Arc<Task>> {
         let id = key.node.split("@@").next().unwrap_or(&key.node);
         self.index.task(id).cloned()

@@ -1,4 +1,4 @@
-//! Plans what is next, and starts it.
+//! Plans the next steps, and starts them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::sync::lock;
 
 /// The result of planning.
 pub(super) enum Step {
-    /// Something was done at once, so there may be more to start.
+    /// A task was finished immediately, so there may be more to start.
     Again,
     /// There is nothing more to start now.
     Wait,
@@ -23,12 +23,12 @@ pub(super) enum Step {
 }
 
 impl Execution {
-    /// Starts what can start now. What needs no waiting is done at once.
+    /// Starts the tasks that can start now. Tasks without waiting time are finished immediately.
     pub(super) fn plan_next(&mut self, is_idle: bool) -> Step {
         let graph = Arc::clone(self.plan.graph());
         let plan = self.plan.next(&graph, &self.tasks, self.run.max_concurrency);
         if !plan.failed.is_empty() {
-            // Tries that are under way may end; nothing else starts.
+            // Running attempts may end; no new one starts.
             if !is_idle {
                 return Step::Wait;
             }
@@ -61,7 +61,8 @@ impl Execution {
         if moved && !self.plan.is_stale() { Step::Again } else { Step::Wait }
     }
 
-    /// A loop begins its next iteration, or ends; the failure of a loop that must not end like that.
+    /// Starts the next iteration of a loop, or ends the loop; returns the failure of a loop that must
+    /// not end this way.
     fn advance_loop(&mut self, name: &str, step: LoopStep) -> Option<Trouble> {
         let state = self.tasks.loop_mut(name);
         match step {
@@ -83,7 +84,7 @@ impl Execution {
     }
 }
 
-/// The failure of a run in which nothing can start though not all has finished.
+/// The failure of a run in which no task can start although not all have finished.
 fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
     let known: Vec<&str> = graph.tasks().iter().map(|task| task.id.as_str()).collect();
     let mut reasons = Vec::new();

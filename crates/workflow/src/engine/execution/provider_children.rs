@@ -1,6 +1,7 @@
 //! The runs that the provider of a `<Sandbox>` requests, as children of the run of its sandbox. Their
-//! ids follow from that run, the task and the name that the provider gives them: a run that is requested
-//! again, also after a crash, is found again, and none of its finished tasks is executed twice.
+//! ids are derived from that run, the task and the name that the provider chooses. A run that is
+//! requested again, also after a crash, is found again, and none of its finished tasks is executed
+//! twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,16 +29,16 @@ use crate::schedule::Key;
 use crate::store::cancel;
 use crate::sync::lock;
 
-/// The runs that the provider of one try requests.
+/// The runs that the provider requests in one attempt.
 pub(super) struct ProviderChildren {
     child: ChildRun,
     /// The prefix of their ids.
     id: String,
-    /// The runs that have not ended, whether the provider waits for them or not.
+    /// The unfinished runs, whether the provider waits for them or not.
     open: Mutex<BTreeSet<String>>,
-    /// The runs that the provider waits for, and whether each is waiting itself.
+    /// The runs that the provider waits for, and whether each of them is waiting itself.
     awaited: Mutex<BTreeMap<String, bool>>,
-    /// Whether the try counts as waiting: all runs that the provider waits for do.
+    /// Whether the attempt counts as waiting, because all runs that the provider waits for do.
     waits: AtomicBool,
     siblings: Arc<WaitingChildren>,
 }
@@ -55,7 +56,7 @@ impl Drop for ProviderChildren {
     }
 }
 
-/// The provider waits for a run while this lives.
+/// The provider waits for a run while this guard lives.
 struct AwaitGuard<'a> {
     children: &'a ProviderChildren,
     id: &'a str,
@@ -69,8 +70,8 @@ impl Drop for AwaitGuard<'_> {
 }
 
 impl Execution {
-    /// The child runs of a try of a task. Their tools have these limits, besides those of the run.
-    /// Sandboxes in them count as nested in the sandbox of the task.
+    /// The child runs of an attempt of a task. Their tools have these limits in addition to those of
+    /// the run. Sandboxes in them count as nested in the sandbox of the task.
     pub(super) fn provider_children(
         &self,
         key: &Key,
@@ -91,12 +92,12 @@ impl Execution {
         }
     }
 
-    /// What encloses the sandboxes in the sandbox of a task.
+    /// The enclosing sandbox for sandboxes that are nested in the sandbox of a task.
     fn within(&self, key: &Key, task: &Task) -> Option<EnclosingSandbox> {
         let Work::Sandbox(sandbox) = &task.work else { return None };
         let enclosing = self.sandboxes.enclosing.as_ref();
         let depth = enclosing.map_or(0, |enclosing| enclosing.lineage.depth);
-        // A configuration that cannot be read is refused before anything is in the sandbox.
+        // A configuration that cannot be read is rejected before the sandbox contains anything.
         let grant = Grant::of(sandbox, task.timeout, sandbox.tools, depth).ok()?;
         let name = self.run.name_of_try(key, self.tasks.current_attempt(key));
         let lineage = Lineage {
@@ -150,14 +151,14 @@ impl ChildRuns for ProviderChildren {
 }
 
 impl ProviderChildren {
-    /// Executes a run; how it ends.
+    /// Executes a run; returns how it ends.
     async fn run_to_end(
         &self,
         id: &str,
         workflow: WorkflowRef,
         (input, environment): (Value, String),
     ) -> Result<End, Trouble> {
-        // That the run waits is counted here, and not among the children of the task's run.
+        // A waiting run is counted here, and not among the children of the task's run.
         let siblings = Arc::<WaitingChildren>::default();
         let child = ChildRun { siblings: Arc::clone(&siblings), environment, ..self.child.clone() };
         lock(&self.awaited).insert(id.to_owned(), false);

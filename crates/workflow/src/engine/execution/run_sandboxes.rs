@@ -1,5 +1,5 @@
-//! The sandboxes of a run: the channel from their tries, their slots, and those that are kept for
-//! children that wait.
+//! The sandboxes of a run: the channel from their attempts, their slots, and the sandboxes that are
+//! retained for children that wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::engine::sandbox::{EnclosingSandbox, Record};
 use crate::schedule::Key;
 use crate::store::sandboxes::Pause;
 
-/// How often the lease of a sandbox that is kept is renewed, while the run is executed.
+/// The interval at which the lease of a retained sandbox is renewed while the run is executed.
 const RENEWAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The sandboxes of a run.
 pub(super) struct RunSandboxes {
-    /// Tries record through the sender what the run commits.
+    /// Attempts use the sender to record changes that the run commits.
     pub(super) sender: mpsc::Sender<Record>,
     pub(super) records: mpsc::Receiver<Record>,
     pub(super) slots: Arc<Semaphore>,
@@ -41,7 +41,7 @@ impl RunSandboxes {
         }
     }
 
-    /// Takes up the waits that an earlier process left.
+    /// Restores the waits that an earlier process left.
     pub(super) fn restore(&mut self, pauses: impl Iterator<Item = (Key, Pause)>) {
         self.pauses = pauses.collect();
     }
@@ -62,7 +62,7 @@ impl RunSandboxes {
         self.pauses.remove(key)
     }
 
-    /// The tasks whose sandboxes are to be renewed now. They count as renewed.
+    /// The tasks whose sandboxes have to be renewed now. Marks them as renewed.
     pub(super) fn take_renewals(&mut self) -> Vec<Key> {
         let is_due = self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
         if self.pauses.is_empty() || !is_due {
@@ -72,7 +72,7 @@ impl RunSandboxes {
         self.pauses.keys().cloned().collect()
     }
 
-    /// The tasks whose sandboxes are kept. None is kept any more.
+    /// Takes the tasks whose sandboxes are retained. None is retained afterwards.
     pub(super) fn take_pauses(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.pauses).into_keys().collect()
     }

@@ -1,5 +1,5 @@
-//! Children in sandboxes that wait: their tasks wait with them, and go on with an answer or at a time.
-//! Their sandboxes are kept until then, or until the run has ended.
+//! Waiting children in sandboxes: their tasks wait with them, and continue on an answer or at a time.
+//! Their sandboxes are retained until then, or until the run has ended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::schedule::Key;
 use crate::store::answers::Answer;
 use crate::store::sandboxes::{self, Pause, Stage};
 
-/// The shortest wait of a child for a time. A child that reports that its time has come when it has not
-/// cannot keep the host busy.
+/// The shortest wait of a child for a time. It prevents a child that falsely reports that its time has
+/// come from keeping the host busy.
 const SHORTEST_MS: i64 = 1_000;
 
 impl Execution {
-    /// Takes up the waits that an earlier process left.
+    /// Restores the waits that an earlier process left.
     pub(super) async fn restore_pauses(&mut self) -> Result<(), Failure> {
         let is_waiting = |key: &Key| {
             let row = self.tasks.get(key);
@@ -37,7 +37,7 @@ impl Execution {
         Ok(())
     }
 
-    /// The child of a task waits.
+    /// Makes a task wait because its child waits.
     pub(super) fn wait_for_child(&mut self, key: &Key, pause: Pause) {
         let has = |is: fn(&Wait) -> bool| pause.waits.iter().any(is);
         let status = if has(|wait| matches!(wait, Wait::Approval { .. })) {
@@ -52,7 +52,7 @@ impl Execution {
         row.wake_at = due.map(|due| due.max(now_ms().saturating_add(SHORTEST_MS)));
         let attempt = row.attempts;
         self.tasks.set_status(key, status);
-        // The answer may be there already.
+        // The answer may have arrived already.
         self.has_new_waits = true;
         self.store_task(key);
         self.ledger.event(json!({
@@ -87,14 +87,14 @@ impl Execution {
         }
     }
 
-    /// The child of a task goes on without an answer, such as at a time.
+    /// Resumes the child of a task without an answer, for example because a time has come.
     pub(super) fn resume_child_of(&mut self, key: &Key) {
         if let Some(task) = self.plan.task(key) {
             self.resume_child(key, &task, Vec::new());
         }
     }
 
-    /// The same try goes on.
+    /// Resumes the same attempt.
     fn resume_child(&mut self, key: &Key, task: &Arc<Task>, answers: Vec<ChildAnswer>) {
         let (Some(row), Some(pause)) = (self.tasks.get_mut(key), self.sandboxes.remove_pause(key))
         else {
@@ -114,8 +114,8 @@ impl Execution {
         self.queue.start(key, task);
     }
 
-    /// Renews the leases of the sandboxes, at once and then from time to time. A child whose sandbox
-    /// does not exist any more is resumed, which fails its try.
+    /// Renews the leases of the sandboxes, first immediately and then periodically. A child whose
+    /// sandbox does not exist any more is resumed, which fails its attempt.
     pub(super) async fn renew_sandboxes(&mut self) {
         for key in self.sandboxes.take_renewals() {
             let Some((handle, _)) = self.sandbox_of(&key) else { continue };
@@ -125,7 +125,7 @@ impl Execution {
         }
     }
 
-    /// Ends the sandboxes that are kept, because the run has ended.
+    /// Ends the retained sandboxes, because the run has ended.
     pub(super) async fn end_run_sandboxes(&mut self) {
         for key in self.sandboxes.take_pauses() {
             if let Some((handle, name)) = self.sandbox_of(&key) {
@@ -139,7 +139,7 @@ impl Execution {
         }
     }
 
-    /// The sandbox of the current try of a task, and the name of the try.
+    /// The sandbox of the current attempt of a task, and the name of the attempt.
     fn sandbox_of(&self, key: &Key) -> Option<(SandboxHandle, String)> {
         let sandboxes = Arc::clone(self.state.options.sandboxes.as_ref()?);
         let attempt = self.tasks.get(key)?.attempts;
@@ -150,7 +150,7 @@ impl Execution {
 }
 
 /// Whether an answer to the run is for a wait of the child of a task. It must have the address of the
-/// child: the name alone may be that of another wait.
+/// child: another wait may have the same name.
 fn answers_child(answer: &Answer, key: &Key, attempts: u32, wait: &Wait) -> bool {
     let Some(name) = wait.clone().within(&key.node).answer_name() else { return false };
     match wait {
@@ -164,7 +164,8 @@ fn answers_child(answer: &Answer, key: &Key, attempts: u32, wait: &Wait) -> bool
     }
 }
 
-/// An answer as the child gets it, or the nested sandbox whose changes are to be reviewed.
+/// An answer in the form that the child receives, or the nested sandbox whose changes are to be
+/// reviewed.
 fn child_answer(wait: &Wait, answer: Answer, is_nested: bool) -> Option<ChildAnswer> {
     let (node, iteration) = (wait.node().to_owned(), wait.iteration());
     match wait {

@@ -7,11 +7,11 @@ use crate::graph::{Cache, Task};
 use crate::schedule::Key;
 use crate::store::cached_outputs::CachedOutput;
 
-/// What is known of the cached output of a task.
+/// The state of the lookup of a task's cached output.
 #[derive(Debug)]
 pub(super) enum Lookup {
     Found(CachedOutput),
-    /// There is none. The output of the task is to be cached under this key.
+    /// There is no cached output. The output of the task is to be cached under this key.
     Missing(String, Cache),
     /// The output of the task is not to be cached.
     Uncacheable,
@@ -20,11 +20,11 @@ pub(super) enum Lookup {
 /// The tasks that are about to start.
 #[derive(Default)]
 pub(super) struct StartQueue {
-    /// Tasks that start once it is on disk that they do.
+    /// Tasks that start when the commit of their start is on disk.
     starts: Vec<(Key, Arc<Task>)>,
     /// Tasks whose cached outputs are looked up first.
     to_look_up: Vec<(Key, Arc<Task>)>,
-    /// What was looked up for tasks that have not ended.
+    /// The lookups of tasks that have not ended.
     lookups: HashMap<Key, Lookup>,
 }
 
@@ -41,7 +41,8 @@ impl StartQueue {
         std::mem::take(&mut self.starts)
     }
 
-    /// Has the cached output of a task looked up, where that was not done yet; whether it is done now.
+    /// Queues the lookup of a task's cached output, unless it was queued before; returns whether it was
+    /// queued now.
     pub(super) fn look_up(&mut self, key: &Key, task: &Arc<Task>) -> bool {
         let is_new = task.cache.is_some() && !self.lookups.contains_key(key);
         if is_new {

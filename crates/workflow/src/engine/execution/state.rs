@@ -23,11 +23,10 @@ use crate::store::runs::RunOrigin;
 use crate::store::tasks::{self, TaskRow};
 use crate::sync::lock;
 
-/// Events of tries of agents, which the run adds when it next has an outcome: for which task, and the
-/// event.
+/// Events of agent attempts, with their tasks. The run adds them when it next has an outcome.
 pub(super) type AgentEvents = Arc<Mutex<Vec<(Key, Value)>>>;
 
-/// One run that is being executed.
+/// The execution of one run.
 pub(crate) struct Execution {
     pub(super) state: Arc<EngineState>,
     pub(super) context: Context,
@@ -42,11 +41,11 @@ pub(crate) struct Execution {
     pub(super) children: RunFamily,
     pub(super) sandboxes: RunSandboxes,
     pub(super) agent_events: AgentEvents,
-    /// Whether a wait has begun whose answer may be there already.
+    /// Whether a wait has started whose answer may have arrived already.
     pub(super) has_new_waits: bool,
 }
 
-/// What does not change of a run.
+/// The properties of a run that do not change.
 pub(super) struct RunIdentity {
     pub(super) id: String,
     pub(super) origin: RunOrigin,
@@ -57,7 +56,7 @@ pub(super) struct RunIdentity {
 }
 
 impl RunIdentity {
-    /// The name of the current try of a task.
+    /// The name of the current attempt of a task.
     pub(super) fn name_of_try(&self, key: &Key, attempt: u32) -> String {
         self.origin.name_of_try(&self.id, key, attempt)
     }
@@ -73,14 +72,14 @@ impl RunIdentity {
 pub(super) struct RunFamily {
     /// Its children.
     pub(super) children: Arc<WaitingChildren>,
-    /// The children of its parent, if it has one. It is one of them.
+    /// The children of its parent, if it has one. This run is one of them.
     pub(super) siblings: Option<Arc<WaitingChildren>>,
-    /// Whether a child run has the name of its workflow already.
+    /// Whether a child run already has the name of its workflow.
     pub(super) is_named: bool,
 }
 
 impl Execution {
-    /// The execution of a run, as it was left or from its beginning.
+    /// The execution of a run, from its stored state or from its start.
     pub(crate) async fn new(
         state: Arc<EngineState>,
         context: Context,
@@ -93,7 +92,7 @@ impl Execution {
         let RunState { mut tasks, loops, next_event, status, origin } =
             run_state::load(state.store(), &id).await?;
         if state.options.sandboxes.is_none() {
-            // The result of a request to the host may be there.
+            // The result of a request to the host may be available.
             for row in tasks.values_mut().filter(|row| row.waits_for_host()) {
                 row.status = TaskStatus::Running;
             }
@@ -120,7 +119,7 @@ impl Execution {
         Ok(execution)
     }
 
-    /// Adds what an earlier process has stored to the journal.
+    /// Adds the stored outputs and iterations to the journal.
     fn fill_journal(&self) {
         let mut finished: Vec<(&Key, &TaskRow)> = self.tasks.finished().collect();
         finished.sort_by_key(|(_, row)| (row.finished_at, row.place));
@@ -133,7 +132,7 @@ impl Execution {
         }
     }
 
-    /// Stores the row of a task with the next commit.
+    /// Stores the row of a task in the next commit.
     pub(super) fn store_task(&mut self, key: &Key) {
         if let Some(row) = self.tasks.get(key) {
             self.ledger.push(tasks::upsert(&self.run.id, key, row));

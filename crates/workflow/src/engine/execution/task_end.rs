@@ -1,4 +1,4 @@
-//! How tries of tasks end: what is stored of them, and what follows from a failure.
+//! The end of attempts: what is stored of them, and the consequences of a failure.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::store::sandboxes;
 use crate::sync::lock;
 
 impl Execution {
-    /// A try has ended.
+    /// Handles the end of an attempt.
     pub(super) fn take_outcome(&mut self, key: Key, result: Result<TryOutcome, Trouble>) {
         self.take_agent_events();
         let Some(task) = self.plan.task(&key) else {
-            // The rendering does not have it any more. Its output is stored all the same.
+            // The rendering does not contain the task any more. Its output is stored all the same.
             self.orphaned(&key, result);
             return;
         };
@@ -32,11 +32,11 @@ impl Execution {
         }
     }
 
-    /// The changes of a sandbox wait for a decision.
+    /// Makes a task wait for a decision about the changes of its sandbox.
     fn wait_for_review(&mut self, key: &Key) {
         let status = TaskStatus::WaitingApproval;
         let Some(attempt) = self.tasks.set_status(key, status) else { return };
-        // The decision may be there already.
+        // The decision may have arrived already.
         self.has_new_waits = true;
         self.store_task(key);
         self.ledger.event(json!({
@@ -45,7 +45,8 @@ impl Execution {
         }));
     }
 
-    /// The host has a request for a sandbox. The result is looked for when the engine starts again.
+    /// Makes a task wait for the host, which has its request for a sandbox. The result is checked when
+    /// the engine starts again.
     fn wait_for_host(&mut self, key: &Key, request: &str) {
         let status = TaskStatus::WaitingEvent;
         let Some(attempt) = self.tasks.set_status(key, status) else { return };
@@ -56,7 +57,7 @@ impl Execution {
         }));
     }
 
-    /// There is a decision about the changes of a sandbox. The same try goes on with it.
+    /// Handles a decision about the changes of a sandbox. The same attempt continues with it.
     pub(super) fn reviewed(&mut self, key: &Key, task: &Arc<Task>, decision: &Value) {
         if self.tasks.set_status(key, TaskStatus::Running).is_none() {
             return;
@@ -66,7 +67,7 @@ impl Execution {
         self.queue.start(key, task);
     }
 
-    /// A task gave a value.
+    /// Handles the output of a task.
     pub(super) fn finish(&mut self, key: &Key, task: &Task, value: Value) {
         if let Some(schema) = task.output.as_ref().and_then(|output| output.schema.as_ref())
             && let Err(why) = self.state.schemas.check(schema, &value)
@@ -78,7 +79,7 @@ impl Execution {
                 format!("task \"{id}\" gave something else than its output: {why}")
             };
             let trouble = Trouble::new("INVALID_OUTPUT", message);
-            // An agent may answer better at the next try.
+            // An agent may give a better answer in the next attempt.
             let is_agent = matches!(task.work, Work::Agent { .. } | Work::Command { .. });
             let trouble = if is_agent { trouble.retryable() } else { trouble };
             self.fail(key, task, trouble);
@@ -87,7 +88,7 @@ impl Execution {
         self.done(key, TaskStatus::Finished, Some(value));
     }
 
-    /// A task has finished or was skipped.
+    /// Ends a task that has finished or was skipped.
     pub(super) fn done(&mut self, key: &Key, status: TaskStatus, output: Option<Value>) {
         let is_cached = self.cache_output(key, output.as_ref());
         let Some(row) = self.tasks.get_mut(key) else { return };
@@ -115,7 +116,7 @@ impl Execution {
         self.ledger.event(event);
     }
 
-    /// A try of a task has failed: the task is tried again, or has failed for good.
+    /// Handles a failed attempt: the task is retried, or has failed permanently.
     pub(super) fn fail(&mut self, key: &Key, task: &Task, mut trouble: Trouble) {
         if trouble.frames.is_empty() {
             trouble.frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
@@ -147,7 +148,7 @@ impl Execution {
         }));
     }
 
-    /// A try has ended whose task the rendering does not have any more.
+    /// Handles the end of an attempt whose task the rendering does not contain any more.
     fn orphaned(&mut self, key: &Key, result: Result<TryOutcome, Trouble>) {
         match result {
             Ok(TryOutcome::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),

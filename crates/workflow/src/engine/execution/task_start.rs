@@ -1,4 +1,4 @@
-//! How tasks start: their rows, the first events, and the tries of their work.
+//! The start of tasks: their rows, their first events, and the attempts of their work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
 
 impl Execution {
-    /// Starts a task; whether it was done at once.
+    /// Starts a task; returns whether it finished immediately.
     pub(super) fn start(&mut self, key: &Key, task: &Arc<Task>) -> bool {
         if self.use_cached_output(key, task) {
             return true;
         }
-        // A task that has begun was approved.
+        // A task that has started was approved.
         if task.needs_approval && self.tasks.begin(key, task).attempts == 0 {
             self.wait_for_approval(key, task);
             return false;
         }
         let (status, attempt) = self.begin_try(key, task);
         self.ledger.event(started_event(key, task, status, attempt));
-        // A later rendering may have tasks that were not checked when the run began.
+        // A later rendering may have tasks that were not checked when the run started.
         if let Some(message) = inexecutable(task, &self.state.options) {
             self.fail(key, task, Trouble::new("UNSUPPORTED", message));
             return true;
@@ -50,7 +50,7 @@ impl Execution {
                 self.queue.start(key, task);
             }
             Work::Approval(_) | Work::Event(_) | Work::Timer(_) => {
-                // The answer may be there already.
+                // The answer may have arrived already.
                 self.has_new_waits = true;
                 self.store_task(key);
             }
@@ -58,7 +58,8 @@ impl Execution {
         false
     }
 
-    /// Begins a try of a task, or goes on with one that a crash ended; its status and number.
+    /// Starts an attempt of a task, or continues one that a crash interrupted; returns its status and
+    /// number.
     fn begin_try(&mut self, key: &Key, task: &Task) -> (TaskStatus, u32) {
         let status = match &task.work {
             Work::Approval(_) => TaskStatus::WaitingApproval,
@@ -70,7 +71,7 @@ impl Execution {
             now_ms().saturating_add(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
         };
         let row = self.tasks.begin(key, task);
-        // A crash does not end a try.
+        // A crash does not end an attempt.
         if row.status != TaskStatus::Running {
             row.attempts += 1;
         }
@@ -86,11 +87,11 @@ impl Execution {
         (status, attempt)
     }
 
-    /// Lets a task wait for an approval before it begins.
+    /// Makes a task wait for an approval before it starts.
     fn wait_for_approval(&mut self, key: &Key, task: &Task) {
         let status = TaskStatus::WaitingApproval;
         self.tasks.set_status(key, status);
-        // The approval may be there already.
+        // The approval may have arrived already.
         self.has_new_waits = true;
         self.store_task(key);
         self.ledger.event(json!({
@@ -99,16 +100,16 @@ impl Execution {
         }));
     }
 
-    /// A task was approved, and may begin.
+    /// Handles an approval: the task may start.
     pub(super) fn approved(&mut self, key: &Key) {
         let Some(row) = self.tasks.get_mut(key) else { return };
-        // As if a crash had ended its first try.
+        // The same state as if a crash had interrupted its first attempt.
         (row.status, row.attempts) = (TaskStatus::Running, 1);
         self.tasks.start_again(key);
         self.store_task(key);
     }
 
-    /// A try of a task's work.
+    /// The future of an attempt of a task's work.
     pub(super) fn attempt(&self, key: Key, task: Arc<Task>) -> Attempt {
         if matches!(task.work, Work::Command { .. }) {
             let agent = self.agent_task(&key);
@@ -137,7 +138,7 @@ impl Execution {
         })
     }
 
-    /// A try of a `<Sandbox>`.
+    /// The data for an attempt of a `<Sandbox>`.
     fn sandbox_try(&self, key: Key, task: Arc<Task>) -> Try {
         let attempt = self.tasks.current_attempt(&key);
         let tools = match &task.work {
@@ -170,14 +171,14 @@ impl Execution {
     }
 }
 
-/// The event of a try that begins.
+/// The event of an attempt that starts.
 fn started_event(key: &Key, task: &Task, status: TaskStatus, attempt: u32) -> Value {
     let mut event = json!({
         "type": if status.is_waiting() { "NodeWaiting" } else { "NodeStarted" },
         "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
         "label": task.name(), "status": status,
     });
-    // What is needed for an answer.
+    // The data that is needed for an answer.
     match &task.work {
         Work::Approval(Approval { title, summary, .. }) => {
             event["title"] = json!(title);

@@ -1,4 +1,4 @@
-//! The tasks and loops of a run, as they are stored and as the schedule sees them.
+//! The tasks and loops of a run, in the form that is stored and in the form that the schedule uses.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::store::tasks::TaskRow;
 /// The tasks and loops of a run.
 pub(super) struct TaskTable {
     rows: HashMap<Key, TaskRow>,
-    /// The phases of the tasks. A task with a row and without a phase is to be started again.
+    /// The phases of the tasks. A task with a row but without a phase is to be started again.
     phases: HashMap<Key, Phase>,
-    /// The tasks that have begun and not ended.
+    /// The tasks that have started and not ended.
     open: HashSet<Key>,
     loops: HashMap<String, LoopState>,
 }
@@ -52,12 +52,12 @@ impl TaskTable {
         self.rows.get(key)
     }
 
-    /// The row of a task, for changes that are no change of its status.
+    /// The row of a task, for changes that do not affect its status.
     pub(super) fn get_mut(&mut self, key: &Key) -> Option<&mut TaskRow> {
         self.rows.get_mut(key)
     }
 
-    /// The row of a task that begins, which is made where there is none.
+    /// The row of a task that starts, which is created if it does not exist.
     pub(super) fn begin(&mut self, key: &Key, task: &Task) -> &mut TaskRow {
         self.open.insert(key.clone());
         let place = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
@@ -79,7 +79,7 @@ impl TaskTable {
         })
     }
 
-    /// Changes the status of a task; its current try. `None` for a task without a row.
+    /// Changes the status of a task; returns its current attempt. `None` for a task without a row.
     pub(super) fn set_status(&mut self, key: &Key, status: TaskStatus) -> Option<u32> {
         let row = self.rows.get_mut(key)?;
         row.status = status;
@@ -92,17 +92,17 @@ impl TaskTable {
         self.phases.remove(key);
     }
 
-    /// A task has ended.
+    /// Marks a task as ended.
     pub(super) fn close(&mut self, key: &Key) {
         self.open.remove(key);
     }
 
-    /// How often a task was tried.
+    /// The number of attempts of a task.
     pub(super) fn attempts(&self, key: &Key) -> u32 {
         self.rows.get(key).map_or(0, |row| row.attempts)
     }
 
-    /// The current try of a task.
+    /// The current attempt of a task.
     pub(super) fn current_attempt(&self, key: &Key) -> u32 {
         self.rows.get(key).map_or(1, |row| row.attempts)
     }
@@ -112,7 +112,7 @@ impl TaskTable {
         self.rows.iter().filter(|(_, row)| row.status == TaskStatus::Finished)
     }
 
-    /// The tasks that have begun and not ended.
+    /// The tasks that have started and not ended.
     pub(super) fn open(&self) -> impl Iterator<Item = (&Key, &TaskRow)> {
         self.open.iter().filter_map(|key| Some((key, self.rows.get(key)?)))
     }
@@ -142,7 +142,7 @@ impl TaskTable {
     }
 }
 
-/// The phase of a task of this status.
+/// The phase of a task with this status.
 const fn phase_of(status: TaskStatus) -> Phase {
     match status {
         TaskStatus::Running | TaskStatus::Retrying => Phase::Running,
