@@ -1,5 +1,5 @@
-//! The keys under which what tasks gave is stored for other runs of the same owner. A key covers all
-//! that the output depends on: a change of any of it is another key.
+//! The keys under which the outputs of tasks are stored for other runs of the same owner. A key covers
+//! everything that the output depends on: if any of it changes, the key changes.
 
 use serde_json::{Value as Json, json};
 
@@ -7,25 +7,25 @@ use super::commands::AgentCommand;
 use crate::graph::{Cache, Depends, Prompt, Scope, Task, Work};
 use crate::journal::Journal;
 
-/// What the key of a task's output is made from, besides the task.
+/// The values from which the key of a task's output is made, in addition to the task.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyContext<'a> {
-    /// The run.
+    /// The id of the run.
     pub(crate) run: &'a str,
     /// The file of its workflow, and the workflow's name.
     pub(crate) workflow: (&'a str, &'a str),
-    /// The hash of all its code.
+    /// The hash of the code of the workflow.
     pub(crate) program: &'a str,
-    /// The `process.env` of its code, as JSON.
+    /// The `process.env` of the code, as JSON.
     pub(crate) environment: &'a str,
     /// The agent of the task, if it is a command.
     pub(crate) command: Option<AgentCommand>,
-    /// Its input, and what it has done.
+    /// The input of the run, and its outputs so far.
     pub(crate) journal: &'a Journal,
 }
 
 impl KeyContext<'_> {
-    /// The key of a task's output; an error is the reason why it has none.
+    /// The key of a task's output, or the reason why it has none.
     pub(crate) fn key(&self, task: &Task, cache: &Cache) -> Result<String, String> {
         let scope = match cache.scope {
             Scope::Run => json!(["run", self.run]),
@@ -66,7 +66,7 @@ impl KeyContext<'_> {
     fn inputs(&self, task: &Task, depends: &Depends) -> Result<Json, String> {
         match depends {
             _ if matches!(task.work, Work::Static(_)) => Ok(Json::Null),
-            // Its prompt is all of its input.
+            // The prompt is its only input.
             Depends::Everything
                 if matches!(&task.work, Work::Command { prompt: Prompt::Text(_), .. }) =>
             {
@@ -119,7 +119,7 @@ mod tests {
         };
         let (task, cache) = (compute("t"), Cache::default());
         let first = asker.key(&task, &cache).unwrap();
-        // Another number in the rendering, another run, and another order are the same.
+        // The number in the rendering, the run id and the order do not affect the key.
         let same =
             Task { work: Work::Compute { function: Function(7), inputs: None }, ..task.clone() };
         assert_eq!(asker.key(&same, &cache).unwrap(), first);

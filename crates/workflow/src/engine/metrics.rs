@@ -1,6 +1,6 @@
 //! Metrics of the sandboxes of runs. They are computed from the stored events, so that a restart loses
-//! none of them. Only how long the sandboxes of this host took to end is counted in memory: that
-//! happens while their last events are written.
+//! none of them. Only the time that it took to end the sandboxes of this host is counted in memory,
+//! because they are ended while their last events are written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -15,22 +15,22 @@ use crate::engine::timings::Operation;
 use crate::store::events::{self, SandboxEvent};
 use crate::sync::lock;
 
-/// How many events are read at once.
+/// How many events are read in one query.
 const PAGE: usize = 4_096;
-/// Milliseconds, from an operation on this host to a long child.
+/// Bucket bounds in milliseconds, from an operation on this host to a long child.
 const TIMES_MS: [f64; 13] = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6];
-/// Bytes, up to the largest bundle (100 MiB).
+/// Bucket bounds in bytes, up to the largest bundle (100 MiB).
 const SIZES: [f64; 7] =
     [1024.0, 4096.0, 16384.0, 65536.0, 1_048_576.0, 16_777_216.0, 104_857_600.0];
-/// Files, up to the most that a bundle may change.
+/// Bucket bounds for files, up to the most that a bundle may change.
 const COUNTS: [f64; 7] = [0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0];
 
-/// How long it took to end the sandboxes that ended in this process, by owner and runtime.
+/// The times that it took to end the sandboxes that ended in this process, by owner and runtime.
 #[derive(Debug, Default)]
 pub(crate) struct CleanupTimes(Mutex<BTreeMap<(String, String), Histogram>>);
 
 impl CleanupTimes {
-    /// Adds one.
+    /// Adds a time.
     pub(crate) fn count(&self, owner: &str, runtime: &str, took: Duration) {
         let of = (owner.to_owned(), runtime.to_owned());
         let mut all = lock(&self.0);
@@ -57,17 +57,17 @@ struct Open {
 /// The counts of the events that were read.
 #[derive(Debug)]
 struct Tally {
-    /// The sandboxes of the current run, by task and iteration.
+    /// The open sandboxes of the current run, by task and iteration.
     open: HashMap<(String, u64), Open>,
     created: BTreeMap<String, u64>,
-    /// By runtime and status.
+    /// Counts by runtime and status.
     completed: BTreeMap<(String, &'static str), u64>,
     active: BTreeMap<String, u64>,
     in_review: BTreeMap<String, u64>,
     durations: Histogram,
     sizes: Histogram,
     patches: Histogram,
-    /// By operation and runtime.
+    /// Times by operation and runtime.
     transport: BTreeMap<(String, String), Histogram>,
 }
 
@@ -128,7 +128,7 @@ impl Tally {
             "SandboxCreated" => {
                 *self.created.entry(text("runtime")).or_default() += 1;
                 let open = Open { runtime: text("runtime"), is_in_review: false };
-                // A run that was resumed has no event for the try that it gave up.
+                // A resumed run has no event for the attempt that it gave up.
                 if let Some(given_up) = self.open.insert(key, open) {
                     self.complete(given_up.runtime, "cancelled");
                 }
@@ -163,7 +163,7 @@ impl Tally {
         *self.completed.entry((runtime, status)).or_default() += 1;
     }
 
-    /// Counts the sandboxes that a run has left.
+    /// Counts the sandboxes that a run has left open.
     fn end_run(&mut self, has_ended: bool) {
         for Open { runtime, is_in_review } in std::mem::take(&mut self.open).into_values() {
             if has_ended {
@@ -262,12 +262,13 @@ const fn distribution(histogram: Histogram) -> Number {
     Number::Histogram(histogram)
 }
 
-/// The measurements, as they are added.
+/// The measurements of a report, in the order in which they are added.
 #[derive(Debug, Default)]
 struct Report(Measurements);
 
 impl Report {
-    /// `word` is the word of seed 000 and its kind; `name` is the name for monitoring systems.
+    /// `word` is the name in seed 000, and `kind` its kind there; `name` is the name for monitoring
+    /// systems.
     fn add(
         &mut self,
         word: &str,
@@ -316,7 +317,7 @@ mod tests {
             ("SandboxCompleted", "a", &done),
             ("SandboxCreated", "b", &native),
             ("SandboxFailed", "b", &native),
-            // The limit was reached: there was none.
+            // The limit was reached, so no sandbox was created.
             ("SandboxFailed", "c", &json!({ "runtime": "p" })),
             // A run that was cancelled and resumed.
             ("SandboxCreated", "d", &native),

@@ -1,8 +1,8 @@
-//! The engine: starts runs, finds them again, reports on them, and passes decisions and signals on.
+//! The engine: starts runs, resumes them, reports their state, and delivers decisions and signals.
 //!
-//! Reading order: `operations` (what callers can do), `start` (how a run begins), `run` (a run as a
-//! durable workflow), `execution` (what that does), `user_code` (what the user wrote). What is stored of runs is in
-//! [`store`](crate::store).
+//! Reading order: `operations` (the requests of callers), `start` (how a run starts), `run` (a run as a
+//! durable workflow), `execution` (the execution of a run), `user_code` (the code of the user). The
+//! stored state of runs is in [`store`](crate::store).
 
 mod cache_key;
 mod clock;

@@ -1,5 +1,5 @@
-//! What runs wait for from outside, in their own tasks, in those of their descendants, and in the children
-//! in their sandboxes; and the run and the name for an answer.
+//! The events from outside that runs wait for, in their own tasks, in those of their descendants, and
+//! in the children in their sandboxes; with the run and the name that an answer must have.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use crate::store::answers::Question;
 use crate::store::sandboxes::{self, Pause};
 use crate::store::{events, runs, tasks};
 
-/// The longest text of a question that is shown, in characters.
+/// The maximum length of the displayed text of a question, in characters.
 const MAX_CHARACTERS: usize = 1_000;
 
-/// A wait for something from outside.
+/// A wait for an event from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenWait {
-    /// The run that an answer goes to.
+    /// The run that receives an answer.
     pub(crate) run: String,
-    /// The name of an answer there; `None` for a time.
+    /// The name of an answer in that run; `None` for a time.
     pub(crate) name: Option<String>,
     /// The question that a decision is about.
     pub(crate) question: Option<Question>,
@@ -29,18 +29,18 @@ pub(crate) struct OpenWait {
     pub(crate) schema: Option<Json>,
     /// The wait, with its address from the run that was listed.
     pub(crate) wait: Wait,
-    /// Whether the wait goes on at this moment. It does not where the child in a sandbox goes on with
+    /// Whether the wait is active at this moment. It is not while the child in a sandbox continues with
     /// another answer; it can be answered all the same.
     pub(crate) is_now: bool,
 }
 
-/// Identifies a question among those of a task: a decision about one is not valid for the next one, which
-/// was not shown yet.
+/// Identifies a question among those of a task: a decision about one is not valid for the next one,
+/// which was not displayed yet.
 pub(crate) fn question(key: &Key, attempts: u32) -> String {
     format!("{}.{attempts}", key.iteration)
 }
 
-/// The same for a question of the child in the sandbox of a task.
+/// Like `question`, for a question of the child in the sandbox of a task.
 pub(crate) fn question_of_child(key: &Key, attempts: u32, wait: &Wait) -> String {
     format!("{}.{}", question(key, attempts), wait.iteration())
 }
@@ -93,7 +93,7 @@ pub(crate) fn list<'a>(
     })
 }
 
-/// The waits of the child in a sandbox that were not answered yet.
+/// The unanswered waits of the child in a sandbox.
 fn of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
     let is_answered = |wait: &&Wait| {
         pause.answers.iter().any(|answer| answer.asked_by() == (wait.node(), wait.iteration()))
@@ -135,7 +135,7 @@ fn own(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
     }
 }
 
-/// The children of a run that have not ended, each with its address.
+/// The unfinished children of a run, each with its address.
 async fn below(
     store: &dyn Store,
     run: &str,
@@ -143,8 +143,8 @@ async fn below(
 ) -> Result<Vec<(String, String)>, Error> {
     let mut found = Vec::new();
     for id in runs::unfinished_children(store, run).await? {
-        // The id of a child consists of the ids of the run and of the task (`execution::child_workflow`),
-        // with the name that a provider gives it, if one does.
+        // The id of a child consists of the ids of the run and of the task
+        // (`execution::child_workflow`), and of the name from the provider, if there is one.
         let outer = tasks.iter().find_map(|task| {
             let of_task = format!("{run}:child:{}:{}", task.id, task.iteration);
             match id.strip_prefix(&of_task)? {

@@ -1,4 +1,4 @@
-//! What an engine is configured with.
+//! The configuration of an engine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,33 +10,33 @@ use super::commands::{self, Inside};
 use crate::authoring::Processes;
 use crate::built::Built;
 
-/// What an engine is configured with.
+/// The configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Names this process among those that share a store; the same name again takes over what the
-    /// last one left. It is not that of another engine on the same store.
+    /// Identifies this process among those that share a store. A process with the same name takes over
+    /// the runs that the last one left. Two engines on the same store must not have the same name.
     pub executor_id: String,
-    /// Starts the processes that workflow files run in.
+    /// Starts the processes in which workflow files run.
     pub realms: Processes,
     /// A command and its first arguments that run [`command_process`].
     pub helper: Vec<OsString>,
-    /// The programs that the child of a `<Sandbox>` finds in its `PATH`: names and paths here.
+    /// The programs that the child of a `<Sandbox>` finds in its `PATH`: names, and paths on this host.
     pub child_programs: Vec<(String, PathBuf)>,
-    /// Where commands, agents and the children of a `<Sandbox>` are executed, for the owner of their
-    /// run. Without it they are refused.
+    /// Executes commands, agents and the children of a `<Sandbox>`, for the owner of their run. If
+    /// absent, they are rejected.
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
-    /// Where commands and agents are executed if there are no sandboxes: beside this process, which
-    /// is in a sandbox itself. Set it only where the kernel confirms that.
+    /// Where commands and agents are executed if `sandboxes` is absent: beside this process, which is
+    /// in a sandbox itself. Set it only if the kernel confirms that.
     pub inside: Option<Inside>,
-    /// A file with the user's own adapters of agents, which may be missing: an object from their
-    /// names to adapters, as `commands/adapters.json` has them.
+    /// A file with the user's own adapters of agents, which may be missing: an object from their names
+    /// to adapters, in the format of `commands/adapters.json`.
     pub agents: Option<PathBuf>,
-    /// A file with the user's own programs that are providers of a `<Sandbox>`, which need not be
-    /// there: an object from their ids to `{ module, program?, environment?, owners? }` or
-    /// `{ command, environment?, owners? }`. No other program of this host is ever a provider.
+    /// A file with the user's own programs that are providers of a `<Sandbox>`, which may be missing:
+    /// an object from their ids to `{ module, program?, environment?, owners? }` or `{ command,
+    /// environment?, owners? }`. No other program of this host is ever a provider.
     pub providers: Option<PathBuf>,
-    /// The workflows in Rust that this engine executes. Runs that another process left go on here only
-    /// if their workflows are among these.
+    /// The workflows in Rust that this engine executes. Runs that another process left continue here
+    /// only if their workflows are among these.
     pub built: Vec<Built>,
 }
 
@@ -56,7 +56,8 @@ impl Options {
         }
     }
 
-    /// Whether commands may reach a network: that of the sandbox that encloses this process.
+    /// Whether commands may connect to a network: the network of the sandbox that encloses this
+    /// process.
     pub(super) fn reaches(&self) -> bool {
         self.sandboxes.is_none() && self.inside.as_ref().is_some_and(Inside::reaches)
     }

@@ -20,7 +20,7 @@ use crate::journal::Journal;
 /// The graph of the first rendering of a workflow file with an input.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for a file that is no workflow, or an input that it does not accept.
+/// [`Code::InvalidInput`] for a file that is not a workflow, or an input that it does not accept.
 pub async fn preview(
     realms: Processes,
     file: &Path,
@@ -32,11 +32,11 @@ pub async fn preview(
     Ok(Arc::unwrap_or_clone(rendering.graph))
 }
 
-/// The program of a `<Sandbox>`'s child workflow, in the first rendering of a workflow file with an input.
-/// `stockade up` executes `bundle.tsx` of these files without any other file.
+/// The program of a `<Sandbox>`'s child workflow, in the first rendering of a workflow file with an
+/// input. `stockade up` can execute `bundle.tsx` of these files without any other file.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for a file that is no workflow, an input that it does not accept, or a
+/// [`Code::InvalidInput`] for a file that is not a workflow, an input that it does not accept, or a
 /// `<Sandbox>` that it does not render.
 pub async fn child_program(
     realms: Processes,
@@ -107,7 +107,7 @@ pub(super) async fn check(
     Ok(rendering)
 }
 
-/// Refuses a graph with tasks that cannot be executed.
+/// Rejects a graph with tasks that cannot be executed.
 pub(super) fn check_executable(graph: &Graph, options: &Options) -> Result<(), Problem> {
     let mut tasks = graph.tasks().into_iter().filter(|task| !task.is_skipped);
     let refused = tasks.find_map(|task| inexecutable(task, options));
@@ -133,7 +133,7 @@ pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     Some(at(task) + &what)
 }
 
-/// The place of a task, as the beginning of a message.
+/// The location of a task, as the prefix of a message.
 pub(super) fn at(task: &Task) -> String {
     task.place.as_ref().map(|place| format!("{place} — ")).unwrap_or_default()
 }

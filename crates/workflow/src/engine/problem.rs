@@ -1,4 +1,4 @@
-//! Errors of the engine as callers get them.
+//! Errors of the engine in the form that callers receive.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use stockade_core::{Code, Problem};
 
 use crate::authoring::Error;
 
-/// There is a run of this id.
+/// The error for a run id that already exists.
 pub(super) fn run_exists(id: &str) -> Problem {
     Problem::new(Code::Conflict, format!("a run {id} already exists"))
         .remedied_by(format!("stockade resume {id}"))
 }
 
-/// The workflow file of a run has changed.
+/// The error for a run whose workflow file has changed.
 pub(super) fn workflow_changed(run: &Run) -> Problem {
     let message = format!("{} has changed since run {} started", run.file, run.id);
     Problem::new(Code::Conflict, message)
@@ -21,7 +21,7 @@ pub(super) fn workflow_changed(run: &Run) -> Problem {
         .remedied_by(format!("stockade resume {} --accept-workflow-change", run.id))
 }
 
-/// A failure of the user's code, for the caller that starts a run.
+/// The error for a failure of the user's code when a run is started.
 pub(super) fn of_user_code(file: &Path, error: Error) -> Problem {
     let file = file.display();
     match error {
@@ -53,7 +53,7 @@ pub(super) fn of_user_code(file: &Path, error: Error) -> Problem {
     }
 }
 
-/// The failure of the store, or of the durable engine.
+/// The error for a failure of the store or of the durable engine.
 pub(super) fn of_store(error: stockade_durable::Error) -> Problem {
     use stockade_durable::Error as Durable;
     let code = match &error {

@@ -19,17 +19,17 @@ pub(crate) enum Program {
     Files(Sources),
 }
 
-/// Names a workflow in Rust.
+/// Identifies a workflow in Rust.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BuiltName {
     /// Its name.
     pub(crate) built: String,
-    /// Distinguishes it from earlier workflows of its name.
+    /// Distinguishes it from earlier workflows with the same name.
     pub(crate) version: String,
 }
 
-/// The program of this hash, as it is stored.
+/// The stored program with this hash.
 pub(crate) async fn stored(
     store: &dyn Store,
     hash: &str,
@@ -39,7 +39,7 @@ pub(crate) async fn stored(
 }
 
 impl Program {
-    /// Differs from that of any other program.
+    /// A hash that differs from that of any other program.
     pub(crate) fn hash(&self) -> String {
         match self {
             Self::Files(sources) => sources.hash(),
@@ -58,7 +58,7 @@ impl BuiltName {
         Self { built, version }
     }
 
-    /// The workflow of this name, which must be of the same version.
+    /// The workflow with this name, which must have the same version.
     pub(crate) fn find_in(&self, known: &[Built]) -> Result<Built, Error> {
         let fault = |message| Error::Faults(vec![Fault { place: None, message }]);
         let found = find(&self.built, known).map_err(fault)?;
@@ -72,7 +72,7 @@ impl BuiltName {
     }
 }
 
-/// The workflow in Rust of a name; an error message if there is none.
+/// The workflow in Rust with this name; an error message if there is none.
 pub(crate) fn find(name: &str, known: &[Built]) -> Result<Built, String> {
     let found = known.iter().find(|workflow| workflow.name() == name);
     found.cloned().ok_or_else(|| {

@@ -1,51 +1,51 @@
-//! Which tries of providers this process cleans up. After a crash, the process that goes on with a run
-//! cleans up what the killed process had begun. A run that is cancelled does not go on, so its
+//! The provider attempts that this process cleans up. After a crash, the process that continues a run
+//! cleans up what the killed process had started. A cancelled run does not continue, so its
 //! cancellation waits for that cleanup.
 
 use std::collections::HashSet;
 
 use tokio::sync::watch;
 
-/// The tries that this process cleans up, and the runs that are being cancelled.
+/// The attempts that this process cleans up, and the runs that are being cancelled.
 #[derive(Debug, Default)]
 pub(crate) struct ProviderCleanups(watch::Sender<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Tries, by their names.
+    /// Attempts, by their names.
     tries: HashSet<String>,
     /// The runs that are being cancelled.
     cancelling: HashSet<String>,
 }
 
 impl ProviderCleanups {
-    /// This process will clean up a try, however the try ends.
+    /// Records that this process will clean up an attempt, no matter how the attempt ends.
     pub(crate) fn claim(&self, name: &str) {
         self.0.send_if_modified(|state| state.tries.insert(name.to_owned()));
     }
 
-    /// A try is cleaned up.
+    /// Records that an attempt is cleaned up.
     pub(crate) fn release(&self, name: &str) {
         self.0.send_if_modified(|state| state.tries.remove(name));
     }
 
-    /// Whether this process will clean up a try.
+    /// Whether this process will clean up an attempt.
     pub(crate) fn has_claimed(&self, name: &str) -> bool {
         self.0.borrow().tries.contains(name)
     }
 
-    /// Reports each change from now on.
+    /// Subscribes to changes.
     pub(crate) fn changes(&self) -> Changes {
         Changes(self.0.subscribe())
     }
 
-    /// A run is being cancelled, until the guard is dropped.
+    /// Marks a run as being cancelled, until the guard is dropped.
     pub(crate) fn begin_cancel(&self, run: &str) -> CancelGuard<'_> {
         self.0.send_if_modified(|state| state.cancelling.insert(run.to_owned()));
         CancelGuard { cleanups: self, run: run.to_owned() }
     }
 
-    /// Waits while a run, or the run that it is a descendant of, is being cancelled.
+    /// Waits while a run, or its root run, is being cancelled.
     pub(crate) async fn wait_for_cancel(&self, run: &str) {
         let root = run.split(":child:").next().unwrap_or(run);
         let mut changes = self.0.subscribe();
@@ -59,13 +59,13 @@ impl ProviderCleanups {
 pub(crate) struct Changes(watch::Receiver<State>);
 
 impl Changes {
-    /// Waits for the next one.
+    /// Waits for the next change.
     pub(crate) async fn next(&mut self) {
         let _ = self.0.changed().await;
     }
 }
 
-/// A run is being cancelled while this lives.
+/// The run is being cancelled while this guard lives.
 #[derive(Debug)]
 pub(crate) struct CancelGuard<'a> {
     cleanups: &'a ProviderCleanups,

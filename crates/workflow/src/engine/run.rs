@@ -1,5 +1,5 @@
-//! A run as a durable workflow: the process that holds the workflow executes the run, and the end of
-//! both is one commit.
+//! A run as a durable workflow: the process that owns the workflow executes the run, and one commit
+//! ends both.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::store::runs;
 /// The name of the durable workflow.
 pub(super) const NAME: &str = "workflow.run";
 
-/// The input of the workflow.
+/// The input of the durable workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Input {
     /// The run.
     pub(super) run: String,
 }
 
-/// The id of the durable workflow of a run. Each generation of a run has its own.
+/// The id of the durable workflow of a run. Each generation of a run has a different one.
 pub(super) fn workflow_id(
     run: &str,
     generation: i64,
@@ -63,7 +63,7 @@ async fn run(
     let (end, statements) = match done {
         Ok(done) => done,
         Err(failure) => {
-            // Where the execution only stops, nothing of this is stored.
+            // If the execution only stops, none of this is stored.
             let error = json!({ "code": failure.code, "message": failure.message });
             context.finish_with_on_failure(vec![failed(&error)]);
             return Err(failure);
@@ -82,7 +82,7 @@ async fn run(
     }
 }
 
-/// The execution of the run, with the user's code that was loaded for it already, or loaded now.
+/// The execution of the run. Uses the user's code that was already loaded for it, or loads it now.
 async fn prepare(
     state: &Arc<EngineState>,
     context: &Context,

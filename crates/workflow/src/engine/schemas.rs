@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::sync::lock;
 
-/// How many errors of one value are in a message.
+/// How many errors of one value are listed in a message.
 const MAX_ERRORS: usize = 5;
 
 /// Compiled schemas.
@@ -18,7 +18,7 @@ pub(crate) struct Schemas {
 }
 
 impl Schemas {
-    /// Validates a value; an error is why it is not valid.
+    /// Validates a value; the error is the reason why it is invalid.
     pub(crate) fn check(&self, schema: &Value, value: &Value) -> Result<(), String> {
         let validator = self.validator(schema)?;
         if validator.is_valid(value) {
@@ -73,7 +73,7 @@ mod tests {
         assert!(
             schemas.check(&json!({"type": 7}), &json!({})).unwrap_err().contains("no JSON Schema")
         );
-        // Nothing is fetched.
+        // Remote schemas are not fetched.
         assert!(schemas.check_schema(&json!({"$ref": "https://example.com/x.json"})).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! How runs start: of workflow files and of workflows in Rust, for the first time and again.
+//! How runs of workflow files and of workflows in Rust are started, for the first time and again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ use crate::store::{events, programs};
 /// The longest id of a run, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
-/// A request to begin a run of a workflow in Rust.
+/// A request to start a run of a workflow in Rust.
 #[derive(Debug, Clone, Default)]
 pub struct Begin {
     /// The input of the workflow.
     pub input: Value,
-    /// The id of the run; a new one when absent.
+    /// The id of the run; if absent, a new one is generated.
     pub run_id: Option<String>,
     /// The directory that commands and sandboxes work on.
     pub project: PathBuf,
-    /// How many of its tasks run at once; `None` is no limit.
+    /// How many tasks of the run may run in parallel; `None` means no limit.
     pub max_concurrency: Option<u32>,
 }
 
-/// A run that is to be started.
+/// A run to be started.
 pub(super) struct RunRequest {
     pub(super) id: String,
     pub(super) file: PathBuf,
@@ -45,22 +45,22 @@ pub(super) struct RunRequest {
     pub(super) max_concurrency: Option<u32>,
 }
 
-/// The id of a run that is to be started.
+/// The id of a run to be started.
 pub(super) enum RunId {
-    /// The run was started before, with the same idempotency key.
+    /// The run was already started, with the same idempotency key.
     Known(Box<Run>),
     /// No run has it.
     New(String),
 }
 
 impl Workflows {
-    /// Begins a run of a workflow in Rust, one of [`Options::built`](super::Options::built). All other
+    /// Starts a run of a workflow in Rust, one of [`Options::built`](super::Options::built). All other
     /// operations are the same as for any run; [`resume_run`](stockade_api::Workflows) resumes a failed
     /// run with the workflow that has its name now.
     ///
     /// # Errors
-    /// As [`up`](stockade_api::Workflows): there is no such workflow, its graph cannot be done, it
-    /// does not take the input, or the id is taken.
+    /// As for [`up`](stockade_api::Workflows): the workflow does not exist, its graph cannot be
+    /// executed, it does not accept the input, or the id is taken.
     pub async fn begin(&self, caller: &Caller, workflow: &str, request: Begin) -> Result<Run> {
         let id = match self.reserve_id(caller, request.run_id).await? {
             RunId::Known(run) => return Ok(*run),
@@ -78,7 +78,7 @@ impl Workflows {
         self.submit(caller, new, user_code, &rendering).await
     }
 
-    /// The id of a new run, unless the same request has started it before.
+    /// The id of a new run, or the run that the same request has already started.
     pub(super) async fn reserve_id(
         &self,
         caller: &Caller,
@@ -138,7 +138,7 @@ impl Workflows {
         Ok(self.own(caller, &id).await?.run)
     }
 
-    /// Loads the workflow of a run as it is now; it and its rendering.
+    /// Loads the current version of the workflow of a run; returns it and its rendering.
     pub(super) async fn load_again(&self, row: &RunRow) -> Result<(UserCode, Rendering)> {
         let Options { realms, built, .. } = &self.state.options;
         let (run, schemas) = (&row.run, &self.state.schemas);
@@ -154,7 +154,7 @@ impl Workflows {
         load(realms.clone(), file, &run.id, &run.input, &row.environment, schemas).await
     }
 
-    /// Starts the durable workflow of a run, in one commit with these statements.
+    /// Starts the durable workflow of a run and applies these statements in one commit.
     pub(super) async fn start(
         &self,
         owner: &OwnerId,

@@ -1,4 +1,4 @@
-//! What the runs of an engine share.
+//! The state that the runs of an engine share.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -14,20 +14,20 @@ use super::schemas::Schemas;
 use super::user_code::UserCode;
 use crate::sync::lock;
 
-/// What the runs of an engine share.
+/// The state that the runs of an engine share.
 #[derive(Debug)]
 pub(crate) struct EngineState {
     store: Arc<dyn Store>,
     pub(super) options: Options,
     pub(super) schemas: Schemas,
-    /// Where commands are executed; nowhere if there are no sandboxes and this process is in none.
+    /// Executes commands; `None` if there are no sandboxes and this process is not in one.
     pub(super) executor: Option<Arc<dyn Executor>>,
-    /// How long it took to end sandboxes. No event has it.
+    /// The times that it took to end sandboxes. No event contains them.
     pub(super) cleanup_times: CleanupTimes,
-    /// How many requests to providers are under way.
+    /// How many requests to providers are running.
     pub(super) provider_requests: AtomicUsize,
     pub(super) provider_cleanups: ProviderCleanups,
-    /// Authors whose realm is loaded already, by the runs that they were loaded for.
+    /// User code whose realm is already loaded, by the runs that it was loaded for.
     prepared: Mutex<HashMap<String, UserCode>>,
 }
 
@@ -49,7 +49,7 @@ impl EngineState {
         &*self.store
     }
 
-    /// Keeps the author of a run until the run begins.
+    /// Keeps the user code of a run until the run starts.
     pub(super) fn keep_prepared(&self, run: &str, user_code: UserCode) {
         lock(&self.prepared).insert(run.to_owned(), user_code);
     }
@@ -59,7 +59,7 @@ impl EngineState {
     }
 }
 
-/// Where commands are executed.
+/// The executor of commands for these options.
 fn executor(options: &Options) -> Option<Arc<dyn Executor>> {
     if let Some(sandboxes) = options.sandboxes.clone() {
         return Some(Arc::new(SandboxExecutor::new(sandboxes)));

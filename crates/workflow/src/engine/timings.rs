@@ -1,5 +1,5 @@
-//! How long the operations take by which a sandbox is made, used and ended (seed 000, "Delta
-//! transport"). The events of a try have these times.
+//! The durations of the operations that create, use and end a sandbox (seed 000, "Delta transport").
+//! The events of an attempt contain these times.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::sync::lock;
 pub(crate) enum Operation {
     /// The sandbox is created.
     Create,
-    /// The request is put where the sandbox finds it.
+    /// The request is made available to the sandbox.
     Ship,
     /// The child, the command or the provider does its work.
     Execute,
@@ -36,12 +36,12 @@ impl Operation {
     }
 }
 
-/// The times of one try that no event has yet. Its clones are the same.
+/// The times of one attempt that are not in an event yet. Its clones share the same state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timings(Arc<Mutex<BTreeMap<Operation, f64>>>);
 
 impl Timings {
-    /// Measures a part of an operation, also where it fails.
+    /// Measures a part of an operation, even if it fails.
     pub(crate) async fn measure<T>(
         &self,
         operation: Operation,
@@ -53,7 +53,7 @@ impl Timings {
         output
     }
 
-    /// Takes the times in milliseconds, by operation; `None` where there are none.
+    /// Takes the times in milliseconds, by operation; `None` if there are none.
     pub(crate) fn take(&self) -> Option<Value> {
         let times = std::mem::take(&mut *lock(&self.0));
         let rounded = |ms: f64| Value::from((ms * 1e3).round() / 1e3);

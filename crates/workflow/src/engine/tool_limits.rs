@@ -1,5 +1,5 @@
-//! The limits of a run's tools. They are stored as variables of its environment, like the number of its
-//! sandboxes.
+//! The limits of a run's tools. They are stored as variables of its environment, like the maximum
+//! number of its sandboxes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {
     }
 }
 
-/// The environment of a child run, whose tools have these limits in addition.
+/// The environment of a child run, with these additional limits for its tools.
 pub(crate) fn below(environment: &str, narrower: ToolLimits) -> String {
     let mut all: BTreeMap<String, String> = serde_json::from_str(environment).unwrap_or_default();
     let ToolLimits { output_bytes, timeout } = limits(&all).narrowed(narrower);

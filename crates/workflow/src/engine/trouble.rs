@@ -1,46 +1,46 @@
-//! What a task fails with.
+//! The failure of a task.
 
 use serde_json::{Value, json};
 
 use crate::authoring::Error;
 
-/// What a task fails with.
+/// The failure of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trouble {
-    /// A stable word for programs.
+    /// A stable code for programs.
     pub(crate) code: String,
-    /// A sentence for people.
+    /// A message for users.
     pub(crate) message: String,
-    /// The frames in the workflow's files, the innermost first.
+    /// The stack frames in the workflow's files, the innermost first.
     pub(crate) frames: Vec<String>,
-    /// Whether another try may succeed.
+    /// Whether another attempt may succeed.
     pub(crate) is_retryable: bool,
 }
 
-/// The code of a failure because the run has stopped.
+/// The code of a failure that is caused by the stop of the run.
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
-/// Codes of errors that another try would have too.
+/// Error codes that would occur in another attempt too.
 const FINAL: [&str; 3] = ["INVALID_OUTPUT", "AGENT_CONFIG_INVALID", "MISSING_OUTPUT"];
 
 impl Trouble {
-    /// A failure that another try would have too.
+    /// A failure that would occur in another attempt too.
     pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
         let (code, message) = (code.to_owned(), message.into());
         Self { code, message, frames: Vec::new(), is_retryable: false }
     }
 
-    /// The same, but another try may succeed.
+    /// Marks the failure as retryable: another attempt may succeed.
     pub(crate) fn retryable(mut self) -> Self {
         self.is_retryable = true;
         self
     }
 
-    /// Whether it is no failure of the task: the run has stopped, and goes on with the task later.
+    /// Whether it is not a failure of the task: the run has stopped, and continues the task later.
     pub(crate) fn is_stop(&self) -> bool {
         self.code == INTERRUPTED
     }
 
-    /// As it is stored.
+    /// The JSON form that is stored.
     pub(crate) fn to_json(&self) -> Value {
         json!({ "code": self.code, "message": self.message, "frames": self.frames })
     }

@@ -1,5 +1,4 @@
-//! The engine as its users have it: it is launched and shut down. Its operations are in `operations` and
-//! `start`.
+//! The engine for its users: launch and shutdown. Its operations are in `operations` and `start`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use super::state::EngineState;
 use super::{problem, run, sandbox};
 use crate::store::{RUNS_TOPIC, runs, sandboxes};
 
-/// The version of the durable workflows, not of the program. It is raised only with a change that
-/// an older run cannot go on with.
+/// The version of the durable workflows, not of the program. It is raised only with a change that makes
+/// it impossible to continue an older run.
 const VERSION: &str = "1";
 
 /// Executes runs: [`stockade_api::Workflows`]. Its clones are the same engine.
@@ -26,18 +25,18 @@ pub struct Workflows {
 }
 
 impl Workflows {
-    /// An engine on a store that has [`MIGRATIONS`](super::MIGRATIONS). It goes on with the runs
+    /// Starts an engine on a store that has [`MIGRATIONS`](super::MIGRATIONS). It continues the runs
     /// that another process left.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, Problem> {
         let executor = options.executor_id.clone();
         let state = Arc::new(EngineState::new(Arc::clone(&store), options));
         let builder = Engine::builder(store)
             .executor_id(executor)
             .application_version(VERSION.to_owned())
-            // A run keeps what it did in rows of its own.
+            // A run records its progress in its own rows.
             .max_recovery_attempts(u32::MAX);
         let engine = run::register(builder, &state).launch().await.map_err(problem::of_store)?;
         let workflows = Self { engine, state };
@@ -50,13 +49,13 @@ impl Workflows {
         self.engine.subscribe(RUNS_TOPIC)
     }
 
-    /// Whether the runs that are under way need this process. A run that only waits for a decision
-    /// or a signal does not: the process that delivers it goes on with the run. A run that waits for
-    /// a time does, since no other process would wake it, and so does one with a request to a
-    /// provider, which would have to be sent again.
+    /// Whether the running runs need this process. A run that only waits for a decision or a signal
+    /// does not: the process that delivers it continues the run. A run that waits for a time does,
+    /// because no other process would wake it, and so does one with a request to a provider, which
+    /// would have to be sent again.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn is_needed(&self) -> Result<bool, Problem> {
         if self.engine.running() == 0 {
             return Ok(false);
@@ -67,20 +66,20 @@ impl Workflows {
         runs::has_active(self.state.store()).await.map_err(problem::of_store)
     }
 
-    /// The sandboxes that are kept for children that wait. Nothing runs in them, so this process is
+    /// The sandboxes that are retained for waiting children. Nothing runs in them, so this process is
     /// not needed for them.
     ///
     /// # Errors
-    /// When the store cannot be used.
+    /// If the store cannot be used.
     pub async fn resting(&self) -> Result<BTreeSet<SandboxId>, Problem> {
         let names =
             sandboxes::names_of_waiting(self.state.store()).await.map_err(problem::of_store)?;
         Ok(names.iter().filter_map(|name| sandbox::sandbox_id(name).ok()).collect())
     }
 
-    /// Starts nothing new, and leaves what is under way to the next process.
+    /// Starts nothing new, and leaves unfinished runs to the next process.
     pub async fn shutdown(&self, deadline: Duration) {
-        // What does not end in time is taken over by the next process.
+        // Work that does not end in time is taken over by the next process.
         let _ = self.engine.shutdown(deadline).await;
     }
 }

@@ -1,5 +1,6 @@
-//! The command line of an agent. Adapters say how known agents are called, how they get the prompt, and
-//! where their answer is. Ours are in `adapters.json`; those of the user take precedence.
+//! The command line of an agent. Adapters specify how known agents are called, how they get the prompt,
+//! and where their answer is. Built-in adapters are in `adapters.json`; those of the user take
+//! precedence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,44 +14,44 @@ use crate::graph::{Command, Program, nearest};
 
 /// The largest file of adapters, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
-/// Holds a prompt that an argument has, until the command begins: arguments are recorded, a
-/// command's own environment is not.
+/// The variable that holds a prompt that is passed as an argument until the command starts: arguments
+/// are recorded, the command's own environment is not.
 const PROMPT: &str = "STOCKADE_PROMPT";
 
-/// How an agent of the command line is used.
+/// How to use an agent that is a command-line program.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Adapter {
-    /// The program and its arguments. `{model}` stands for those that name a model, `{args}` for
-    /// the author's own; `{prompt}`, also within a word, for the prompt, which is given on the
-    /// standard input where no word has it.
+    /// The program and its arguments. `{model}` is replaced by the arguments that select a model,
+    /// `{args}` by the author's own arguments, and `{prompt}`, also within a word, by the prompt. If no
+    /// word contains `{prompt}`, the prompt is written to the standard input.
     command: Vec<String>,
-    /// What comes before the name of a model; without it no model can be chosen.
+    /// The arguments before the name of a model. If absent, no model can be chosen.
     #[serde(default)]
     model: Option<Vec<String>>,
-    /// Where the answer is in the JSON that it writes, as a JSON pointer (RFC 6901); all that it
-    /// writes, where this is absent.
+    /// Where the answer is in the JSON output, as a JSON pointer (RFC 6901). If absent, the answer is
+    /// the whole output.
     #[serde(default)]
     answer: Option<String>,
-    /// Whether it cannot work without a network.
+    /// Whether it needs a network.
     #[serde(default)]
     network: bool,
 }
 
-/// The command of an agent, before it has a prompt.
+/// The command of an agent, before the prompt is added.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AgentCommand {
     words: CommandLine,
     answer: Option<String>,
-    /// Whether it cannot work without a network.
+    /// Whether it needs a network.
     pub(crate) network: bool,
 }
 
-/// The command of an agent, with the adapters of the user's file if there is one.
+/// The command of an agent. Uses the adapters of the user's file, if there is one.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for an adapter that there is not, or that has no such option; for a file
-/// that is none.
+/// [`Code::InvalidInput`] for an adapter that does not exist or does not support a requested option,
+/// and for an invalid file of adapters.
 pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentCommand, Problem> {
     let name = match &agent.program {
         Program::Line(line) => return of_line(agent, line),
@@ -113,7 +114,7 @@ fn of_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem>
 }
 
 impl AgentCommand {
-    /// A value that differs from that of any other command.
+    /// A value that differs from the identity of any other command.
     pub(crate) fn identity(&self) -> Value {
         serde_json::json!([self.words, self.answer])
     }
@@ -146,7 +147,7 @@ impl AgentCommand {
     }
 }
 
-/// A shell's line that runs words with the prompt in them.
+/// A shell command line that runs words with the prompt in them.
 fn script(words: &[String]) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let word = |word: &String| {

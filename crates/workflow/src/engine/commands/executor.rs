@@ -1,4 +1,4 @@
-//! A command that a task executes, and what executes it.
+//! A command of a task, and the interface that executes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,34 +11,35 @@ use stockade_core::{Code, OwnerId, Problem};
 
 /// The label of the sandboxes of a run, whose value is the id of the run.
 pub(crate) const RUN_LABEL: &str = "stockade.run";
-/// The time limit of a command that has none of its own.
+/// The time limit of a command that specifies none.
 pub(crate) const USUAL_LIMIT: Duration = Duration::from_secs(60 * 60);
-/// The most that a command may write, in bytes: as much as is recorded of it.
+/// The maximum output of a command, in bytes: as much as is recorded of it.
 pub(crate) const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
 
-/// A command that is to be executed.
+/// A command to execute.
 pub(crate) struct Job {
-    /// Names this one try of a task. A command of the same name is found again, not started again.
+    /// Identifies this attempt of a task. If a command with the same name exists, it is found and not
+    /// started again.
     pub(crate) name: String,
     /// The owner of the run.
     pub(crate) owner: OwnerId,
-    /// The run, or its root if it is a child run. The sandboxes that are left of it are found by this.
+    /// The run, or its root if it is a child run. Sandboxes that a crash leaves are found by this id.
     pub(crate) run: String,
     /// The task.
     pub(crate) node: String,
-    /// The directory that it works on, or on a copy of.
+    /// The directory that the command works on, itself or as a copy-on-write view.
     pub(crate) project: PathBuf,
     /// The command line.
     pub(crate) command: CommandLine,
     /// Its standard input.
     pub(crate) input: Vec<u8>,
-    /// Variables that are added to its environment. They are recorded nowhere.
+    /// Variables that are added to its environment. They are not recorded anywhere.
     pub(crate) environment: BTreeMap<String, String>,
-    /// The image of its file system; the host's own programs when absent.
+    /// The image of its file system; if absent, the programs of the host.
     pub(crate) image: Option<String>,
-    /// How long it may take.
+    /// The time limit.
     pub(crate) limit: Duration,
-    /// How much it may write, in bytes.
+    /// The maximum size of its output, in bytes.
     pub(crate) output_limit_bytes: u64,
 }
 
@@ -49,11 +50,11 @@ pub(crate) struct CommandResult {
     pub(crate) ending: Ending,
     /// The exit code, as a shell would give it.
     pub(crate) exit_code: Option<i32>,
-    /// The last of what it wrote to its standard output.
+    /// The end of its standard output.
     pub(crate) output: Vec<u8>,
-    /// The last of what it wrote to its standard error.
+    /// The end of its standard error.
     pub(crate) errors: Vec<u8>,
-    /// Whether it wrote more than was kept.
+    /// Whether the output was longer than the part that was retained.
     pub(crate) is_cut: bool,
     /// The bundle of its changes to the project, which waits for a decision.
     pub(crate) bundle: Option<String>,
@@ -62,15 +63,15 @@ pub(crate) struct CommandResult {
 /// Executes commands.
 #[async_trait]
 pub(crate) trait Executor: Debug + Send + Sync {
-    /// Executes a command to its end, and leaves nothing but its result.
+    /// Executes a command to its end, and leaves nothing but the result.
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem>;
 
-    /// Ends the commands of a cancelled run, also those that another process has started. `tries` are
-    /// the names of the tries that may be under way: they start no command any more.
+    /// Ends the commands of a cancelled run, including those that another process started. `tries`
+    /// contains the names of the attempts that may be running: they do not start commands any more.
     async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]);
 }
 
-/// The refusal of a command where there is no executor.
+/// The error for a command if there is no executor.
 pub(crate) fn no_executor() -> Problem {
     Problem::new(
         Code::Unsupported,
@@ -78,15 +79,15 @@ pub(crate) fn no_executor() -> Problem {
     )
 }
 
-/// The refusal of a command that needs a network, where there is none.
+/// The error for a command that needs a network if there is none.
 pub(crate) fn without_network(task: &str) -> String {
     format!(
         "the agent of task \"{task}\" needs the network: put the task into a <Sandbox allowNetwork>, and list the hosts in egress={{{{ allowHosts: [\"HOST\"] }}}}"
     )
 }
 
-/// The directory that the commands of a workflow file work on: the nearest one above the file that
-/// has a `.git` or a `package.json`, else the file's own.
+/// The directory that the commands of a workflow file work on: the nearest one above the file that has
+/// a `.git` or a `package.json`, or else the directory of the file.
 pub(crate) fn project_of(file: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or_else(|| Path::new("/"));
     let is_project =

@@ -1,5 +1,6 @@
-//! The helper process that starts one command. As a subreaper it adopts what the command leaves behind,
-//! and kills it. It ends the command at its time limit, on SIGTERM, and when its own parent is gone.
+//! The helper process that starts one command. As a subreaper it adopts the orphaned descendants of the
+//! command, and kills them. It ends the command at its time limit, on SIGTERM, and when its own parent
+//! has ended.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,14 +17,14 @@ use rustix::process::{
 use stockade_core::ending::of_signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
-/// The exit code of a command whose time was up, as `timeout(1)` has it.
+/// The exit code of a command that timed out, as in `timeout(1)`.
 pub(crate) const TIMED_OUT: i32 = 124;
-/// The interval in which the command is polled.
+/// The interval at which the command is polled.
 const LOOKING: Duration = Duration::from_millis(5);
-/// How long killing may take.
+/// The time limit for killing the remaining processes.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// A command that starts a helper, up to the program that the helper is to start.
+/// A command line that starts a helper, up to the program that the helper is to start.
 pub(crate) fn command(
     helper: &[OsString],
     limit: Option<Duration>,
@@ -31,18 +32,19 @@ pub(crate) fn command(
     let missing = || std::io::Error::other("no helper process is available");
     let (program, first) = helper.split_first().ok_or_else(missing)?;
     let mut command = tokio::process::Command::new(program);
-    // Signals of a terminal are not for it: it ends with its parent.
+    // It must not receive the signals of a terminal: it ends with its parent.
     command.process_group(0);
     let limit = limit.map(|limit| limit.as_millis().to_string());
     command.args(first).arg(limit.unwrap_or_else(|| UNLIMITED.to_owned()));
     Ok(command)
 }
 
-/// Instead of a time limit.
+/// Stands for the absence of a time limit.
 const UNLIMITED: &str = "-";
 
-/// Runs a command: how long it may take in milliseconds or `-`, the program, and its arguments. Must
-/// be called in a process of its own. The exit code is the command's, as a shell would give it.
+/// Runs a command. The arguments are the time limit in milliseconds or `-`, the program, and its
+/// arguments. Must be called in a separate process. Returns the exit code of the command, as a shell
+/// would report it.
 pub fn process(arguments: &[OsString]) -> u8 {
     let [limit, program, rest @ ..] = arguments else { return 2 };
     let limit = match limit.to_str().map(|limit| (limit, limit.parse().map(Duration::from_millis)))
@@ -59,7 +61,7 @@ pub fn process(arguments: &[OsString]) -> u8 {
             return 126;
         }
     };
-    // Without this, orphans of the command go to an ancestor of this process.
+    // Without this, orphans of the command are adopted by an ancestor of this process.
     let _ = set_child_subreaper(Some(getpid()));
     let started = Command::new(program).args(rest).process_group(0).spawn();
     let mut command = match started {
@@ -75,7 +77,7 @@ pub fn process(arguments: &[OsString]) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Waits until the command has ended, its time is over, or it is to be terminated.
+/// Waits until the command has ended, its time limit has expired, or it is to be terminated.
 fn waited(
     command: &mut Child,
     limit: Duration,
@@ -95,8 +97,8 @@ fn waited(
     }
 }
 
-/// Whether SIGTERM was received. Its default action would end this process and leave all that the
-/// command has started.
+/// Whether SIGTERM was received. The default action of the signal would end this process and leave all
+/// processes that the command has started.
 struct TerminateSignal {
     runtime: tokio::runtime::Runtime,
     terminate: Signals,
@@ -112,7 +114,7 @@ impl TerminateSignal {
         Ok(Self { runtime, terminate })
     }
 
-    /// Waits for the signal, for this time at most.
+    /// Waits for the signal, at most for this time.
     fn within(&mut self, limit: Duration) -> bool {
         let heard = async { tokio::time::timeout(limit, self.terminate.recv()).await.is_ok() };
         self.runtime.block_on(heard)
@@ -123,7 +125,7 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|it| i32::from(of_signal(it)))).unwrap_or(1)
 }
 
-/// Kills all that is left of a command.
+/// Kills all remaining processes of a command.
 fn end(command: &Child) {
     let group = i32::try_from(command.id()).ok().and_then(Pid::from_raw);
     let deadline = Instant::now() + ENDING;
@@ -136,7 +138,7 @@ fn end(command: &Child) {
             let _ = kill_process(child, Signal::KILL);
         }
         match wait(WaitOptions::NOHANG) {
-            // Nothing is left.
+            // No process remains.
             Err(_) => return,
             Ok(Some(_)) => {}
             Ok(None) => std::thread::sleep(LOOKING),
@@ -144,14 +146,14 @@ fn end(command: &Child) {
     }
 }
 
-/// The processes whose parent this is.
+/// The child processes of this process.
 fn children() -> Vec<Pid> {
     let ours = getpid().as_raw_nonzero().to_string();
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = processes.flatten().filter_map(|process| {
         let number = process.file_name().to_str()?.parse::<i32>().ok()?;
         let stat = fs::read_to_string(process.path().join("stat")).ok()?;
-        // After the name, which may hold anything: the state, then the parent.
+        // The fields after the name, which may contain any character: the state, then the parent.
         let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
         (parent == ours).then_some(number)
     });

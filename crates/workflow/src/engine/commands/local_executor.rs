@@ -1,8 +1,8 @@
-//! Executes commands beside this process, which is confined itself: in a sandbox no other one can be
-//! made. Only an engine that is configured as [`Inside`] has this executor.
+//! Executes commands beside this process, which is itself confined: no sandbox can be created in a
+//! sandbox. Only an engine that is configured as [`Inside`] has this executor.
 //!
-//! A command is started by a helper process, which adopts the processes that the command leaves
-//! behind, and kills all of them.
+//! A helper process starts each command. It adopts the processes that the command leaves, and kills all
+//! of them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use tokio::process::{Child, Command};
 use super::executor::{CommandResult, Executor, Job};
 use super::helper::TIMED_OUT;
 
-/// How long a helper may take to kill what is left of its command.
+/// The time limit for a helper to kill the remaining processes of its command.
 const ENDING: Duration = Duration::from_secs(10);
-/// The variables that a command inherits from this process: nothing of the workflow's but the
-/// configuration of its network.
+/// The variables that a command inherits from this process: of the workflow's environment, only the
+/// network configuration.
 const PASSED: [&str; 13] = [
     "PATH",
     "HOME",
@@ -39,8 +39,8 @@ const PASSED: [&str; 13] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// Configures an engine whose process is confined already, so that commands are executed beside it.
-/// Use it only where the kernel confirms the confinement.
+/// The configuration of an engine whose process is already confined, so that commands run beside it.
+/// Use it only if the kernel confirms the confinement.
 #[derive(Debug, Clone, Default)]
 pub struct Inside {
     project: Option<PathBuf>,
@@ -49,23 +49,24 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Commands work in this directory: the child of a `<Sandbox>` has its workflow file in a
-    /// request, and works at the workspace (Smithers, "How sandbox execution works", step 5).
-    /// `nested` is the directory of its result, if it may ask the host for sandboxes from there.
+    /// Makes commands work in this directory: the child of a `<Sandbox>` has its workflow file in a
+    /// request, and works on the workspace (Smithers, "How sandbox execution works", step 5). `nested`
+    /// is the directory of the child's result, if it may request nested sandboxes from the host through
+    /// it.
     #[must_use]
     pub const fn at(project: PathBuf, nested: Option<PathBuf>) -> Self {
         Self { project: Some(project), nested, reaches: false }
     }
 
-    /// The same where the sandbox has an egress proxy, which commands are configured with. Use it only
-    /// where the proxy was found.
+    /// Sets whether the sandbox has an egress proxy, which commands are then configured to use. Pass
+    /// `true` only if the proxy was found.
     #[must_use]
     pub const fn reaching(mut self, reaches: bool) -> Self {
         self.reaches = reaches;
         self
     }
 
-    /// Whether commands may reach a network.
+    /// Whether commands may connect to a network.
     pub(crate) const fn reaches(&self) -> bool {
         self.reaches
     }
@@ -75,16 +76,16 @@ impl Inside {
         self.nested.as_deref()
     }
 
-    /// The directory that its commands work in, wherever the workflow file is.
+    /// The directory in which commands work, independent of the location of the workflow file.
     pub(crate) fn project(&self) -> Option<&Path> {
         self.project.as_deref()
     }
 }
 
-/// Executes commands here.
+/// Executes commands beside this process.
 #[derive(Debug)]
 pub(crate) struct LocalExecutor {
-    /// What runs [`super::helper::process`].
+    /// The command that runs [`super::helper::process`].
     helper: Vec<OsString>,
 }
 
@@ -130,19 +131,19 @@ impl Executor for LocalExecutor {
         let text = job.input.clone();
         let written = tokio::spawn(async move {
             if let Some(mut input) = input {
-                // A command that does not read all of it has closed it.
+                // A command that does not read all of its input has closed the pipe.
                 let _ = input.write_all(&text).await;
             }
         });
         let limit = job.output_limit_bytes;
-        // A stream that is too long ends the command: the other stream may stay open for ever.
+        // A stream that exceeds the limit ends the command: the other stream may stay open forever.
         let reading = async {
             let (output, errors) =
                 tokio::join!(bounded(output, limit, &guard), bounded(errors, limit, &guard));
             let is_over = output.len() as u64 > limit || errors.len() as u64 > limit;
             (output, errors, is_over)
         };
-        // The helper ends its command in time; the wait for the helper is bounded all the same.
+        // The helper ends its command at the time limit; the wait for the helper is bounded as well.
         let all = tokio::time::timeout(job.limit + ENDING, async {
             let read = reading.await;
             (read, helper.wait().await)
@@ -161,7 +162,7 @@ impl Executor for LocalExecutor {
         Ok(CommandResult { ending, exit_code, output, errors, is_cut: is_over, bundle: None })
     }
 
-    /// They end with their process.
+    /// The commands end with their process.
     async fn end(&self, _: &OwnerId, _: &str, _: &[String]) {}
 }
 
@@ -173,7 +174,7 @@ async fn bounded(
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // A stream that cannot be read has ended.
+        // A read error counts as the end of the stream.
         let _ = stream.take(limit + 1).read_to_end(&mut bytes).await;
     }
     if bytes.len() as u64 > limit {
@@ -182,17 +183,17 @@ async fn bounded(
     bytes
 }
 
-/// Terminates a helper when it is dropped. The helper is never killed: only it knows all processes
-/// that its command has started.
+/// Terminates a helper when it is dropped. The helper is never killed: only it knows all processes that
+/// its command has started.
 pub(crate) struct HelperGuard(Option<Pid>);
 
 impl HelperGuard {
-    /// The guard of a helper that runs.
+    /// The guard of a running helper.
     pub(crate) fn new(helper: &Child) -> Self {
         Self(helper.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
-    /// The helper has been waited for.
+    /// Must be called when the helper has been waited for.
     pub(crate) const fn disarm(&mut self) {
         self.0 = None;
     }

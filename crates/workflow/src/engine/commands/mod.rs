@@ -1,5 +1,5 @@
-//! Commands that tasks execute: an agent's command line, and the two executors. A command is executed
-//! in a sandbox of its own, or beside this process where that is confined itself, and nowhere else.
+//! Commands of tasks: the command lines of agents, and the two executors. A command is executed in a
+//! sandbox of its own or, if this process is itself confined, beside this process, and nowhere else.
 
 mod agent_command;
 mod executor;

@@ -1,6 +1,7 @@
-//! Executes commands in sandboxes of their own. A sandbox is made for one try of a task, on a
-//! copy-on-write view of the project and without a network, and ended with the try. Each operation has
-//! an idempotency key that follows from the try, so that another process finds what was started.
+//! Executes commands in separate sandboxes. A sandbox is created for one attempt of a task, with a
+//! copy-on-write view of the project and without a network, and is ended with the attempt. Each
+//! operation has an idempotency key that is derived from the attempt, so that another process finds
+//! operations that were started.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,14 +18,13 @@ use stockade_core::{Code, OwnerId, Problem, SandboxId};
 
 use super::executor::{CommandResult, Executor, Job, RUN_LABEL};
 
-/// Where the project is in a sandbox.
+/// The mount point of the project in a sandbox.
 const WORKSPACE: &str = "/workspace";
-/// The file with the standard input of a command, until the command starts.
+/// The file that holds the standard input of a command until the command starts.
 const INPUT: &str = "/tmp/.stockade-input";
-/// How much longer than its command a sandbox lives at most, where no process is left that could end
-/// it.
+/// How much longer than its command a sandbox lives at most if no process remains that could end it.
 const MARGIN: Duration = Duration::from_secs(10 * 60);
-/// How often an operation is tried whose process was killed before it began.
+/// How often an operation is attempted whose process was killed before it started.
 const MAX_BEGUN: u32 = 5;
 
 /// Executes commands in sandboxes.
@@ -62,8 +62,8 @@ impl SandboxExecutor {
         self.sandboxes.create(&creator(&job.owner, &job.name), request).await.map(drop)
     }
 
-    /// Writes the standard input into a file. Streamed to the command, it would be lost with a server
-    /// that is killed before the command has read it.
+    /// Writes the standard input into a file. If it were streamed to the command, it would be lost when
+    /// the server is killed before the command has read it.
     async fn input(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
         self.begun(job, "input", |caller| {
             let request = WriteFile {
@@ -80,7 +80,7 @@ impl SandboxExecutor {
         .map(drop)
     }
 
-    /// Starts the command, or finds it.
+    /// Starts the command, or finds the one that was started.
     async fn command(&self, job: &Job, id: &SandboxId) -> Result<Executed, Problem> {
         let command = CommandLine::Program(reading(&job.command));
         self.begun(job, "execute", |caller| {
@@ -95,8 +95,9 @@ impl SandboxExecutor {
         .await
     }
 
-    /// Does an operation under an idempotency key that follows from the try. It gets the next key where
-    /// its process was killed before it began: what is recorded nowhere, such as its input, is lost.
+    /// Performs an operation under an idempotency key that is derived from the attempt. If the process
+    /// of the operation was killed before the operation started, the next key is used: data that is not
+    /// recorded, such as its input, is lost.
     async fn begun<T, F: Future<Output = Result<T, Problem>>>(
         &self,
         job: &Job,
@@ -134,25 +135,25 @@ impl SandboxExecutor {
     async fn kill(&self, owner: &OwnerId, id: &SandboxId) {
         let request = ById { id: id.clone() };
         if let Err(problem) = self.sandboxes.kill(&Caller::new(owner.clone()), request).await {
-            // It ends when it expires.
+            // The sandbox ends when its lease expires.
             tracing::warn!(sandbox = %id, error = %problem.message, "a sandbox remains");
         }
     }
 }
 
-/// The sandbox of a try, by the try's name.
+/// The sandbox of an attempt, by the attempt's name.
 fn id_of(name: &str) -> Result<SandboxId, Problem> {
     let hash = blake3::hash(name.as_bytes()).to_hex();
     SandboxId::new(format!("agent-{}", &hash[..32]))
         .map_err(|error| Problem::new(Code::Io, error.to_string()))
 }
 
-/// The caller that creates the sandbox, with its idempotency key.
+/// The caller of the operation that creates the sandbox, with its idempotency key.
 fn creator(owner: &OwnerId, name: &str) -> Caller {
     Caller::new(owner.clone()).once(format!("{name}:create"))
 }
 
-/// A command line that reads its input from the file, and removes the file first.
+/// A command line that reads its input from the file, after removing the file.
 fn reading(command: &CommandLine) -> Vec<String> {
     let words = match command {
         CommandLine::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
@@ -179,7 +180,7 @@ impl Executor for SandboxExecutor {
                 return Err(problem);
             }
         };
-        // Where its changes cannot be collected, the sandbox is left with them until it expires.
+        // If its changes cannot be collected, the sandbox is left with them until it expires.
         let bundle = self.changes(job, &id).await?;
         self.kill(&job.owner, &id).await;
         Ok(CommandResult {
@@ -195,7 +196,7 @@ impl Executor for SandboxExecutor {
     async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]) {
         for name in tries {
             let Ok(id) = id_of(name) else { continue };
-            // The id of a sandbox that is about to be created is taken by this.
+            // This also reserves the id of a sandbox that is about to be created.
             let request =
                 CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };
             let _ = self.sandboxes.create(&creator(owner, name), request).await;

@@ -1,4 +1,4 @@
-//! How runs are cancelled.
+//! The cancellation of runs.
 
 use std::time::Duration;
 
@@ -15,12 +15,13 @@ use crate::engine::{run, sandbox};
 use crate::store::runs::{self, UnfinishedRun};
 use crate::store::{cancel, sandboxes, tasks};
 
-/// The longest that a cancellation waits for the cleanup of providers.
+/// How long a cancellation waits at most for the cleanup of providers.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(30);
 
 impl Workflows {
-    /// Waits until this process has claimed the cleanup of all tries that providers have begun, as the
-    /// run does when it goes on after a crash. The run begins no try again until the guard is dropped.
+    /// Waits until this process has claimed the cleanup of all attempts that providers have started, as
+    /// the run does when it continues after a crash. The run restarts no attempt until the guard is
+    /// dropped.
     pub(super) async fn claim_cleanups(&self, id: &str) -> Result<CancelGuard<'_>> {
         let (store, cleanups) = (self.state.store(), &self.state.provider_cleanups);
         let cancelling = cleanups.begin_cancel(id);
@@ -36,9 +37,9 @@ impl Workflows {
         }
     }
 
-    /// Ends the sandboxes and the rows of a run that was cancelled.
+    /// Ends the sandboxes and the rows of a cancelled run.
     pub(super) async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
-        // In this order: a run that is shown as cancelled has left nothing.
+        // The order matters: a run that is displayed as cancelled has left nothing.
         if let Some(executor) = &self.state.executor {
             let tries =
                 tasks::names_of_agent_tries(self.state.store(), id).await.map_err(of_store)?;
@@ -57,7 +58,7 @@ impl Workflows {
         self.state.store().execute(statements).await.map_err(of_store)
     }
 
-    /// Ends the runs that were cancelled by a process that was killed before it could end them.
+    /// Ends the cancelled runs whose process was killed before it could end them.
     pub(in super::super) async fn repair(&self) -> Result<()> {
         let unfinished = runs::list_unfinished(self.state.store()).await.map_err(of_store)?;
         for UnfinishedRun { id, owner, generation } in unfinished {

@@ -1,4 +1,4 @@
-//! Decisions: which wait one is about, and its choice among the changes of a sandbox.
+//! Decisions: the wait that a decision is about, and its selection among the changes of a sandbox.
 
 use serde_json::Value;
 use stockade_api::{Caller, Decide, DiffBundle, Result, Run, TaskInfo, Wait};
@@ -11,8 +11,8 @@ use crate::schedule::Key;
 use crate::store::sandboxes;
 
 impl Workflows {
-    /// The wait for a decision that has this address: its id after the ids of what it is in. Its id is
-    /// enough where no other wait has it.
+    /// The wait for a decision that has this address: its id, preceded by the ids of the runs and
+    /// sandboxes that contain it. The id alone is enough if no other wait has it.
     pub(super) async fn wait_for_decision(&self, run: &Run, address: &str) -> Result<OpenWait> {
         let tasks = self.tasks(&run.id).await?;
         let mut open = self.waits(run, tasks.clone()).await?;
@@ -28,8 +28,8 @@ impl Workflows {
         }
     }
 
-    /// Refuses a choice among the changes of a sandbox that cannot be applied: the run would only wait
-    /// again.
+    /// Rejects a selection among the changes of a sandbox that cannot be applied: the run would only
+    /// wait again.
     pub(super) async fn check_choice(
         &self,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl Workflows {
         ))
     }
 
-    /// A decision with its choice among changes, which only a sandbox has.
+    /// A decision with its selection among changes, which only the decision about a sandbox has.
     pub(super) async fn with_choice(
         &self,
         id: &str,
@@ -96,13 +96,13 @@ impl Workflows {
     }
 }
 
-/// Whether a path is another one, or is below it.
+/// Whether a path equals another path or is below it.
 fn is_at_or_below(path: &[u8], other: &[u8]) -> bool {
     let other = other.strip_suffix(b"/").unwrap_or(other);
     path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// The refusal of a decision about an address that does not wait for one.
+/// The error for a decision about an address that does not wait for one.
 fn no_decision(run: &str, address: &str, tasks: &[TaskInfo], open: &[OpenWait]) -> Problem {
     let waiting = open.iter().filter(|open| open.is_now).map(|open| open.wait.node());
     let waiting: Vec<&str> = waiting.collect();

@@ -1,4 +1,4 @@
-//! The operations on runs. Each checks first that the run is the caller's.
+//! The operations on runs. Each operation first checks that the run belongs to the caller.
 
 mod cancellation;
 mod decisions;
@@ -28,11 +28,11 @@ use crate::store::answers::Question;
 use crate::store::runs::{self, RunRow};
 use crate::store::{answers, events, run_state, sandboxes, tasks};
 
-/// How many runs an error lists that have the same prefix.
+/// The maximum number of runs that an error about an ambiguous prefix lists.
 const MAX_LISTED: u32 = 8;
-/// How many events one answer has at most.
+/// The maximum number of events in one answer.
 const MAX_EVENTS: u32 = 1_000;
-/// The longest that an answer waits for events.
+/// The longest time that an answer waits for events.
 const LONGEST_FOLLOW: Duration = Duration::from_secs(30);
 
 #[async_trait]
@@ -103,7 +103,7 @@ impl stockade_api::Workflows for Workflows {
         let mut changes = self.changes();
         loop {
             changes.mark_unchanged();
-            // In this order: the run must not be older than its events.
+            // The order matters: the run must not be older than its events.
             let events =
                 events::list(self.state.store(), &request.id, request.from, MAX_EVENTS).await;
             let events = events.map_err(of_store)?;
@@ -148,7 +148,7 @@ impl stockade_api::Workflows for Workflows {
         let info = self.engine.info(&workflow).await.map_err(of_store)?;
         let has_ended = info.is_some_and(|info| info.status.is_terminal());
         let run = self.own(caller, id).await?.run;
-        // A run that ended in another way has stored that itself, unless no process executes it.
+        // A run that ended in another way has stored its end itself, unless no process executes it.
         if !has_ended || run.status.is_terminal() {
             return Ok(run);
         }
@@ -225,7 +225,7 @@ impl stockade_api::Workflows for Workflows {
 }
 
 impl Workflows {
-    /// A run of the caller.
+    /// A run that belongs to the caller.
     pub(super) async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
         let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
         let found = found.map_err(of_store)?;
@@ -236,7 +236,7 @@ impl Workflows {
         tasks::list(self.state.store(), id).await.map_err(of_store)
     }
 
-    /// All that a run waits for.
+    /// All waits of a run.
     async fn waits(&self, run: &Run, tasks: Vec<TaskInfo>) -> Result<Vec<OpenWait>> {
         if run.status.is_terminal() {
             return Ok(Vec::new());
@@ -244,8 +244,8 @@ impl Workflows {
         open_waits::list(self.state.store(), &run.id, tasks).await.map_err(of_store)
     }
 
-    /// Stores an answer to a run; false on a conflict. An answer with the same idempotency key is stored
-    /// once.
+    /// Stores an answer to a run; returns false on a conflict. Answers with the same idempotency key
+    /// are stored once.
     async fn store_answer(
         &self,
         caller: &Caller,

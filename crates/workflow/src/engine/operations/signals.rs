@@ -1,12 +1,12 @@
-//! Signals: which wait receives one.
+//! Signals: the wait that receives a signal.
 
 use stockade_api::Wait;
 
 use crate::engine::open_waits::OpenWait;
 
-/// The wait that receives a signal: by its address, else by its name, the run's own first. Without one,
-/// the run keeps the signal for a task of its own that waits for it later. A child in a sandbox that
-/// waits for it later does not get it by the name alone.
+/// The wait that receives a signal: found by its address, or else by its name, with the run's own waits
+/// first. If there is none, the run keeps the signal for one of its own tasks that waits for it later.
+/// A child in a sandbox that waits for it later does not receive it by the name alone.
 pub(super) fn receiver<'a>(
     open: &'a [OpenWait],
     run: &str,
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(taken(&all, "go"), to("r", "go"));
         assert_eq!(taken(&all, "box/go"), to("r", "box/go"));
         assert_eq!(taken(&all, "sub/go"), to("r:child:sub:0", "go"));
-        // Its name is enough for what waits, and for nothing that comes to wait in a sandbox later.
+        // The name is enough for an existing wait, but not for a later wait in a sandbox.
         assert_eq!(taken(&[child], "go"), to("r", "box/go"));
         assert_eq!(taken(&[below], "go"), to("r:child:sub:0", "go"));
         assert_eq!(taken(&[], "go"), None);
