@@ -1,6 +1,6 @@
-//! Makes the changes of a nested sandbox in the enclosing workspace: all of them, or none if one of them
-//! does not fit. Only processes that the child left running may change the workspace meanwhile. A child
-//! that is killed makes the rest of the changes when it goes on.
+//! Applies the changes of a nested sandbox to the enclosing workspace: all of them, or none if one of
+//! them does not fit. Only processes that the child left running may change the workspace meanwhile. A
+//! child that is killed applies the rest of the changes when it continues.
 
 use std::io::{Read as _, Write as _};
 
@@ -11,10 +11,10 @@ use stockade_bundle::manifest::{ContentHash, Entry, Node};
 
 use crate::engine::trouble::Trouble;
 
-/// The file with the changes, and the directory with contents under their hashes.
+/// The file with the changes, and the directory with the contents, named by their hashes.
 pub(super) const CHANGES: &str = "changes.json";
 pub(super) const BLOBS: &str = "blobs";
-/// The name of a file that is not in its place yet.
+/// The name of a temporary file, before it is renamed to its final name.
 const NEW: &str = ".stockade-new";
 
 /// The changes, sorted by path.
@@ -28,17 +28,18 @@ fn failed(error: impl std::fmt::Display) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-/// The file with a content.
+/// The path of the file with a content.
 pub(super) fn blob(hash: ContentHash) -> Result<RelativePath, Trouble> {
     RelativePath::new(hash.to_hex()).map_err(failed)
 }
 
-/// The entry at a path; `None` also where its directory is missing, or is none.
+/// The entry at a path; `None` also if its parent directory is missing, or is not a directory.
 fn look(dir: &Dir, path: &RelativePath) -> Result<Option<Stat>, Trouble> {
     dir.stat(path).map_err(failed)
 }
 
-/// Whether a path has this node. Permissions of files are not compared: a copy has others.
+/// Whether this node is at a path. Permissions of files are not compared, because those of a copy
+/// differ.
 pub(super) fn holds(dir: &Dir, path: &RelativePath, node: Option<&Node>) -> Result<bool, Trouble> {
     let found = look(dir, path)?;
     let (Some(stat), Some(node)) = (found, node) else {
@@ -56,7 +57,7 @@ pub(super) fn holds(dir: &Dir, path: &RelativePath, node: Option<&Node>) -> Resu
     })
 }
 
-/// Whether a change was made in a copy that has the permissions that the change began with.
+/// Whether a change was applied to a copy that has the original permissions of the changed node.
 pub(super) fn is_made(copy: &Dir, entry: &Entry) -> Result<bool, Trouble> {
     let new = entry.change.new_node();
     let (Some(Node::File { mode, .. } | Node::Directory { mode }), true) =
@@ -64,7 +65,7 @@ pub(super) fn is_made(copy: &Dir, entry: &Entry) -> Result<bool, Trouble> {
     else {
         return holds(copy, &entry.path, new);
     };
-    // They differ in nothing but permissions.
+    // The nodes differ only in permissions.
     Ok(holds(copy, &entry.path, new)?
         && look(copy, &entry.path)?.is_some_and(|stat| stat.mode & 0o777 == *mode))
 }
@@ -76,17 +77,17 @@ fn content_hash(dir: &Dir, path: &RelativePath) -> Result<ContentHash, Trouble> 
 }
 
 impl Changes {
-    /// Makes them in a directory. Those that are there already count as made.
+    /// Applies the changes to a directory. Changes that were already applied are skipped.
     ///
     /// # Errors
-    /// `TOOL_PATCH_FAILED`, with nothing made, where something else is there than what the changes
-    /// were made from.
+    /// `TOOL_PATCH_FAILED`, without applying anything, if the directory differs from the state that the
+    /// changes were made from.
     pub(super) fn make(&self, workspace: &Dir, blobs: &Dir) -> Result<(), Trouble> {
         let mut others = Vec::new();
         let mut pending = Vec::new();
         for entry in &self.entries {
             let (old, new) = (entry.change.old(), entry.change.new_node());
-            // A node that is there may still have another mode.
+            // An existing node may still have another mode.
             let fits = holds(workspace, &entry.path, new)? || holds(workspace, &entry.path, old)?;
             if fits && (new.is_none() || self.has_place(workspace, &entry.path)?) {
                 pending.push(entry);
@@ -101,7 +102,7 @@ impl Changes {
             );
             return Err(Trouble::new("TOOL_PATCH_FAILED", message));
         }
-        // Removals come first, the entries of a directory before the directory.
+        // Removals are applied first, the entries of a directory before the directory.
         for entry in pending.iter().rev() {
             remove(workspace, entry)?;
         }
@@ -113,8 +114,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Whether something can be at a path: what is above it is a directory, is missing, or changes
-    /// too.
+    /// Whether an entry can exist at a path: each ancestor is a directory, is missing, or changes too.
     fn has_place(&self, workspace: &Dir, path: &RelativePath) -> Result<bool, Trouble> {
         let mut above = path.parent();
         while let Some(path) = above {
@@ -128,7 +128,7 @@ impl Changes {
     }
 }
 
-/// Removes a node that is replaced by one of another kind, or by none.
+/// Removes a node that is replaced by a node of another kind, or by none.
 fn remove(workspace: &Dir, entry: &Entry) -> Result<(), Trouble> {
     let Some(old) = entry.change.old() else { return Ok(()) };
     let is_directory = matches!(old, Node::Directory { .. });
@@ -147,7 +147,7 @@ fn remove(workspace: &Dir, entry: &Entry) -> Result<(), Trouble> {
         workspace.remove_file(&entry.path)
     };
     match removed {
-        // It may still contain files that git ignores, which stay.
+        // The directory may still contain files that git ignores, which stay.
         Err(error)
             if error.kind() == Some(std::io::ErrorKind::DirectoryNotEmpty)
                 && entry.change.new_node().is_none() =>
@@ -182,7 +182,7 @@ fn put(workspace: &Dir, blobs: &Dir, entry: &Entry, new: &Node) -> Result<(), Tr
         }
         Node::Symlink { .. } => {}
         Node::File { hash, mode, .. } => {
-            // A mode that the nested sandbox did not change stays as it is here.
+            // A mode that the nested sandbox did not change stays unchanged here.
             let mode = match entry.change.old() {
                 Some(Node::File { mode: old, .. }) if old == mode => {
                     look(workspace, path)?.map_or(*mode, |stat| stat.mode & 0o777)
@@ -210,7 +210,7 @@ fn make_directories(workspace: &Dir, path: &RelativePath) -> Result<(), Trouble>
     workspace.mkdir(path, 0o755).map_err(failed)
 }
 
-/// A free name in the directory of a path.
+/// A free name in the same directory as a path.
 fn beside(workspace: &Dir, path: &RelativePath) -> Result<RelativePath, Trouble> {
     let beside = match path.parent() {
         Some(parent) => parent.join(NEW.as_bytes()),
@@ -323,13 +323,13 @@ mod tests {
             changes().make(&scene.workspace, &scene.blobs).unwrap();
             scene.is_made();
         }
-        // Whatever had been done when the child was killed.
+        // The child may have been killed after any number of changes.
         for done in 0..changes().entries.len() {
             let scene = Scene::set();
             let some = Changes { entries: changes().entries.into_iter().skip(done).collect() };
             some.make(&scene.workspace, &scene.blobs).unwrap();
             if done > 3 {
-                // The link is not in its place, and was begun.
+                // The link was started, but is not at its final path.
                 fs::write(scene.path(NEW), "half").unwrap();
             }
             changes().make(&scene.workspace, &scene.blobs).unwrap();

@@ -1,4 +1,4 @@
-//! How nested sandboxes end: always before the one that encloses them.
+//! How nested sandboxes are ended: always before the one that encloses them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::trouble::Trouble;
 use crate::schedule::Key;
 use crate::store::sandboxes::{self, NestedSandbox, Stage};
 
-/// What is needed to end nested sandboxes.
+/// The data that is needed to end nested sandboxes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NestedCleanup<'a> {
     pub(crate) state: &'a EngineState,
@@ -25,8 +25,8 @@ pub(crate) struct NestedCleanup<'a> {
 }
 
 impl NestedCleanup<'_> {
-    /// Ends the sandboxes within the sandbox of a try of a run, by the try's name. A sandbox that
-    /// cannot be ended now ends with its lease.
+    /// Ends the sandboxes nested in the sandbox of an attempt of a run, by the attempt's name. A
+    /// sandbox that cannot be ended now ends with its lease.
     pub(crate) async fn end(self, run: &str, name: &str) {
         if let Err(trouble) = self.end_within(run, name).await {
             tracing::warn!(run, trouble.message, "nested sandboxes remain");
@@ -51,7 +51,7 @@ impl NestedCleanup<'_> {
         })
     }
 
-    /// Ends one sandbox, by the name of its try, with those within it.
+    /// Ends one sandbox, by the name of its attempt, and those nested in it.
     pub(super) async fn end_one(self, run: &str, key: &Key, name: &str) -> Result<(), Trouble> {
         self.end_within(run, name).await?;
         let store = self.state.store();
@@ -70,7 +70,7 @@ impl NestedCleanup<'_> {
 }
 
 impl Try {
-    /// Ends the sandboxes within that of the try, the innermost first.
+    /// Ends the sandboxes nested in that of the attempt, the innermost first.
     pub(in super::super) async fn end_nested(&self) {
         self.nested_cleanup().end(&self.run, &self.name).await;
     }

@@ -1,5 +1,5 @@
-//! A `<Sandbox>` in a workflow that is executed in a sandbox itself: the child writes a request to the
-//! host, and waits. Executed again, it finds the result of the request.
+//! A `<Sandbox>` in a workflow that is itself executed in a sandbox: the child writes a request to the
+//! host, and waits. When it is executed again, it finds the result of the request.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl Try {
         Ok(dir.rename(&new, dir, &request, Rename::NoReplace)?)
     }
 
-    /// Makes the changes of a result here, and gives its outputs.
+    /// Applies the changes of a result here, and returns its outputs.
     fn take_result(&self, result: &Dir) -> Result<TryOutcome, Trouble> {
         let bundle =
             sandbox::read(result).map_err(|error| Trouble::new(error.code(), error.to_string()))?;
@@ -108,7 +108,7 @@ impl Try {
     }
 }
 
-/// The failure of a nested sandbox, as it was handed back.
+/// The failure of a nested sandbox, as the host returned it.
 fn failure(error: &Value) -> Trouble {
     let text = |name: &str| error[name].as_str().filter(|text| !text.is_empty());
     let code = text("code").unwrap_or("SANDBOX_EXECUTION_FAILED");

@@ -1,5 +1,5 @@
-//! What the host does while a child waits: it executes the nested sandboxes that the child requested, side
-//! by side, and passes each answer from outside on to the sandbox that it is for.
+//! The work of the host while a child waits: it executes the nested sandboxes that the child requested,
+//! concurrently, and delivers each answer from outside to the sandbox that it is for.
 
 use futures_util::future::join_all;
 use stockade_api::{Answer, Wait};
@@ -14,10 +14,10 @@ use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 use crate::store::sandboxes::{self, Pause};
 
-/// How many nested sandboxes a child may request at once.
+/// How many nested sandboxes a child may request at the same time.
 const MAX_AT_ONCE: usize = 16;
 
-/// How a child goes on.
+/// How a child continues.
 pub(in super::super) enum ChildStep {
     /// It is executed again, with the answers of the pause.
     Resume(Pause),
@@ -39,7 +39,7 @@ fn requested(pause: &Pause) -> Vec<NestedId> {
     pause.waits.iter().filter_map(id).collect()
 }
 
-/// Whether a node is a nested sandbox, or is in it.
+/// Whether a node is a nested sandbox, or is contained in it.
 fn is_of(id: &NestedId, node: &str, iteration: u32) -> bool {
     let below = node.strip_prefix(id.node.as_str());
     below
@@ -47,10 +47,10 @@ fn is_of(id: &NestedId, node: &str, iteration: u32) -> bool {
 }
 
 impl Try {
-    /// Executes the sandboxes that a child waits for, as far as they can be executed now.
+    /// Executes the sandboxes that a child waits for, as far as that is possible now.
     ///
     /// # Errors
-    /// `INVALID_INPUT` for a child that may not request sandboxes.
+    /// `INVALID_INPUT` for a child that must not request sandboxes.
     pub(in super::super) async fn execute_nested(
         &self,
         sandbox: &Sandbox,

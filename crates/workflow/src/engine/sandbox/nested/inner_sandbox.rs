@@ -1,6 +1,6 @@
-//! One nested sandbox on the host: its request is read and narrowed, it is made and executed as any other
-//! sandbox, on a copy of the enclosing workspace, and its result is handed back to the child that waits.
-//! What was done before a crash is found in its directory on the host.
+//! One nested sandbox on the host: its request is read and narrowed, it is created and executed like
+//! any other sandbox, on a copy of the enclosing workspace, and its result is handed back to the child
+//! that waits. Progress from before a crash is found in its directory on the host.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::graph::{Retry, Task, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes::{self, Stage};
 
-/// How many nested sandboxes one try of a sandbox may have had.
+/// How many nested sandboxes one attempt of a sandbox may request in total.
 const MAX_INNER: usize = 64;
 
 /// The outcome of a nested sandbox.
@@ -45,7 +45,7 @@ pub(super) struct InnerSandbox<'t> {
     pub(super) id: NestedId,
     /// The key of the sandbox in the run of the host.
     key: Key,
-    /// Names its try, and no other.
+    /// Identifies its attempt.
     pub(super) name: String,
     pub(super) directory: SandboxDirectory,
 }
@@ -55,20 +55,20 @@ pub(super) fn failed(error: impl std::fmt::Display) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-/// The directories on the host of a nested sandbox that is not over.
+/// The directories on the host of a nested sandbox that has not ended.
 const WORKING: [&str; 7] =
     ["asking", "asked", "workspace-new", "workspace", "noting", "noted", "giving"];
-/// The directory of its result, until that is handed back.
+/// The directory of its result, until the result is handed back.
 pub(super) const RESULT_DIRECTORY: &str = "given";
 
-/// The name of one of these directories, by the name of the try.
+/// The name of one of these directories, from the name of the attempt.
 pub(super) fn part(what: &str, name: &str) -> String {
     format!("{what}-{}", &name[..name.len().min(12)])
 }
 
 /// Removes the directories on the host of a nested sandbox.
 pub(super) fn remove_files(root: &Path, run: &str, key: &Key, name: &str) -> Result<(), Trouble> {
-    // Only sandboxes that a child has requested have any.
+    // Only sandboxes that a child has requested have such directories.
     if key.node.contains('/') {
         let directory = SandboxDirectory::open_nested(root, run, key)?;
         for what in WORKING.into_iter().chain([RESULT_DIRECTORY]) {
@@ -79,10 +79,10 @@ pub(super) fn remove_files(root: &Path, run: &str, key: &Key, name: &str) -> Res
 }
 
 impl<'t> InnerSandbox<'t> {
-    /// The nested sandbox that is requested in the sandbox of a try.
+    /// The nested sandbox that was requested in the sandbox of an attempt.
     ///
     /// # Errors
-    /// For an id that is none.
+    /// If the id is invalid.
     pub(super) fn new(
         outer: &'t Try,
         handle: &'t SandboxHandle,
@@ -98,7 +98,7 @@ impl<'t> InnerSandbox<'t> {
         Ok(Self { outer, handle, grant, id, key, name, directory })
     }
 
-    /// The answer for the child once the result is handed back.
+    /// The answer for the child after the result was handed back.
     pub(super) fn answer(&self) -> Answer {
         let NestedId { name: request, node, iteration, .. } = self.id.clone();
         Answer::Sandbox { node, iteration, request }
@@ -111,7 +111,7 @@ impl<'t> InnerSandbox<'t> {
         Wait::Approval { node, iteration, label: None, title, summary: None, due_ms: None }
     }
 
-    /// Passes on answers from outside, and that a time has come.
+    /// Delivers answers from outside, and the news that a time has come.
     pub(super) async fn deliver(&self, answers: &[Answer]) -> Result<(), Trouble> {
         let (run, key, id) = (&self.outer.run, &self.key, &self.id);
         let row = sandboxes::find(self.outer.state.store(), run, key).await.map_err(failed)?;
@@ -141,12 +141,12 @@ impl<'t> InnerSandbox<'t> {
         }
     }
 
-    /// The name of one of its directories on the host. Another try has others.
+    /// The name of one of its directories on the host. Other attempts have other directories.
     pub(super) fn part(&self, what: &str) -> String {
         part(what, &self.name)
     }
 
-    /// Executes it, or what is left of it after a crash.
+    /// Executes it, or the rest of it after a crash.
     ///
     /// # Errors
     /// Failures of the enclosing sandbox. A failure of the nested one is handed back.
@@ -181,8 +181,8 @@ impl<'t> InnerSandbox<'t> {
         Ok(Outcome::HandedBack)
     }
 
-    /// Ends another try of the same sandbox, and removes the directories of such. The child may never
-    /// have waited for it.
+    /// Ends other attempts of the same sandbox, and removes their directories. The child may never have
+    /// waited for them.
     async fn end_other_tries(&self) -> Result<(), Trouble> {
         let (outer, key) = (self.outer, &self.key);
         let row = sandboxes::find(outer.state.store(), &outer.run, key).await.map_err(failed)?;
@@ -202,7 +202,7 @@ impl<'t> InnerSandbox<'t> {
         Ok(())
     }
 
-    /// The try that executes it. Nothing is made yet but a copy of the workspace.
+    /// The attempt that executes it. Only a copy of the workspace is created here.
     async fn prepare(&self) -> Result<Try, Trouble> {
         let outer = self.outer;
         let known = sandboxes::list_nested(outer.state.store(), &outer.run, &outer.name).await;
@@ -224,7 +224,7 @@ impl<'t> InnerSandbox<'t> {
         };
         let task = Task {
             timeout,
-            // The child decides about further tries.
+            // The child decides about further attempts.
             retry: Retry::NONE,
             ..Task::sandbox(&self.key.node, sandbox)
         };
@@ -242,7 +242,7 @@ impl<'t> InnerSandbox<'t> {
             name: self.name.clone(),
             owner: outer.owner.clone(),
             root: outer.root.clone(),
-            // A child's request gets nothing of the run's own environment.
+            // A child's request receives nothing of the run's own environment.
             environment: BTreeMap::new(),
             key: self.key.clone(),
             task: Arc::new(task),
@@ -254,7 +254,8 @@ impl<'t> InnerSandbox<'t> {
         })
     }
 
-    /// The request. It is copied out first, so that the sandbox cannot change it any more.
+    /// Reads the request. It is copied to the host first, so that the sandbox cannot change it any
+    /// more.
     async fn read_request(&self) -> Result<NestedRequest, Trouble> {
         let part = self.part("asked");
         if !self.directory.has(&part)? {
@@ -270,7 +271,7 @@ impl<'t> InnerSandbox<'t> {
 }
 
 impl Try {
-    /// Narrows a sandbox that is executed in an enclosing one, such as that of a provider's child run.
+    /// Narrows a sandbox that an enclosing one executes, such as the sandbox of a provider's child run.
     pub(in super::super) fn narrow(&mut self) -> Result<(), Trouble> {
         let (Some(enclosing), None) = (&self.enclosing, &self.nested_source) else {
             return Ok(());

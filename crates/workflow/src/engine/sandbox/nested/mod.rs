@@ -1,9 +1,9 @@
-//! Nested sandboxes (seed 001). No sandbox can be made in a sandbox: a child that comes to a `<Sandbox>`
-//! writes a request and waits (`guest`). The host reads the request as untrusted input (`request`),
-//! grants no more than the enclosing sandbox has (`grant`), makes the nested one beside it on a copy of
-//! its workspace (`inner_sandbox`, `workspace_copy`), and hands the result back (`result`). The changes
-//! are made by the child in the enclosing workspace (`changes`), and nowhere else. `host` is what the
-//! host does while a child waits, and `cleanup` how nested sandboxes end.
+//! Nested sandboxes (seed 001). A process in a sandbox cannot create another sandbox: a child that
+//! reaches a `<Sandbox>` writes a request and waits (`guest`). The host reads the request as untrusted
+//! input (`request`), grants no more than the enclosing sandbox has (`grant`), creates the nested one
+//! beside it on a copy of its workspace (`inner_sandbox`, `workspace_copy`), and hands the result back
+//! (`result`). The child applies the changes to the enclosing workspace (`changes`), and nowhere else.
+//! `host` is the work of the host while a child waits, and `cleanup` ends nested sandboxes.
 
 mod changes;
 mod cleanup;

@@ -27,22 +27,23 @@ const SANDBOX: &str = "sandbox.json";
 /// The largest such file.
 const SANDBOX_BYTES: u64 = 1 << 20;
 const INPUT: &str = "input.json";
-/// The files of a child's program. Nothing else is taken from a request.
+/// The files of a child's program. No other files are read from a request.
 const PROGRAM: [&str; 2] = ["bundle.tsx", "bundle.json"];
 /// The length of a name, in hexadecimal digits.
 const NAME_BYTES: usize = 40;
-/// The longest node, with the ids of the runs that it is in.
+/// The longest node, including the ids of the runs that contain it.
 const NODE_BYTES: usize = 200;
-/// The most tries of one sandbox.
+/// The maximum number of attempts of one sandbox.
 const MAX_ATTEMPTS: u32 = 10_000;
 
-/// Identifies a try of a nested sandbox among those of its child.
+/// Identifies an attempt of a nested sandbox among those of its child.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct NestedId {
-    /// Names the try, and no other one of the child. Its directory has this name.
+    /// Identifies the attempt among those of the child. Its directory has this name.
     pub(crate) name: String,
-    /// The id of the task, after the ids of the child's descendant runs that it is in, with `/` between.
+    /// The id of the task, preceded by the ids of the child's descendant runs that contain it,
+    /// separated by `/`.
     pub(crate) node: String,
     pub(crate) iteration: u32,
     pub(crate) attempt: u32,
@@ -54,11 +55,11 @@ pub(crate) struct NestedRequest {
     pub(crate) id: NestedId,
     pub(crate) sandbox: Sandbox,
     pub(crate) timeout: Option<Duration>,
-    /// The child's program; empty where a command is executed.
+    /// The child's program; empty if a command is executed.
     pub(crate) program: BTreeMap<String, Vec<u8>>,
 }
 
-/// `sandbox.json`.
+/// The content of `sandbox.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SandboxFile {
@@ -93,10 +94,10 @@ impl NestedId {
         Self { name, node, iteration: key.iteration, attempt }
     }
 
-    /// Checks that it can be a part of a path, and of another id.
+    /// Checks that the id can be a part of a path, and of another id.
     ///
     /// # Errors
-    /// `INVALID_INPUT` for one that cannot.
+    /// `INVALID_INPUT` if it cannot.
     pub(crate) fn checked(self) -> Result<Self, Trouble> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         let is_id = |id: &str| !id.is_empty() && !id.starts_with('.') && id.bytes().all(is_plain);
@@ -115,7 +116,7 @@ impl NestedId {
         )))
     }
 
-    /// Its directory, below the child's result.
+    /// Its directory, relative to the child's result.
     pub(crate) fn directory(&self) -> String {
         format!("{NESTED}/{}", self.name)
     }
@@ -125,7 +126,7 @@ impl NestedRequest {
     /// Writes the request into an empty directory.
     ///
     /// # Errors
-    /// Beyond the limits of request bundles.
+    /// If the request exceeds the limits of request bundles.
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Trouble> {
         let sandbox = &self.sandbox;
         let described = SandboxFile {
@@ -157,10 +158,10 @@ impl NestedRequest {
             .map_err(|error| Trouble::new(error.code(), error.to_string()))
     }
 
-    /// Reads the request of this id from a copy of the directory that was written in the sandbox.
+    /// Reads the request with this id from a copy of the directory that was written in the sandbox.
     ///
     /// # Errors
-    /// `INVALID_INPUT` and `TOOL_PATH_ESCAPE` for anything that is no request.
+    /// `INVALID_INPUT` and `TOOL_PATH_ESCAPE` for invalid requests.
     pub(crate) fn read(dir: &Dir, id: &NestedId) -> Result<Self, Trouble> {
         let id = id.clone().checked()?;
         let described = file(dir, SANDBOX, SANDBOX_BYTES)?;
@@ -183,7 +184,7 @@ impl NestedRequest {
         if described.waits_for_place {
             sandbox.on_limit = OnLimit::Wait;
         }
-        // A contract that cannot be read is refused before anything is made.
+        // A contract that cannot be read is rejected before anything is created.
         sandbox.egress.as_ref().map(Contract::read).transpose().map_err(refused)?;
         let mut program = BTreeMap::new();
         for name in PROGRAM {
@@ -199,7 +200,7 @@ impl NestedRequest {
     }
 }
 
-/// A file of a request; `None` where there is none.
+/// A file of a request; `None` if it does not exist.
 fn file(dir: &Dir, name: &str, most: u64) -> Result<Option<Vec<u8>>, Trouble> {
     let path = relative(name)?;
     match dir.stat(&path)? {
@@ -249,7 +250,7 @@ mod tests {
         NestedRequest { id: nested_id(), sandbox, timeout, program }
     }
 
-    /// What is read of a request with id that was done.
+    /// Reads a valid request after `change` was applied to its directory.
     fn read_with(change: impl FnOnce(&Path)) -> Result<NestedRequest, Trouble> {
         let place = tempfile::tempdir().unwrap();
         let dir = Dir::open(place.path()).unwrap();

@@ -1,5 +1,5 @@
-//! The result of a nested sandbox: its outputs or its failure, and those of its changes that were
-//! accepted. It is kept on the host, and handed back to the child that waits for it.
+//! The result of a nested sandbox: its outputs or its failure, and its accepted changes. It is stored
+//! on the host, and handed back to the child that waits for it.
 
 use std::io::{Read as _, Write as _};
 
@@ -22,7 +22,7 @@ use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::Review;
 
 impl InnerSandbox<'_> {
-    /// Keeps the result on the host until it is handed back.
+    /// Stores the result on the host until it is handed back.
     pub(super) fn keep_result(&self, result: Result<Value, &Trouble>) -> Result<(), Trouble> {
         let giving = self.part("giving");
         let into = self.directory.fresh(&giving)?;
@@ -50,8 +50,8 @@ impl InnerSandbox<'_> {
         self.directory.rename(&giving, &self.part(RESULT_DIRECTORY))
     }
 
-    /// Keeps those of its changes that were accepted, with their contents. They were applied to the
-    /// copy of the workspace.
+    /// Stores its accepted changes, with their contents. They were applied to the copy of the
+    /// workspace.
     fn keep_changes(&self, into: &Dir) -> Result<(), Trouble> {
         let noted = self.part("noted");
         if !self.directory.has(&noted)? {
@@ -83,7 +83,8 @@ impl InnerSandbox<'_> {
         write_changes(into, &accepted)
     }
 
-    /// Writes the result into the enclosing sandbox, the manifest last: without it there is no result.
+    /// Writes the result into the enclosing sandbox, with the manifest last: without a manifest there
+    /// is no result.
     pub(super) async fn hand_back(&self) -> Result<(), Trouble> {
         let given = self.directory.open_part(&self.part(RESULT_DIRECTORY))?;
         let to = format!("{RESULTS}/{}/{}", self.id.directory(), request::RESULT);
@@ -112,8 +113,8 @@ impl InnerSandbox<'_> {
 }
 
 impl Try {
-    /// Notes the changes of a nested sandbox before they are applied to its copy of the workspace, which
-    /// removes their bundles.
+    /// Stores the changes of a nested sandbox before they are applied to its copy of the workspace,
+    /// because applying them removes their bundles.
     pub(in super::super) async fn note_changes(
         &self,
         handle: &SandboxHandle,

@@ -1,4 +1,4 @@
-//! Copies the workspace of a sandbox to a directory on the host. A nested sandbox begins with the copy,
+//! Copies the workspace of a sandbox to a directory on the host. A nested sandbox starts with the copy,
 //! and its changes are reviewed against it and applied to it, never to the project of the host.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::engine::trouble::Trouble;
 
 /// The largest workspace that can be copied, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
-/// The directories of a workspace that are not the project's.
+/// The directories of a workspace that do not belong to the project.
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];
 
 fn failed(error: impl std::fmt::Display) -> Trouble {
@@ -22,8 +22,8 @@ fn failed(error: impl std::fmt::Display) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-/// The copy in a directory of a nested sandbox, which is made if it is not there. `copying` is its name
-/// until it is complete.
+/// The workspace copy in a directory of a nested sandbox, which is created if it does not exist.
+/// `copying` is its name until it is complete.
 pub(super) async fn copy_workspace(
     outer: &SandboxHandle,
     directory: &SandboxDirectory,
@@ -49,7 +49,7 @@ pub(super) async fn copy_workspace(
     Ok(path)
 }
 
-/// Removes what the enclosing sandbox has besides its project.
+/// Removes the files that the enclosing sandbox has in addition to its project.
 fn clean(path: &Path) -> Result<(), Trouble> {
     let dir = Dir::open(path)?;
     for name in NOT_THE_PROJECT {
