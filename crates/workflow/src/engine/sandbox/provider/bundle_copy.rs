@@ -1,5 +1,5 @@
-//! Copies the result bundle of a provider into a directory of our own, before it is validated: through
-//! no link, and within the limits of seed 000.
+//! Copies the result bundle of a provider into a directory of Stockade before it is validated, without
+//! following links and within the limits of seed 000.
 
 use std::io::{self, Read as _};
 
@@ -9,16 +9,18 @@ use stockade_core::BundleLimits;
 
 use crate::engine::trouble::Trouble;
 
-/// How deep directories in a bundle may be.
+/// The maximum depth of directories in a bundle.
 const DEPTH: usize = 32;
-/// How many files and directories it may have: the patches, the artifacts, and those around.
+/// How many files and directories it may contain: the patches, the artifacts, and the directories
+/// around them.
 const ENTRIES: u64 = 4096;
 
-/// Copies all of a directory into an empty one.
+/// Copies the content of a directory into an empty one.
 ///
 /// # Errors
-/// `TOOL_PATH_ESCAPE` for a link and for what is no file, `INVALID_INPUT` beyond the limits,
-/// `SANDBOX_EXECUTION_FAILED` for what cannot be read or written.
+/// `TOOL_PATH_ESCAPE` for a link and for anything that is not a file or directory, `INVALID_INPUT`
+/// beyond the limits, `SANDBOX_EXECUTION_FAILED` for a file or directory that cannot be read or
+/// written.
 pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
     let (mut bytes_left, mut entries_left) = (BundleLimits::SANDBOX.total_bytes, ENTRIES);
     let mut directories: Vec<Option<RelativePath>> = vec![None];
@@ -57,7 +59,7 @@ pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// How many bytes may still follow.
+/// Copies a file of at most `left` bytes; returns how many bytes may still follow.
 fn copy_file(from: &Dir, into: &Dir, path: &RelativePath, left: u64) -> Result<u64, Trouble> {
     let source = from.open_file(path)?;
     let mut target = into.create_file(path, 0o600)?;

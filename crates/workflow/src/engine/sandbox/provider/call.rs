@@ -1,5 +1,5 @@
-//! One call of a provider: its time limits, and its cleanup, which follows however the call ended, also
-//! when it was dropped.
+//! One call of a provider: its time limits, and its cleanup, which happens in any case, even if the
+//! call was dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,17 +16,18 @@ use crate::engine::user_code::{ChildResult, ProviderHost, UserCode};
 use crate::journal::WorkflowRef;
 use crate::sync::lock;
 
-/// How long a provider may work.
+/// The time limits of a provider.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TimeLimits {
-    /// In total.
+    /// For the whole work.
     pub(crate) whole: Option<Duration>,
-    /// Without a heartbeat. It needs to send none while one of its child runs is under way.
+    /// Without a heartbeat. The provider need not send heartbeats while one of its child runs is
+    /// running.
     pub(crate) silent: Option<Duration>,
 }
 
-/// One call of a provider. If it is dropped without [`ProviderCall::clean_up`], it cleans up in the
-/// background.
+/// One call of a provider. If it is dropped without [`ProviderCall::clean_up`], the provider cleans up
+/// in the background.
 pub(crate) struct ProviderCall {
     user_code: Arc<UserCode>,
     run: String,
@@ -39,22 +40,22 @@ pub(crate) struct ProviderCall {
 
 impl ProviderCall {
     /// A call of the provider of a `<Sandbox>`, with the part of its request that is data. After a
-    /// crash, the same request can be cleaned up without having worked here.
+    /// crash, the same request can be cleaned up even though its work was not done in this process.
     pub(crate) fn new(user_code: &Arc<UserCode>, run: &str, sandbox: &str, request: Value) -> Self {
         let (user_code, run, sandbox) = (Arc::clone(user_code), run.to_owned(), sandbox.to_owned());
         Self { user_code, run, sandbox, request, external: None, is_begun: false }
     }
 
-    /// The same by a program.
+    /// Makes this a call of a program.
     pub(crate) fn external(mut self, external: ExternalProvider) -> Self {
         self.external = Some(Arc::new(external));
         self
     }
 
-    /// Has it do its work; its output, to be [read](super::result::read).
+    /// Makes the provider do its work; returns its output, to be [read](super::result::read).
     ///
     /// # Errors
-    /// What it threw, `TASK_TIMEOUT`, `TASK_HEARTBEAT_TIMEOUT`, or that its process was lost.
+    /// The error that it threw, `TASK_TIMEOUT`, `TASK_HEARTBEAT_TIMEOUT`, or the loss of its process.
     pub(crate) async fn work(
         &mut self,
         times: TimeLimits,
@@ -99,7 +100,7 @@ impl ProviderCall {
             };
             return outcome;
         };
-        // A function that never returns does not notice that it is aborted.
+        // A function that never returns does not notice that it was aborted.
         if self.external.is_none() {
             self.user_code.kill_if_stuck().await;
         }
@@ -110,17 +111,18 @@ impl ProviderCall {
         Err(Trouble::new(code, message).retryable())
     }
 
-    /// Lets it clean up what the same call left before a crash. Errors are logged.
+    /// Makes the provider clean up after the same call before a crash. Errors are logged.
     pub(crate) async fn clean_up_before(&self) {
         if let Err(trouble) = self.cleaned().await {
             warn(&self.run, &self.sandbox, &trouble);
         }
     }
 
-    /// Lets it clean up. Its result must be on the host, since it may be removed now.
+    /// Makes the provider clean up. Its result must already be on the host, because the cleanup may
+    /// remove it.
     ///
     /// # Errors
-    /// Why it did not. The result of the call does not depend on it.
+    /// Why the cleanup failed. The result of the call does not depend on it.
     pub(crate) async fn clean_up(mut self) -> Result<(), Trouble> {
         self.is_begun = false;
         self.cleaned().await
@@ -164,7 +166,7 @@ fn warn(run: &str, sandbox: &str, trouble: &Trouble) {
     tracing::warn!(run, sandbox, error = trouble.message, "sandbox provider cleanup failed");
 }
 
-/// The failure of a provider. Another try may succeed, unless the request is wrong.
+/// The failure of a provider. Another attempt may succeed, unless the request is wrong.
 pub(super) fn trouble(error: Error) -> Trouble {
     const FINAL: [&str; 3] =
         ["INVALID_INPUT", "HEARTBEAT_PAYLOAD_TOO_LARGE", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"];
@@ -176,10 +178,10 @@ pub(super) fn trouble(error: Error) -> Trouble {
     trouble
 }
 
-/// A host that notes when the provider last called it.
+/// A host that records when the provider last called it.
 struct WatchedHost<'a> {
     host: &'a dyn ProviderHost,
-    /// How many child runs are under way.
+    /// How many child runs are running.
     busy: AtomicUsize,
     last: Mutex<Instant>,
 }
@@ -191,7 +193,7 @@ impl WatchedHost<'_> {
     }
 }
 
-/// Counts a child run while it is under way.
+/// Counts a child run while it is running.
 struct ChildGuard<'a>(&'a WatchedHost<'a>);
 
 impl Drop for ChildGuard<'_> {
@@ -243,7 +245,7 @@ mod tests {
           cleanup() { seen.cleaned = (seen.cleaned ?? 0) + 1; },\n\
         };";
 
-    /// What comes of a try whose `config` is that, and how often its provider has cleaned up.
+    /// The outcome of an attempt with this `config`, and how often its provider cleaned up.
     async fn tried(
         config: Value,
         times: TimeLimits,

@@ -1,6 +1,5 @@
 //! Validates the output of a provider (seed 001, "Result bundles"). It has one of two forms, its texts
-//! have limits, and its paths are below the directories that a result may come from, never through a
-//! link.
+//! have limits, and its paths must be below the directories that a result may come from, without links.
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +14,7 @@ use stockade_core::BundleLimits;
 use crate::engine::sandbox::remote::RemoteIds;
 use crate::engine::trouble::Trouble;
 
-/// The longest id of something remote, in characters (Smithers, "Run ID length").
+/// The maximum length of the id of a remote object, in characters (Smithers, "Run ID length").
 const ID_CHARACTERS: usize = 256;
 
 /// The directories that a result may come from.
@@ -49,15 +48,16 @@ pub(crate) struct ProviderOutput {
 pub(crate) enum ProviderResult {
     /// The directory of a bundle that the provider has written. Its content is not validated yet.
     Bundle(Dir),
-    /// A result that is to be written as a bundle, by [`stockade_bundle::sandbox::write_result`].
+    /// A result to be written as a bundle, by [`stockade_bundle::sandbox::write_result`].
     Structured(Box<StructuredResult>),
 }
 
-/// Reads the output of `run` of a provider. `outputs` wins over `output`, `remoteRunId` over `runId`.
+/// Reads the output of `run` of a provider. `outputs` takes precedence over `output`, `remoteRunId`
+/// over `runId`.
 ///
 /// # Errors
-/// `SANDBOX_EXECUTION_FAILED` for what is no result, `INVALID_INPUT` for a part of one that is not
-/// what it must be, `TOOL_PATH_ESCAPE` for a path that leads elsewhere. None is worth another try.
+/// `SANDBOX_EXECUTION_FAILED` for an invalid result, `INVALID_INPUT` for an invalid part of a result,
+/// `TOOL_PATH_ESCAPE` for a path that leads elsewhere. None of these errors is retried.
 pub(crate) fn read(value: Value, places: &ResultRoots) -> Result<ProviderOutput, Trouble> {
     let Value::Object(mut given) = value else {
         return Err(failed("Sandbox provider returned an invalid result."));
@@ -170,8 +170,8 @@ fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<Strin
 }
 
 /// A directory that a provider names: in the project, beside the request, or in a directory for
-/// temporary files (seed 001 has `/tmp/smithers-result-bundle`). There it must belong to this user,
-/// since other users may create directories there too.
+/// temporary files (seed 001 has `/tmp/smithers-result-bundle`). In the last case it must belong to
+/// this user, because other users may create directories there too.
 fn directory(path: &str, places: &ResultRoots) -> Result<Dir, Trouble> {
     let kept = [&places.sandbox, &places.project];
     let found = below(path, &kept, &places.project);
@@ -206,8 +206,8 @@ fn log(path: &str, places: &ResultRoots) -> Result<Vec<u8>, Trouble> {
     Ok(content)
 }
 
-/// The first of some directories that a path is below, and the rest of the path. Relative paths are
-/// below the project.
+/// The first of the directories that contains a path, and the rest of the path. Relative paths are
+/// relative to the project.
 fn below<'p>(
     path: &str,
     places: &[&'p PathBuf],
@@ -240,7 +240,7 @@ fn escape(path: &str) -> Trouble {
     Trouble::new("TOOL_PATH_ESCAPE", message)
 }
 
-/// A path as a message shows it.
+/// A path as it is displayed in a message.
 fn shown(path: &str) -> String {
     path.chars().take(ID_CHARACTERS).collect::<String>().escape_debug().to_string()
 }
@@ -262,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// A project with a sandbox of its own, in a directory that is no place for results.
+    /// A project with its own sandbox, in a directory that results must not come from.
     fn places() -> (tempfile::TempDir, ResultRoots) {
         let around = tempfile::tempdir().unwrap();
         let project = around.path().join("project");

@@ -1,5 +1,5 @@
-//! A try that a provider executes (seed 001, "Execution model"): the same steps as for a runtime of
-//! this host, but that the provider does the work.
+//! An attempt that a provider executes (seed 001, "Execution model"): the steps are the same as for a
+//! runtime of this host, except that the provider does the work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,15 +30,15 @@ use crate::graph::Sandbox;
 use crate::journal::WorkflowRef;
 use crate::store::sandboxes::{self, Review, SandboxRow, Stage};
 
-/// How long a provider may send no heartbeat, and the variable that sets another time (upstream's, in
-/// milliseconds).
+/// The default time limit between heartbeats of a provider, and the variable that sets another limit
+/// (upstream's, in milliseconds).
 const USUAL_SILENCE: Duration = Duration::from_secs(600);
 const SILENCE_VARIABLE: &str = "SMITHERS_TASK_HEARTBEAT_MS";
 /// How much of a heartbeat's data is stored. A provider may send a megabyte, twice a second.
 const MAX_DATA_BYTES: usize = 16 << 10;
 
 impl Try {
-    /// Lets the provider clean up after a try whose result is on the host.
+    /// Makes the provider clean up after an attempt whose result is on the host.
     pub(in super::super) async fn clean_up_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
         let contract = request::contract(sandbox)?;
         let directory = self.directory()?;
@@ -48,7 +48,7 @@ impl Try {
         Ok(())
     }
 
-    /// Executes the try up to its review.
+    /// Executes the attempt up to its review.
     pub(in super::super) async fn execute_by_provider(
         &self,
         sandbox: &Sandbox,
@@ -70,7 +70,7 @@ impl Try {
         let directory = self.directory()?;
         let mut request = self.provider_request(sandbox, contract.as_ref(), &directory);
         if program.is_some() {
-            // The realm has the input already, as the workflow wrote it.
+            // The realm already has the input, as the workflow wrote it.
             request["input"] = sandbox.input.clone();
         }
         let mut call = ProviderCall::new(&self.user_code, &self.run, &self.task.id, request);
@@ -82,12 +82,13 @@ impl Try {
             call = call.external(external);
         }
         if row.is_some() {
-            // A crash ended this try. What it left elsewhere is removed before it begins again.
+            // A crash interrupted this attempt. Its remains elsewhere are removed before it starts
+            // again.
             call.clean_up_before().await;
         }
         self.state.provider_cleanups.claim(&self.name);
         if row.is_some() {
-            // It does not begin again if its run is being cancelled.
+            // It does not start again while its run is being cancelled.
             self.state.provider_cleanups.wait_for_cancel(&self.run).await;
         }
         let secrets = Secrets::of(sandbox, contract.as_ref());
@@ -98,7 +99,7 @@ impl Try {
             if let Err(failure) = self.child_runs.cancel_rest(&self.owner).await {
                 tracing::warn!(run = self.run, error = failure.message, "child runs remain");
             }
-            // The result is on the host by now, whatever is decided about it.
+            // The result is on the host by now, independent of the decision about it.
             let cleaned = self.recorder.timings.measure(Operation::Cleanup, call.clean_up());
             if let Err(trouble) = cleaned.await {
                 let error = secrets.redacted(trouble).message;
@@ -141,7 +142,7 @@ impl Try {
         TimeLimits { whole: self.task.timeout, silent: self.task.heartbeat_timeout.or(Some(usual)) }
     }
 
-    /// Has the provider do its work, and collects its result.
+    /// Makes the provider do its work, and collects its result.
     async fn work_by_provider(
         &self,
         sandbox: &Sandbox,
@@ -183,7 +184,7 @@ impl Try {
     }
 }
 
-/// Writes a result as a bundle into the directory of the sandbox; where that is, and its path.
+/// Writes a result as a bundle into the directory of the sandbox; returns the directory and its path.
 async fn write_bundle(
     result: ProviderResult,
     directory: &SandboxDirectory,
@@ -194,7 +195,7 @@ async fn write_bundle(
             write_result(&into, &result).map_err(|error| result::refused(&error))?;
             Ok((into, directory.path.join("result")))
         }
-        // The provider may go on writing, and may remove the bundle when it cleans up.
+        // The provider may continue to write, and may remove the bundle when it cleans up.
         ProviderResult::Bundle(from) => {
             let into = directory.fresh("collected")?;
             let copy =
@@ -205,7 +206,7 @@ async fn write_bundle(
     }
 }
 
-/// What the provider of a try may call.
+/// The functions that the provider of an attempt may call.
 struct TryHost<'a> {
     recorder: &'a Recorder,
     run: &'a str,
@@ -227,7 +228,7 @@ impl ProviderHost for TryHost<'_> {
             "attempt": self.recorder.attempt, "data": data,
         });
         let statement = sandboxes::heartbeat(self.run, key, now_ms());
-        // A run that has stopped stores nothing more.
+        // A stopped run stores nothing more.
         let _ = self.recorder.record(vec![event], vec![statement]).await;
     }
 

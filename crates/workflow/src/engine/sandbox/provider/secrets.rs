@@ -1,5 +1,5 @@
-//! Values that are stored nowhere: those of the egress contract of a sandbox, and variables that have the
-//! name of a secret.
+//! Values that must not be stored: those of the egress contract of a sandbox, and variables whose names
+//! indicate secrets.
 
 use serde_json::Value;
 use stockade_core::egress::Contract;
@@ -7,7 +7,7 @@ use stockade_core::egress::Contract;
 use crate::engine::trouble::Trouble;
 use crate::graph::Sandbox;
 
-/// Shorter values occur in every text.
+/// Shorter values are ignored, because they occur in almost every text.
 const LEAST_SECRET_BYTES: usize = 4;
 const SECRET_NAMES: [&str; 6] = ["token", "secret", "key", "passw", "credential", "authorization"];
 const REDACTED: &str = "[redacted]";
@@ -32,7 +32,7 @@ impl Secrets {
             all.extend(single.into_iter().flatten().cloned());
         }
         all.retain(|secret| secret.len() >= LEAST_SECRET_BYTES);
-        // The longest first: a secret may contain another one.
+        // The longest secrets come first: a secret may contain another one.
         all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(all)
     }

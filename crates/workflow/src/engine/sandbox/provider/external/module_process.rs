@@ -1,5 +1,5 @@
-//! The process of a provider that is a module, and the messages to and from it: one JSON object a line
-//! (`bridge.mjs` is the other side).
+//! The process of a provider that is a module, and the messages to and from it: one JSON object per
+//! line (`bridge.mjs` is the other side).
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::journal::WorkflowRef;
 pub(super) const BRIDGE: &str = include_str!("bridge.mjs");
 /// The longest line that is read.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
-/// How much of the standard error is kept for messages.
+/// How much of the standard error is retained for messages.
 pub(super) const MAX_ERROR_BYTES: u64 = 16 << 10;
 /// The longest data of a heartbeat that the library accepts.
 const MAX_HEARTBEAT_BYTES: usize = 1_000_000;
 /// How many child runs one call may request.
 const MAX_CHILDREN: usize = 16;
-/// How long the process may take to end, or to acknowledge that its work is aborted.
+/// The time limit for the process to end, or to acknowledge that its work is aborted.
 pub(super) const RESPONSE_LIMIT: Duration = Duration::from_secs(5);
-/// The code of a failure because the process has ended.
+/// The error code for a process that has ended.
 pub(super) const ENDED: &str = "PROVIDER_ENDED";
 
 /// A module in its process.
@@ -37,13 +37,13 @@ pub(super) struct ModuleProcess {
     guard: HelperGuard,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// The beginning of a line whose end was not read yet.
+    /// The start of a line whose end was not read yet.
     line: Vec<u8>,
-    /// Collects the beginning of its standard error.
+    /// Collects the start of its standard error.
     errors: Option<JoinHandle<Vec<u8>>>,
 }
 
-/// A message of a module.
+/// A message from a module.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum Message {
@@ -56,7 +56,7 @@ enum Message {
     Uncleaned(ModuleError),
 }
 
-/// What a module threw.
+/// The error that a module threw.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModuleError {
@@ -90,7 +90,7 @@ impl ModuleProcess {
         let stderr = child.stderr.take();
         let errors = tokio::spawn(async move {
             let mut errors = Vec::new();
-            // What cannot be read is left out of messages.
+            // A part that cannot be read is omitted from messages.
             let _ = read(stderr, MAX_ERROR_BYTES, &mut errors).await;
             errors
         });
@@ -99,7 +99,8 @@ impl ModuleProcess {
         Ok(Self { child, guard, input, output, line, errors: Some(errors) })
     }
 
-    /// Has the module do its work; its output. `workflow` is the one that it may run as a child.
+    /// Makes the module do its work; returns its output. `workflow` is the one that it may run as a
+    /// child.
     pub(super) async fn work(
         &mut self,
         request: &Value,
@@ -110,17 +111,17 @@ impl ModuleProcess {
         self.receive(Request::Work, workflow, Some(host)).await
     }
 
-    /// Aborts the work of the module, and has it clean up.
+    /// Aborts the work of the module, and makes it clean up.
     pub(super) async fn clean_up(&mut self, request: &Value) -> Result<(), Trouble> {
         self.send(&json!({ "abort": true })).await?;
         let aborted = self.receive(Request::Abort, None, None);
-        // A function that never returns does not notice that it is aborted.
+        // A function that never returns does not notice that it was aborted.
         tokio::time::timeout(RESPONSE_LIMIT, aborted).await.map_err(|_| gone())??;
         self.send(&json!({ "cleanup": request })).await?;
         self.receive(Request::Cleanup, None, None).await.map(drop)
     }
 
-    /// Receives messages until the request is done.
+    /// Receives messages until the request is finished.
     async fn receive(
         &mut self,
         request: Request,
@@ -143,7 +144,7 @@ impl ModuleProcess {
                     send(input, &json!({ "answer": answer })).await?;
                     continue;
                 }
-                // What was read before the other branch was ready stays in the line.
+                // Bytes that were read before the other branch was ready stay in the line.
                 read = limited.read_until(b'\n', line) => read,
             };
             if !matches!(read, Ok(length) if length > 0) || line.last() != Some(&b'\n') {
@@ -178,7 +179,7 @@ impl ModuleProcess {
                 Message::Uncleaned(error) if request == Request::Cleanup => {
                     return Err(error.into());
                 }
-                // The end of work that was aborted.
+                // The end of aborted work.
                 _ => {}
             }
         }
@@ -196,7 +197,7 @@ async fn send(input: &mut Option<ChildStdin>, message: &Value) -> Result<(), Tro
     input.flush().await.map_err(|_| gone())
 }
 
-/// Reads a stream to its end, and keeps the beginning.
+/// Reads a stream to its end, and retains the first part.
 pub(super) async fn read(
     from: Option<impl tokio::io::AsyncRead + Unpin>,
     most: u64,

@@ -1,5 +1,5 @@
-//! The programs of the user that may be providers: a file of the user names them, with the variables
-//! that they inherit and the owners whose runs may use them. A workflow only has their ids.
+//! The programs of the user that may be providers: a file of the user lists them, with the environment
+//! variables that they inherit and the owners whose runs may use them. A workflow only has their ids.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use crate::engine::trouble::Trouble;
 
 /// The longest file that is read.
 const MAX_BYTES: u64 = 1 << 20;
-/// The mode bits of others than the owner that may not be set on the file.
+/// The mode bits that must not be set on the file: write permission for other users.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// A program that may be a provider.
@@ -25,13 +25,13 @@ pub(in super::super) struct ProviderProgram {
     /// The program that runs the module: `node`, `bun`, or the path of one of them.
     #[serde(default = "node")]
     pub(super) program: String,
-    /// Instead of a module, a command with its request in a file.
+    /// A command that replaces a module. It gets the request in a file.
     #[serde(default)]
     pub(super) command: Vec<String>,
-    /// The variables that it inherits besides `PATH`, `HOME` and the like.
+    /// The environment variables that it inherits in addition to `PATH`, `HOME` and the like.
     #[serde(default)]
     pub(super) environment: Vec<String>,
-    /// The owners whose runs may use it; the user of this server, where it is absent.
+    /// The owners whose runs may use it; if absent, the user of this server.
     #[serde(default)]
     owners: Option<Vec<String>>,
 }
@@ -40,11 +40,11 @@ fn node() -> String {
     "node".to_owned()
 }
 
-/// The program of an id, for a run of this owner.
+/// The program with this id, for a run of this owner.
 ///
 /// # Errors
-/// `INVALID_INPUT` where the id is not registered and the file does not have it, with a remedy, and for
-/// a file that other users may write.
+/// `INVALID_INPUT`, with a remedy, if the id is not registered and the file does not contain it, and
+/// for a file that other users may write.
 pub(in super::super) fn find_program(
     file: Option<&Path>,
     id: &str,
@@ -86,7 +86,7 @@ pub(in super::super) fn find_program(
     Ok(found)
 }
 
-/// The file, which only the user may write; `None` where there is none.
+/// The content of the file, which only the user may write; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, String> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();

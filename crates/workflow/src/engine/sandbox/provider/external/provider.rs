@@ -1,4 +1,4 @@
-//! A provider that is a program, for one try.
+//! A provider that is a program, for one attempt.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,15 +17,15 @@ use crate::engine::trouble::Trouble;
 use crate::engine::user_code::ProviderHost;
 use crate::journal::WorkflowRef;
 
-/// How long it may take to clean up.
+/// The time limit for the cleanup.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(60);
-/// The variables that every program inherits.
+/// The environment variables that every program inherits.
 const USUAL_VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
 
-/// A provider that is a program, for one try.
+/// A provider that is a program, for one attempt.
 pub(in super::super) struct ExternalProvider {
-    /// The command of the helper, which starts the program and kills all that it leaves, also when
-    /// this process is killed.
+    /// The command of the helper, which starts the program and kills all processes that it leaves, even
+    /// if this process is killed.
     helper: Vec<OsString>,
     program: ProviderProgram,
     project: PathBuf,
@@ -33,7 +33,7 @@ pub(in super::super) struct ExternalProvider {
     directory: PathBuf,
     environment: BTreeMap<String, String>,
     workflow: Option<WorkflowRef>,
-    /// The process that did the work, which is to clean up.
+    /// The process that did the work, and that is to clean up.
     process: Mutex<Option<ModuleProcess>>,
 }
 
@@ -56,7 +56,7 @@ impl ExternalProvider {
         Self { helper, program, project, directory, environment, workflow, process }
     }
 
-    /// Has it do its work; its output.
+    /// Makes the provider do its work; returns its output.
     pub(in super::super) async fn provide(
         &self,
         request: &Value,
@@ -68,8 +68,8 @@ impl ExternalProvider {
         process.work(request, self.workflow, host).await
     }
 
-    /// Lets it clean up, in the process that did the work or in another one. A command has nothing to
-    /// clean up.
+    /// Makes the provider clean up, in the process that did the work or in another one. A command has
+    /// nothing to clean up.
     pub(in super::super) async fn clean_up(&self, request: &Value) -> Result<(), Trouble> {
         let Some(module) = &self.program.module else { return Ok(()) };
         let known = self.process.lock().await.take();
@@ -98,7 +98,7 @@ impl ExternalProvider {
         process.map_err(|error| cannot_start(&self.program.program, &error))
     }
 
-    /// The command of a program in the project, with its variables.
+    /// The command that starts a program in the project, with its environment variables.
     fn command(&self, program: &str) -> Result<Command, Trouble> {
         let command = helper::command(&self.helper, None);
         let mut command = command.map_err(|error| cannot_start(program, &error))?;
@@ -114,12 +114,12 @@ impl ExternalProvider {
     }
 
     /// Runs a command with its request in a file. Its result is its standard output if that is an
-    /// object, else the content of another file.
+    /// object, or else the content of another file.
     async fn run_command(&self, request: &Value) -> Result<Value, Trouble> {
         let file = self.directory.join("request.json");
         let result = self.directory.join("result.json");
         let lost = |error: std::io::Error| failed(format!("cannot use {file:?}: {error}"));
-        // The file may be from an earlier try.
+        // The file may be from an earlier attempt.
         match std::fs::remove_file(&result) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(lost(error)),
             _ => {}
@@ -144,7 +144,7 @@ impl ExternalProvider {
             child.wait(),
         );
         guard.disarm();
-        // It contains secrets, which are stored nowhere else.
+        // The file contains secrets, which are stored nowhere else.
         std::fs::remove_file(&file).map_err(lost)?;
         output_read.and(errors_read).map_err(lost)?;
         let status = status.map_err(lost)?;
